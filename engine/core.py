@@ -1,0 +1,176 @@
+"""The nouns that everything else meets in: chunks, messages, requests, and what a stage declares of itself.
+
+Knows no process, no model, no socket; imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+MIC_RATE_HZ = 16_000
+"""Speech enters the engine as mono int16 at this rate: what ears and audio encoders of every family eat."""
+
+SPEAKER_RATE_HZ = 24_000
+"""Speech leaves the engine as mono float32 in [-1, 1] at this rate."""
+
+Modality = Literal["text", "audio"]
+Kind = str
+"""What a chunk carries. Families may add kinds of their own between their stages. To the client go:
+
+========== ============================================ =====================================
+kind       data                                         meta
+========== ============================================ =====================================
+heard      str: the user's words so far, or all         ``final``: bool, ``understood``: bool
+text       str: the next piece of the answer            ``ids``: token ids of that piece
+tool_call  dict: ``name``, ``arguments`` (JSON str)     ``call_id``
+codes      int16 [frames, codebooks] (with ``dump``)    ``text_end``: characters spoken so far
+audio      float32 [samples] at SPEAKER_RATE_HZ         ``text_end``: characters spoken so far
+usage      dict: ``input_tokens``, ``output_tokens``,   ``finish``: "stop" | "length" | "tool"
+           ``prompt_ids`` (with ``dump``)
+mark       dict: ``{name: monotonic seconds}``
+========== ============================================ =====================================
+"""
+
+
+class Chunk(msgspec.Struct, frozen=True, array_like=True):
+    """One piece of anything that moves between stages or to the client: text, audio, codec frames, hidden rows."""
+
+    kind: Kind
+    data: Any = None
+    meta: dict[str, Any] = {}
+
+
+class TextPart(msgspec.Struct, frozen=True, tag="text", forbid_unknown_fields=True):
+    text: str
+
+
+class AudioPart(msgspec.Struct, frozen=True, tag="audio", forbid_unknown_fields=True):
+    """Speech of a finished turn: int16 [samples] at MIC_RATE_HZ, with its transcript once a stage has heard it."""
+
+    pcm: Any
+    transcript: str | None = None
+
+
+class ImagePart(msgspec.Struct, frozen=True, tag="image", forbid_unknown_fields=True):
+    """A picture: uint8 [height, width, 3], already within the size caps."""
+
+    pixels: Any
+
+
+class ToolCallPart(msgspec.Struct, frozen=True, tag="tool_call", forbid_unknown_fields=True):
+    name: str
+    arguments: str
+    call_id: str
+
+
+class ToolResultPart(msgspec.Struct, frozen=True, tag="tool_result", forbid_unknown_fields=True):
+    call_id: str
+    output: str
+
+
+Part = TextPart | AudioPart | ImagePart | ToolCallPart | ToolResultPart
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One turn of the conversation. ``token_ids`` are an answer's raw ids: prompts take them, never re-tokenized text."""
+
+    role: Role
+    parts: tuple[Part, ...]
+    token_ids: tuple[int, ...] = ()
+
+
+class Tool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A function that the client offers; ``parameters`` is its JSON schema."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = {}
+
+
+class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the next token is drawn. ``greedy`` wins over the rest; None leaves the family's default."""
+
+    greedy: bool = False
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int = 0
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One answer that the engine is asked for.
+
+    ``messages`` is the conversation up to and including the user's turn. With ``live`` the user's turn (or the rest
+    of it) arrives as ``audio`` chunks on the inputs of ``engine.open``, until they end.
+    """
+
+    id: str
+    session: str
+    messages: tuple[Message, ...]
+    live: bool = False
+    modalities: tuple[Modality, ...] = ("text", "audio")
+    voice: str | None = None
+    speed: float = 1.0
+    sampling: Sampling = Sampling()
+    tools: tuple[Tool, ...] = ()
+    tool_choice: str = "auto"
+    max_text_tokens: int = 512
+    max_frames: int = 4096
+    dump: bool = False
+    roles: tuple[str, ...] = ("main",)
+
+    @property
+    def hears(self) -> bool:
+        """Whether speech comes in: live, or as audio of the last message."""
+        last = self.messages[-1].parts if self.messages else ()
+        return self.live or any(isinstance(part, AudioPart) and part.transcript is None for part in last)
+
+    @property
+    def speaks(self) -> bool:
+        return "audio" in self.modalities
+
+
+class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a stage tells the engine about itself.
+
+    ``order`` is its place in the family's line of stages. ``emits`` are the kinds that go to the client, ``feeds``
+    those that go on to the next stage; a kind may be in both. ``when`` says which requests need the stage at all.
+    ``slots`` is how many requests a replica holds at once.
+    """
+
+    name: str
+    order: int
+    emits: frozenset[str] = frozenset()
+    feeds: frozenset[str] = frozenset()
+    when: Literal["always", "hears", "speaks"] = "always"
+    slots: int = 16
+    group: bool = False
+
+    def serves(self, request: Request) -> bool:
+        return self.when == "always" or (request.hears if self.when == "hears" else request.speaks)
+
+
+class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a family tells the world about the loaded model."""
+
+    name: str
+    voices: tuple[str, ...] = ()
+    languages: tuple[str, ...] = ("en",)
+    abilities: frozenset[Literal["text", "audio", "image", "video", "tools", "speech"]] = frozenset()
+    frame_s: float = 0.08
+    """Length of one codec frame in seconds."""
+    context: int = 4096
+    """The longest prompt in tokens."""
+
+
+Pcm = NDArray[np.int16]
+Wave = NDArray[np.float32]
+
+
+def seconds(pcm: NDArray[Any], rate_hz: int) -> float:
+    """Duration of mono samples."""
+    return len(pcm) / rate_hz

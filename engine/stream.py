@@ -1,0 +1,148 @@
+"""Streams of chunks, and the few ways to reshape them.
+
+A Stream is bounded, has one consumer, and ends or fails exactly once. Knows nothing of what the chunks mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from typing import Any
+
+from engine.core import Chunk
+
+
+class Stream:
+    """A bounded channel of chunks between two tasks.
+
+    Order is kept. ``send`` waits while ``depth`` chunks lie unread: that is the back-pressure. ``put`` never waits
+    and may overshoot the bound: it is for producers that asked ``room`` first, like a step that emits several chunks.
+    ``close`` and ``fail`` never wait, may be called twice, and let what was sent before be read. A reader that is
+    cancelled loses nothing but what it had already taken.
+    """
+
+    def __init__(self, depth: int = 32, on_change: Callable[[], None] | None = None) -> None:
+        self.depth = depth
+        self._chunks: deque[Chunk] = deque()
+        self._ended = False
+        self._error: BaseException | None = None
+        self._reader: asyncio.Future[None] | None = None
+        self._writers: deque[asyncio.Future[None]] = deque()
+        self._on_change = on_change  # told of every read, so that a step loop learns that there is room again
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    @property
+    def room(self) -> int:
+        return self.depth - len(self._chunks)
+
+    @property
+    def ended(self) -> bool:
+        """Whether no more chunks will come; some may still be unread."""
+        return self._ended
+
+    async def send(self, chunk: Chunk) -> None:
+        """Append, waiting for room. On a stream that has ended the chunk is dropped: its reader is gone."""
+        while self.room <= 0 and not self._ended:
+            waiter = asyncio.get_running_loop().create_future()
+            self._writers.append(waiter)
+            await waiter
+        self.put(chunk)
+
+    def put(self, chunk: Chunk) -> None:
+        if not self._ended:
+            self._chunks.append(chunk)
+            self._wake_reader()
+
+    def close(self) -> None:
+        self._ended = True
+        self._wake_reader()
+        self._wake_writers()
+
+    def fail(self, error: BaseException) -> None:
+        """End with an error, which the reader meets after what was sent before."""
+        if not self._ended:
+            self._error = error
+            self.close()
+
+    def __aiter__(self) -> AsyncIterator[Chunk]:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        while not self._chunks:
+            if self._ended:
+                if self._error is not None:
+                    raise self._error
+                raise StopAsyncIteration
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        return self._take()
+
+    def take(self) -> Chunk | None:
+        """The next chunk if one lies there, without waiting."""
+        return self._take() if self._chunks else None
+
+    def _take(self) -> Chunk:
+        chunk = self._chunks.popleft()
+        self._wake_writers()
+        if self._on_change is not None:
+            self._on_change()
+        return chunk
+
+    def _wake_reader(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    def _wake_writers(self) -> None:
+        while self._writers and (self._ended or self.room > 0):
+            waiter = self._writers.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                if not self._ended:
+                    return
+
+
+async def of(chunks: Iterable[Chunk]) -> AsyncGenerator[Chunk]:
+    """A stream of chunks that are already there."""
+    for chunk in chunks:
+        yield chunk
+
+
+async def whole(chunks: AsyncIterator[Chunk]) -> list[Chunk]:
+    """All of a stream: the full payload is a stream that is read to its end."""
+    return [chunk async for chunk in chunks]
+
+
+async def windows(
+    chunks: AsyncIterator[Chunk], size: Callable[[int], int], hurry: Callable[[], bool] = lambda: False
+) -> AsyncGenerator[list[Any]]:
+    """Group chunks: the n-th group (from 0) holds ``size(n)`` of them, fewer if ``hurry()`` or at the end.
+
+    Concatenated, the groups are the stream again.
+    """
+    held: list[Any] = []
+    count = 0
+    async for chunk in chunks:
+        held.append(chunk)
+        if len(held) >= size(count) or hurry():
+            yield held
+            held, count = [], count + 1
+    if held:
+        yield held
+
+
+async def pump(source: AsyncIterator[Chunk], *sinks: Stream) -> None:
+    """Tee: send every chunk to every sink, as slow as the slowest; end (or fail) them all with the source."""
+    try:
+        async for chunk in source:
+            for sink in sinks:
+                await sink.send(chunk)
+    except Exception as error:
+        for sink in sinks:
+            sink.fail(error)
+        raise
+    finally:
+        for sink in sinks:
+            sink.close()
