@@ -1,0 +1,45 @@
+"""Let the teacher read the corpus. Restartable: an utterance that is already on disk is not spoken again.
+
+    python teach.py --work DIR --jobs 2      builds DIR/teacher, writes DIR/speech/*.s16, *.f0 and DIR/speech.*.tsv
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("teacher.c")
+LIBRARIES = ["-lflite_cmu_us_rms", "-lflite_usenglish", "-lflite_cmulex", "-lflite", "-lm"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--jobs", type=int, default=2)
+    args = parser.parse_args()
+    program = build(args.work)
+    (args.work / "speech").mkdir(exist_ok=True)
+    done = {line.split("\t", 1)[0] for path in args.work.glob("speech.*.tsv") for line in path.open()}
+    lines = [line for line in (args.work / "corpus.tsv").open() if line.split("\t", 1)[0] not in done]
+    running = [start(program, args.work, job, lines[job :: args.jobs]) for job in range(args.jobs)]
+    for process in running:
+        process.wait()
+
+
+def build(work: Path) -> Path:
+    """Compile the teacher against the system's libflite (Debian: flite1-dev)."""
+    program = work / "teacher"
+    subprocess.run(["cc", "-O2", "-o", str(program), str(SOURCE), *LIBRARIES], check=True)
+    return program
+
+
+def start(program: Path, work: Path, job: int, lines: list[str]) -> subprocess.Popen[bytes]:
+    todo = work / f"todo.{job}.tsv"
+    todo.write_text("".join(lines))
+    with todo.open() as text, (work / f"speech.{job}.tsv").open("a") as table:
+        return subprocess.Popen(["nice", str(program), str(work / "speech")], stdin=text, stdout=table)
+
+
+if __name__ == "__main__":
+    main()
