@@ -1,0 +1,46 @@
+"""Telling the answer that comes back through the microphone from the user who speaks over it.
+
+Works chunk by chunk on samples; knows no turn and no clock. The listener's playback lies on the microphone's own time:
+a piece starts when it was announced or when the one before ends, and its echo may come up to half a second later.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.core import MIC_RATE_HZ, Pcm, Wave
+
+_REACH_S = 0.64  # the latest echo: 500 ms of network, buffers and device, and a room's tail
+_LOSS_DB = 13.0  # what a user's voice must at least reach below the playback: an echo at -20 dB stays under it
+
+
+class EchoGuard:
+    """Knows what is being played, and judges whether a chunk of the microphone can be more than its echo."""
+
+    def __init__(self, chunk: int) -> None:
+        self._chunk = chunk
+        self._reach = round(_REACH_S * MIC_RATE_HZ)
+        self._start = 0
+        self._played: Wave = np.zeros(0, np.float32)  # from position _start on, the future included
+
+    def playing(self, pcm: Pcm, position: int) -> None:
+        """The listener hears ``pcm`` from ``position`` on, or once what was told before has ended."""
+        gap = position - self._start - len(self._played)
+        if gap > self._reach:  # all that was played is out of reach
+            self._start, self._played, gap = position, self._played[:0], 0
+        parts = [self._played, np.zeros(max(gap, 0), np.float32), pcm.astype(np.float32) / 32768]
+        self._played = np.concatenate(parts)
+
+    def stopped(self, position: int) -> None:
+        self._played = self._played[: max(0, position - self._start)]
+
+    def clean(self, chunk: Wave, start: int) -> tuple[Wave, bool]:
+        """The chunk (float32 [chunk], whose first sample is at position ``start``) and whether a user can be in it."""
+        old = min(max(0, start - self._reach - self._start), len(self._played))
+        self._start, self._played = self._start + old, self._played[old:]
+        heard = self._played[: max(0, start + len(chunk) - self._start)]
+        if not len(heard):
+            return chunk, True
+        blocks = np.pad(heard, (0, -len(heard) % self._chunk)).reshape(-1, self._chunk)
+        loudest = float(np.square(blocks).mean(1).max())
+        return chunk, float(np.square(chunk).mean()) > loudest * 10 ** (-_LOSS_DB / 10)
