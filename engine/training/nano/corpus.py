@@ -54,9 +54,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--work", type=Path, required=True)
     args = parser.parse_args()
+    args.work.mkdir(parents=True, exist_ok=True)
     excluded = {normalise(line) for path in (Path(__file__).parent / "eval").glob("*.txt") for line in path.open()}
     lines = itertools.islice(unseen(sentences(args.seed, args.work), excluded), args.count)
-    args.work.mkdir(parents=True, exist_ok=True)
     with (args.work / "corpus.tsv").open("w") as out:
         out.writelines(f"u{i:05d}\t{line}\n" for i, line in enumerate(lines))
 

@@ -6,6 +6,10 @@
  * (float32, Hz, one value every 5 ms, 0 where unvoiced), then prints one line
  *   id<TAB>spoken text<TAB>phone:end_s phone:end_s ...
  * so that the phone times of the speech are known without any alignment.
+ *
+ *   teacher - < lines
+ *
+ * prints the same lines and makes no sound: how the teacher would pronounce a list of words, fast.
  */
 #include <flite/flite.h>
 #include <stdio.h>
@@ -14,7 +18,7 @@
 cst_voice *register_cmu_us_rms(const char *voxdir);
 
 static FILE *open_beside(const char *dir, const char *id, const char *suffix) {
-    char path[1024];
+    char path[8192];
     snprintf(path, sizeof path, "%s/%s.%s", dir, id, suffix);
     return fopen(path, "wb");
 }
@@ -36,9 +40,19 @@ static int write_f0(const cst_track *track, const char *dir, const char *id) {
 static void print_phones(const cst_utterance *utterance, const char *id, const char *text) {
     printf("%s\t%s\t", id, text);
     for (cst_item *s = relation_head(utt_relation(utterance, "Segment")); s; s = item_next(s))
-        printf("%s:%.4f ", item_feat_string(s, "name"), item_feat_float(s, "end"));
+        printf("%s:%.4f ", item_feat_string(s, "name"), item_feat_present(s, "end") ? item_feat_float(s, "end") : 0.0);
     printf("\n");
     fflush(stdout);
+}
+
+static cst_utterance *no_wave(cst_utterance *utterance) { return utterance; }
+
+static int pronounce(cst_voice *voice, const char *id, const char *text) {
+    cst_utterance *utterance = flite_synth_text(text, voice);
+    if (!utterance) return 0;
+    print_phones(utterance, id, text);
+    delete_utterance(utterance);
+    return 1;
 }
 
 static int speak(cst_voice *voice, const char *dir, const char *id, const char *text) {
@@ -55,17 +69,20 @@ static int speak(cst_voice *voice, const char *dir, const char *id, const char *
 int main(int argc, char **argv) {
     char line[4096];
     if (argc != 2) {
-        fprintf(stderr, "usage: teacher DIR < id<TAB>text lines\n");
+        fprintf(stderr, "usage: teacher DIR|- < id<TAB>text lines\n");
         return 2;
     }
     flite_init();
     cst_voice *voice = register_cmu_us_rms(NULL);
+    int silent = strcmp(argv[1], "-") == 0;
+    if (silent) feat_set(voice->features, "wave_synth_func", uttfunc_val(&no_wave));
     while (fgets(line, sizeof line, stdin)) {
         line[strcspn(line, "\n")] = 0;
         char *text = strchr(line, '\t');
         if (!text) continue;
         *text++ = 0;
-        if (!speak(voice, argv[1], line, text)) fprintf(stderr, "no speech for %s\n", line);
+        if (!(silent ? pronounce(voice, line, text) : speak(voice, argv[1], line, text)))
+            fprintf(stderr, "no speech for %s\n", line);
     }
     return 0;
 }

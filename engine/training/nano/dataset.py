@@ -1,0 +1,160 @@
+"""Training data from the teacher's files: utterances with aligned letters, the pronunciation lexicon, packed tensors.
+
+    python dataset.py lexicon --work DIR           the teacher's phones of every dictionary word -> DIR/lexicon.pt, DIR/aligner.pt
+    python dataset.py pack --work DIR --waves 4000   letters, times and codes of all -> DIR/talk.pt; features of some -> DIR/waves.pt
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from align import PHONE_INDEX, Aligner, letter_ends, letters
+from features import Speech, load
+
+HELD_OUT = 64  # the first utterances never train; losses on them are printed
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """One line of the teacher's table: phones with end times in seconds of the uncut wave."""
+
+    directory: Path
+    name: str
+    text: str
+    phones: tuple[str, ...]
+    ends_s: tuple[float, ...]
+
+    def speech(self) -> Speech:
+        return load(self.directory, self.name, self.onset_s)
+
+    @property
+    def onset_s(self) -> float:
+        return self.ends_s[0] if self.phones[0] == "pau" else 0.0
+
+
+def utterances(work: Path) -> list[Utterance]:
+    """Everything the teacher has spoken so far, by name."""
+    lines = [line for path in sorted(work.glob("speech.*.tsv")) for line in path.open() if line.endswith(" \n")]
+    return sorted((parse(work / "speech", line) for line in lines), key=lambda utterance: utterance.name)
+
+
+def parse(directory: Path, line: str) -> Utterance:
+    name, text, marks = line.rstrip("\n").split("\t")
+    pairs = [mark.split(":") for mark in marks.split()]
+    return Utterance(directory, name, text, tuple(p for p, _ in pairs), tuple(float(end) for _, end in pairs))
+
+
+def lexicon(work: Path) -> None:
+    """Pronounce the dictionary with the teacher, fit the aligner on it, and keep what aligns.
+
+    lexicon.pt is a list of (letters, [(phone + 1 or 0, phone + 1 or 0) for each letter]), frequent words first.
+    """
+    from corpus import Bigrams, dictionary
+
+    frequency = Bigrams.bundled(work).unigram
+    words = sorted(dictionary(), key=lambda word: (-frequency.get(word, -9.0), word))
+    lines = "".join(f"{word}\t{word}.\n" for word in words)
+    spoken = subprocess.run([work / "teacher", "-"], input=lines, capture_output=True, text=True, check=True).stdout
+    pairs = []
+    for utterance in (parse(work, line) for line in spoken.splitlines()):
+        phones = [PHONE_INDEX[phone] for phone in utterance.phones if phone != "pau"]
+        pairs.append((letters(utterance.name)[1:], phones))
+    aligner = Aligner()
+    aligner.fit(pairs[:15000])
+    aligned = [(ids, aligner.align(ids, phones)) for ids, phones in pairs]
+    kept = [(ids, labels(path)) for ids, path in aligned if path]
+    print(f"lexicon: {len(kept)} of {len(words)} words", flush=True)
+    torch.save(kept, work / "lexicon.pt")
+    torch.save((aligner.emission, aligner.count), work / "aligner.pt")
+
+
+def labels(path: list[tuple[int, ...]]) -> list[tuple[int, int]]:
+    """Two classes a letter: 0 for no phone, else phone + 1."""
+    return [(spoken[0] + 1 if spoken else 0, spoken[1] + 1 if len(spoken) > 1 else 0) for spoken in path]
+
+
+def pack(work: Path, waves: int, jobs: int) -> None:
+    chosen = utterances(work)
+    step = max(1, len(chosen) // waves)
+    every = [(utterance, index % step == 0) for index, utterance in enumerate(chosen)]
+    with ProcessPoolExecutor(jobs, initializer=partial(torch.set_num_threads, 1)) as pool:
+        rows = [row for row in pool.map(partial(_pack_one, work), every, chunksize=64) if row]
+    print(f"packed {len(rows)} of {len(chosen)} utterances, {sum(len(row['codes']) for row in rows) / 90000:.1f} h", flush=True)
+    talk = ("name", "text", "letters", "labels", "ends_s", "codes", "latent")
+    torch.save([{key: torch.from_numpy(row[key]) if isinstance(row[key], np.ndarray) else row[key] for key in talk} for row in rows], work / "talk.pt")
+    wave = ("name", "text", "codes", "wave", "mel", "log_f0", "voiced")
+    torch.save([{key: torch.from_numpy(row[key]) if isinstance(row[key], np.ndarray) else row[key] for key in wave} for row in rows if "wave" in row], work / "waves.pt")
+
+
+def _pack_one(work: Path, item: tuple[Utterance, bool]) -> dict[str, object] | None:
+    """numpy rather than torch crosses the process border: tensors would each hold a file descriptor."""
+    codec, aligner = _tools(work)
+    utterance, with_wave = item
+    aligned = align(aligner, utterance)
+    if aligned is None:
+        return None
+    speech = utterance.speech()
+    latent = codec.latent(speech)
+    ids, classes, ends_s = aligned
+    row: dict[str, object] = {
+        "name": utterance.name,
+        "text": utterance.text,
+        "letters": np.array(ids, np.int64),
+        "labels": np.array(classes, np.int64),
+        "ends_s": np.maximum(0, np.array(ends_s, np.float32) - speech.cut_s),
+        "codes": codec.quantise(latent).numpy().astype(np.int16),
+        "latent": latent.numpy().astype(np.float16),
+    }
+    if with_wave:
+        row |= {"wave": speech.wave.numpy(), "mel": speech.mel.numpy().astype(np.float16)}
+        row |= {"log_f0": speech.log_f0.numpy(), "voiced": speech.voiced.numpy()}
+    return row
+
+
+def align(aligner: Aligner, utterance: Utterance) -> tuple[list[int], list[tuple[int, int]], list[float]] | None:
+    """(letters, classes, end times), or None where text and phones do not agree."""
+    ids = letters(utterance.text)
+    path = aligner.align(ids, [PHONE_INDEX[phone] for phone in utterance.phones])
+    return (ids, labels(path), letter_ends(path, utterance.ends_s)) if path else None
+
+
+_TOOLS: list = []
+
+
+def _tools(work: Path):  # noqa: ANN202
+    """Codec and aligner, read once a process."""
+    from codec import Codec
+
+    if not _TOOLS:
+        aligner = Aligner()
+        aligner.emission, aligner.count = torch.load(work / "aligner.pt", weights_only=False)
+        _TOOLS.extend((Codec.load(work / "codec.safetensors"), aligner))
+    return _TOOLS
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("lexicon", "pack"))
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--waves", type=int, default=4000)
+    parser.add_argument("--jobs", type=int, default=2)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    if args.what == "lexicon":
+        lexicon(args.work)
+    else:
+        pack(args.work, args.waves, args.jobs)
+
+
+if __name__ == "__main__":
+    main()
