@@ -1,0 +1,74 @@
+"""Parley's engine: requests in, streams of text and speech out, through the stages of a model on any number of workers.
+
+These are its public names; ``app`` uses no others. Importing it needs no torch.
+"""
+
+from engine.config import ChunkSpec, EngineSpec, WorkerSpec, load_config, parse_config
+from engine.control.engine import Engine
+from engine.control.orchestrator import Chunks
+from engine.control.timeline import Ledger
+from engine.core import (
+    MIC_RATE_HZ,
+    SPEAKER_RATE_HZ,
+    AudioPart,
+    Chunk,
+    ImagePart,
+    Message,
+    ModelInfo,
+    Part,
+    Request,
+    Sampling,
+    TextPart,
+    Tool,
+    ToolCallPart,
+    ToolResultPart,
+)
+from engine.errors import (
+    ConfigError,
+    ContextOverflow,
+    EngineError,
+    Overloaded,
+    ReplicaLost,
+    RequestError,
+    StageFailed,
+    StageUnavailable,
+    Stalled,
+    WeightsError,
+    WireError,
+)
+
+__all__ = [
+    "MIC_RATE_HZ",
+    "SPEAKER_RATE_HZ",
+    "AudioPart",
+    "Chunk",
+    "ChunkSpec",
+    "Chunks",
+    "ConfigError",
+    "ContextOverflow",
+    "Engine",
+    "EngineError",
+    "EngineSpec",
+    "ImagePart",
+    "Ledger",
+    "Message",
+    "ModelInfo",
+    "Overloaded",
+    "Part",
+    "ReplicaLost",
+    "Request",
+    "RequestError",
+    "Sampling",
+    "StageFailed",
+    "StageUnavailable",
+    "Stalled",
+    "TextPart",
+    "Tool",
+    "ToolCallPart",
+    "ToolResultPart",
+    "WeightsError",
+    "WireError",
+    "WorkerSpec",
+    "load_config",
+    "parse_config",
+]

@@ -29,8 +29,8 @@ text       str: the next piece of the answer            ``ids``: token ids of th
 tool_call  dict: ``name``, ``arguments`` (JSON str)     ``call_id``
 codes      int16 [frames, codebooks] (with ``dump``)    ``text_end``: characters spoken so far
 audio      float32 [samples] at SPEAKER_RATE_HZ         ``text_end``: characters spoken so far
-usage      dict: ``input_tokens``, ``output_tokens``,   ``finish``: "stop" | "length" | "tool"
-           ``prompt_ids`` (with ``dump``)
+usage      dict: ``input_tokens``, ``output_tokens``,   ``finish``: "stop" | "length" | "tool";
+           ``prompt_ids`` (with ``dump``)               once the text is complete
 mark       dict: ``{name: monotonic seconds}``
 ========== ============================================ =====================================
 """
@@ -120,7 +120,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     tool_choice: str = "auto"
     max_text_tokens: int = 512
     max_frames: int = 4096
+    lead_s: float | None = None
+    """How far ahead of its listener the answer's sound may be made; None: as fast as it is read."""
     dump: bool = False
+    """Also hand out codec frames and prompt ids."""
     roles: tuple[str, ...] = ("main",)
 
     @property

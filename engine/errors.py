@@ -19,6 +19,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 
 class EngineError(Exception):
     """Base of the tree. The message is one sentence that a user can act on."""
@@ -73,3 +75,19 @@ def _tree(kind: type[EngineError]) -> dict[str, type[EngineError]]:
 def error_of(code: str, message: str) -> EngineError:
     """The error that ``code`` names, as it left another process; an unknown code is a plain EngineError."""
     return _tree(EngineError).get(code, EngineError)(message)
+
+
+def plain(group: BaseExceptionGroup) -> BaseException:
+    """The one error that a group stands for: an EngineError before any other, a cause before its consequences."""
+    leaves = list(_leaves(group))
+    errors = [error for error in leaves if isinstance(error, EngineError)]
+    errors.sort(key=lambda error: isinstance(error, StageUnavailable))
+    return (errors or leaves)[0]
+
+
+def _leaves(group: BaseExceptionGroup) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error

@@ -1,0 +1,168 @@
+"""YAML to EngineSpec, strictly: an unknown key names its path and the nearest known one.
+
+The ``server:`` section is the app's own and is passed through as it is. Knows no family: whether a model has a stage
+of a given name is found out by the worker that loads it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import yaml
+
+from engine.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSpec:
+    """One worker: a process on a device that hosts one or more neighbouring stages, ``replicas`` times."""
+
+    stages: tuple[str, ...]
+    devices: tuple[str | int, ...] = ("cpu",)
+    replicas: int = 1
+    max_batch: int = 16
+    """The most requests that one step takes, and the most that a replica holds at once."""
+    threads: int = 1
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkSpec:
+    """How many codec frames go to code2wav at a time: the first chunk, its growth, and where it settles."""
+
+    first: int = 1
+    growth: float = 1.5
+    steady: int = 25
+
+    def size(self, count: int) -> int:
+        """Frames of the ``count``-th chunk, from 0."""
+        ramp = math.log(self.steady / self.first, self.growth) if self.growth > 1 else math.inf
+        return self.steady if count >= ramp else min(self.steady, math.ceil(self.first * self.growth**count))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSpec:
+    """Everything the engine needs to know before it starts."""
+
+    model: str
+    workers: tuple[WorkerSpec, ...]
+    weights: str | None = None
+    """A folder or a hub id; None is the family's built-in place."""
+    balance: Literal["least_queue", "round_robin", "random"] = "least_queue"
+    chunks: ChunkSpec = ChunkSpec()
+    queue: int = 64
+    """Requests that may wait for a slot of a stage; one more is refused."""
+    stall_s: float = 30.0
+    """A request that makes no progress for so long is ended."""
+    start_s: float = 300.0
+    """A worker that is not ready after so long is given up."""
+    launcher: str = "local"
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The family's own settings."""
+    server: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def load_config(path: str | Path) -> EngineSpec:
+    """Read a deployment's YAML file. Raises ConfigError in one sentence."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot read the configuration: {error}") from None
+    try:
+        return parse_config(text)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def parse_config(text: str) -> EngineSpec:
+    """The spec that a YAML text describes."""
+    try:
+        tree = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"not valid YAML: {' '.join(str(error).split())}") from None
+    spec: EngineSpec = build(EngineSpec, tree, "")
+    _check(spec)
+    return spec
+
+
+def build(kind: Any, value: Any, path: str) -> Any:
+    """``value`` as a ``kind``: dataclasses from mappings, tuples from lists, plain types as they are."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if is_dataclass(kind) and isinstance(kind, type):
+        return _build_dataclass(kind, value, path)
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise ConfigError(f"{path}: must be a list, not {_word(value)}")
+        return tuple(build(arguments[0], item, f"{path}[{i}]") for i, item in enumerate(value))
+    if origin is Literal:
+        if value not in arguments:
+            raise ConfigError(
+                f"{path}: {value!r} is none of {', '.join(map(str, arguments))}{_nearest(value, arguments)}"
+            )
+        return value
+    if origin is Mapping:
+        if not isinstance(value, dict):
+            raise ConfigError(f"{path}: must be a mapping, not {_word(value)}")
+        return value
+    allowed = arguments or (kind,)
+    if float in allowed and isinstance(value, int) and not isinstance(value, bool):
+        value = value if int in allowed else float(value)
+    if type(value) not in allowed:
+        names = " or ".join("nothing" if kind is type(None) else kind.__name__ for kind in allowed)
+        raise ConfigError(f"{path}: must be {names}, not {_word(value)}")
+    return value
+
+
+def _build_dataclass(kind: type[Any], value: Any, path: str) -> Any:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path or 'the configuration'}: must be a mapping, not {_word(value)}")
+    hints = get_type_hints(kind)
+    for key in value:
+        if key not in hints:
+            raise ConfigError(f"{_join(path, key)}: unknown key{_nearest(key, hints)}")
+    for one in fields(kind):
+        if one.default is MISSING and one.default_factory is MISSING and one.name not in value:
+            raise ConfigError(f"{_join(path, one.name)}: missing")
+    return kind(**{key: build(hints[key], item, _join(path, key)) for key, item in value.items()})
+
+
+def _check(spec: EngineSpec) -> None:
+    """What types alone cannot say."""
+    if not spec.workers:
+        raise ConfigError("workers: at least one is needed")
+    seen: dict[str, int] = {}
+    for i, worker in enumerate(spec.workers):
+        if not worker.stages:
+            raise ConfigError(f"workers[{i}].stages: at least one is needed")
+        for name in ("replicas", "max_batch", "threads"):
+            if getattr(worker, name) < 1:
+                raise ConfigError(f"workers[{i}].{name}: must be at least 1")
+        for stage in worker.stages:
+            if stage in seen:
+                raise ConfigError(f"workers[{i}].stages: {stage} is hosted by workers[{seen[stage]}] already")
+            seen[stage] = i
+    if not 1 <= spec.chunks.first <= spec.chunks.steady:
+        raise ConfigError("chunks.first: must be at least 1 and at most chunks.steady")
+    if spec.chunks.growth < 1:
+        raise ConfigError("chunks.growth: must be at least 1")
+    for name in ("queue", "stall_s", "start_s"):
+        if not (0 < getattr(spec, name) < math.inf):
+            raise ConfigError(f"{name}: must be above 0")
+
+
+def _join(path: str, key: object) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+def _nearest(word: object, known: Any) -> str:
+    close = difflib.get_close_matches(str(word), [str(one) for one in known], n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _word(value: object) -> str:
+    return "nothing" if value is None else f"{value!r:.60}"

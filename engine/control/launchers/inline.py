@@ -1,0 +1,59 @@
+"""Workers as tasks of the server's own process: for tests and for embedding. Their steps hold up the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from engine import wire
+from engine.control.replica import RemoteWorker
+from engine.errors import EngineError
+from engine.registry import load
+
+
+class Launcher:
+    """Starts and ends workers that live here."""
+
+    def __init__(self) -> None:
+        self._serving: dict[str, asyncio.Task[None]] = {}
+
+    async def start(self, task: wire.Task, worker: RemoteWorker) -> None:
+        """Build a worker for a task; it says hello on the worker's link."""
+        build = load("engine.worker", "host", "build")
+        inner: list[Any] = []
+        gone = asyncio.Event()
+
+        def receive(message: wire.Message) -> None:
+            if isinstance(message, wire.Stop):
+                gone.set()
+            else:
+                inner[0].receive(message)
+
+        worker.link, link = wire.local_pair((worker.receive, worker.lost), (receive, gone.set))
+        self._serving[worker.id] = asyncio.create_task(self._serve(build, task, link, inner, gone), name=worker.id)
+        await asyncio.sleep(0)
+
+    async def _serve(
+        self, build: Any, task: wire.Task, link: wire.LocalLink, inner: list[Any], gone: asyncio.Event
+    ) -> None:
+        try:
+            built, hello = await asyncio.to_thread(build, task, link.send)
+        except EngineError as error:
+            link.send(wire.Refused(error.code, str(error)))
+            return
+        inner.append(built)
+        async with asyncio.TaskGroup() as tasks:
+            serving = tasks.create_task(built.serve(), name="serve")
+            await asyncio.sleep(0)
+            link.send(hello)
+            await gone.wait()
+            serving.cancel()
+
+    async def stop(self, worker: RemoteWorker) -> None:
+        worker.close()
+        serving = self._serving.pop(worker.id, None)
+        if serving is not None:
+            serving.cancel()
+            with suppress(asyncio.CancelledError):
+                await serving

@@ -1,0 +1,53 @@
+"""Workers as processes of this machine, each on one end of an unnamed socket pair: no address, no token to leak."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from contextlib import suppress
+
+import msgspec
+
+from engine import wire
+from engine.control.replica import RemoteWorker
+
+GRACE_S = 2.0  # from Stop to SIGKILL: a step takes far less
+
+
+class Launcher:
+    """Starts and ends worker processes. They die with the socket, so a killed server leaves none behind."""
+
+    def __init__(self) -> None:
+        self._processes: dict[str, asyncio.subprocess.Process] = {}
+
+    async def start(self, task: wire.Task, worker: RemoteWorker) -> None:
+        """Start a process for a task; it says hello on the worker's link when it is warm."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "engine.worker", str(theirs.fileno()),
+                stdin=asyncio.subprocess.PIPE, pass_fds=(theirs.fileno(),),
+            )  # fmt: skip
+        self._processes[worker.id] = process
+        assert process.stdin is not None
+        process.stdin.write(msgspec.json.encode(task) + b"\n")
+        process.stdin.close()
+        ours.setblocking(False)
+        link = wire.SocketLink(worker.receive, worker.lost)
+        await asyncio.get_running_loop().create_connection(lambda: link, sock=ours)
+        worker.link = link
+
+    async def stop(self, worker: RemoteWorker) -> None:
+        """End a worker and wait until its process is gone."""
+        worker.close()
+        process = self._processes.pop(worker.id, None)
+        if process is None:
+            return
+        try:
+            async with asyncio.timeout(GRACE_S):
+                await process.wait()
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()

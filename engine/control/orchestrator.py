@@ -1,0 +1,150 @@
+"""Follow one request through the stages: the main loop of the engine.
+
+A request is one task tree: a hop for every worker that it passes, all of them running at once, joined by bounded
+streams. Slots are taken strictly in stage order, so that no two requests wait for each other; neighbouring stages on
+one worker are one hop, and what passes between them never leaves it. Knows no model and no process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from engine.control.pool import StagePool
+from engine.control.replica import Outlet, StageReplica
+from engine.control.timeline import Ledger, Timeline
+from engine.core import Chunk, Request
+from engine.errors import Stalled, plain
+from engine.stream import Stream
+
+Pool = StagePool[StageReplica]
+TO_CLIENT = 64  # chunks; what makes sound is held back by ``lead_s``, so text does not queue behind it
+
+
+class Chunks:
+    """What the client of a request sees and hears: an async iterator that ends, or raises one EngineError."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.timeline = Timeline(time.monotonic())
+        self.stream = Stream(depth=TO_CLIENT)
+        self.hosts: set[StageReplica] = set()
+
+    def __aiter__(self) -> AsyncIterator[Chunk]:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        return await anext(self.stream)
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """Where the time to first audio went; None before there is any."""
+        return self.timeline.ledger()
+
+    def played(self) -> None:
+        """Report that the listener's first sample plays now; until then it counts as playing once it is made."""
+        self._report(flushed=False)
+
+    def flushed(self) -> None:
+        """Report that the listener will hear no more."""
+        self._report(flushed=True)
+
+    def _report(self, flushed: bool) -> None:
+        for host in {replica.host for replica in self.hosts}:
+            host.played(self.request.id, flushed)
+
+
+class Orchestrator:
+    """Follows each request through all stages at once."""
+
+    def __init__(self, pools: Sequence[Pool], stall_s: float) -> None:
+        self.pools, self._stall_s = pools, stall_s
+
+    @asynccontextmanager
+    async def open(self, request: Request, inputs: AsyncIterator[Chunk] | None) -> AsyncGenerator[Chunks]:
+        """The answer to a request, while the block lasts: leaving it is the abort. Raises one plain EngineError."""
+        chunks = Chunks(request)
+        follow = asyncio.create_task(self._follow(chunks, inputs), name=f"request:{request.id}")
+        try:
+            yield chunks
+        finally:
+            follow.cancel()
+            await asyncio.wait([follow])
+
+    async def _follow(self, chunks: Chunks, inputs: AsyncIterator[Chunk] | None) -> None:
+        """The request's root: whatever happens below it ends the client's stream, once."""
+        pools = [pool for pool in self.pools if pool.info.serves(chunks.request)]
+        try:
+            async with asyncio.timeout(self._stall_s) as stall, asyncio.TaskGroup() as hops:
+                request = _Hops(chunks, pools, hops, stall, self._stall_s)
+                request.start(0, request.commits(inputs), None)
+        except TimeoutError:
+            chunks.stream.fail(Stalled(f"no progress for {self._stall_s:g} s"))
+        except BaseExceptionGroup as group:
+            chunks.stream.fail(plain(group))
+        finally:
+            chunks.stream.close()
+
+
+class _Hops:
+    """One request's hops: what they share is the client's stream, the timeline and the deadline."""
+
+    def __init__(
+        self, chunks: Chunks, pools: Sequence[Pool], group: asyncio.TaskGroup, stall: asyncio.Timeout, stall_s: float
+    ) -> None:
+        self._chunks, self._pools, self._group = chunks, pools, group
+        self._stall, self._stall_s = stall, stall_s
+
+    def start(self, first: int, inputs: AsyncIterator[Chunk] | None, worker: str | None) -> None:
+        """Start the hop that begins with the ``first``-th pool."""
+        name = f"{self._chunks.request.id}:{self._pools[first].info.name}"
+        self._group.create_task(self._hop(first, inputs, worker), name=name)
+
+    async def _hop(self, first: int, inputs: AsyncIterator[Chunk] | None, worker: str | None) -> None:
+        """Lease a replica, and the same worker's next stages as far as they have room; run them; start what follows."""
+        async with AsyncExitStack() as leases:
+            replica = await leases.enter_async_context(self._pools[first].lease(worker))
+            self._chunks.hosts.add(replica)
+            end = first + 1
+            while end < len(self._pools) and self._pools[end].has_room_on(replica.worker):
+                await leases.enter_async_context(self._pools[end].lease(replica.worker))
+                end += 1
+            self._chunks.timeline.mark("open", time.monotonic())
+            onward = Stream()
+            if end < len(self._pools):
+                self.start(end, onward, replica.worker)
+            stages = tuple(pool.info.name for pool in self._pools[first:end])
+            try:
+                await replica.host.run(self._chunks.request, stages, inputs, self._outlet(onward))
+            except BaseExceptionGroup as group:
+                raise plain(group) from None
+            finally:
+                onward.close()
+
+    def _outlet(self, onward: Stream) -> Outlet:
+        async def out(chunk: Chunk, client: bool, further: bool) -> None:
+            self._progress()
+            if chunk.kind == "mark":
+                for name, at_s in chunk.data.items():
+                    self._chunks.timeline.mark(name, at_s)
+            elif client:
+                if chunk.kind == "audio":
+                    self._chunks.timeline.mark("audio", time.monotonic())
+                await self._chunks.stream.send(chunk)
+            if further:
+                await onward.send(chunk)
+
+        return out
+
+    async def commits(self, inputs: AsyncIterator[Chunk] | None) -> AsyncGenerator[Chunk]:
+        """The user's turn as it arrives; its end is the commit, from which the answer is awaited."""
+        if inputs is not None:
+            async for chunk in inputs:
+                self._progress()
+                yield chunk
+            self._chunks.timeline.commit_s = time.monotonic()
+
+    def _progress(self) -> None:
+        self._stall.reschedule(asyncio.get_running_loop().time() + self._stall_s)

@@ -1,0 +1,171 @@
+"""The replicas of one stage: membership, leases, and who gets the next one. Routing only: no request's state.
+
+Membership is a set: ``join``, ``drain`` and ``leave`` are its only events. Leaving expires the scope of every lease,
+so whoever holds one meets ReplicaLost at once, wherever it waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from engine.core import StageInfo
+from engine.errors import Overloaded, ReplicaLost, StageUnavailable
+
+
+class Replica(Protocol):
+    """One host of a stage. ``id`` is stable and never used again; ``worker`` names the process it lives in."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def worker(self) -> str: ...
+
+
+R = TypeVar("R", bound=Replica)
+
+
+@dataclass(eq=False, slots=True)
+class Member(Generic[R]):
+    replica: R
+    slots: int
+    draining: bool = False
+    leases: set[asyncio.Timeout] = field(default_factory=set[asyncio.Timeout])
+
+    @property
+    def free(self) -> bool:
+        return not self.draining and len(self.leases) < self.slots
+
+
+Policy = Callable[[Sequence[Member[Any]]], Member[Any]]
+
+
+def _round_robin() -> Policy:
+    turns = itertools.count()
+    return lambda members: members[next(turns) % len(members)]
+
+
+def _least_queue(members: Sequence[Member[Any]]) -> Member[Any]:
+    least = min(len(member.leases) for member in members)
+    return random.choice([member for member in members if len(member.leases) == least])
+
+
+POLICIES: dict[str, Callable[[], Policy]] = {
+    "least_queue": lambda: _least_queue,
+    "round_robin": _round_robin,
+    "random": lambda: random.choice,
+}
+
+
+class StagePool(Generic[R]):
+    """One stage's replicas. Requests that find no free slot wait in order of arrival, at most ``queue`` of them."""
+
+    def __init__(self, info: StageInfo, balance: str = "least_queue", queue: int = 64) -> None:
+        self.info = info
+        self._queue = queue
+        self._choose = POLICIES[balance]()
+        self._members: dict[str, Member[R]] = {}
+        self._waiters: deque[asyncio.Future[None]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    @property
+    def leased(self) -> int:
+        return sum(len(member.leases) for member in self._members.values())
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiters)
+
+    def join(self, replica: R) -> None:
+        self._members[replica.id] = Member(replica, self.info.slots)
+        self._serve_waiters()
+
+    def drain(self, replica_id: str) -> None:
+        """No new leases on it; those that are out run to their end."""
+        if replica_id in self._members:
+            self._members[replica_id].draining = True
+
+    def leave(self, replica_id: str) -> None:
+        """Forget a replica; every lease on it ends in ReplicaLost. Unknown ids are ignored: leaving twice is fine."""
+        member = self._members.pop(replica_id, None)
+        if member is not None:
+            now = asyncio.get_running_loop().time()
+            for lease in member.leases:
+                lease.reschedule(now)
+        if not self._members:
+            for waiter in self._waiters:
+                _wake(waiter)
+
+    @asynccontextmanager
+    async def lease(self, prefer: str | None = None) -> AsyncGenerator[R]:
+        """A slot of a replica, preferably in worker ``prefer``, until the block is left.
+
+        Raises StageUnavailable when there is no replica, Overloaded when the queue is full, and ReplicaLost when the
+        replica leaves before the block does.
+        """
+        member = await self._admit(prefer)
+        scope = asyncio.timeout(None)
+        try:
+            async with scope:
+                member.leases.add(scope)
+                self._serve_waiters()  # there may be a second free slot
+                yield member.replica
+        except TimeoutError:
+            if scope.expired():
+                raise ReplicaLost(f"the {self.info.name} replica {member.replica.id} was lost") from None
+            raise
+        finally:
+            member.leases.discard(scope)
+            self._serve_waiters()
+
+    def has_room_on(self, worker: str) -> bool:
+        """Whether a lease preferring this worker would get a slot there without waiting."""
+        return not self._waiters and any(m.free and m.replica.worker == worker for m in self._members.values())
+
+    async def _admit(self, prefer: str | None) -> Member[R]:
+        """Wait for a free slot; the caller must take it before its next await."""
+        first_in_line = False
+        while True:
+            if not self._members:
+                raise StageUnavailable(f"no replica of {self.info.name} is up")
+            free = [member for member in self._members.values() if member.free]
+            if free and (first_in_line or not self._waiters):
+                near = [member for member in free if member.replica.worker == prefer]
+                return near[0] if near else self._choose(free)
+            await self._wait_turn(first_in_line)
+            first_in_line = True
+
+    async def _wait_turn(self, first_in_line: bool) -> None:
+        if len(self._waiters) >= self._queue:
+            raise Overloaded(f"{self.info.name} is full and {self._queue} requests wait already; try again later")
+        waiter = asyncio.get_running_loop().create_future()
+        if first_in_line:
+            self._waiters.appendleft(waiter)
+        else:
+            self._waiters.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            self._waiters.remove(waiter)
+            self._serve_waiters()  # its wake-up, if it had one, goes to the next
+            raise
+        self._waiters.remove(waiter)
+
+    def _serve_waiters(self) -> None:
+        """Wake the first in line if there is a slot for it."""
+        if self._waiters and any(member.free for member in self._members.values()):
+            _wake(self._waiters[0])
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

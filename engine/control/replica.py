@@ -1,0 +1,143 @@
+"""The server's end of a worker: one link, many runs over it. Knows the frames, not the process behind them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+from engine import wire
+from engine.core import Chunk, Request
+from engine.errors import ReplicaLost, error_of
+
+CREDIT = 64  # chunks of one run that may be under way from a worker: about as many as lie between two of its stages
+
+Outlet = Callable[[Chunk, bool, bool], Awaitable[None]]
+"""Takes what a run gives: (chunk, for the client?, for the next hop?)."""
+
+
+@dataclass(eq=False, slots=True)
+class Inbox:
+    """What a run has received and not yet read; bounded by the credit it granted. ``room`` is for what it feeds."""
+
+    messages: deque[wire.Emit | wire.End | wire.Failed] = field(
+        default_factory=deque[wire.Emit | wire.End | wire.Failed]
+    )
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CREDIT))
+
+    async def next(self) -> wire.Emit | wire.End | wire.Failed:
+        while not self.messages:
+            self.arrived.clear()
+            await self.arrived.wait()
+        return self.messages.popleft()
+
+    def put(self, message: wire.Emit | wire.End | wire.Failed) -> None:
+        self.messages.append(message)
+        self.arrived.set()
+
+
+class RemoteWorker:
+    """A worker that has said hello. ``lost`` callbacks run once, when its link is gone."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self.link: wire.Link | None = None
+        self.hello: asyncio.Future[wire.Hello] = asyncio.get_running_loop().create_future()
+        self.on_lost: list[Callable[[], None]] = []
+        self._runs: dict[str, Inbox] = {}
+        self._count = 0
+
+    @property
+    def alive(self) -> bool:
+        return self.link is not None
+
+    def receive(self, message: wire.Message) -> None:
+        match message:
+            case wire.Hello() if not self.hello.done():
+                self.hello.set_result(message)
+            case wire.Refused(code, text) if not self.hello.done():
+                self.hello.set_exception(error_of(code, text))
+            case wire.Grant(run, n) if run in self._runs:
+                for _ in range(n):
+                    self._runs[run].room.release()
+            case wire.Emit(run) | wire.End(run) | wire.Failed(run) if run in self._runs:
+                self._runs[run].put(message)
+            case _:
+                pass  # of a run that was closed meanwhile
+
+    def lost(self) -> None:
+        self.link = None
+        gone = ReplicaLost(f"the worker {self.id} is gone")
+        if not self.hello.done():
+            self.hello.set_exception(gone)
+        for callback in self.on_lost:
+            callback()
+
+    async def run(
+        self, request: Request, stages: tuple[str, ...], inputs: AsyncIterator[Chunk] | None, out: Outlet
+    ) -> None:
+        """Run stages for a request until they have ended, fed by ``inputs`` (None: the first stage needs none).
+
+        What they give goes to ``out`` in order; while it waits, the worker does, some chunks later. Cancelling
+        abandons the run. Raises the EngineError that the run failed with, alone or in a group.
+        """
+        self._count += 1
+        id = f"{request.id}/{self._count}"
+        inbox = self._runs[id] = Inbox()
+        self._send(wire.Open(id, request, stages, CREDIT))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                feeding = tasks.create_task(self._feed(id, inbox, inputs), name=f"feed:{id}")
+                await self._read(id, inbox, out)
+                feeding.cancel()
+        finally:
+            del self._runs[id]
+            self._send(wire.Close(id))
+
+    async def _read(self, id: str, inbox: Inbox, out: Outlet) -> None:
+        while True:
+            match await inbox.next():
+                case wire.Emit(_, chunk, client, onward):
+                    await out(chunk, client, onward)
+                    self._send(wire.Grant(id, 1))
+                case wire.Failed(_, code, text):
+                    raise error_of(code, text)
+                case wire.End():
+                    return
+
+    async def _feed(self, id: str, inbox: Inbox, inputs: AsyncIterator[Chunk] | None) -> None:
+        if inputs is not None:
+            async for chunk in inputs:
+                await inbox.room.acquire()
+                self._send(wire.Feed(id, chunk))
+        self._send(wire.End(id))
+
+    def _send(self, message: wire.Message) -> None:
+        if self.link is not None:
+            self.link.send(message)
+
+    def played(self, request_id: str, flushed: bool) -> None:
+        """Pass a playout report on to every run of a request."""
+        for id in self._runs:
+            if id.rpartition("/")[0] == request_id:
+                self._send(wire.Played(id, flushed))
+
+    def close(self) -> None:
+        if self.link is not None:
+            self._send(wire.Stop())
+            self.link.close()
+
+
+@dataclass(frozen=True, slots=True)
+class StageReplica:
+    """One stage as one worker hosts it."""
+
+    id: str
+    stage: str
+    host: RemoteWorker
+
+    @property
+    def worker(self) -> str:
+        return self.host.id

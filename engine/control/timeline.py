@@ -1,0 +1,60 @@
+"""When what happened to a request: marks on the monotonic clock, and the first-audio ledger they make.
+
+Workers on the same machine share the server's monotonic clock. Knows no pool and no socket.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Where the time to first audio went, in ms; the terms add up to ``ttfa_ms``, from commit to the first packet.
+
+    ``queue`` is the wait for a slot, ``ears`` from the end of the user's turn to its transcript,
+    ``thinker_prefill`` to the first token, ``thinker_tokens`` to the moment the talker had enough of them, ``talker``
+    to its first codec frame, ``code2wav`` to the first samples, ``packet`` until they lay at the engine's door.
+    """
+
+    terms: dict[str, float]
+
+    @property
+    def ttfa_ms(self) -> float:
+        return sum(self.terms.values())
+
+
+LINE = (
+    ("queue", "open"),
+    ("ears", "ears.done"),
+    ("thinker_prefill", "thinker.out"),
+    ("thinker_tokens", "talker.step"),
+    ("talker", "talker.out"),
+    ("code2wav", "code2wav.out"),
+    ("packet", "audio"),
+)
+"""The ledger's terms and the mark that ends each, in the order of the chain."""
+
+
+@dataclass(slots=True)
+class Timeline:
+    """The marks of one request. ``commit`` is set when it is opened, and again when a live turn ends."""
+
+    commit_s: float
+    marks: dict[str, float] = field(default_factory=dict[str, float])
+
+    def mark(self, name: str, at_s: float) -> None:
+        """Note a first time; later ones of the same name don't count."""
+        self.marks.setdefault(name, at_s)
+
+    def ledger(self) -> Ledger | None:
+        """None until audio came. What was done before the commit costs nothing; a stage that was not used neither."""
+        if "audio" not in self.marks:
+            return None
+        terms: dict[str, float] = {}
+        before_s = self.commit_s
+        for term, name in LINE:
+            at_s = max(before_s, self.marks.get(name, before_s))
+            terms[term] = (at_s - before_s) * 1000
+            before_s = at_s
+        return Ledger(terms)

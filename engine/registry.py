@@ -1,0 +1,30 @@
+"""The file name is the registry: a name in a configuration selects a file, and heavy imports happen there."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import pkgutil
+from typing import Any
+
+from engine.errors import ConfigError
+
+
+def load(package: str, name: str, export: str) -> Any:
+    """What the module ``package.name`` exports as ``export``. Raises ConfigError with the nearest known name."""
+    known = names(package)
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+        raise ConfigError(f"{package.rsplit('.', 1)[-1]}: there is no {name!r} ({hint})")
+    return getattr(importlib.import_module(f"{package}.{name}"), export)
+
+
+def names(package: str) -> list[str]:
+    """The names that can be loaded from a package, without importing any of them."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.submodule_search_locations is None:
+        return []
+    found = pkgutil.iter_modules(spec.submodule_search_locations)
+    return sorted(module.name for module in found if not module.name.startswith("_"))

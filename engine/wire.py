@@ -1,0 +1,260 @@
+"""The schema'd frames that cross between the server's process and a worker's. No pickle anywhere.
+
+A frame is a 4-byte big-endian length and one msgpack message of the union below. Arrays travel as an extension type
+(dtype, shape, bytes); dtypes are an allow-list. Bytes that do not decode are a WireError, and the connection that
+brought them is closed. Knows no worker and no engine, only what they say to each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+
+from engine.config import ChunkSpec, WorkerSpec
+from engine.core import Chunk, ModelInfo, Request, StageInfo
+from engine.errors import WireError
+
+MAX_FRAME_BYTES = 256 << 20  # a minute of 4k video frames fits; a lying length does not take the memory
+_ARRAY = 1  # msgpack extension code
+_DTYPES = frozenset({"<i2", "<i4", "<i8", "<f2", "<f4", "<f8", "|u1", "|i1", "|b1"})
+_HEADER = struct.Struct(">I")
+
+
+class Frame(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="t"):
+    """Base of every message."""
+
+
+class Open(Frame, tag="open"):
+    """To the worker: run these stages, in their order, for a request. ``credit`` chunks may go out unanswered."""
+
+    run: str
+    request: Request
+    stages: tuple[str, ...]
+    credit: int
+
+
+class Feed(Frame, tag="feed"):
+    """To the worker: the next chunk of the first stage's input."""
+
+    run: str
+    chunk: Chunk
+
+
+class End(Frame, tag="end"):
+    """To the worker: the input has ended. From the worker: the last stage's output has."""
+
+    run: str
+
+
+class Emit(Frame, tag="emit"):
+    """From the worker: a chunk for the client, for the next hop, or for both."""
+
+    run: str
+    chunk: Chunk
+    client: bool
+    onward: bool
+
+
+class Grant(Frame, tag="grant"):
+    """To the worker: the reader has taken ``n`` chunks. From the worker: the first stage has taken ``n`` fed ones."""
+
+    run: str
+    n: int
+
+
+class Failed(Frame, tag="failed"):
+    """From the worker: this run broke; nothing more of it follows."""
+
+    run: str
+    code: str
+    message: str
+
+
+class Close(Frame, tag="close"):
+    """To the worker: forget the run, wherever it is. Answers to it that are still under way are ignored."""
+
+    run: str
+
+
+class Played(Frame, tag="played"):
+    """To the worker: the listener started (or, ``flushed``, will hear no more)."""
+
+    run: str
+    flushed: bool = False
+
+
+class Hello(Frame, tag="hello"):
+    """The worker's first word, once every stage is loaded and warm."""
+
+    worker: str
+    pid: int
+    model: ModelInfo
+    stages: tuple[StageInfo, ...]
+
+
+class Refused(Frame, tag="refused"):
+    """The worker's first and last word when it could not start."""
+
+    code: str
+    message: str
+
+
+class Stop(Frame, tag="stop"):
+    """To the worker: exit."""
+
+
+class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a launcher tells a new worker before there is a link: what to load, and where."""
+
+    id: str
+    model: str
+    weights: str | None
+    worker: WorkerSpec
+    device: str
+    chunks: ChunkSpec
+    options: dict[str, Any] = {}
+
+
+Message = Open | Feed | End | Emit | Grant | Failed | Close | Played | Hello | Refused | Stop
+
+
+def _pack_array(value: Any) -> msgspec.msgpack.Ext:
+    if not isinstance(value, np.ndarray):
+        raise WireError(f"a {type(value).__name__} cannot cross between processes")
+    if value.dtype.str not in _DTYPES:
+        raise WireError(f"an array of {value.dtype} cannot cross between processes")
+    head = msgspec.msgpack.encode((value.dtype.str, value.shape))
+    return msgspec.msgpack.Ext(_ARRAY, bytes((len(head),)) + head + np.ascontiguousarray(value).tobytes())
+
+
+def _unpack_array(code: int, data: memoryview) -> Any:
+    try:
+        if code != _ARRAY:
+            raise WireError(f"unknown extension type {code}")
+        body = 1 + data[0]
+        dtype, shape = msgspec.msgpack.decode(data[1:body], type=tuple[str, tuple[int, ...]])
+        if dtype not in _DTYPES:
+            raise WireError(f"an array of {dtype!r} is not accepted")
+        return np.frombuffer(data[body:], dtype).reshape(shape)
+    except (IndexError, ValueError, msgspec.DecodeError) as error:
+        raise WireError(f"a malformed array: {error}") from None
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_pack_array)
+_decoder = msgspec.msgpack.Decoder(Message, ext_hook=_unpack_array)
+
+
+def encode(message: Message) -> bytes:
+    """A whole frame, length first."""
+    body = _encoder.encode(message)
+    if len(body) > MAX_FRAME_BYTES:
+        raise WireError(f"a message of {len(body)} bytes is over the limit of {MAX_FRAME_BYTES}")
+    return _HEADER.pack(len(body)) + body
+
+
+def decode(body: bytes | bytearray | memoryview) -> Message:
+    """The message of a frame's body (without the length)."""
+    try:
+        return _decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(f"a malformed frame: {error}") from None
+
+
+class Splitter:
+    """Bytes in, messages out; sans I/O."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def feed(self, data: bytes) -> list[Message]:
+        self._bytes += data
+        messages: list[Message] = []
+        while len(self._bytes) >= _HEADER.size:
+            (length,) = _HEADER.unpack_from(self._bytes)
+            if length > MAX_FRAME_BYTES:
+                raise WireError(f"a frame of {length} bytes is over the limit of {MAX_FRAME_BYTES}")
+            end = _HEADER.size + length
+            if len(self._bytes) < end:
+                break
+            messages.append(decode(bytes(self._bytes[_HEADER.size : end])))
+            del self._bytes[:end]
+        return messages
+
+
+class Link(Protocol):
+    """One end of a connection: ``send`` never waits; what arrives goes to the receiver it was made with."""
+
+    def send(self, message: Message) -> None: ...
+
+    def close(self) -> None: ...
+
+
+Receive = Callable[[Message], None]
+Lost = Callable[[], None]
+
+
+class SocketLink(asyncio.Protocol):
+    """A link over a stream socket. ``lost`` is called once when the other end has gone or spoke garbage.
+
+    Writes are not awaited: what may be under way is bounded by the credit that each run is granted.
+    """
+
+    def __init__(self, receive: Receive, lost: Lost) -> None:
+        self._receive, self._lost = receive, lost
+        self._splitter = Splitter()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for message in self._splitter.feed(data):
+                self._receive(message)
+        except WireError:
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._lost()
+
+    def send(self, message: Message) -> None:
+        if self._transport is not None:
+            self._transport.write(encode(message))
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+
+class LocalLink:
+    """One end of a link inside a process: the same frames, without the bytes."""
+
+    def __init__(self, receive: Receive, lost: Lost) -> None:
+        self._receive, self._lost = receive, lost
+        self._loop = asyncio.get_running_loop()
+        self.peer: LocalLink | None = None
+
+    def send(self, message: Message) -> None:
+        if self.peer is not None:
+            self._loop.call_soon(self.peer._receive, message)
+
+    def close(self) -> None:
+        peer, self.peer = self.peer, None
+        if peer is not None:
+            peer.peer = None
+            self._loop.call_soon(peer._lost)
+            self._loop.call_soon(self._lost)
+
+
+def local_pair(left: tuple[Receive, Lost], right: tuple[Receive, Lost]) -> tuple[LocalLink, LocalLink]:
+    """Two ends that talk to each other."""
+    one, two = LocalLink(*left), LocalLink(*right)
+    one.peer, two.peer = two, one
+    return one, two

@@ -1,0 +1,41 @@
+"""Build a worker from its spec: load the family, make and warm its stages. Knows nothing of where the worker runs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from engine import wire
+from engine.errors import ConfigError
+from engine.registry import load
+from engine.worker.process import Worker
+from engine.worker.run import Send
+from engine.worker.stage import Family, Place
+
+
+def build(task: wire.Task, send: Send) -> tuple[Worker, wire.Hello]:
+    """Load what the task asks for. Raises ConfigError or WeightsError; may take as long as loading takes."""
+    family: Family = load("engine.worker.models", task.model, "FAMILY")
+    for name in task.worker.stages:
+        if name not in family.stages:
+            raise ConfigError(f"{task.model} has no stage {name!r}; it has {', '.join(family.stages)}")
+    place = Place(
+        weights=Path(task.weights) if task.weights else None,
+        device=task.device,
+        dtype=task.worker.dtype,
+        threads=task.worker.threads,
+        slots=task.worker.max_batch,
+        options=task.options,
+    )
+    model = family.info(place)
+    stages = {name: make(place) for name, make in family.stages.items() if name in task.worker.stages}
+    worker = Worker(stages, model, task.chunks, family.rows_ahead, task.worker.max_batch, send)
+    infos = tuple(stage.info for stage in stages.values())
+    return worker, wire.Hello(task.id, os.getpid(), model, infos)
+
+
+def calm() -> None:
+    """Yield to the server's process, which has packets to send, where the two compete for a core."""
+    with contextlib.suppress(OSError):
+        os.nice(1)

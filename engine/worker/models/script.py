@@ -1,0 +1,240 @@
+"""A family without a model: scripted answers spoken as tones, through the same four stages as the real ones.
+
+For tests, for trying clients, and for measuring the engine alone: its steps compute next to nothing. What it answers:
+
+====================  ==================================================================
+the user's text       the answer
+====================  ==================================================================
+``say: XYZ``          XYZ
+``long N``            N words
+``tool NAME JSON``    a call of the tool NAME
+``fail``              two words, then StageFailed
+``slow``              "late", 200 ms late
+(speech)              "I heard S seconds."
+anything else         "You said: " and the text
+====================  ==================================================================
+
+A last message of the assistant is spoken as it stands. A codec frame is 40 ms; a word lasts ``frames_per_word``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from engine.core import MIC_RATE_HZ, SPEAKER_RATE_HZ, AudioPart, Chunk, ModelInfo, Request, StageInfo, TextPart
+from engine.errors import EngineError, StageFailed
+from engine.stream import windows
+from engine.worker.stage import Family, Place, Seat
+
+FRAME_SAMPLES = SPEAKER_RATE_HZ // 25
+TABLE_STEPS = 16  # tones are 220 Hz and the next fifteen half-tones
+
+
+class Ears:
+    """Hears how long the user spoke."""
+
+    def __init__(self, place: Place) -> None:
+        self.info = StageInfo(
+            name="ears",
+            order=0,
+            emits=frozenset({"heard"}),
+            feeds=frozenset({"heard"}),
+            when="hears",
+            slots=place.slots,
+        )
+
+    def open(self, seat: Seat) -> None:
+        seat.state = 0
+
+    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        for part in seat.request.messages[-1].parts if seat.request.messages else ():
+            if isinstance(part, AudioPart):
+                yield part.pcm
+        async for chunk in inputs:
+            yield chunk.data
+
+    def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
+        return [self._hear(seat) for seat in seats]
+
+    def _hear(self, seat: Seat) -> list[Chunk]:
+        if seat.rows:
+            before = seat.state // (MIC_RATE_HZ // 2)
+            seat.state += len(seat.rows.popleft())
+            if seat.state // (MIC_RATE_HZ // 2) == before:
+                return []
+            return [Chunk("heard", f"{seat.state / MIC_RATE_HZ:.1f}", {"final": False, "understood": True})]
+        seat.done = True
+        return [
+            Chunk("heard", f"{seat.state / MIC_RATE_HZ:.1f} seconds", {"final": True, "understood": seat.state > 0})
+        ]
+
+
+@dataclass(slots=True)
+class Answer:
+    """What is still to be said, and how it ends."""
+
+    words: deque[str]
+    tool: dict[str, str] | None = None
+    fails: bool = False
+    said: int = 0
+
+
+class Thinker:
+    """Answers one word per step."""
+
+    def __init__(self, place: Place) -> None:
+        self.info = StageInfo(
+            name="thinker", order=1, emits=frozenset({"text", "tool_call", "usage"}), feeds=frozenset({"text"}),
+            slots=place.slots,
+        )  # fmt: skip
+
+    def open(self, seat: Seat) -> None:
+        seat.state = Answer(deque())
+
+    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        heard = None
+        if seat.request.hears:
+            async for chunk in inputs:
+                heard = chunk.data if chunk.meta["final"] else heard
+        text = _last_text(seat.request)
+        if text == "slow":
+            await asyncio.sleep(0.2)
+        yield f"say: I heard {heard}." if heard is not None else text
+
+    def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
+        return [self._think(seat) for seat in seats]
+
+    def _think(self, seat: Seat) -> list[Chunk] | EngineError:
+        answer: Answer = seat.state
+        if seat.rows:
+            answer = seat.state = _answer(seat.rows.popleft(), seat.request)
+            seat.hungry = False
+        if answer.fails and answer.said == 2:
+            return StageFailed("the script says that this answer fails")
+        if answer.words and answer.said < seat.request.max_text_tokens:
+            word = answer.words.popleft() + (" " if answer.words else "")
+            answer.said += 1
+            return [Chunk("text", word, {"ids": [1000 + sum(word.encode()) % 1000]})]
+        seat.done = True
+        finish = "tool" if answer.tool else "length" if answer.words else "stop"
+        usage = Chunk("usage", {"input_tokens": 1, "output_tokens": answer.said}, {"finish": finish})
+        if answer.tool is None:
+            return [usage]
+        return [Chunk("tool_call", answer.tool, {"call_id": f"call_{seat.request.id}"}), usage]
+
+
+def _last_text(request: Request) -> str:
+    parts = request.messages[-1].parts if request.messages else ()
+    return " ".join(part.text for part in parts if isinstance(part, TextPart))
+
+
+def _answer(text: str, request: Request) -> Answer:
+    word, _, rest = text.partition(" ")
+    if request.messages and request.messages[-1].role == "assistant":
+        return Answer(deque(text.split()))
+    match word:
+        case "say:":
+            return Answer(deque(rest.split()))
+        case "long" if rest.isdigit():
+            return Answer(deque(f"word{i}" for i in range(int(rest))))
+        case "tool":
+            name, _, arguments = rest.partition(" ")
+            return Answer(deque(), tool={"name": name, "arguments": arguments or json.dumps({})})
+        case "fail":
+            return Answer(deque(["this", "is", "never", "finished"]), fails=True)
+        case "slow":
+            return Answer(deque(["late"]))
+        case _:
+            return Answer(deque(f"You said: {text}".split()))
+
+
+@dataclass(slots=True)
+class Speech:
+    """The frames of the current word that have not been spoken, and how far the text has been."""
+
+    left: int = 0
+    tone: int = 0
+    text_end: int = 0
+    frames: int = 0
+
+
+class Talker:
+    """Speaks each word as some codec frames of one tone."""
+
+    def __init__(self, place: Place) -> None:
+        self.info = StageInfo(name="talker", order=2, feeds=frozenset({"codes"}), when="speaks", slots=place.slots)
+        self._frames = int(place.options.get("frames_per_word", 6))
+
+    def open(self, seat: Seat) -> None:
+        seat.state = Speech()
+
+    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        async for chunk in inputs:
+            yield chunk.data
+
+    def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
+        return [self._speak(seat) for seat in seats]
+
+    def _speak(self, seat: Seat) -> list[Chunk]:
+        speech: Speech = seat.state
+        if not speech.left and seat.rows:
+            word: str = seat.rows.popleft()
+            speech.left, speech.tone = self._frames, sum(word.encode()) % TABLE_STEPS
+            speech.text_end += len(word)
+        chunks: list[Chunk] = []
+        if speech.left and speech.frames < seat.request.max_frames:
+            speech.left, speech.frames = speech.left - 1, speech.frames + 1
+            codes = np.array([[speech.tone, speech.left]], np.int16)
+            chunks = [Chunk("codes", codes, {"text_end": speech.text_end})]
+        seat.hungry = not speech.left
+        seat.done = speech.frames >= seat.request.max_frames or (seat.hungry and seat.ended and not seat.rows)
+        return chunks
+
+
+@dataclass(slots=True)
+class Tone:
+    phase: float = field(default=0.0)
+
+
+class Code2Wav:
+    """Plays each frame's tone, its phase carried on."""
+
+    def __init__(self, place: Place) -> None:
+        self.info = StageInfo(name="code2wav", order=3, emits=frozenset({"audio"}), when="speaks", slots=place.slots)
+
+    def open(self, seat: Seat) -> None:
+        seat.state = Tone()
+
+    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        async for frames in windows(inputs, seat.pace.size, seat.pace.hurry):
+            yield np.concatenate([frame.data for frame in frames]), frames[-1].meta
+
+    def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
+        return [self._play(seat) for seat in seats]
+
+    def _play(self, seat: Seat) -> list[Chunk]:
+        if not seat.rows:
+            seat.done = True
+            return []
+        codes, meta = seat.rows.popleft()
+        advance = np.repeat(2 * math.pi * 220 * 2 ** (codes[:, 0] / 12) / SPEAKER_RATE_HZ, FRAME_SAMPLES)
+        phase = seat.state.phase + np.cumsum(advance)
+        seat.state.phase = float(phase[-1]) % (2 * math.pi)
+        return [Chunk("audio", (0.2 * np.sin(phase)).astype(np.float32), meta)]
+
+
+def _info(place: Place) -> ModelInfo:
+    return ModelInfo(
+        name="script", voices=("tone",), abilities=frozenset({"text", "audio", "tools", "speech"}), frame_s=0.04
+    )
+
+
+FAMILY = Family(info=_info, stages={"ears": Ears, "thinker": Thinker, "talker": Talker, "code2wav": Code2Wav})

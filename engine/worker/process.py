@@ -1,0 +1,137 @@
+"""The step loop of a worker: inbox, schedule, step, outbox.
+
+A worker hosts stages on a device. Steps run on the loop's own thread: between two of them it reads its inbox and lets
+the bridges turn what came into rows, so nothing needs a lock and a hand-over costs one turn of the event loop. Knows
+no model (they come as Stages), no pool and no client; what it says goes through ``send``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+
+from engine import wire
+from engine.config import ChunkSpec
+from engine.core import ModelInfo
+from engine.errors import EngineError, StageFailed
+from engine.worker.run import Hosted, ListenerPace, Run, Send
+from engine.worker.scheduler import Listener, Scheduler
+from engine.worker.stage import Seat, Stage
+
+log = logging.getLogger(__name__)
+
+
+class Worker:
+    """Stages and the runs that sit at them. ``receive`` takes a message and never waits; ``serve`` is the loop."""
+
+    def __init__(
+        self, stages: Mapping[str, Stage], model: ModelInfo, chunks: ChunkSpec, rows_ahead: int, max_batch: int,
+        send: Send, clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self.stages, self.model = stages, model
+        self.steps = 0
+        self._chunks, self._rows_ahead, self._send, self._clock = chunks, rows_ahead, send, clock
+        self._scheduler = Scheduler(dict.fromkeys(stages, max_batch))
+        self._free = {name: list(range(stage.info.slots))[::-1] for name, stage in stages.items()}
+        self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
+        self._wake = asyncio.Event()
+        self._group: asyncio.TaskGroup | None = None
+
+    async def serve(self) -> None:
+        """Step for ever; cancelling ends every run."""
+        async with asyncio.TaskGroup() as self._group:
+            while True:
+                batch = self._pick()
+                if batch:
+                    self._step(batch)
+                    await asyncio.sleep(0)  # one turn: the inbox is read, and the bridges make rows of what was emitted
+                else:
+                    await self._idle()
+
+    def receive(self, message: wire.Message) -> None:
+        """Act on a message from the server; what concerns a run that is over is ignored."""
+        match message:
+            case wire.Open():
+                self._open(message)
+            case wire.Feed(run, chunk) if self._has(run):
+                self._runs[run][0].inputs.put(chunk)
+            case wire.End(run) if self._has(run):
+                self._runs[run][0].commit(self._clock())
+            case wire.Grant(run, n) if self._has(run):
+                self._runs[run][0].grant(n)
+            case wire.Played(run, flushed) if self._has(run):
+                self._runs[run][0].played(flushed, self._clock())
+            case wire.Close(run) if self._has(run):
+                self._runs[run][1].cancel()
+            case _:
+                pass
+
+    def _has(self, run: str) -> bool:
+        return run in self._runs
+
+    def _open(self, message: wire.Open) -> None:
+        assert self._group is not None
+        listener = Listener(self._clock(), committed=not message.request.live)
+        run = Run(message.run, message.request, self._send, message.credit, listener, self._wake.set)
+        task = self._group.create_task(self._work(run, message.stages), name=f"run:{run.id}")
+        self._runs[run.id] = run, task
+
+    async def _work(self, run: Run, stages: tuple[str, ...]) -> None:
+        taken: list[tuple[str, int]] = []
+        try:
+            for name in stages:
+                slot = self._free[name].pop()
+                taken.append((name, slot))
+                pace = ListenerPace(self._chunks, run.listener, self._scheduler, self.model.frame_s)
+                seat = Seat(run.request, slot, pace)
+                self.stages[name].open(seat)
+                run.host(self.stages[name], seat, last=name == stages[-1])
+            await run.work(self._rows_ahead)
+        except EngineError as error:
+            self._send(wire.Failed(run.id, error.code, str(error)))
+        except Exception as error:  # noqa: BLE001 - a model's own mistake ends this request, never the worker
+            log.exception("run %s could not start", run.id)
+            self._send(wire.Failed(run.id, StageFailed.code, f"a stage could not start: {error!r}"))
+        finally:
+            del self._runs[run.id]
+            for name, slot in taken:
+                self._free[name].append(slot)
+
+    def _seats(self) -> Iterator[tuple[Run, Hosted]]:
+        for run, _ in self._runs.values():
+            for hosted in run.hosted:
+                yield run, hosted
+
+    def _pick(self) -> list[tuple[Run, Hosted]]:
+        now_s = self._clock()
+        ready = {hosted.entry: (run, hosted) for run, hosted in self._seats() if run.ready(hosted, now_s)}
+        return [ready[entry] for entry in self._scheduler.pick(ready, now_s)]
+
+    def _step(self, batch: list[tuple[Run, Hosted]]) -> None:
+        stage = batch[0][1].stage
+        began_s = self._clock()
+        try:
+            results = stage.step([hosted.entry.seat for _, hosted in batch])
+        except Exception as error:  # noqa: BLE001 - whatever a model raises ends these requests, never the loop
+            log.exception("a step of %s failed", stage.info.name)
+            results = [StageFailed(f"{stage.info.name} failed: {error!r}")] * len(batch)
+        ended_s = self._clock()
+        self.steps += 1
+        self._scheduler.timed(stage.info.name, ended_s - began_s)
+        for (run, hosted), result in zip(batch, results, strict=True):
+            if isinstance(result, EngineError):
+                run.fail(result)
+            else:
+                run.stepped(hosted, result, began_s, ended_s)
+
+    async def _idle(self) -> None:
+        """Wait for something to do: a row, credit, or a listener who has played enough."""
+        now_s = self._clock()
+        waits = [wait for run, hosted in self._seats() if (wait := run.wait_s(hosted, now_s)) > 0]
+        self._wake.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(waits, default=None)):
+                await self._wake.wait()

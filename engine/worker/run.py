@@ -1,0 +1,195 @@
+"""One request's run through the stages that a worker hosts: its seats, the streams between them, its credit.
+
+Knows nothing of the loop's schedule and nothing of a socket: what leaves goes through ``send``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from engine import wire
+from engine.config import ChunkSpec
+from engine.core import SPEAKER_RATE_HZ, Chunk, Request, seconds
+from engine.errors import EngineError, StageFailed
+from engine.stream import Stream
+from engine.worker.scheduler import Entry, Listener, Scheduler
+from engine.worker.stage import Seat, Stage
+
+log = logging.getLogger(__name__)
+
+BETWEEN_STAGES = 64  # chunks between two stages: some seconds of codec frames, a few sentences of text
+Send = Callable[[wire.Message], None]
+
+
+@dataclass(slots=True)
+class ListenerPace:
+    """The chunk policy of one answer: a ramp, cut short when its listener would run dry."""
+
+    chunks: ChunkSpec
+    listener: Listener
+    scheduler: Scheduler
+    frame_s: float
+
+    def size(self, count: int) -> int:
+        return self.chunks.size(count)
+
+    def hurry(self) -> bool:
+        """Whether waiting for one more frame, and decoding it, would take longer than the sound lasts."""
+        if self.listener.started_s is None:
+            return False
+        return self.listener.slack_s(time.monotonic()) < 2 * self.scheduler.round_s + self.frame_s / 4
+
+
+@dataclass(slots=True, eq=False)
+class Hosted:
+    """A stage as a run sees it: its seat, where its chunks go, and what has been noted of it."""
+
+    entry: Entry
+    stage: Stage
+    outputs: Stream | None  # None: the last of the run, its chunks leave the worker
+    eaten: asyncio.Event = field(default_factory=asyncio.Event)
+    marks: dict[str, float] = field(default_factory=dict[str, float])
+
+
+class Run:
+    """A request in a worker. ``work`` is its task: when it ends, in whatever way, nothing of the run is left."""
+
+    def __init__(
+        self, id: str, request: Request, send: Send, credit: int, listener: Listener, wake: Callable[[], None]
+    ) -> None:
+        self.id, self.request = id, request
+        self.listener = listener
+        self.hosted: list[Hosted] = []
+        self.inputs = Stream(depth=BETWEEN_STAGES, on_change=self._took_input)
+        self._send, self._credit, self._wake = send, credit, wake
+        self._over = asyncio.Event()
+        self._error: EngineError | None = None
+
+    def host(self, stage: Stage, seat: Seat, last: bool) -> None:
+        """Add the next stage of the line."""
+        outputs = None if last else Stream(depth=BETWEEN_STAGES, on_change=self._wake)
+        entry = Entry(seat, stage.info.name, stage.info.order, self.listener)
+        self.hosted.append(Hosted(entry, stage, outputs))
+
+    async def work(self, rows_ahead: int) -> None:
+        """Run the bridges until every seat is done or one fails, and say so."""
+        try:
+            async with asyncio.TaskGroup() as bridges:
+                tasks = [
+                    bridges.create_task(self._bridge(h, s, rows_ahead), name=f"{self.id}:{h.entry.stage}")
+                    for h, s in zip(self.hosted, self._sources(), strict=True)
+                ]
+                await self._over.wait()
+                for task in tasks:
+                    task.cancel()
+            if self._error is not None:
+                raise self._error
+            self._send(wire.End(self.id))
+        except* EngineError as group:
+            self._send(wire.Failed(self.id, _first(group).code, str(_first(group))))
+        except* Exception as group:
+            log.exception("run %s failed", self.id)
+            self._send(wire.Failed(self.id, StageFailed.code, f"a stage failed: {_first(group)!r}"))
+
+    def _sources(self) -> Sequence[Stream]:
+        return [self.inputs, *(hosted.outputs for hosted in self.hosted if hosted.outputs is not None)]
+
+    async def _bridge(self, hosted: Hosted, source: Stream, rows_ahead: int) -> None:
+        seat = hosted.entry.seat
+        async with aclosing(hosted.stage.bridge(seat, source)) as rows:
+            async for row in rows:
+                while len(seat.rows) >= rows_ahead:
+                    hosted.eaten.clear()
+                    await hosted.eaten.wait()
+                seat.rows.append(row)
+                self._wake()
+        seat.ended = True
+        self._wake()
+
+    def ready(self, hosted: Hosted, now_s: float) -> bool:
+        """Whether a seat can step: it has something to do, and room for what it emits."""
+        if not hosted.entry.seat.ready or self._credit <= 0:
+            return False
+        if hosted.outputs is not None and hosted.outputs.room <= 0 and not hosted.outputs.ended:
+            return False
+        return self.wait_s(hosted, now_s) <= 0
+
+    def wait_s(self, hosted: Hosted, now_s: float) -> float:
+        """How long a stage that makes sound is to wait for a listener who has enough ahead; 0 for the others."""
+        lead_s = self.request.lead_s
+        if lead_s is None or hosted.stage.info.when != "speaks" or self.listener.started_s is None:
+            return 0.0
+        return self.listener.slack_s(now_s) - lead_s
+
+    def stepped(self, hosted: Hosted, chunks: Sequence[Chunk], began_s: float, ended_s: float) -> None:
+        """Send what a step of a seat gave to where it belongs."""
+        hosted.eaten.set()
+        if chunks and "out" not in hosted.marks:
+            hosted.marks |= {"step": began_s, "out": ended_s}
+            self._mark(hosted)
+        for chunk in chunks:
+            self._pass_on(hosted, chunk, ended_s)
+        if hosted.entry.seat.done:
+            self._finish(hosted, ended_s)
+
+    def _pass_on(self, hosted: Hosted, chunk: Chunk, now_s: float) -> None:
+        info = hosted.stage.info
+        if chunk.kind == "audio":
+            self.listener.produce(seconds(chunk.data, SPEAKER_RATE_HZ), now_s)
+        client = chunk.kind in info.emits or (self.request.dump and chunk.kind == "codes")
+        onward = chunk.kind in info.feeds
+        if onward and hosted.outputs is not None:
+            hosted.outputs.put(chunk)
+            onward = False
+        if client or onward:
+            self._emit(chunk, client, onward)
+
+    def _finish(self, hosted: Hosted, now_s: float) -> None:
+        hosted.marks["done"] = now_s
+        self._mark(hosted)
+        if hosted.outputs is not None:
+            hosted.outputs.close()
+        self._sources()[self.hosted.index(hosted)].close()  # a stage that ended early blocks nobody upstream
+        if all(other.entry.seat.done for other in self.hosted):
+            self._over.set()
+
+    def _mark(self, hosted: Hosted) -> None:
+        name = hosted.stage.info.name
+        self._emit(Chunk("mark", {f"{name}.{word}": at_s for word, at_s in hosted.marks.items()}), True, False)
+
+    def _emit(self, chunk: Chunk, client: bool, onward: bool) -> None:
+        self._credit -= 1
+        self._send(wire.Emit(self.id, chunk, client, onward))
+
+    def fail(self, error: EngineError) -> None:
+        """End the run with an error; nothing more of it leaves but that."""
+        self._error = self._error or error
+        self._over.set()
+
+    def grant(self, n: int) -> None:
+        self._credit += n
+        self._wake()
+
+    def commit(self, now_s: float) -> None:
+        """The input has ended: from here the answer counts as awaited."""
+        self.inputs.close()
+        if not self.listener.committed:
+            self.listener.committed, self.listener.arrived_s = True, now_s
+        self._wake()
+
+    def played(self, flushed: bool, now_s: float) -> None:
+        if not flushed:
+            self.listener.started_s = now_s
+
+    def _took_input(self) -> None:
+        self._send(wire.Grant(self.id, 1))
+
+
+def _first(group: BaseExceptionGroup) -> BaseException:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -1,0 +1,100 @@
+"""Which requests step next. Pure Python: no torch, no clock of its own, no I/O.
+
+Speech has deadlines. A worker that hosts several stages on one device takes the stage of the most urgent seat and
+fills the rest of the batch with that stage's other ready seats, most urgent first. The classes, in order:
+
+1. listeners about to run dry: what they still have to hear is shorter than two rounds of steps;
+2. committed requests that have made no sound yet, in order of arrival;
+3. other listeners, by slack;
+4. answers to a turn that may not be over (speculative);
+5. prefill of turns still being spoken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from engine.worker.stage import Seat
+
+
+class Urgency(IntEnum):
+    DRY = 0
+    SILENT = 1
+    LISTENING = 2
+    SPECULATIVE = 3
+    SPEAKING = 4
+
+
+@dataclass(slots=True)
+class Listener:
+    """What one request's listener has got, and when it began to play. Times are monotonic seconds."""
+
+    arrived_s: float
+    committed: bool = True
+    """Whether the user's turn is over (False while it is still being spoken)."""
+    speculative: bool = False
+    produced_s: float = 0.0
+    started_s: float | None = None
+
+    def slack_s(self, now_s: float) -> float:
+        """Audio produced and not yet played; nothing has started: nothing runs dry."""
+        return self.produced_s if self.started_s is None else self.produced_s - (now_s - self.started_s)
+
+    def produce(self, audio_s: float, now_s: float) -> None:
+        """Audio leaves. Until a playout report says otherwise, a listener plays from its first sample on."""
+        if self.started_s is None:
+            self.started_s = now_s
+        elif self.slack_s(now_s) < 0:  # it ran dry: it goes on from here
+            self.started_s = now_s - self.produced_s
+        self.produced_s += audio_s
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A seat as the scheduler sees it. ``order`` is its stage's place in the line."""
+
+    seat: Seat
+    stage: str
+    order: int
+    listener: Listener
+
+
+@dataclass(slots=True)
+class Scheduler:
+    """Picks batches; ``round_s`` is how long one step of every stage takes, measured by the loop."""
+
+    max_batch: dict[str, int]
+    step_s: dict[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def round_s(self) -> float:
+        return sum(self.step_s.values())
+
+    def timed(self, stage: str, took_s: float) -> None:
+        """Learn how long a step of a stage takes: quick to rise, slow to fall, so that the estimate is near a p95."""
+        known = self.step_s.get(stage, took_s)
+        weight = 0.3 if took_s > known else 0.03
+        self.step_s[stage] = known + weight * (took_s - known)
+
+    def urgency(self, entry: Entry, now_s: float) -> tuple[Urgency, float, int]:
+        """Smaller is more urgent; of one request, the stage nearest to the sound comes first."""
+        listener = entry.listener
+        if not listener.committed:
+            return Urgency.SPEAKING, listener.arrived_s, -entry.order
+        if listener.speculative:
+            return Urgency.SPECULATIVE, listener.arrived_s, -entry.order
+        if listener.started_s is None:
+            return Urgency.SILENT, listener.arrived_s, -entry.order
+        slack_s = listener.slack_s(now_s)
+        dry = slack_s < 2 * self.round_s
+        return (Urgency.DRY if dry else Urgency.LISTENING), slack_s, -entry.order
+
+    def pick(self, ready: Iterable[Entry], now_s: float) -> Sequence[Entry]:
+        """The next batch: entries of one stage, at most its ``max_batch``; empty if none is ready."""
+        ranked = sorted(ready, key=lambda entry: self.urgency(entry, now_s))
+        if not ranked:
+            return ranked
+        stage = ranked[0].stage
+        return [entry for entry in ranked if entry.stage == stage][: self.max_batch[stage]]
