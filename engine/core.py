@@ -105,7 +105,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """One answer that the engine is asked for.
 
     ``messages`` is the conversation up to and including the user's turn. With ``live`` the user's turn (or the rest
-    of it) arrives as ``audio`` chunks on the inputs of ``engine.open``, until they end.
+    of it) arrives as ``audio`` chunks on the inputs of ``engine.open``, until they end. A last message of the assistant
+    is spoken as it stands: nothing is generated.
     """
 
     id: str
