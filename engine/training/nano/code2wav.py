@@ -1,0 +1,205 @@
+"""The nano code2wav as torch modules: codes -> filters and F0 by a small causal net -> pulses and noise through the filters.
+
+`Filters` is the part with weights, exported to run with carried state. `Source` is differentiable signal processing for training;
+the engine has its own of the same equations. The net starts from the codec's inverse projection, intelligible untrained.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from codec import F0_SCALE, LATENT, STACK, VOICED_SCALE, Codec
+from features import HOP, MEAN_LOG_F0, MELS, RATE_HZ, log_mel, mel_centres, mel_scale
+
+BANDS = 64  # filter bands, even on the mel scale from 0 to 8 kHz
+FFT = 1024
+HARMONIC_TOP_HZ = 7800
+OUTPUTS = 1 + 2 * BANDS  # log F0, harmonic and noise bands
+VALUES = MELS + 2
+
+
+class CausalBlock(nn.Module):
+    """ConvNeXt block that looks `kernel - 1` frames back. The tail it needs next is an explicit state."""
+
+    def __init__(self, width: int, kernel: int, expand: int = 3) -> None:
+        super().__init__()
+        self.reach = kernel - 1
+        self.depthwise = nn.Conv1d(width, width, kernel, groups=width)
+        self.norm = nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, expand * width), nn.Linear(expand * width, width)
+        self.gain = nn.Parameter(torch.full((width,), 0.3))
+
+    def forward(self, x: Tensor, tail: Tensor) -> tuple[Tensor, Tensor]:
+        """x [B, T, width], tail [B, reach, width] -> (same shape, next tail)."""
+        seen = torch.cat([tail, x], 1)
+        y = self.norm(self.depthwise(seen.transpose(1, 2)).transpose(1, 2))
+        return x + self.gain * self.down(F.gelu(self.up(y))), seen[:, -self.reach :]
+
+
+class Filters(nn.Module):
+    """Latents -> log F0 and log band gains. Slow blocks run at 25 Hz, fast ones at 100 Hz."""
+
+    def __init__(self, codec: Codec, width: int = 160, slow: int = 2, fast: int = 4) -> None:
+        super().__init__()
+        for name in ("books", "basis", "mean", "mel_mean", "mel_scale"):
+            self.register_buffer(name, getattr(codec, name))
+        self.width, self.slow_reach, self.fast_reach = width, slow * 2, fast * 4
+        self.enter = nn.Linear(LATENT, width)
+        self.slow = nn.ModuleList(CausalBlock(width, 3) for _ in range(slow))
+        self.spread = nn.Linear(width, STACK * width)
+        self.fast = nn.ModuleList(CausalBlock(width, 5) for _ in range(fast))
+        self.norm = nn.LayerNorm(width)
+        self.correct = nn.Linear(width, VALUES + 2 * BANDS)
+        nn.init.zeros_(self.correct.weight)
+        nn.init.zeros_(self.correct.bias)
+        self.register_buffer("noise_level", noise_level())
+        self.register_buffer("mel_to_band", mel_to_band())
+        self.register_buffer("breath", band_breath())
+
+    def embed(self, codes: Tensor) -> Tensor:
+        """int64 [B, T, 8] -> [B, T, 64]."""
+        return torch.stack([F.embedding(codes[..., i], self.books[i]) for i in range(len(self.books))]).sum(0)
+
+    def initial(self, batch: int) -> tuple[Tensor, Tensor]:
+        return torch.zeros(batch, self.slow_reach, self.width), torch.zeros(batch, self.fast_reach, self.width)
+
+    def values(self, latent: Tensor, slow: Tensor, fast: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """latent [B, T, 64] and the two tails -> mel [B, 4 T, 80], log F0, voiced [B, 4 T], bands [B, 4 T, 128], next tails."""
+        batch, frames, _ = latent.shape
+        trunk, slow, fast = self._trunk(latent / self.books[0].std(), slow, fast)
+        plain = (latent @ self.basis.T + self.mean).reshape(batch, STACK * frames, VALUES)
+        correction = self.correct(trunk)
+        plain = plain + correction[..., :VALUES]
+        mel = plain[..., :MELS] * self.mel_scale + self.mel_mean
+        log_f0 = plain[..., MELS] / F0_SCALE + MEAN_LOG_F0
+        voiced = (plain[..., MELS + 1] / VOICED_SCALE + 0.5).clamp(0, 1)
+        return mel, log_f0, voiced, self._bands(mel, voiced) + correction[..., VALUES:], slow, fast
+
+    def forward(self, codes: Tensor, slow: Tensor, fast: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """As exported: int64 [B, T, 8] -> [B, 4 T, 129] (log F0, harmonic bands, noise bands) and the next tails."""
+        _, log_f0, _, bands, slow, fast = self.values(self.embed(codes), slow, fast)
+        return torch.cat([log_f0[..., None], bands], -1), slow, fast
+
+    def _trunk(self, x: Tensor, slow: Tensor, fast: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        batch, frames, _ = x.shape
+        x, slow_tails = _run(self.slow, self.enter(x), slow)
+        x = self.spread(x).reshape(batch, STACK * frames, self.width)
+        x, fast_tails = _run(self.fast, x, fast)
+        return self.norm(x), slow_tails, fast_tails
+
+    def _bands(self, mel: Tensor, voiced: Tensor) -> Tensor:
+        """Log gains of harmonic and noise bands that give the log-mel envelope; high bands are breathy even where voiced."""
+        envelope = (mel - self.noise_level) @ self.mel_to_band.T
+        periodic = voiced[..., None] * (1 - 0.7 * self.breath)
+        harmonic = envelope + torch.log(periodic.clamp(1e-3, 1))
+        noise = envelope + 0.5 * torch.log((1 - 0.97 * periodic).clamp(1e-3, 1))
+        return torch.cat([harmonic, noise], -1)
+
+
+def _run(blocks: nn.ModuleList, x: Tensor, tails: Tensor) -> tuple[Tensor, Tensor]:
+    """Blocks in a row; their tails lie one after the other in `tails` [B, reach of all, width]."""
+    reach = blocks[0].reach
+    after = []
+    for index, block in enumerate(blocks):
+        x, tail = block(x, tails[:, index * reach : (index + 1) * reach])
+        after.append(tail)
+    return x, torch.cat(after, 1)
+
+
+class Source(nn.Module):
+    """Band-limited pulses and white noise through minimum-phase filters, overlap-added every 10 ms. No weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("band_to_bin", band_to_bin())
+        self.register_buffer("window", torch.hann_window(2 * HOP))
+        fold = torch.full((FFT,), 2.0)
+        fold[0], fold[FFT // 2], fold[FFT // 2 + 1 :] = 1, 1, 0
+        self.register_buffer("fold", fold)
+
+    def forward(self, log_f0: Tensor, bands: Tensor, noise: Tensor | None = None) -> Tensor:
+        """log F0 [B, T], log gains [B, T, 128], noise [B, (T + 1) * 160] -> samples [B, T * 160]."""
+        batch, frames, _ = bands.shape
+        count = (frames + 1) * HOP
+        pulses = pulse_train(F.pad(log_f0[:, None], (0, 1), mode="replicate")[:, 0], count)
+        noise = torch.randn(batch, count) if noise is None else noise
+        spectrum = self._windowed(pulses) * self.response(bands[..., :BANDS])
+        spectrum = spectrum + self._windowed(noise) * self.response(bands[..., BANDS:])
+        pieces = torch.fft.irfft(spectrum, FFT)
+        out = F.fold(pieces.transpose(1, 2), (1, (frames - 1) * HOP + FFT), (1, FFT), stride=(1, HOP))[:, 0, 0]
+        return out[:, HOP // 2 : HOP // 2 + frames * HOP]
+
+    def _windowed(self, x: Tensor) -> Tensor:
+        return torch.fft.rfft(x.unfold(1, 2 * HOP, HOP) * self.window, FFT)
+
+    def response(self, bands: Tensor) -> Tensor:
+        """Log band gains [..., 64] -> minimum-phase spectrum [..., 513], by the folded cepstrum."""
+        log_gain = (bands @ self.band_to_bin).clamp(-12, 6)
+        return torch.exp(torch.fft.rfft(torch.fft.irfft(log_gain, FFT) * self.fold, FFT))
+
+
+def pulse_train(log_f0: Tensor, count: int) -> Tensor:
+    """[B, T] every 10 ms -> [B, count] samples: all harmonics up to 7.8 kHz in phase, unit power (a Dirichlet kernel)."""
+    f0_hz = torch.exp(log_f0).clamp(60, 450)
+    f0_hz = F.pad(f0_hz[:, None], (1, 0), mode="replicate")
+    f0_hz = F.interpolate(f0_hz, scale_factor=HOP, mode="linear", align_corners=False)[:, 0, HOP // 2 : HOP // 2 + count]
+    phase = torch.cumsum((f0_hz / RATE_HZ).double(), 1)
+    angle = math.pi * (phase - phase.floor()).float()
+    harmonics = (HARMONIC_TOP_HZ / f0_hz).floor()
+    sine = torch.sin(angle)
+    peak = sine.abs() < 1e-4
+    kernel = torch.where(peak, 2 * harmonics + 1, torch.sin((2 * harmonics + 1) * angle) / torch.where(peak, 1.0, sine))
+    return (kernel - 1) / torch.sqrt(2 * harmonics)
+
+
+def band_edges_hz() -> Tensor:
+    return 700 * (10 ** (torch.linspace(0, 1, BANDS) * float(mel_scale(torch.tensor(8000.0))) / 2595) - 1)
+
+
+def band_to_bin() -> Tensor:
+    """Linear interpolation of 64 bands at 513 bins, [64, 513]."""
+    edges, bins = band_edges_hz(), torch.linspace(0, RATE_HZ / 2, FFT // 2 + 1).clamp(max=7999.9)
+    index = (torch.searchsorted(edges, bins, right=True) - 1).clamp(0, BANDS - 2)
+    share = (bins - edges[index]) / (edges[index + 1] - edges[index])
+    columns = torch.arange(len(bins))
+    weights = torch.zeros(BANDS, len(bins))
+    weights[index, columns] = 1 - share
+    weights[index + 1, columns] = share
+    return weights
+
+
+def mel_to_band() -> Tensor:
+    """Linear interpolation of the 80 log-mel values at the 64 bands, [64, 80]."""
+    centres = mel_centres()
+    at = torch.linspace(0, 1, BANDS) * mel_scale(torch.tensor(8000.0))
+    place = ((at - centres[0]) / (centres[1] - centres[0])).clamp(0, MELS - 1.001)
+    index, rows = place.long(), torch.arange(BANDS)
+    weights = torch.zeros(BANDS, MELS)
+    weights[rows, index] = 1 - (place - index)
+    weights[rows, index + 1] = place - index
+    return weights
+
+
+def band_breath() -> Tensor:
+    """How breathy voiced speech is by band: nothing below 3 kHz, all above 5.5 kHz."""
+    return torch.sigmoid((band_edges_hz() - 4200) / 500)
+
+
+def noise_level() -> Tensor:
+    """Log-mel of white noise of unit power, a scalar: our bands are flat. Unit pulses have the same envelope."""
+    noise = torch.randn(RATE_HZ * 4, generator=torch.Generator().manual_seed(0))
+    return log_mel(noise).mean()
+
+
+def spectral_loss(made: Tensor, true: Tensor) -> Tensor:
+    """Multi-resolution STFT: spectral convergence + log magnitude."""
+    total = torch.zeros(())
+    for size in (256, 512, 1024, 2048):
+        window = torch.hann_window(size)
+        a, b = (torch.stft(x, size, size // 4, size, window, return_complex=True).abs() for x in (made, true))
+        total = total + 0.5 * (a - b).norm() / b.norm().clamp(min=1e-3) + F.l1_loss(torch.log(a + 1e-3), torch.log(b + 1e-3))
+    return total / 4
