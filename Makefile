@@ -1,0 +1,53 @@
+# Two commands do everything on a fresh machine: `make serve` and `make test`. `make help` lists the rest.
+# Setting up needs Python 3.11 to 3.13 with venv, and a network once; no root, compiler, Node or ffmpeg.
+
+VENV := .venv
+BIN := $(VENV)/bin
+CONFIG ?= configs/nano.yaml
+PORT ?= 8000
+HOST ?= 127.0.0.1
+SETUP := pyproject.toml constraints.txt scripts/setup.sh
+
+.PHONY: help serve test check bench doctor format web chaos soak gpu conformance constraints clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+
+serve: $(VENV)/base.stamp  ## install if needed, and start the server (PORT=, HOST=, CONFIG= override)
+	@exec $(BIN)/parley serve $(CONFIG) --host $(HOST) --port $(PORT)
+
+test: $(VENV)/dev.stamp  ## every test that a laptop can run, and a table of what ran and what was missing
+	@$(BIN)/python scripts/suites.py
+
+check: $(VENV)/dev.stamp  ## ruff, pyright, import-linter
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/pyright
+	@$(BIN)/lint-imports
+
+bench: $(VENV)/base.stamp  ## measure this machine: first audio, real-time factor, hand-over, underruns
+	@$(BIN)/parley bench --config $(CONFIG)
+
+doctor: $(VENV)/base.stamp  ## what on this machine could keep Parley from working
+	@$(BIN)/parley doctor --config $(CONFIG) --port $(PORT)
+
+format: $(VENV)/dev.stamp  ## put the code into shape
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+web:  ## rebuild the page from web/src (needs Node; its output is committed)
+	cd web && npm ci --no-audit --no-fund && npm run build
+
+chaos soak gpu conformance: $(VENV)/dev.stamp  ## the heavy suites, one at a time
+	@$(BIN)/python scripts/suites.py $@
+
+constraints: $(VENV)/dev.stamp  ## write constraints.txt anew from what is installed
+	@$(BIN)/python scripts/pin.py
+
+clean:  ## remove everything that was installed or built here
+	rm -rf $(VENV) build out *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache web/node_modules
+	find app engine web tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp says that what it stands for is installed: a second `make serve` runs no pip and touches no network.
+$(VENV)/%.stamp: $(SETUP)
+	@sh scripts/setup.sh $(VENV) $*

@@ -1,0 +1,75 @@
+"""Write constraints.txt: the version of every package that this environment installed for Parley and its extras.
+
+Run it in an environment where ``pip install -e .[dev,device]`` has resolved freely: ``make constraints`` does. The
+first lines carry the size of the downloads, measured with pip, so that the installer can name it before it begins.
+Knows no index: where packages come from is pip's own configuration.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata as metadata
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+TARGET = Path(__file__).resolve().parent.parent / "constraints.txt"
+PROJECT = "parley"
+EXTRAS = ("dev", "device")  # between them they take in every other extra
+HEADER = """\
+# Written by scripts/pin.py (`make constraints`): the versions that Parley is tested with. Don't edit by hand.
+# Downloads, in MB: base {base}, dev {dev} (with a CPU build of torch; its CUDA build is several GB).
+"""
+
+
+def main() -> None:
+    base, dev, everything = closure(()), closure(("dev",)), closure(EXTRAS)
+    build = {"setuptools": release("setuptools")}
+    sizes = {"base": download_mb(base | build), "dev": download_mb(dev | build)}
+    lines = "".join(f"{name}=={version}\n" for name, version in sorted((everything | build).items()))
+    TARGET.write_text(HEADER.format(**sizes) + lines, encoding="utf-8")
+    print(f"{len(everything | build)} packages pinned; {sizes['base']} MB to serve, {sizes['dev']} MB to develop")
+
+
+def closure(extras: tuple[str, ...]) -> dict[str, str]:
+    """Every installed package that the project with ``extras`` needs, and its version."""
+    pins: dict[str, str] = {}
+    todo = [(PROJECT, frozenset(extras))]
+    seen = set(todo)
+    while todo:
+        package, wanted = todo.pop()
+        if package != PROJECT:
+            pins[package] = release(package)
+        for requirement in map(Requirement, metadata.requires(package) or ()):
+            child = canonicalize_name(requirement.name), frozenset(requirement.extras)
+            if applies(requirement, wanted) and child not in seen:
+                seen.add(child)
+                todo.append(child)
+    return pins
+
+
+def applies(requirement: Requirement, extras: frozenset[str]) -> bool:
+    """Whether a requirement holds on this machine for one of the extras, or without any."""
+    marker = requirement.marker
+    return marker is None or any(marker.evaluate({"extra": extra}) for extra in extras | {""})
+
+
+def release(name: str) -> str:
+    """The installed version without its local label: ``2.13.0+cpu`` is 2.13.0, so that any build of it fits."""
+    return Version(metadata.version(name)).public
+
+
+def download_mb(pins: dict[str, str]) -> int:
+    """What pip fetches for these packages on a bare machine of this kind, in MB."""
+    with tempfile.TemporaryDirectory() as folder:
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder]
+        subprocess.run([*pip, *(f"{name}=={version}" for name, version in pins.items())], check=True)
+        return round(sum(file.stat().st_size for file in Path(folder).iterdir()) / 1e6)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""What holds for every test: nothing is left behind, nothing leaves the machine, and no tool is missed in silence."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import network
+import pytest
+from gates import _leaves_no_tasks, leaves_nothing_behind, stays_on_this_machine
+
+__all__ = ["_leaves_no_tasks", "leaves_nothing_behind", "stays_on_this_machine"]
+
+GUARD = Path(__file__).parent / "guard"
+TOOLS = {"chromium": ("chromium", "chromium-browser", "google-chrome"), "node": ("node",), "gpu": ("nvidia-smi",)}
+REQUIRED = frozenset(filter(None, os.environ.get("PARLEY_REQUIRE", "").split(",")))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    network.install()
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(GUARD), os.environ.get("PYTHONPATH", "")]))
+    if unknown := REQUIRED - TOOLS.keys():
+        raise pytest.UsageError(f"PARLEY_REQUIRE: unknown tool {', '.join(sorted(unknown))}; known: {', '.join(TOOLS)}")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose tool is not here, with the reason; where the tool is required, fail."""
+    for tool, names in TOOLS.items():
+        if item.get_closest_marker(tool) and not any(map(shutil.which, names)):
+            missing = f"{tool} is not installed (looked for {', '.join(names)})"
+            if tool in REQUIRED:
+                pytest.fail(f"PARLEY_REQUIRE: {missing}")
+            pytest.skip(missing)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The heavy suites run only when they are asked for: by marker (`make soak`), or by a test's full name."""
+    if not config.option.markexpr and not any("::" in argument for argument in config.args):
+        heavy = {"gpu", "soak", "chaos", "conformance", "bench"}
+        left = [item for item in items if heavy.isdisjoint(mark.name for mark in item.iter_markers())]
+        config.hook.pytest_deselected(items=[item for item in items if item not in left])
+        items[:] = left

@@ -1,0 +1,119 @@
+"""Fail a test that leaves something behind: tasks, threads, processes, listening sockets, shared memory, connections.
+
+A pytest plugin of autouse fixtures; each compares the state before a test with the state after all its fixtures are
+gone, and gives what is on its way out a moment. Fixtures of a wider scope come first, so what they hold counts as
+having been there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Generator
+from pathlib import Path
+
+import network
+import psutil
+import pytest
+
+GRACE_S = 3.0  # a worker process gets 2 s from Stop to SIGKILL
+SHARED_MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind(request: pytest.FixtureRequest) -> Generator[None]:
+    """The gate around every test; asynchronous ones must also end their tasks."""
+    before = {name: look() for name, look in LOOKS.items()}
+    if inspect.iscoroutinefunction(getattr(request, "function", None)):
+        request.getfixturevalue("_leaves_no_tasks")
+    yield
+    deadline_s = time.monotonic() + GRACE_S
+    while left := _left(before):
+        if time.monotonic() > deadline_s:
+            pytest.fail("; ".join(f"left behind {name}: {', '.join(sorted(found))}" for name, found in left.items()))
+        time.sleep(0.01)
+
+
+@pytest.fixture
+async def _leaves_no_tasks() -> AsyncGenerator[None]:
+    before = asyncio.all_tasks()
+    yield
+    ours = {asyncio.current_task(), *before}
+    deadline_s = time.monotonic() + GRACE_S
+    while left := asyncio.all_tasks() - ours:
+        if time.monotonic() > deadline_s:
+            pytest.fail(f"left behind tasks: {', '.join(sorted(task.get_name() for task in left))}")
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def stays_on_this_machine(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """The gate for connections: refused where they are tried, and the test fails even if it swallows the refusal."""
+    log = tmp_path_factory.mktemp("network") / "tried"
+    monkeypatch.setenv(network.LOG, str(log))
+    network.tried.clear()
+    yield
+    found = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    if found:
+        pytest.fail(f"tried to leave this machine: {'; '.join(sorted(set(found)))}")
+
+
+def _left(before: dict[str, set[str]]) -> dict[str, set[str]]:
+    return {name: found for name, look in LOOKS.items() if (found := look() - before[name])}
+
+
+def _threads() -> set[str]:
+    """Threads but those of an event loop's executor, which end with their loop."""
+    names = {f"{thread.name} ({thread.ident})" for thread in threading.enumerate()}
+    return {name for name in names if not name.startswith("asyncio_")}
+
+
+def _processes() -> set[str]:
+    return {
+        f"{child.pid} {name}" for child in psutil.Process().children(recursive=True) if (name := _command(child)) != ""
+    }
+
+
+def _command(process: psutil.Process) -> str:
+    """Its command line; empty for what is gone by now, and for multiprocessing's own helper, which stays for ever."""
+    try:
+        line = " ".join(process.cmdline()) or process.name()
+    except psutil.Error:
+        return ""
+    return "" if "multiprocessing.resource_tracker" in line else line[:120]
+
+
+def _listening() -> set[str]:
+    connections = psutil.Process().net_connections(kind="inet")
+    return {f"{c.laddr.ip}:{c.laddr.port}" for c in connections if c.status in (psutil.CONN_LISTEN, psutil.CONN_NONE)}
+
+
+def _shared_memory() -> set[str]:
+    """Segments that one of our processes holds or nobody does; a neighbour's test may have its own."""
+    if not SHARED_MEMORY.is_dir():
+        return set()
+    names = {name for name in os.listdir(SHARED_MEMORY) if not name.startswith("sem.")}
+    return {name for name in names if not _held_elsewhere(name)}
+
+
+def _held_elsewhere(name: str) -> bool:
+    family = {psutil.Process().pid, *(child.pid for child in psutil.Process().children(recursive=True))}
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        try:
+            held = f"{SHARED_MEMORY}/{name}" in maps.read_text()
+        except OSError:
+            continue
+        if held:
+            return int(maps.parent.name) not in family
+    return False
+
+
+LOOKS: dict[str, Callable[[], set[str]]] = {
+    "threads": _threads,
+    "processes": _processes,
+    "listening sockets": _listening,
+    "shared memory": _shared_memory,
+}

@@ -1,0 +1,107 @@
+"""The gates of tests/guard go red when they should: each negative control runs a test that breaks one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+GUARD = Path(__file__).parent / "guard"
+
+HEAD = """
+import asyncio, multiprocessing.shared_memory, socket, subprocess, sys, threading, time
+import pytest
+kept = []
+"""
+
+BROKEN = """
+async def test_tasks():
+    kept.append(asyncio.create_task(asyncio.sleep(60), name="forgotten"))
+
+def test_threads():
+    threading.Thread(target=time.sleep, args=(5,), daemon=True).start()
+
+def test_processes():
+    kept.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(5)"]))
+
+def test_listening_sockets():
+    kept.append(socket.create_server(("127.0.0.1", 0)))
+
+def test_shared_memory():
+    kept.append(multiprocessing.shared_memory.SharedMemory(create=True, size=8))
+"""
+
+LEAVING = """
+def test_connection():
+    socket.socket().connect(("192.0.2.1", 80))
+
+def test_connection_by_ipv6():
+    socket.socket(socket.AF_INET6).connect(("2001:db8::1", 80))
+
+def test_datagram():
+    socket.socket(type=socket.SOCK_DGRAM).sendto(b"", ("192.0.2.1", 80))
+
+def test_lookup():
+    socket.getaddrinfo("example.invalid", 80)
+"""
+
+HIDDEN = """
+def test_swallowed():
+    with pytest.raises(RuntimeError):
+        socket.getaddrinfo("example.invalid", 80)
+
+def test_child():
+    child = "import socket; socket.create_connection(('192.0.2.1', 80))"
+    assert subprocess.run([sys.executable, "-c", child]).returncode == 1
+"""
+
+CLEAN = """
+async def test_everything_at_home():
+    await asyncio.create_task(asyncio.sleep(0))
+    await asyncio.to_thread(time.sleep, 0)
+    server = await asyncio.start_server(lambda reader, writer: writer.close(), "localhost", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname()[:2])
+    assert await reader.read() == b""
+    writer.close()
+    server.close()
+    subprocess.run([sys.executable, "-c", "pass"], check=True)
+"""
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], pytest.RunResult]:
+    """Run some tests, behind the gates, in a pytest of their own."""
+
+    def run_inside(tests: str) -> pytest.RunResult:
+        monkeypatch.setenv("PYTHONPATH", str(GUARD))
+        pytester.makepyfile(HEAD + tests)
+        pytester.makeini("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
+        return pytester.runpytest_subprocess("-p", "gates", "-p", "no:cacheprovider", "--tb=short")
+
+    return run_inside
+
+
+def test_what_is_left_behind_turns_the_gates_red(run: Callable[[str], pytest.RunResult]) -> None:
+    result = run(BROKEN)
+    result.assert_outcomes(passed=5, errors=5)
+    for what in ("tasks: forgotten", "threads", "processes", "listening sockets: 127.0.0.1:", "shared memory: psm_"):
+        result.stdout.fnmatch_lines_random([f"*left behind {what}*"])
+
+
+def test_leaving_the_machine_is_refused(run: Callable[[str], pytest.RunResult]) -> None:
+    result = run(LEAVING)
+    result.assert_outcomes(failed=4, errors=4)
+    for what in ("192.0.2.1", "2001:db8::1", "socket.sendto", "example.invalid"):
+        result.stdout.fnmatch_lines_random([f"*{what}*would leave this machine*"])
+
+
+def test_a_swallowed_refusal_and_a_childs_fail_the_test_all_the_same(run: Callable[[str], pytest.RunResult]) -> None:
+    result = run(HIDDEN)
+    result.assert_outcomes(passed=2, errors=2)
+    result.stdout.fnmatch_lines_random(["*tried to leave this machine: socket.*"])
+
+
+def test_what_stays_at_home_passes(run: Callable[[str], pytest.RunResult]) -> None:
+    run(CLEAN).assert_outcomes(passed=1)
