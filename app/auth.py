@@ -1,0 +1,127 @@
+"""Who may talk to the server: Host and Origin checks on every request, API keys where they are asked for.
+
+Runs before any route and before a WebSocket's upgrade. Knows no session; no key ever reaches a log or a message.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import json
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.settings import Settings
+from app.telemetry import log
+
+OPEN_PATHS = frozenset({"/livez", "/health"})
+"""Asked by probes that have no key."""
+
+KEY_SUBPROTOCOL = "openai-insecure-api-key."
+"""How a browser, which can't set headers on a WebSocket, sends a key (openai-node ``realtime/websocket.ts``)."""
+
+
+class Gate:
+    """ASGI middleware: 403 for a foreign Host or Origin, 401 without a key where keys are set."""
+
+    def __init__(self, app: ASGIApp, settings: Settings, keys: tuple[str, ...], open_paths: frozenset[str]) -> None:
+        self._app, self._open_paths = app, open_paths
+        self._hosts = {name.lower() for name in ("localhost", settings.host, *settings.allowed_hosts)}
+        self._origins = {origin.lower().rstrip("/") for origin in settings.allowed_origins}
+        self._keys = tuple(_digest(key) for key in keys)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        refusal = self._refusal(scope)
+        if refusal is None:
+            await self._app(scope, receive, send)
+        else:
+            log("request.refused", path=scope["path"], status=refusal[0], code=refusal[1])
+            await refuse(scope, send, *refusal)
+
+    def _refusal(self, scope: Scope) -> tuple[int, str, str] | None:
+        headers = Headers(scope=scope)
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if not self._knows_host(host):
+            return 403, "host_not_allowed", "The Host header names no host of this server: see server.allowed_hosts."
+        if origin is not None and not self._knows_origin(origin, host):
+            return 403, "origin_not_allowed", "Pages of this origin may not connect: see server.allowed_origins."
+        if self._keys and not self._is_open(scope) and not self._has_key(headers):
+            return 401, "invalid_api_key", "This server asks for an API key: send 'Authorization: Bearer <key>'."
+        return None
+
+    def _knows_host(self, host: str) -> bool:
+        """An address can't be rebound to another machine by DNS, a name can: only known names pass."""
+        name = _host_name(host)
+        return name in self._hosts or _is_address(name)
+
+    def _knows_origin(self, origin: str, host: str) -> bool:
+        """The page came from this very server, or from an origin that the settings list."""
+        origin = origin.lower().rstrip("/")
+        try:
+            return origin in self._origins or urlsplit(origin).netloc == host.lower()
+        except ValueError:
+            return False
+
+    def _is_open(self, scope: Scope) -> bool:
+        """Probes, and the files of the page: they hold no secret, what they call asks for a key."""
+        return scope["type"] == "http" and scope["path"] in self._open_paths
+
+    def _has_key(self, headers: Headers) -> bool:
+        given = given_key(headers)
+        if given is None:
+            return False
+        digest = _digest(given)
+        return sum(hmac.compare_digest(digest, key) for key in self._keys) > 0  # any() would stop at a match
+
+
+def given_key(headers: Headers) -> str | None:
+    """The key that a client sent: as a bearer token, or among a WebSocket's subprotocols."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        return token.strip()
+    for line in headers.getlist("sec-websocket-protocol"):
+        for word in line.split(","):
+            if word.strip().startswith(KEY_SUBPROTOCOL):
+                return word.strip().removeprefix(KEY_SUBPROTOCOL)
+    return None
+
+
+async def refuse(scope: Scope, send: Send, status: int, code: str, message: str) -> None:
+    """Answer a request, or a WebSocket's handshake, with an error in the protocol's JSON shape."""
+    body = json.dumps(error_body(status, code, message)).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    prefix = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
+    await send({"type": f"{prefix}.start", "status": status, "headers": headers})
+    await send({"type": f"{prefix}.body", "body": body})
+
+
+def error_body(status: int, code: str, message: str) -> dict[str, dict[str, str | None]]:
+    """An error as the protocol's HTTP endpoints show it."""
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    return {"error": {"type": kind, "code": code, "message": message, "param": None}}
+
+
+def _digest(key: str) -> bytes:
+    """Keys of any length compare in the same time."""
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+
+
+def _host_name(host: str) -> str:
+    """The name in a Host header, without its port and an IPv6 address's brackets."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,164 @@
+"""Bytes to samples and pixels, with every size checked before anything is decoded.
+
+Raises MediaError in one sentence. Knows no session; does not read files or addresses that a client names.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from typing import Any, cast
+
+import av
+import av.error
+import numpy as np
+import pybase64
+import soundfile  # pyright: ignore[reportMissingTypeStubs]
+from av.video.codeccontext import VideoCodecContext
+from av.video.frame import VideoFrame
+from numpy.typing import NDArray
+
+from engine import MIC_RATE_HZ
+from engine.core import Pcm
+
+MAX_PIXELS = 16_000_000
+"""More than any camera still that a model downscales anyway; 48 MB once decoded."""
+
+MAX_IMAGE_BYTES = 10 * 1024 * 1024
+_MAX_CHANNELS = 8
+_RATES_HZ = range(4_000, 192_001)
+
+
+class MediaError(ValueError):
+    """Media that can't be taken: what is wrong with it."""
+
+
+def decode_base64(text: str) -> bytes:
+    """Standard alphabet with padding, nothing else."""
+    try:
+        return pybase64.b64decode(text.encode("ascii"), validate=True)
+    except ValueError:
+        raise MediaError("not valid base64 (standard alphabet, with padding)") from None
+
+
+def pcm16(data: bytes) -> Pcm:
+    """Little-endian 16-bit samples as int16 [samples]."""
+    if len(data) % 2:
+        raise MediaError(f"{len(data)} bytes are not whole 16-bit samples")
+    return np.frombuffer(data, "<i2").astype(np.int16, copy=False)
+
+
+class Resampler:
+    """Streaming conversion of mono int16 to another rate. What it holds back (about 1 ms) comes with ``flush``."""
+
+    def __init__(self, from_hz: int, to_hz: int) -> None:
+        self._from_hz, self._same = from_hz, from_hz == to_hz
+        self._resampler = None if self._same else av.AudioResampler(format="s16", layout="mono", rate=to_hz)
+
+    def push(self, pcm: Pcm) -> Pcm:
+        """int16 [n] at the one rate to int16 [about n * to / from] at the other."""
+        if self._resampler is None or not len(pcm):
+            return pcm
+        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(pcm[None]), format="s16", layout="mono")
+        frame.sample_rate = self._from_hz
+        return self._joined(self._resampler.resample(frame))
+
+    def flush(self) -> Pcm:
+        """The rest; the resampler starts afresh after it."""
+        if self._resampler is None:
+            return np.empty(0, np.int16)
+        rest = self._joined(self._resampler.resample(None))
+        self._resampler = av.AudioResampler(format="s16", layout="mono", rate=self._resampler.rate)
+        return rest
+
+    def _joined(self, frames: list[av.AudioFrame]) -> Pcm:
+        blocks = [cast("Pcm", frame.to_ndarray()).reshape(-1) for frame in frames]
+        return np.concatenate([np.empty(0, np.int16), *blocks])
+
+
+def resample(pcm: Pcm, from_hz: int, to_hz: int) -> Pcm:
+    """A whole clip: int16 [n] to int16 [about n * to / from]."""
+    resampler = Resampler(from_hz, to_hz)
+    return np.concatenate([resampler.push(pcm), resampler.flush()])
+
+
+def decode_audio(data: bytes, limit_s: float) -> Pcm:
+    """A WAV, FLAC, OGG or MP3 file as int16 [samples] at MIC_RATE_HZ, its channels mixed.
+
+    The header's own word for the length is not trusted: reading stops at ``limit_s``, and that is an error.
+    """
+    try:
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
+            rate_hz, channels = int(file.samplerate), int(file.channels)
+            if rate_hz not in _RATES_HZ or not 1 <= channels <= _MAX_CHANNELS:
+                raise MediaError(f"audio of {channels} channels at {rate_hz} Hz is not supported")
+            frames = int(limit_s * rate_hz)
+            wave = cast("NDArray[np.int16]", file.read(frames + 1, dtype="int16", always_2d=True))
+    except (soundfile.SoundFileError, RuntimeError, ValueError) as error:
+        if isinstance(error, MediaError):
+            raise
+        raise MediaError("not an audio file that can be read (WAV, FLAC, OGG or MP3)") from None
+    if len(wave) > frames:
+        raise MediaError(f"the audio is longer than {limit_s:g} s")
+    if not len(wave):
+        raise MediaError("the audio file holds no samples")
+    return resample(wave.mean(axis=1).astype(np.int16), rate_hz, MIC_RATE_HZ)
+
+
+def decode_image_url(url: str) -> NDArray[np.uint8]:
+    """A ``data:image/png;base64,`` or ``data:image/jpeg;base64,`` URI as uint8 [height, width, 3]. Fetches nothing."""
+    head, comma, body = url.partition(",")
+    if not comma or head not in ("data:image/png;base64", "data:image/jpeg;base64", "data:image/jpg;base64"):
+        raise MediaError("image_url must be a data URI of a PNG or JPEG in base64; addresses are not fetched")
+    if len(body) > MAX_IMAGE_BYTES * 4 // 3 + 4:
+        raise MediaError(f"the image is larger than {MAX_IMAGE_BYTES // 2**20} MiB")
+    return decode_image(decode_base64(body))
+
+
+def decode_image(data: bytes) -> NDArray[np.uint8]:
+    """A PNG (its first picture) or JPEG as uint8 [height, width, 3], upright."""
+    name, (width, height) = _image_header(data)
+    if not (width and height):
+        raise MediaError("the image has no pixels")
+    if width * height > MAX_PIXELS:
+        raise MediaError(f"the image has {width}x{height} pixels; at most {MAX_PIXELS / 1e6:g} million are taken")
+    try:
+        decoder = cast("VideoCodecContext", av.CodecContext.create(name, "r"))
+        frames: list[VideoFrame] = [*decoder.decode(av.Packet(data)), *decoder.decode(None)]
+        frame = frames[0]
+        pixels = cast("NDArray[np.uint8]", frame.to_ndarray(format="rgb24"))
+    except (av.error.FFmpegError, IndexError, ValueError):
+        raise MediaError("the image is damaged") from None
+    if pixels.shape[0] * pixels.shape[1] > MAX_PIXELS:
+        raise MediaError("the image is larger than its header says")
+    return np.ascontiguousarray(np.rot90(pixels, k=round(_rotation(frame) / 90)))
+
+
+def _rotation(frame: Any) -> float:
+    return float(getattr(frame, "rotation", 0) or 0)
+
+
+def _image_header(data: bytes) -> tuple[str, tuple[int, int]]:
+    """The decoder's name, and the width and height that the file itself declares."""
+    if data[:8] == b"\x89PNG\r\n\x1a\n" and data[12:16] == b"IHDR" and len(data) >= 24:
+        return "png", struct.unpack(">II", data[16:24])
+    if data[:2] == b"\xff\xd8":
+        return "mjpeg", _jpeg_size(data)
+    raise MediaError("the image is neither a PNG nor a JPEG")
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int]:
+    """Width and height from the start-of-frame segment (ITU-T T.81, B.2.2)."""
+    at = 2
+    while at + 9 <= len(data):
+        if data[at] != 0xFF:
+            break
+        marker = data[at + 1]
+        if marker == 0xFF or marker == 0x01 or 0xD0 <= marker <= 0xD8:
+            at += 1 if marker == 0xFF else 2
+            continue
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            height, width = struct.unpack(">HH", data[at + 5 : at + 9])
+            return width, height
+        at += 2 + struct.unpack(">H", data[at + 2 : at + 4])[0]
+    raise MediaError("the image is damaged")

@@ -1,0 +1,72 @@
+"""What the server shows to a browser, all of it from local files: the page, and the API's documentation.
+
+Knows no session. The page is whatever lies in ``web/dist``; without it ``/`` says where the API is.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from fastapi import FastAPI
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.responses import HTMLResponse, PlainTextResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
+from swagger_ui_bundle import swagger_ui_path  # pyright: ignore[reportMissingTypeStubs]
+
+from app.auth import refuse
+
+_SWAGGER = "/docs/files"
+_NO_PAGE = "Parley is running. Realtime API: WS /v1/realtime. Documentation: /docs. The page is not built (web/dist).\n"
+
+
+def page_files() -> Path | None:
+    """The built page: from the installed package, or the clone."""
+    spec = importlib.util.find_spec("web")
+    folders = [] if spec is None else [Path(one) / "dist" for one in spec.submodule_search_locations or ()]
+    return next((folder for folder in folders if (folder / "index.html").is_file()), None)
+
+
+def page_paths() -> frozenset[str]:
+    """Every path that the page's own files have: they hold no secret."""
+    folder = page_files()
+    if folder is None:
+        return frozenset({"/"})
+    files = (file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
+    return frozenset({"/", *(f"/{file}" for file in files)})
+
+
+def add_pages(app: FastAPI) -> None:
+    """Add the pages' routes; last, since the page answers for every path that nothing else has."""
+    app.openapi_version = "3.0.3"  # the newest that the bundled Swagger UI reads
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:  # pyright: ignore[reportUnusedFunction]
+        return get_swagger_ui_html(
+            openapi_url=app.openapi_url or "",
+            title=f"{app.title}: API",
+            swagger_js_url=f"{_SWAGGER}/swagger-ui-bundle.js",
+            swagger_css_url=f"{_SWAGGER}/swagger-ui.css",
+            swagger_favicon_url=f"{_SWAGGER}/favicon-32x32.png",
+        )
+
+    app.mount(_SWAGGER, _Files(directory=swagger_ui_path))
+    folder = page_files()
+    if folder is not None:
+        app.mount("/", _Files(directory=folder, html=True))
+        return
+
+    @app.get("/", include_in_schema=False)
+    async def no_page() -> PlainTextResponse:  # pyright: ignore[reportUnusedFunction]
+        return PlainTextResponse(_NO_PAGE)
+
+
+class _Files(StaticFiles):
+    """Files for HTTP; a WebSocket finds nothing here."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await refuse(scope, send, 404, "not_found", "There is no WebSocket at this path: use /v1/realtime.")
+        else:
+            await super().__call__(scope, receive, send)

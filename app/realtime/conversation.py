@@ -1,0 +1,156 @@
+"""The items of one conversation, in order, and the prompt that they make.
+
+Knows no wire format, no socket and no engine; refuses with the protocol's codes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from app.realtime.items import CallItem, CallOutputItem, Content, Heard, Item, MessageItem, Picture, Spoken, Text
+from app.realtime.trouble import Refusal
+from engine import SPEAKER_RATE_HZ, AudioPart, ImagePart, Message, Part, TextPart, ToolCallPart, ToolResultPart
+
+ROOT = "root"
+"""As the id of a previous item: the front of the conversation."""
+
+
+class Conversation:
+    """Items by id. ``revision`` grows with every change that a prompt would show."""
+
+    def __init__(self, id: str, limit: int, limit_bytes: int) -> None:
+        self.id = id
+        self.revision = 0
+        self._limit, self._limit_bytes = limit, limit_bytes
+        self._items: dict[str, Item] = {}
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        return tuple(self._items.values())
+
+    @property
+    def last_id(self) -> str | None:
+        return next(reversed(self._items), None)
+
+    def add(self, item: Item, after: str | None = None) -> str | None:
+        """Put the item behind ``after`` (ROOT: in front; None: at the end). Returns the id before it."""
+        if item.id in self._items:
+            raise Refusal("item_create_duplicate_item_id", f"There is an item {item.id!r} already.", "item.id")
+        if len(self._items) >= self._limit:
+            raise Refusal("conversation_full", f"The conversation holds {self._limit} items; delete some.", "item")
+        if sum(map(_size, self._items.values())) + _size(item) > self._limit_bytes:
+            message = f"The conversation holds {self._limit_bytes / 1e6:g} MB of sound and pictures; delete some."
+            raise Refusal("conversation_full", message, "item")
+        if after is not None and after != ROOT and after not in self._items:
+            raise Refusal("item_create_invalid_previous_item_id", f"There is no item {after!r}.", "previous_item_id")
+        self.revision += 1
+        if after is None or after == self.last_id:
+            before = self.last_id
+            self._items[item.id] = item
+            return before
+        others = list(self._items.values())
+        at = 0 if after == ROOT else 1 + list(self._items).index(after)
+        others.insert(at, item)
+        self._items = {one.id: one for one in others}
+        return None if after == ROOT else after
+
+    def get(self, id: str, code: str = "item_retrieve_invalid_item_id") -> Item:
+        if id not in self._items:
+            raise Refusal(code, f"There is no item {id!r}.", "item_id")
+        return self._items[id]
+
+    def previous(self, id: str) -> str | None:
+        """The id before ``id``; None for the first item, or one that is gone."""
+        ids = list(self._items)
+        return ids[ids.index(id) - 1] if id in ids and ids[0] != id else None
+
+    def drop(self, id: str) -> None:
+        self.get(id, "item_delete_invalid_item_id")
+        del self._items[id]
+        self.revision += 1
+
+    def put(self, item: Item) -> None:
+        """Replace the item of that id, if it is still there."""
+        if item.id in self._items:
+            self._items[item.id] = item
+            self.revision += 1
+
+    def heard(self, id: str) -> Heard | None:
+        """The user's speech in an item, if there is any."""
+        item = self._items.get(id)
+        content = item.content if isinstance(item, MessageItem) else ()
+        return next((part for part in content if isinstance(part, Heard)), None)
+
+    def transcribe(self, id: str, transcript: str) -> None:
+        """Note what the user was heard to say; the prompt of the answer under way had it already."""
+        item = self._items.get(id)
+        if isinstance(item, MessageItem):
+            content = tuple(
+                replace(part, transcript=transcript) if isinstance(part, Heard) else part for part in item.content
+            )
+            self._items[id] = replace(item, content=content)
+
+    def cut(self, id: str, content_index: int, audio_end_ms: int) -> None:
+        """Truncate an answer to what its listener heard. Raises Refusal if it is no speech, or shorter."""
+        item = self.get(id, "item_truncate_invalid_item_id")
+        content = item.content if isinstance(item, MessageItem) else ()
+        if not 0 <= content_index < len(content):
+            raise Refusal("invalid_value", f"Item {id!r} has no content {content_index}.", "content_index")
+        spoken = content[content_index]
+        if not isinstance(item, MessageItem) or not isinstance(spoken, Spoken):
+            raise Refusal(
+                "unsupported_content_type", f"Only an answer's audio can be truncated; {id!r} has none.", "item_id"
+            )
+        if not 0 <= audio_end_ms <= spoken.sent_ms:
+            message = f"audio_end_ms is {audio_end_ms}; the audio of {id!r} lasts {spoken.sent_ms} ms."
+            raise Refusal("invalid_value", message, "audio_end_ms")
+        heard = replace(spoken, heard_samples=audio_end_ms * SPEAKER_RATE_HZ // 1000, cut=True)
+        content = (*content[:content_index], heard, *content[content_index + 1 :])
+        self.put(replace(item, content=content, token_ids=()))
+
+    def messages(self, instructions: str) -> tuple[Message, ...]:
+        """The prompt: instructions, then every item that says something."""
+        return prompt(instructions, self.items)
+
+
+def prompt(instructions: str, items: tuple[Item, ...]) -> tuple[Message, ...]:
+    """What the engine is asked with. An answer in progress, or of which nothing was heard, is left out."""
+    system = (Message("system", (TextPart(instructions),)),) if instructions else ()
+    messages = (_message(item) for item in items)
+    return (*system, *(message for message in messages if message is not None))
+
+
+def _message(item: Item) -> Message | None:
+    match item:
+        case MessageItem(role=role, content=content):
+            parts = tuple(part for part in map(_part, content) if part is not None)
+            return Message(role, parts, item.token_ids) if parts else None
+        case CallItem():
+            return Message("assistant", (ToolCallPart(item.name, item.arguments, item.call_id),))
+        case CallOutputItem():
+            return Message("tool", (ToolResultPart(item.call_id, item.output),))
+
+
+def _part(content: Content) -> Part | None:
+    match content:
+        case Text(text):
+            return TextPart(text)
+        case Spoken():
+            return TextPart(content.heard_text) if content.heard_text else None
+        case Heard(pcm, transcript):
+            return AudioPart(pcm, transcript)
+        case Picture():
+            return ImagePart(content.pixels)
+
+
+def _size(item: Item) -> int:
+    """Bytes of an item's decoded media."""
+    content = item.content if isinstance(item, MessageItem) else ()
+    return sum(
+        part.pcm.nbytes if isinstance(part, Heard) else part.pixels.nbytes + len(part.url)
+        for part in content
+        if isinstance(part, Heard | Picture)
+    )

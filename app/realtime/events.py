@@ -1,0 +1,150 @@
+"""The OpenAI Realtime GA protocol, on its way in: a client event's JSON text to a command of ours.
+
+``events`` (in), ``events_out`` (out) and ``events_items`` (items, both ways) are the only files that know this wire
+format. Source: the event classes of openai-python ``types/realtime``. Stateless; whatever comes in, ``decode`` returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from app.media import MediaError, decode_base64
+from app.realtime import commands
+from app.realtime.commands import Command, Told
+from app.realtime.events_items import decode_input, decode_item
+from app.realtime.trouble import Refusal
+
+MAX_AUDIO_CHARS = 15 * 1024 * 1024
+"""The protocol's limit on one ``input_audio_buffer.append``, in base64."""
+
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024 + 64 * 1024
+"""A whole text frame: the audio above in its envelope. A larger one closes the connection with 1009."""
+
+
+def decode(text: str) -> Told:
+    """What the client said, or a Refusal in its place. Never raises for what a client sends."""
+    event_id: str | None = None
+    try:
+        event = _parse(text)
+        name = event.get("event_id")
+        event_id = name[:512] if isinstance(name, str) else None
+        return Told(_command(event), event_id)
+    except Refusal as refusal:
+        return Told(refusal, event_id)
+
+
+class _Update(Struct, frozen=True):
+    session: dict[str, Any]
+
+
+class _Append(Struct, frozen=True):
+    audio: str
+
+
+class _Create(Struct, frozen=True):
+    item: dict[str, Any]
+    previous_item_id: str | None = None
+
+
+class _ItemId(Struct, frozen=True):
+    item_id: str
+
+
+class _Truncate(Struct, frozen=True):
+    item_id: str
+    content_index: int
+    audio_end_ms: int
+
+
+class _Respond(Struct, frozen=True):
+    response: dict[str, Any] | None = None
+
+
+class _Cancel(Struct, frozen=True):
+    response_id: str | None = None
+
+
+class _Bare(Struct, frozen=True):
+    pass
+
+
+def _update(event: _Update) -> Command:
+    if event.session.get("type", "realtime") != "realtime":
+        raise Refusal("invalid_value", "session.type must be 'realtime'; others are not served yet.", "session.type")
+    return commands.Configure(event.session)
+
+
+def _append(event: _Append) -> Command:
+    if len(event.audio) > MAX_AUDIO_CHARS:
+        raise Refusal("invalid_value", "audio is longer than 15 MiB; append it in pieces.", "audio")
+    try:
+        return commands.AppendAudio(decode_base64(event.audio))
+    except MediaError as error:
+        raise Refusal("invalid_value", f"audio: {error}.", "audio") from None
+
+
+def _create(event: _Create) -> Command:
+    return commands.AddItem(decode_item(event.item, "item"), event.previous_item_id)
+
+
+def _truncate(event: _Truncate) -> Command:
+    return commands.CutItem(event.item_id, event.content_index, event.audio_end_ms)
+
+
+def _respond(event: _Respond) -> Command:
+    """``conversation`` and ``input`` say what the answer is about; the rest changes settings for this one answer."""
+    patch = dict(event.response or {})
+    kept, inputs = patch.pop("conversation", None) != "none", patch.pop("input", None)
+    if inputs is None:
+        return commands.Respond(patch, kept)
+    if not isinstance(inputs, list):
+        raise Refusal("invalid_type", "response.input must be a list of items.", "response.input")
+    items = tuple(decode_input(item, f"response.input[{i}]") for i, item in enumerate(cast("list[Any]", inputs)))
+    return commands.Respond(patch, kept, items)
+
+
+_EVENTS: dict[str, tuple[type[Struct], Callable[[Any], Command]]] = {
+    "session.update": (_Update, _update),
+    "input_audio_buffer.append": (_Append, _append),
+    "input_audio_buffer.commit": (_Bare, lambda _: commands.CommitAudio()),
+    "input_audio_buffer.clear": (_Bare, lambda _: commands.ClearAudio()),
+    "output_audio_buffer.clear": (_Bare, lambda _: commands.FlushOutput()),
+    "conversation.item.create": (_Create, _create),
+    "conversation.item.retrieve": (_ItemId, lambda event: commands.ShowItem(event.item_id)),
+    "conversation.item.truncate": (_Truncate, _truncate),
+    "conversation.item.delete": (_ItemId, lambda event: commands.DropItem(event.item_id)),
+    "response.create": (_Respond, _respond),
+    "response.cancel": (_Cancel, lambda event: commands.Cancel(event.response_id)),
+}
+
+
+def _parse(text: str) -> dict[str, Any]:
+    """JSON as RFC 8259 has it: no NaN, no Infinity, no lone surrogates, no nesting that would exhaust the stack."""
+    try:
+        event: Any = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise Refusal("invalid_json", f"The message is not valid JSON: {what}.") from None
+    if not isinstance(event, dict):
+        raise Refusal("invalid_event", "An event is a JSON object with a 'type'.")
+    return cast("dict[str, Any]", event)
+
+
+def _command(event: dict[str, Any]) -> Command:
+    name = event.get("type")
+    if not isinstance(name, str):
+        raise Refusal("missing_required_parameter", "The event has no 'type'.", "type")
+    if name not in _EVENTS:
+        raise Refusal("unknown_event", f"There is no client event {name[:100]!r}.", "type")
+    kind, command = _EVENTS[name]
+    try:
+        fields = msgspec.convert(event, kind)
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at `$.")
+        code = "missing_required_parameter" if "missing required" in what else "invalid_type"
+        raise Refusal(code, f"{name}: {what}.", where.rstrip("`") or None) from None
+    return command(fields)

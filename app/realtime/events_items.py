@@ -1,0 +1,165 @@
+"""Conversation items of the OpenAI Realtime GA protocol, to and from ours. Stateless."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, assert_never, cast
+
+import msgspec
+import numpy as np
+import pybase64
+from msgspec import Struct
+
+from app.media import MAX_IMAGE_BYTES, MediaError, decode_base64, resample
+from app.realtime.commands import Draft, NewItem, RawAudio, RawPicture, Reference
+from app.realtime.ids import new_id
+from app.realtime.items import (
+    CallItem,
+    CallOutputItem,
+    Content,
+    Heard,
+    Item,
+    MessageItem,
+    Picture,
+    Speaker,
+    Spoken,
+    Text,
+)
+from app.realtime.trouble import Refusal
+from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
+
+_MAX_PARTS = 64
+_IMAGE_CHARS = MAX_IMAGE_BYTES * 4 // 3 + 64
+
+
+class _Part(Struct, frozen=True):
+    type: str
+    text: str | None = None
+    audio: str | None = None
+    transcript: str | None = None
+    image_url: str | None = None
+    detail: str | None = None
+
+
+class _Message(Struct, frozen=True):
+    role: Literal["system", "user", "assistant"]
+    content: list[_Part]
+    id: str | None = None
+
+
+class _Call(Struct, frozen=True):
+    name: str
+    arguments: str
+    call_id: str | None = None
+    id: str | None = None
+
+
+class _CallOutput(Struct, frozen=True):
+    call_id: str
+    output: str
+    id: str | None = None
+
+
+def decode_item(tree: dict[str, Any], path: str) -> NewItem:
+    """A client's item; one without an id gets one. Raises Refusal that names the field."""
+    match tree.get("type"):
+        case "message":
+            message = _convert(tree, _Message, path)
+            if len(message.content) > _MAX_PARTS:
+                raise Refusal("invalid_value", f"{path}.content holds more than {_MAX_PARTS} parts.", f"{path}.content")
+            parts = (_part(part, message.role, f"{path}.content[{i}]") for i, part in enumerate(message.content))
+            return Draft(_id(message.id, path), message.role, tuple(parts))
+        case "function_call":
+            call = _convert(tree, _Call, path)
+            call_id = call.call_id or new_id("call")
+            return CallItem(id=_id(call.id, path), call_id=call_id, name=call.name, arguments=call.arguments)
+        case "function_call_output":
+            output = _convert(tree, _CallOutput, path)
+            return CallOutputItem(id=_id(output.id, path), call_id=output.call_id, output=output.output)
+        case other:
+            raise Refusal("invalid_value", f"{path}.type {other!r:.60} is no item that is served here.", f"{path}.type")
+
+
+def decode_input(tree: Any, path: str) -> NewItem | Reference:
+    """An entry of ``response.input``: an item, or a reference to one."""
+    if not isinstance(tree, dict):
+        raise Refusal("invalid_type", f"{path} must be an object.", path)
+    item = cast("dict[str, Any]", tree)
+    if item.get("type") == "item_reference":
+        return Reference(str(item.get("id")))
+    return decode_item(item, path)
+
+
+def encode_item(item: Item, with_audio: bool = False) -> dict[str, Any]:
+    """An item as the protocol shows it; sound only when it is asked for."""
+    head = {"id": item.id, "object": "realtime.item", "status": item.status}
+    match item:
+        case MessageItem(role=role, content=content):
+            parts = [_encode_content(part, role, with_audio) for part in content]
+            return {**head, "type": "message", "role": role, "content": parts}
+        case CallItem(call_id=call_id, name=name, arguments=arguments):
+            return {**head, "type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
+        case CallOutputItem(call_id=call_id, output=output):
+            return {**head, "type": "function_call_output", "call_id": call_id, "output": output}
+
+
+def _encode_content(content: Content, role: Speaker, with_audio: bool) -> dict[str, Any]:
+    match content:
+        case Text(text):
+            return {"type": "output_text" if role == "assistant" else "input_text", "text": text}
+        case Heard(pcm, transcript):
+            audio = {"audio": _encode_pcm(pcm)} if with_audio else {}
+            return {"type": "input_audio", "transcript": transcript, **audio}
+        case Picture(url=url, detail=detail):
+            return {"type": "input_image", "image_url": url, "detail": detail}
+        case Spoken(text=text, cut=cut):
+            return {"type": "output_audio", "transcript": None if cut else text}
+        case _:
+            assert_never(content)
+
+
+def _encode_pcm(pcm: Any) -> str:
+    wave = resample(np.asarray(pcm, np.int16), MIC_RATE_HZ, SPEAKER_RATE_HZ)
+    return pybase64.b64encode(wave.astype("<i2").tobytes()).decode("ascii")
+
+
+def _part(part: _Part, role: Speaker, path: str) -> Text | RawAudio | RawPicture:
+    match part.type:
+        case "input_text" | "output_text" | "text":
+            return Text(_needed(part.text, f"{path}.text"))
+        case "input_audio" if role == "user":
+            try:
+                return RawAudio(decode_base64(_needed(part.audio, f"{path}.audio")), part.transcript)
+            except MediaError as error:
+                raise Refusal("invalid_value", f"{path}.audio: {error}.", f"{path}.audio") from None
+        case "input_image" if role == "user":
+            url = _needed(part.image_url, f"{path}.image_url")
+            if len(url) > _IMAGE_CHARS:
+                raise Refusal("invalid_value", f"{path}.image_url: the image is too large.", f"{path}.image_url")
+            return RawPicture(url, part.detail or "auto")
+        case "output_audio" if role == "assistant":
+            return Text(_needed(part.transcript, f"{path}.transcript"))
+        case _:
+            message = f"{path}.type {part.type!r:.60} is no content of a {role} message."
+            raise Refusal("invalid_value", message, f"{path}.type")
+
+
+def _needed(value: str | None, path: str) -> str:
+    if value is None:
+        raise Refusal("missing_required_parameter", f"{path} is missing.", path)
+    return value
+
+
+def _id(given: str | None, path: str) -> str:
+    if given is not None and not 1 <= len(given) <= 128:
+        raise Refusal("invalid_value", f"{path}.id must have 1 to 128 characters.", f"{path}.id")
+    return given or new_id("item")
+
+
+def _convert(tree: dict[str, Any], kind: Any, path: str) -> Any:
+    try:
+        return msgspec.convert(tree, kind)
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at `$")
+        code = "missing_required_parameter" if "missing required" in what else "invalid_type"
+        place = f"{path}{where.rstrip('`')}"
+        raise Refusal(code, f"{place}: {what}.", place) from None

@@ -1,0 +1,243 @@
+"""The OpenAI Realtime GA protocol, on its way out: a notice of ours to the server events that it means.
+
+The order within a notice is the protocol's documented one; the order of notices is the session's. Stateless.
+"""
+
+from __future__ import annotations
+
+from typing import Any, assert_never
+
+import msgspec
+import orjson
+import pybase64
+
+from app.realtime.events_items import encode_item
+from app.realtime.ids import new_id
+from app.realtime.items import CallItem, Item
+from app.realtime.notices import (
+    AnswerClosed,
+    AnswerOpened,
+    AnswerView,
+    AudioCleared,
+    AudioCommitted,
+    AudioPiece,
+    CallMade,
+    ItemAdded,
+    ItemCut,
+    ItemDropped,
+    ItemShown,
+    MessageClosed,
+    MessageOpened,
+    Notice,
+    Place,
+    SessionChanged,
+    SessionOpened,
+    SessionView,
+    SpeechBegan,
+    SpeechEnded,
+    TextPiece,
+    Transcribed,
+    TranscriptionFailed,
+    Trouble,
+    Usage,
+)
+
+Event = dict[str, Any]
+
+
+def encode(notice: Notice) -> list[str]:
+    """The JSON texts of a notice's events, each with an id of its own."""
+    return [orjson.dumps({"event_id": new_id("event"), **event}).decode() for event in _events(notice)]
+
+
+def _events(notice: Notice) -> list[Event]:
+    match notice:
+        case SessionOpened(session, conversation_id):
+            conversation = {"id": conversation_id, "object": "realtime.conversation"}
+            return [
+                {"type": "session.created", "session": _session(session)},
+                {"type": "conversation.created", "conversation": conversation},
+            ]
+        case SessionChanged(session):
+            return [{"type": "session.updated", "session": _session(session)}]
+        case SpeechBegan(item_id, at_ms):
+            return [{"type": "input_audio_buffer.speech_started", "audio_start_ms": at_ms, "item_id": item_id}]
+        case SpeechEnded(item_id, at_ms):
+            return [{"type": "input_audio_buffer.speech_stopped", "audio_end_ms": at_ms, "item_id": item_id}]
+        case AudioCommitted(item_id, previous_id):
+            return [{"type": "input_audio_buffer.committed", "item_id": item_id, "previous_item_id": previous_id}]
+        case AudioCleared():
+            return [{"type": "input_audio_buffer.cleared"}]
+        case Transcribed():
+            return _transcribed(notice)
+        case TranscriptionFailed(item_id, code, message):
+            error = {"type": "server_error", "code": code, "message": message}
+            return [{"type": f"{_TRANSCRIPTION}.failed", "item_id": item_id, "content_index": 0, "error": error}]
+        case Trouble():
+            return [_error(notice)]
+        case ItemAdded() | ItemShown() | ItemDropped() | ItemCut():
+            return _item_events(notice)
+        case _:
+            return _answer_events(notice)
+
+
+_TRANSCRIPTION = "conversation.item.input_audio_transcription"
+
+
+def _transcribed(notice: Transcribed) -> list[Event]:
+    """One delta with all of it: earlier guesses may have been revised, and a delta can't be taken back."""
+    head = {"item_id": notice.item_id, "content_index": 0}
+    usage = {"type": "duration", "seconds": round(notice.seconds, 3)}
+    deltas = [{"type": f"{_TRANSCRIPTION}.delta", **head, "delta": notice.transcript}] if notice.transcript else []
+    return [*deltas, {"type": f"{_TRANSCRIPTION}.completed", **head, "transcript": notice.transcript, "usage": usage}]
+
+
+def _error(notice: Trouble) -> Event:
+    refusal = notice.refusal
+    error = {"type": refusal.kind, "code": refusal.code, "message": str(refusal), "param": refusal.param}
+    return {"type": "error", "error": {**error, "event_id": notice.event_id}}
+
+
+def _item_events(notice: ItemAdded | ItemShown | ItemDropped | ItemCut) -> list[Event]:
+    match notice:
+        case ItemAdded(item, previous_id):
+            return [_item_event("added", item, previous_id), _item_event("done", item, previous_id)]
+        case ItemShown(item):
+            return [{"type": "conversation.item.retrieved", "item": encode_item(item, with_audio=True)}]
+        case ItemDropped(item_id):
+            return [{"type": "conversation.item.deleted", "item_id": item_id}]
+        case ItemCut(item_id, content_index, audio_end_ms):
+            where = {"item_id": item_id, "content_index": content_index, "audio_end_ms": audio_end_ms}
+            return [{"type": "conversation.item.truncated", **where}]
+
+
+def _answer_events(
+    notice: AnswerOpened | MessageOpened | TextPiece | AudioPiece | MessageClosed | CallMade | AnswerClosed,
+) -> list[Event]:
+    match notice:
+        case AnswerOpened(answer):
+            return [{"type": "response.created", "response": _answer(answer)}]
+        case MessageOpened(place, item, previous_id):
+            return [
+                *_output_item("added", place, item, previous_id),
+                {"type": "response.content_part.added", **_content(place), "part": _content_part(place, "")},
+            ]
+        case TextPiece(place, text):
+            kind = "output_audio_transcript" if place.spoken else "output_text"
+            return [{"type": f"response.{kind}.delta", **_content(place), "delta": text}]
+        case AudioPiece(place, pcm):
+            delta = pybase64.b64encode(pcm).decode("ascii")
+            return [{"type": "response.output_audio.delta", **_content(place), "delta": delta}]
+        case MessageClosed(place, item, text, previous_id):
+            return [
+                *_content_done(place, text),
+                {"type": "response.content_part.done", **_content(place), "part": _content_part(place, text)},
+                *_output_item("done", place, item, previous_id),
+            ]
+        case CallMade(place, item, previous_id):
+            return _call_events(place, item, previous_id)
+        case AnswerClosed(answer):
+            return [{"type": "response.done", "response": _answer(answer)}]
+        case _:
+            assert_never(notice)
+
+
+def _output_item(moment: str, place: Place, item: Item, previous_id: str | None) -> list[Event]:
+    """``response.output_item`` and, where the conversation keeps the item, ``conversation.item``: added, or done."""
+    head = {"response_id": place.answer_id, "output_index": place.index}
+    output: Event = {"type": f"response.output_item.{moment}", **head, "item": encode_item(item)}
+    kept = [_item_event(moment, item, previous_id)] if place.kept else []
+    return [output, *kept] if moment == "added" else [*kept, output]
+
+
+def _item_event(moment: str, item: Item, previous_id: str | None) -> Event:
+    """``previous_item_id`` is sent as null for the first item: some clients tell null from absent."""
+    return {"type": f"conversation.item.{moment}", "previous_item_id": previous_id, "item": encode_item(item)}
+
+
+def _content(place: Place) -> Event:
+    ids = {"response_id": place.answer_id, "item_id": place.item_id}
+    return {**ids, "output_index": place.index, "content_index": 0}
+
+
+def _content_part(place: Place, text: str) -> Event:
+    return {"type": "audio", "transcript": text} if place.spoken else {"type": "text", "text": text}
+
+
+def _content_done(place: Place, text: str) -> list[Event]:
+    if not place.spoken:
+        return [{"type": "response.output_text.done", **_content(place), "text": text}]
+    return [
+        {"type": "response.output_audio.done", **_content(place)},
+        {"type": "response.output_audio_transcript.done", **_content(place), "transcript": text},
+    ]
+
+
+def _call_events(place: Place, item: CallItem, previous_id: str | None) -> list[Event]:
+    """A call comes whole: its arguments are one delta."""
+    head = {"response_id": place.answer_id, "item_id": item.id, "output_index": place.index, "call_id": item.call_id}
+    arguments = "response.function_call_arguments"
+    return [
+        *_output_item("added", place, _begun(item), previous_id),
+        {"type": f"{arguments}.delta", **head, "delta": item.arguments},
+        {"type": f"{arguments}.done", **head, "name": item.name, "arguments": item.arguments},
+        *_output_item("done", place, item, previous_id),
+    ]
+
+
+def _begun(item: CallItem) -> CallItem:
+    return CallItem(id=item.id, call_id=item.call_id, name=item.name, arguments="", status="in_progress")
+
+
+def _session(view: SessionView) -> Event:
+    options: Event = msgspec.to_builtins(view.options)
+    head = {"id": view.id, "object": "realtime.session", "expires_at": view.expires_at_s}
+    return {**head, **options, "parley": dict(view.loaded)}
+
+
+def _answer(view: AnswerView) -> Event:
+    output = view.options.audio.output
+    done = view.outcome != "in_progress"
+    return {
+        "object": "realtime.response",
+        "id": view.id,
+        "status": view.outcome,
+        "status_details": _status_details(view) if done else None,
+        "output": [encode_item(item) for item in view.output],
+        "conversation_id": view.conversation_id,
+        "output_modalities": view.options.output_modalities,
+        "max_output_tokens": view.options.max_output_tokens,
+        "audio": {"output": {"format": msgspec.to_builtins(output.format), "voice": output.voice}},
+        "usage": _usage(view.usage) if view.usage else None,
+        "metadata": view.options.metadata,
+        **({"parley": _ledger(view)} if view.ledger is not None else {}),
+    }
+
+
+def _status_details(view: AnswerView) -> Event:
+    details: Event = {"type": view.outcome}
+    if view.reason is not None:
+        details["reason"] = view.reason
+    if view.error is not None:
+        code, message = view.error
+        details["error"] = {"type": "server_error", "code": code, "message": message}
+    return details
+
+
+def _usage(usage: Usage) -> Event:
+    output = usage.text_tokens + usage.audio_tokens
+    cached = {"text_tokens": 0, "audio_tokens": 0, "image_tokens": 0}
+    text_in = {"text_tokens": usage.input_tokens, "audio_tokens": 0, "image_tokens": 0}
+    return {
+        "total_tokens": usage.input_tokens + output,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": output,
+        "input_token_details": {**text_in, "cached_tokens": 0, "cached_tokens_details": cached},
+        "output_token_details": {"text_tokens": usage.text_tokens, "audio_tokens": usage.audio_tokens},
+    }
+
+
+def _ledger(view: AnswerView) -> Event:
+    """Ours, not the protocol's: where the time to first audio went."""
+    terms = {name: round(ms, 3) for name, ms in (view.ledger or {}).items()}
+    return {"ledger": {"ttfa_ms": round(view.ttfa_ms or 0.0, 3), "terms_ms": terms}}

@@ -1,0 +1,99 @@
+"""The user's side of a session: the input buffer, and the turn that is being spoken.
+
+Counts in samples at MIC_RATE_HZ from the session's first; knows no wire format, no clock and no engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator
+
+import numpy as np
+
+from app.realtime.ids import new_id
+from app.realtime.trouble import Refusal
+from engine import MIC_RATE_HZ, Chunk
+from engine.core import Pcm
+
+
+class Turn:
+    """One utterance, as it grows. It becomes the item ``item_id`` once it is committed."""
+
+    def __init__(self, limit_samples: int) -> None:
+        self.item_id = new_id("item")
+        self.samples = 0
+        self.closed = False
+        self._limit = limit_samples
+        self._blocks: list[Pcm] = []
+        self._news = asyncio.Event()
+
+    @property
+    def seconds(self) -> float:
+        return self.samples / MIC_RATE_HZ
+
+    @property
+    def pcm(self) -> Pcm:
+        """int16 [samples] of the whole turn so far."""
+        return np.concatenate([*self._blocks, np.empty(0, np.int16)])
+
+    def push(self, pcm: Pcm) -> None:
+        """Append int16 [n]. Raises Refusal past the limit; then nothing was taken."""
+        if self.samples + len(pcm) > self._limit:
+            limit_s = self._limit // MIC_RATE_HZ
+            raise Refusal(
+                "input_audio_buffer_full", f"The buffer holds {limit_s} s of audio: commit or clear it.", "audio"
+            )
+        if len(pcm):
+            self.samples += len(pcm)
+            self._blocks.append(pcm)
+            self._tell()
+
+    def close(self) -> None:
+        """The user has finished. May be called twice."""
+        self.closed = True
+        self._tell()
+
+    async def follow(self) -> AsyncGenerator[Chunk]:
+        """The turn from its beginning, block by block as they come, until it is closed. For any number of readers."""
+        read = 0
+        while True:
+            news = self._news
+            while read < len(self._blocks):
+                yield Chunk("audio", self._blocks[read])
+                read += 1
+            if self.closed:
+                return
+            await news.wait()
+
+    def _tell(self) -> None:
+        """Wake everyone who waits for news; those who come later wait for the next."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+
+class Recent:
+    """The last samples that were heard, for a turn that turns out to have begun a moment ago."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        """Samples heard so far."""
+        self._blocks: deque[Pcm] = deque()
+        self._held = 0
+
+    def push(self, pcm: Pcm, keep_samples: int) -> None:
+        """Hear int16 [n]; forget what lies more than ``keep_samples`` back."""
+        self._blocks.append(pcm)
+        self._held += len(pcm)
+        self.position += len(pcm)
+        while self._blocks and self._held - len(self._blocks[0]) >= keep_samples:
+            self._held -= len(self._blocks.popleft())
+
+    def since(self, position: int) -> Pcm:
+        """int16: what is held of the samples from ``position`` on."""
+        held = np.concatenate([*self._blocks, np.empty(0, np.int16)])
+        return held[max(0, position - (self.position - self._held)) :]
+
+    def clear(self) -> None:
+        self._blocks.clear()
+        self._held = 0

@@ -1,0 +1,28 @@
+"""What every session of a server shares: the engine, the figures it is judged by, the limits it keeps, the clocks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from app.realtime.reply import Answering
+from app.settings import Limits, TurnSettings
+from app.telemetry import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """``now`` is monotonic and measures; ``wall`` is only shown."""
+
+    engine: Answering
+    metrics: Metrics
+    limits: Limits
+    turns: TurnSettings
+    now: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+
+    def voice(self, asked: str) -> str:
+        """The loaded voice for a name that a client asked for: itself, or the first there is."""
+        voices = self.engine.model.voices
+        return asked if asked in voices or not voices else voices[0]

@@ -1,0 +1,117 @@
+"""What a conversation is made of: messages with their contents, tool calls and their outputs.
+
+Immutable: a change makes a new item of the same id. Knows no wire format and no engine.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from engine import SPEAKER_RATE_HZ
+
+Status = Literal["in_progress", "completed", "incomplete"]
+Speaker = Literal["system", "user", "assistant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Typed text, of any speaker."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The user's speech: int16 [samples] at MIC_RATE_HZ, and its transcript once a stage has heard it."""
+
+    pcm: Any
+    transcript: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """An image: uint8 [height, width, 3], and the data URI that it came as."""
+
+    pixels: Any
+    url: str
+    detail: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """An answer that was said aloud.
+
+    ``marks`` are (samples sent, characters of ``text`` spoken by then), rising. ``heard_samples`` is how much of it
+    reached the listener, at SPEAKER_RATE_HZ; None is all of it.
+    """
+
+    text: str
+    marks: tuple[tuple[int, int], ...] = ()
+    heard_samples: int | None = None
+    cut: bool = False
+    """Whether the client said where it was cut, so that its transcript is gone for good."""
+
+    @property
+    def sent_samples(self) -> int:
+        return self.marks[-1][0] if self.marks else 0
+
+    @property
+    def sent_ms(self) -> int:
+        return self.sent_samples * 1000 // SPEAKER_RATE_HZ
+
+    @property
+    def heard_text(self) -> str:
+        """The words that were heard to their end. Between two marks the voice is taken to go on evenly."""
+        if self.heard_samples is None or not self.marks:
+            return self.text if self.heard_samples is None else ""
+        at = bisect_left(self.marks, self.heard_samples, key=lambda mark: mark[0])
+        if at == len(self.marks):
+            return self._whole_words(self.marks[-1][1])
+        before, after = self.marks[at - 1] if at else (0, 0), self.marks[at]
+        share = (self.heard_samples - before[0]) / max(1, after[0] - before[0])
+        return self._whole_words(before[1] + int(share * (after[1] - before[1])))
+
+    def _whole_words(self, end: int) -> str:
+        if end >= len(self.text) or self.text[end].isspace():
+            return self.text[:end]
+        return self.text[: self.text.rfind(" ", 0, end) + 1].rstrip()
+
+
+Content = Text | Heard | Picture | Spoken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageItem:
+    """One turn of one speaker. ``token_ids`` are the raw ids of an answer that was given whole."""
+
+    id: str
+    role: Speaker
+    content: tuple[Content, ...]
+    status: Status = "completed"
+    token_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallItem:
+    """The model asks the client to run a function; ``arguments`` is JSON text."""
+
+    id: str
+    call_id: str
+    name: str
+    arguments: str
+    status: Status = "completed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallOutputItem:
+    """What the function returned."""
+
+    id: str
+    call_id: str
+    output: str
+    status: Status = "completed"
+
+
+Item = MessageItem | CallItem | CallOutputItem

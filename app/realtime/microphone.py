@@ -1,0 +1,183 @@
+"""The input side of a session: samples come in, turns come out, found by voice activity or committed by hand.
+
+Knows no wire format and no engine; it tells the answers when the user speaks and when he has finished.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import numpy as np
+
+from app.media import Resampler, pcm16
+from app.realtime import notices
+from app.realtime.answers import Answers
+from app.realtime.conversation import Conversation
+from app.realtime.hearing import Recent, Turn
+from app.realtime.house import House
+from app.realtime.items import Heard, MessageItem
+from app.realtime.options import Options
+from app.realtime.playout import Packet
+from app.realtime.trouble import Refusal
+from app.realtime.turns import SpeechStarted, SpeechStopped, TurnConfig, TurnEvent, Turns
+from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
+from engine.core import Pcm
+
+STEP = 512
+"""Samples that are judged at once: a chunk of the voice activity detector, 32 ms."""
+
+SHORTEST_S = 0.1
+"""The protocol's least audio for a commit."""
+
+
+class Microphone:
+    """One session's input audio buffer."""
+
+    def __init__(
+        self,
+        answers: Answers,
+        conversation: Conversation,
+        house: House,
+        options: Options,
+        tell: Callable[[notices.Notice], None],
+    ) -> None:
+        self._answers, self._conversation, self._house, self._tell = answers, conversation, house, tell
+        self._options = options
+        self._limit = int(house.limits.audio_s * MIC_RATE_HZ)
+        self._resampler = Resampler(options.audio.input.format.rate, MIC_RATE_HZ)
+        self._echo = Resampler(SPEAKER_RATE_HZ, MIC_RATE_HZ)
+        self._recent = Recent()
+        self._turn: Turn | None = None
+        self._detector: Turns | None = None
+        self._detector_start = 0  # the session's position at which the detector began to count
+        self.configure(options)
+
+    def configure(self, options: Options) -> None:
+        """Take new settings; turn detection that is switched on or off forgets the turn it was in."""
+        before, self._options = self._options, options
+        rate_hz, detection = options.audio.input.format.rate, options.audio.input.turn_detection
+        if rate_hz != before.audio.input.format.rate:
+            self._resampler = Resampler(rate_hz, MIC_RATE_HZ)
+        if (detection is None) != (self._detector is None):
+            self._drop_turn()
+            self._detector = None if detection is None else Turns()
+            self._detector_start = self._recent.position
+        if detection is not None and self._detector is not None:
+            house = self._house.turns
+            self._detector.config = TurnConfig(
+                detection.threshold,
+                detection.prefix_padding_ms,
+                detection.silence_ms,
+                house.min_speech_ms,
+                house.echo_guard,
+            )
+
+    async def append(self, data: bytes) -> None:
+        """Hear little-endian 16-bit samples. Long pieces are heard in steps, so that other sessions get their turn."""
+        pcm = self._resampler.push(pcm16(data))
+        if self._detector is None:
+            self._hear_by_hand(pcm)
+            return
+        for at in range(0, len(pcm), STEP):
+            self._hear(self._detector, pcm[at : at + STEP])
+            if len(pcm) > STEP * 8:
+                await asyncio.sleep(0)
+
+    def commit(self) -> None:
+        """The turn is over because the client says so; it asks for an answer itself."""
+        if self._turn is None or self._turn.seconds < SHORTEST_S:
+            held_ms = 0 if self._turn is None else round(self._turn.seconds * 1000)
+            message = f"A turn needs {SHORTEST_S * 1000:.0f} ms of audio; the buffer holds {held_ms} ms."
+            raise Refusal("input_audio_buffer_commit_empty", message)
+        if self._detector is not None:
+            self._detector.reset()
+        self._commit(self._turn, respond=False)
+
+    def clear(self) -> None:
+        """Forget what was said since the last turn."""
+        self._drop_turn()
+        self._recent.clear()
+        if self._detector is not None:
+            self._detector.reset()
+        self._tell(notices.AudioCleared())
+
+    def playing(self, packet: Packet) -> None:
+        """The listener hears this now, or after what he was sent before: its echo is not the user."""
+        if self._detector is not None:
+            pcm = (np.clip(packet.samples, -1, 1) * 32767).astype(np.int16)
+            self._detector.playing(self._echo.push(pcm))
+
+    def hushed(self) -> None:
+        """Nothing of what was not yet played will be."""
+        if self._detector is not None:
+            self._detector.stopped()
+
+    def _hear_by_hand(self, pcm: Pcm) -> None:
+        turn = self._turn or Turn(self._limit)
+        turn.push(pcm)
+        self._turn = turn
+        self._recent.push(pcm, 0)
+
+    def _hear(self, detector: Turns, pcm: Pcm) -> None:
+        keep_ms = detector.config.prefix_padding_ms + detector.config.min_speech_ms + 100
+        self._recent.push(pcm, keep_ms * MIC_RATE_HZ // 1000)
+        if self._turn is not None:
+            self._push(self._turn, pcm)
+        for event in detector.feed(pcm):
+            self._on_turn(event)
+
+    def _push(self, turn: Turn, pcm: Pcm) -> None:
+        """Append to the turn; one that has grown too long ends here, as if the user had paused."""
+        if turn.samples + len(pcm) <= self._limit:
+            turn.push(pcm)
+            return
+        if self._detector is not None:
+            self._detector.reset()
+        self._stopped(turn, self._recent.position)
+
+    def _on_turn(self, event: TurnEvent) -> None:
+        detection = self._options.audio.input.turn_detection
+        match event:
+            case SpeechStarted(audio_start_ms=start_ms):
+                turn = self._turn = Turn(self._limit)
+                start = self._detector_start + start_ms * MIC_RATE_HZ // 1000
+                turn.push(self._recent.since(start))
+                self._tell(notices.SpeechBegan(turn.item_id, start * 1000 // MIC_RATE_HZ))
+                if detection is not None and detection.interrupt_response:
+                    self._answers.interrupt()
+                if detection is not None and detection.create_response:
+                    self._answers.listen(turn)
+            case SpeechStopped(audio_end_ms=end_ms):
+                if self._turn is not None:
+                    self._stopped(self._turn, self._detector_start + end_ms * MIC_RATE_HZ // 1000)
+
+    def _stopped(self, turn: Turn, position: int) -> None:
+        detection = self._options.audio.input.turn_detection
+        self._tell(notices.SpeechEnded(turn.item_id, position * 1000 // MIC_RATE_HZ))
+        self._commit(turn, respond=detection is not None and detection.create_response)
+
+    def _commit(self, turn: Turn, respond: bool) -> None:
+        """The turn becomes an item. If the conversation has no room for it, it is dropped."""
+        item = MessageItem(id=turn.item_id, role="user", content=(Heard(turn.pcm),))
+        try:
+            previous = self._conversation.add(item)
+        except Refusal:
+            self._drop_turn()
+            raise
+        self._turn = None
+        if not respond:
+            self._answers.stop_listening()
+        self._tell(notices.AudioCommitted(item.id, previous))
+        self._tell(notices.ItemAdded(item, previous))
+        turn.close()
+        if respond:
+            self._answers.answer_turn(turn)
+        else:
+            self._answers.transcribe(turn)
+
+    def _drop_turn(self) -> None:
+        if self._turn is not None:
+            self._turn.close()
+            self._turn = None
+            self._answers.stop_listening()

@@ -1,0 +1,223 @@
+"""What a session tells its client, in our own words: a dialect's encoder turns each into its events.
+
+The order of notices is the order of a dialect's events. Knows no wire format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from app.realtime.items import CallItem, Item, MessageItem
+from app.realtime.options import AnswerOptions, Options
+from app.realtime.trouble import Refusal
+
+Outcome = Literal["in_progress", "completed", "cancelled", "failed", "incomplete"]
+Reason = Literal["turn_detected", "client_cancelled", "max_output_tokens", "content_filter"]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionView:
+    id: str
+    expires_at_s: int
+    options: Options
+    loaded: Mapping[str, Any]
+    """What really serves, whatever names the client asked for: model and voice."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOpened:
+    session: SessionView
+    conversation_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionChanged:
+    session: SessionView
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechBegan:
+    """The user speaks; ``at_ms`` counts from the session's first sample, prefix included."""
+
+    item_id: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechEnded:
+    item_id: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AudioCommitted:
+    item_id: str
+    previous_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AudioCleared:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class ItemAdded:
+    """An item that is complete as it comes."""
+
+    item: Item
+    previous_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemShown:
+    item: Item
+
+
+@dataclass(frozen=True, slots=True)
+class ItemDropped:
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ItemCut:
+    item_id: str
+    content_index: int
+    audio_end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transcribed:
+    """All that the user said in an item whose audio lasts ``seconds``."""
+
+    item_id: str
+    transcript: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptionFailed:
+    item_id: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one answer; an audio token is one codec frame."""
+
+    input_tokens: int = 0
+    text_tokens: int = 0
+    audio_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerView:
+    """One response at some moment. ``conversation_id`` is None for one that the conversation does not keep."""
+
+    id: str
+    conversation_id: str | None
+    options: AnswerOptions
+    outcome: Outcome = "in_progress"
+    reason: Reason | None = None
+    error: tuple[str, str] | None = None
+    """Code and message of what broke."""
+    output: tuple[Item, ...] = ()
+    usage: Usage | None = None
+    ledger: Mapping[str, float] | None = None
+    """Where the time to first audio went, in ms."""
+    ttfa_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerOpened:
+    answer: AnswerView
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a response something belongs."""
+
+    answer_id: str
+    item_id: str
+    index: int
+    kept: bool
+    """Whether the item is in the conversation too."""
+    spoken: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MessageOpened:
+    place: Place
+    item: MessageItem
+    previous_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TextPiece:
+    """The next words: typed, or the transcript of what is said."""
+
+    place: Place
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AudioPiece:
+    """int16 little-endian samples at SPEAKER_RATE_HZ."""
+
+    place: Place
+    pcm: bytes
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class MessageClosed:
+    place: Place
+    item: MessageItem
+    text: str
+    previous_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallMade:
+    place: Place
+    item: CallItem
+    previous_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerClosed:
+    answer: AnswerView
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A command was refused, or broke; ``event_id`` is the client's name for it."""
+
+    refusal: Refusal
+    event_id: str | None
+
+
+Notice = (
+    SessionOpened
+    | SessionChanged
+    | SpeechBegan
+    | SpeechEnded
+    | AudioCommitted
+    | AudioCleared
+    | ItemAdded
+    | ItemShown
+    | ItemDropped
+    | ItemCut
+    | Transcribed
+    | TranscriptionFailed
+    | AnswerOpened
+    | MessageOpened
+    | TextPiece
+    | AudioPiece
+    | MessageClosed
+    | CallMade
+    | AnswerClosed
+    | Trouble
+)

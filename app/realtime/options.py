@@ -1,0 +1,235 @@
+"""A session's settings: every default spelled out, and how a partial change is merged into them.
+
+The shapes follow the session object of the OpenAI Realtime GA protocol (realtime_session_create_request), which is the
+widest of the dialects; another dialect maps its own fields to these. Knows no socket and no engine.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from app.realtime.trouble import Refusal
+
+S = TypeVar("S", bound=Struct)
+Ms = Annotated[int, Meta(ge=0, le=60_000)]
+
+
+class PcmFormat(Struct, frozen=True, tag="audio/pcm"):
+    """16-bit little-endian mono."""
+
+    rate: Literal[16000, 24000] = 24000
+
+
+class SpeakerFormat(Struct, frozen=True, tag="audio/pcm"):
+    rate: Literal[24000] = 24000
+
+
+class Transcription(Struct, frozen=True):
+    """Asks for transcripts of what the user says. ``model`` is echoed: the loaded model hears."""
+
+    model: str | None = None
+    language: str | None = None
+    prompt: str | None = None
+
+
+class NoiseReduction(Struct, frozen=True):
+    type: Literal["near_field", "far_field"] = "near_field"
+
+
+class ServerVad(Struct, frozen=True, tag="server_vad"):
+    """Turns end after a silence."""
+
+    threshold: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    prefix_padding_ms: Ms = 300
+    silence_duration_ms: Ms = 500
+    idle_timeout_ms: int | None = None
+    create_response: bool = True
+    interrupt_response: bool = True
+
+    @property
+    def silence_ms(self) -> int:
+        return self.silence_duration_ms
+
+
+class SemanticVad(Struct, frozen=True, tag="semantic_vad"):
+    """Turns end when the user seems to have finished; here a silence whose length follows the eagerness."""
+
+    eagerness: Literal["auto", "low", "medium", "high"] = "auto"
+    create_response: bool = True
+    interrupt_response: bool = True
+
+    threshold = 0.5
+    prefix_padding_ms = 300
+
+    @property
+    def silence_ms(self) -> int:
+        return {"low": 1000, "auto": 500, "medium": 500, "high": 300}[self.eagerness]
+
+
+class AudioIn(Struct, frozen=True):
+    format: PcmFormat = PcmFormat()
+    transcription: Transcription | None = None
+    noise_reduction: NoiseReduction | None = None
+    turn_detection: ServerVad | SemanticVad | None = ServerVad()
+
+
+class AudioOut(Struct, frozen=True):
+    format: SpeakerFormat = SpeakerFormat()
+    voice: str | dict[str, Any] = ""
+    speed: Annotated[float, Meta(ge=0.25, le=1.5)] = 1.0
+
+
+class Audio(Struct, frozen=True):
+    input: AudioIn = AudioIn()
+    output: AudioOut = AudioOut()
+
+
+class Tool(Struct, frozen=True):
+    """A function that the client offers."""
+
+    name: str
+    type: Literal["function"] = "function"
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+Modalities = Annotated[list[Literal["text", "audio"]], Meta(min_length=1)]
+MaxTokens = Annotated[int, Meta(ge=1, le=4096)] | Literal["inf"]
+
+
+class Options(Struct, frozen=True):
+    """A session's effective settings."""
+
+    type: Literal["realtime"] = "realtime"
+    model: str = ""
+    output_modalities: Modalities = field(default_factory=lambda: ["audio"])
+    instructions: str = ""
+    tools: list[Tool] = []
+    tool_choice: str | dict[str, Any] = "auto"
+    parallel_tool_calls: bool | None = None
+    max_output_tokens: MaxTokens = "inf"
+    tracing: Any = None
+    truncation: Any = "auto"
+    prompt: Any = None
+    include: list[str] | None = None
+    reasoning: Any = None
+    audio: Audio = Audio()
+
+
+class AnswerAudio(Struct, frozen=True):
+    output: AudioOut = AudioOut()
+
+
+class AnswerOptions(Struct, frozen=True):
+    """The effective settings of one response: the session's, with what response.create said on top."""
+
+    output_modalities: Modalities
+    instructions: str
+    tools: list[Tool]
+    tool_choice: str | dict[str, Any]
+    max_output_tokens: MaxTokens
+    audio: AnswerAudio
+    metadata: dict[str, str] | None = None
+
+    @property
+    def speaks(self) -> bool:
+        return "audio" in self.output_modalities
+
+    @property
+    def voice(self) -> str:
+        return name_of(self.audio.output.voice)
+
+
+def answer_options(session: Options, patch: dict[str, Any]) -> tuple[AnswerOptions, list[str]]:
+    """The session's settings with ``patch`` merged in, and the paths of unknown fields. Raises Refusal."""
+    base = AnswerOptions(
+        output_modalities=session.output_modalities,
+        instructions=session.instructions,
+        tools=session.tools,
+        tool_choice=session.tool_choice,
+        max_output_tokens=session.max_output_tokens,
+        audio=AnswerAudio(session.audio.output),
+    )
+    merged, unknown = merge(base, patch, "response")
+    _check_modalities(merged.output_modalities, "response.output_modalities")
+    _check_metadata(merged.metadata)
+    return merged, unknown
+
+
+def session_options(current: Options, patch: dict[str, Any]) -> tuple[Options, list[str]]:
+    """``current`` with ``patch`` merged in, and the paths of unknown fields. Raises Refusal; then nothing changed."""
+    merged, unknown = merge(current, {key: value for key, value in patch.items() if key != "model"}, "session")
+    _check_modalities(merged.output_modalities, "session.output_modalities")
+    return merged, unknown
+
+
+def merge(current: S, patch: dict[str, Any], path: str) -> tuple[S, list[str]]:
+    """A copy of ``current`` in which the fields that ``patch`` names are replaced, structs recursively.
+
+    None is taken only where None means something, else it counts as absent: some clients send every field.
+    """
+    unknown: list[str] = []
+    tree = _merged(current, type(current), patch, path, unknown)
+    try:
+        return msgspec.convert(tree, type(current)), unknown
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at `$")
+        raise Refusal("invalid_value", f"{what} in {path}{where.rstrip('`')}.", f"{path}{where.rstrip('`')}") from None
+
+
+def name_of(voice: str | dict[str, Any]) -> str:
+    """A voice is a name, or an object with an id."""
+    return voice if isinstance(voice, str) else str(voice.get("id", ""))
+
+
+def _merged(current: Struct | None, kind: Any, patch: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    known = {name: hints[name] for name in kind.__struct_fields__}
+    tag = kind.__struct_config__.tag
+    tree: dict[str, Any] = msgspec.to_builtins(current) if isinstance(current, kind) else ({"type": tag} if tag else {})
+    for key, value in patch.items():
+        if key not in known:
+            if not (key == "type" and tag):
+                unknown.append(f"{path}.{key}")
+            continue
+        if value is None and type(None) not in get_args(known[key]) and known[key] is not Any:
+            continue
+        inner = _struct_for(known[key], value, getattr(current, key, None))
+        if inner is not None and isinstance(value, dict):
+            before = getattr(current, key, None)
+            tree[key] = _merged(before, inner, cast("dict[str, Any]", value), f"{path}.{key}", unknown)
+        else:
+            tree[key] = value
+    if tag and "type" in patch:
+        tree["type"] = patch["type"]
+    return tree
+
+
+def _struct_for(hint: Any, value: Any, current: Any) -> type[Struct] | None:
+    """Which struct a field's new value describes: by its type word, else the one that is there, else the first."""
+    kinds = _structs(hint)
+    word = cast("dict[str, Any]", value).get("type") if isinstance(value, dict) else None
+    for kind in kinds:
+        if word is not None and kind.__struct_config__.tag == word:
+            return kind
+    return next((kind for kind in kinds if isinstance(current, kind)), kinds[0] if kinds else None)
+
+
+def _structs(hint: Any) -> list[type[Struct]]:
+    """The struct that a field's type is, or those it may be."""
+    return [kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and issubclass(kind, Struct)]
+
+
+def _check_modalities(modalities: list[Any], path: str) -> None:
+    if len(modalities) != 1:
+        raise Refusal("invalid_value", f"{path} must be ['audio'] or ['text']: spoken answers carry their text.", path)
+
+
+def _check_metadata(metadata: dict[str, str] | None) -> None:
+    """The protocol's bound: 16 pairs, keys of 64 characters, values of 512."""
+    pairs = (metadata or {}).items()
+    if len(pairs) > 16 or any(len(key) > 64 or len(value) > 512 for key, value in pairs):
+        raise Refusal("invalid_value", "metadata holds at most 16 pairs of 64 and 512 characters.", "response.metadata")

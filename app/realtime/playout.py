@@ -1,0 +1,97 @@
+"""What of an answer was produced, sent and heard, counted in samples, and when more of it is due.
+
+Audio goes out as far ahead of the listener as ``lead_s`` allows: far enough that he never runs dry, near enough that
+a barge-in can recall the rest. Sans-I/O: the clock is an argument, a sender asks for what is due. One per answer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from engine import SPEAKER_RATE_HZ
+from engine.core import Wave
+
+PACKET_S = 0.1
+"""The most audio in one packet: what goes out after a barge-in was decided is at most this."""
+
+LEAD_S = 1.5
+"""How far sending runs ahead of the listener over a socket: rides out a hiccup of a second, and can be recalled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """The next float32 [samples] for the listener, at SPEAKER_RATE_HZ; ``text_end`` characters are spoken after it."""
+
+    samples: Wave
+    text_end: int
+
+    @property
+    def seconds(self) -> float:
+        return len(self.samples) / SPEAKER_RATE_HZ
+
+
+@dataclass(slots=True)
+class Playout:
+    """Samples on their way from the engine to a listener, whose player starts at the first packet without a buffer."""
+
+    lead_s: float = LEAD_S
+    produced_samples: int = 0
+    sent_samples: int = 0
+    underruns: int = 0
+    underrun_s: float = 0.0
+    _waiting: deque[Packet] = field(default_factory=deque[Packet])
+    _last_text_end: int = 0
+    _ended: bool = False
+    _dry_at_s: float | None = None  # when the listener has played all that was sent; None before the first packet
+
+    def push(self, samples: Wave, text_end: int) -> None:
+        """Take float32 [samples] from the engine; ``text_end`` characters of the answer are spoken once they were."""
+        size = round(PACKET_S * SPEAKER_RATE_HZ)
+        before = self._last_text_end
+        for at in range(0, len(samples), size):
+            piece = samples[at : at + size]
+            share = (at + len(piece)) / len(samples)
+            self._waiting.append(Packet(piece, before + int(share * (text_end - before))))
+        self._last_text_end = max(before, text_end)
+        self.produced_samples += len(samples)
+
+    def end(self) -> None:
+        """No more will be pushed."""
+        self._ended = True
+
+    @property
+    def drained(self) -> bool:
+        """Whether all of the answer has been sent."""
+        return self._ended and not self._waiting
+
+    def take(self, now_s: float) -> Packet | None:
+        """The next packet, if it is due."""
+        if self.due_in_s(now_s) != 0:
+            return None
+        packet = self._waiting.popleft()
+        self._send(packet, now_s)
+        return packet
+
+    def due_in_s(self, now_s: float) -> float | None:
+        """Seconds until the next packet is due, 0 if it is; None while there is none."""
+        if not self._waiting:
+            return None
+        return 0.0 if self._dry_at_s is None else max(0.0, self._dry_at_s - now_s - self.lead_s)
+
+    def flush(self) -> None:
+        """Forget what has not been sent: the listener interrupted."""
+        self._waiting.clear()
+        self._ended = True
+
+    def heard_samples(self, now_s: float) -> int:
+        """How much of what was sent the listener has played, if his player has no delay."""
+        unplayed_s = max(0.0, (self._dry_at_s or now_s) - now_s)
+        return max(0, self.sent_samples - round(unplayed_s * SPEAKER_RATE_HZ))
+
+    def _send(self, packet: Packet, now_s: float) -> None:
+        if self._dry_at_s is not None and self._dry_at_s < now_s:
+            self.underruns += 1
+            self.underrun_s += now_s - self._dry_at_s
+        self._dry_at_s = max(now_s, self._dry_at_s or now_s) + packet.seconds
+        self.sent_samples += len(packet.samples)

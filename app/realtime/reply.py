@@ -1,0 +1,219 @@
+"""One response under way: the engine's request behind an answer, its chunks paced out to the listener.
+
+Leaving ``run`` is the abort, whatever the reason: the request ends with it. Knows no socket and no wire format.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from app.realtime.answer import Answer
+from app.realtime.hearing import Turn
+from app.realtime.notices import Reason
+from app.realtime.playout import Packet, Playout
+from app.telemetry import Metrics, log
+from engine import SPEAKER_RATE_HZ, Chunk, Chunks, EngineError, ModelInfo, Request
+
+
+class Answering(Protocol):
+    """The engine, as far as a session sees it."""
+
+    @property
+    def model(self) -> ModelInfo: ...
+
+    def open(self, request: Request, inputs: Any = None) -> AbstractAsyncContextManager[Chunks]: ...
+
+
+class Listener(Protocol):
+    """What a session wants to know of a reply as it goes on."""
+
+    def on_heard(self, item_id: str, transcript: str) -> None:
+        """The user's words in ``item_id``, all of them."""
+        ...
+
+    def on_sent(self, packet: Packet) -> None:
+        """These samples leave for the listener now."""
+        ...
+
+
+@dataclass(slots=True)
+class Timing:
+    """When things happened, in monotonic seconds; None before they did."""
+
+    asked_s: float
+    first_sent_s: float | None = None
+    first_made_s: float | None = None
+    last_made_s: float | None = None
+    first_made_samples: int = 0
+
+    def ttfa_s(self) -> float | None:
+        return None if self.first_sent_s is None else self.first_sent_s - self.asked_s
+
+    def rtf(self, samples: int) -> float | None:
+        """Time to make what followed the first chunk over its length; None if nothing did."""
+        if self.first_made_s is None or self.last_made_s is None or samples <= self.first_made_samples:
+            return None
+        return (self.last_made_s - self.first_made_s) * SPEAKER_RATE_HZ / (samples - self.first_made_samples)
+
+
+class Reply:
+    """An answer, the request that makes it, and its playout. ``heard_id`` is the item whose words it will hear."""
+
+    def __init__(
+        self,
+        answer: Answer,
+        request: Request,
+        turn: Turn | None,
+        heard_id: str | None,
+        basis: object,
+        now: Callable[[], float],
+    ) -> None:
+        self.answer, self.request, self.turn, self.heard_id = answer, request, turn, heard_id
+        self.basis = basis
+        """What the prompt was made of, to see whether it still holds."""
+        self.playout = Playout()
+        self.timing = Timing(now())
+        self._now = now
+        self._chunks: Chunks | None = None
+        self._news = asyncio.Event()
+        self._finish = "stop"
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def active(self) -> bool:
+        return self.answer.opened and not self.answer.closed
+
+    def start(self, group: asyncio.TaskGroup, root: Callable[[Reply], Any]) -> None:
+        """Run in ``group``, once; ``root`` awaits ``run`` and meets its errors."""
+        self._task = self._task or group.create_task(root(self), name=f"reply:{self.answer.id}")
+
+    def open(self) -> None:
+        """The answer begins, as far as the client is concerned."""
+        self.timing.asked_s = self._now()
+        self.answer.open()
+
+    async def run(self, engine: Answering, listener: Listener) -> None:
+        """To the end of the answer. Raises one EngineError."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._pace(listener), name=f"pace:{self.answer.id}")
+            failure = await self._pull(engine, listener)
+        if failure is not None:
+            raise failure
+        if self._finish == "length":
+            self.answer.close("incomplete", "max_output_tokens")
+        else:
+            self.answer.close("completed")
+
+    def stop(self, reason: Reason) -> int:
+        """End it now, if it is not over: one last notice, nothing more is sent. Returns the samples heard by now."""
+        heard = self.playout.heard_samples(self._now())
+        if self._chunks is not None:
+            self._chunks.flushed()
+        self.playout.flush()
+        self.answer.close("cancelled", reason, heard_samples=heard)
+        self.leave()
+        return heard
+
+    def fail(self, code: str, message: str) -> None:
+        """End it as failed, with what had been sent."""
+        self.answer.close("failed", error=(code, message), heard_samples=self.playout.sent_samples)
+
+    def leave(self) -> None:
+        """Drop the request without a word."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def report(self, metrics: Metrics, session_id: str) -> None:
+        """Count how it went, and log one line."""
+        timing, playout, outcome = self.timing, self.playout, self.answer.view.outcome
+        metrics.responses.labels(outcome).inc()
+        metrics.underruns.inc(playout.underruns)
+        metrics.underrun_s.inc(playout.underrun_s)
+        figures: dict[str, object] = {"audio_s": playout.sent_samples / SPEAKER_RATE_HZ, "underruns": playout.underruns}
+        if (ttfa_s := timing.ttfa_s()) is not None:
+            metrics.ttfa_s.observe(ttfa_s)
+            figures["ttfa_ms"] = ttfa_s * 1000
+        if (rtf := timing.rtf(playout.produced_samples)) is not None:
+            metrics.rtf.observe(rtf)
+        error = {"error": self.answer.view.error[0]} if self.answer.view.error else {}
+        log("response.done", session=session_id, response=self.answer.id, status=outcome, **figures, **error)
+
+    def interrupted(self) -> None:
+        """The answer is over, but its listener may still have been playing it when he began to speak."""
+        self.answer.heard(self.playout.heard_samples(self._now()))
+
+    async def _pull(self, engine: Answering, listener: Listener) -> EngineError | None:
+        """Read the engine as fast as it makes things: what has to wait for the listener waits here, not on a slot."""
+        inputs = self.turn.follow() if self.turn is not None else None
+        try:
+            async with engine.open(self.request, inputs) as chunks:
+                with self._reading(chunks):
+                    async for chunk in chunks:
+                        self._take(chunk, listener)
+        except EngineError as error:
+            self.playout.flush()
+            return error
+        finally:
+            self._news.set()
+        self.playout.end()
+        return None
+
+    @contextmanager
+    def _reading(self, chunks: Chunks) -> Generator[None]:
+        self._chunks = chunks
+        try:
+            yield
+        finally:
+            self._chunks = None
+
+    def _take(self, chunk: Chunk, listener: Listener) -> None:
+        answer = self.answer
+        match chunk.kind:
+            case "text":
+                answer.text(chunk.data, tuple(chunk.meta.get("ids", ())))
+            case "audio":
+                self._made(len(chunk.data))
+                self.playout.push(chunk.data, int(chunk.meta.get("text_end", 0)))
+                self._send_due(listener)
+                self._news.set()
+            case "tool_call":
+                answer.call(chunk.data["name"], chunk.data["arguments"], str(chunk.meta.get("call_id", "")))
+            case "heard" if chunk.meta.get("final") and self.heard_id is not None:
+                listener.on_heard(self.heard_id, chunk.data)
+            case "usage":
+                self._finish = chunk.meta.get("finish", "stop")
+                answer.used(int(chunk.data.get("input_tokens", 0)), int(chunk.data.get("output_tokens", 0)))
+            case _:
+                pass  # of no concern to a client
+
+    def _made(self, samples: int) -> None:
+        self.timing.last_made_s = self._now()
+        if self.timing.first_made_s is None:
+            self.timing.first_made_s, self.timing.first_made_samples = self.timing.last_made_s, samples
+
+    async def _pace(self, listener: Listener) -> None:
+        """Send each packet when it is due; the first ones were sent as they came."""
+        while not self.playout.drained:
+            self._send_due(listener)
+            self._news.clear()
+            if self.playout.drained:
+                return
+            try:
+                async with asyncio.timeout(self.playout.due_in_s(self._now())):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+
+    def _send_due(self, listener: Listener) -> None:
+        while (packet := self.playout.take(self._now())) is not None:
+            if self.timing.first_sent_s is None:
+                self.timing.first_sent_s = self._now()
+                if self._chunks is not None:
+                    self.answer.timed(self._chunks.ledger)
+                    self._chunks.played()
+            self.answer.audio(packet)
+            listener.on_sent(packet)

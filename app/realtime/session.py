@@ -1,0 +1,153 @@
+"""One conversation with one client: commands in, requests to the engine, notices out.
+
+Commands are obeyed one after the other, in the order they came; answers go on meanwhile, each a task of the session's
+own group. Errors become notices here and nowhere else: a refused command or a failed answer never ends the session.
+Knows no wire dialect and no socket; whoever runs it cancels ``run`` to end it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from app.media import MediaError
+from app.realtime import commands, notices
+from app.realtime.answers import Answers
+from app.realtime.commands import Command, Told
+from app.realtime.conversation import Conversation
+from app.realtime.drafts import finished
+from app.realtime.house import House
+from app.realtime.ids import new_id
+from app.realtime.items import Item
+from app.realtime.microphone import Microphone
+from app.realtime.notices import Notice, SessionView
+from app.realtime.options import Options, name_of, session_options
+from app.realtime.trouble import Broken, Refusal
+from app.telemetry import log, log_failure
+from engine import EngineError
+
+
+class Session:
+    """``tell`` takes each notice at once and never waits. ``asked_model`` is the name that the client asked for."""
+
+    def __init__(self, house: House, tell: Callable[[Notice], None], asked_model: str = "") -> None:
+        self.id = new_id("sess")
+        self._house, self._tell = house, tell
+        limits, model = house.limits, house.engine.model
+        self._conversation = Conversation(new_id("conv"), limits.items, int(limits.media_mb * 1e6))
+        self._options = _first_options(asked_model or model.name, model.voices[0] if model.voices else "")
+        self._expires_at_s = int(house.wall() + limits.session_s)
+        self._answers = Answers(self.id, house, self._conversation, self._options, tell)
+        self._microphone = Microphone(self._answers, self._conversation, house, self._options, tell)
+        self._answers.ear = self._microphone
+        if asked_model not in ("", model.name):
+            log("session.model_mapped", session=self.id, asked=asked_model, loaded=model.name)
+
+    async def run(self, told: AsyncIterator[Told]) -> None:
+        """Serve the client until ``told`` ends. Everything that the session holds is gone when this returns."""
+        self._tell(notices.SessionOpened(self._view(), self._conversation.id))
+        async with asyncio.TaskGroup() as tasks:
+            self._answers.tasks = tasks
+            async for one in told:
+                await self._hear(one)
+            self._answers.leave()
+
+    async def quiet(self) -> None:
+        """Wait until no answer is under way."""
+        await self._answers.quiet()
+
+    def end(self, code: str, message: str) -> None:
+        """Announce that the server ends the session, and fail what is under way; then cancel ``run``."""
+        self._answers.fail_all(code, message)
+        self._refuse(Broken(code, message), None)
+
+    async def _hear(self, told: Told) -> None:
+        """The root of every command: whatever goes wrong below becomes one notice."""
+        try:
+            await self._obey(told.word)
+        except Refusal as refusal:
+            self._refuse(refusal, told.event_id)
+        except MediaError as error:
+            self._refuse(Refusal("invalid_value", f"The media can't be taken: {error}."), told.event_id)
+        except EngineError as error:
+            self._refuse(Broken(error.code, str(error)), told.event_id)
+        except Exception:  # noqa: BLE001 - a bug of ours must not end the session, and is logged with its place
+            log_failure("session.bug", session=self.id)
+            self._refuse(Broken("server_error", "The server failed to do this; the session goes on."), told.event_id)
+        self._answers.refresh()
+
+    def _refuse(self, refusal: Refusal, event_id: str | None) -> None:
+        self._house.metrics.errors.labels(refusal.code).inc()
+        log("session.refused", session=self.id, code=refusal.code, param=refusal.param)
+        self._tell(notices.Trouble(refusal, event_id))
+
+    async def _obey(self, word: Command | Refusal) -> None:
+        match word:
+            case commands.AppendAudio(data):
+                await self._microphone.append(data)
+            case commands.CommitAudio():
+                self._microphone.commit()
+            case commands.ClearAudio():
+                self._microphone.clear()
+            case commands.Configure(patch):
+                self._configure(patch)
+            case commands.AddItem(item, after):
+                rate_hz, limit_s = self._options.audio.input.format.rate, self._house.limits.audio_s
+                self._add(await finished(item, rate_hz, limit_s), after)
+            case commands.Respond():
+                await self._answers.respond(word)
+            case commands.Cancel(response_id):
+                self._answers.cancel(response_id)
+            case commands.FlushOutput():
+                message = "output_audio_buffer.clear is for transports on which the server plays: cancel the response."
+                raise Refusal("invalid_event_for_transport", message, "type")
+            case commands.DropItem() | commands.ShowItem() | commands.CutItem():
+                self._edit(word)
+            case Refusal():
+                raise word
+            case _:
+                assert_never(word)
+
+    def _edit(self, word: commands.DropItem | commands.ShowItem | commands.CutItem) -> None:
+        match word:
+            case commands.DropItem(id):
+                self._conversation.drop(id)
+                self._tell(notices.ItemDropped(id))
+            case commands.ShowItem(id):
+                self._tell(notices.ItemShown(self._conversation.get(id)))
+            case commands.CutItem(id, content_index, audio_end_ms):
+                self._conversation.cut(id, content_index, audio_end_ms)
+                self._tell(notices.ItemCut(id, content_index, audio_end_ms))
+
+    def _add(self, item: Item, after: str | None) -> None:
+        self._tell(notices.ItemAdded(item, self._conversation.add(item, after)))
+
+    def _configure(self, patch: dict[str, object]) -> None:
+        """Merge the change; on a Refusal nothing has changed."""
+        options, unknown = session_options(self._options, patch)
+        before, after = name_of(self._options.audio.output.voice), name_of(options.audio.output.voice)
+        if self._answers.has_spoken and before != after:
+            path = "session.audio.output.voice"
+            raise Refusal("cannot_update_voice", "The voice can't change once the session has spoken.", path)
+        if unknown:
+            log("session.unknown_fields", session=self.id, fields=",".join(unknown))
+        if after not in self._house.engine.model.voices:
+            log("session.voice_mapped", session=self.id, asked=after, loaded=self._house.voice(after))
+        self._options = options
+        self._answers.options = options
+        self._microphone.configure(options)
+        self._tell(notices.SessionChanged(self._view()))
+
+    def _view(self) -> SessionView:
+        voice = self._house.voice(name_of(self._options.audio.output.voice))
+        loaded = {"model": self._house.engine.model.name, "voice": voice}
+        return SessionView(self.id, self._expires_at_s, self._options, loaded)
+
+
+def _first_options(model: str, voice: str) -> Options:
+    options = Options(model=model)
+    audio = options.audio
+    return replace(options, audio=replace(audio, output=replace(audio.output, voice=voice)))

@@ -1,0 +1,162 @@
+"""The HTTP server: routes, API pages, and the process's life from the first bind to the drain after SIGTERM.
+
+``create_app`` is the ASGI application; ``serve`` runs it. Knows no session's inside and no tensor.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI, Response, WebSocket
+from fastapi.responses import JSONResponse, PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from app.auth import OPEN_PATHS, Gate
+from app.pages import add_pages, page_paths
+from app.realtime.events import MAX_MESSAGE_BYTES
+from app.service import MakeEngine, Service
+from app.telemetry import configure_logging, log
+from app.transports import websocket
+from app.transports.socket_protocol import SocketProtocol
+from engine import ConfigError, Engine, EngineSpec
+
+PING_S, PONG_S = 10.0, 15.0
+"""A half-open peer is found within 25 s."""
+
+
+def create_app(spec: EngineSpec, make_engine: MakeEngine = Engine) -> FastAPI:
+    """The application for a deployment; its lifespan starts and stops the engine. Raises ConfigError."""
+    return app_of(Service(spec, make_engine))
+
+
+def serve(spec: EngineSpec, on_ready: Callable[[str], None] = lambda url: None) -> None:
+    """Serve until SIGTERM or SIGINT; ``on_ready`` gets the address once the first answer can be given.
+
+    The first signal drains (no new connections, answers under way end, at most ``server.drain_s``), the second one
+    ends the process at once. Raises EngineError: a bad configuration, a port in use, an engine that does not start.
+    """
+    configure_logging()
+    service = Service(spec)
+    listener = _bind(service.settings.host, service.settings.port)
+    url = _url(service.settings.host, listener.getsockname()[1])
+    service.on_ready = lambda: on_ready(url)
+    log("server.listening", url=url, keys=len(service.keys))
+    if not service.keys and not _is_loopback(service.settings.host):
+        log("server.open_to_all", host=service.settings.host, hint="set server.keys_file")
+    Server(config_of(service), service).run(sockets=[listener])
+    if service.failure is not None:
+        raise service.failure
+
+
+def config_of(service: Service) -> uvicorn.Config:
+    """How uvicorn is to serve: every limit said, no compression (it costs 100 µs a message), no access log."""
+    return uvicorn.Config(
+        app_of(service),
+        ws=SocketProtocol,
+        ws_max_size=MAX_MESSAGE_BYTES,
+        ws_per_message_deflate=False,
+        ws_ping_interval=PING_S,
+        ws_ping_timeout=PONG_S,
+        timeout_graceful_shutdown=3,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+    )
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which drains before it shuts down."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service, self._asked = service, False
+        service.on_failure = self._give_up
+
+    async def main_loop(self) -> None:
+        await super().main_loop()
+        for server in self.servers:
+            server.close()
+        await self._service.drain()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal drains; the second one means it: the workers see the end of their channels and exit."""
+        if self._asked:
+            os._exit(128 + sig)
+        self._asked = self.should_exit = True
+
+    def _give_up(self) -> None:
+        self.should_exit = True
+
+
+def app_of(service: Service) -> FastAPI:
+    """The routes of one service."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
+        service.start()
+        yield
+        await service.stop()
+
+    app = FastAPI(title="Parley", version=version("parley"), docs_url=None, redoc_url=None, lifespan=lifespan)
+    app.state.service = service
+    app.add_middleware(Gate, settings=service.settings, keys=service.keys, open_paths=OPEN_PATHS | page_paths())
+
+    @app.websocket("/v1/realtime")
+    async def realtime(socket: WebSocket) -> None:  # pyright: ignore[reportUnusedFunction]
+        await websocket.realtime(socket, service)
+
+    _add_operations(app, service)
+    add_pages(app)
+    return app
+
+
+def _add_operations(app: FastAPI, service: Service) -> None:
+    """What a supervisor and a dashboard ask."""
+
+    @app.get("/livez", summary="Whether the process answers at all")
+    async def livez() -> dict[str, str]:  # pyright: ignore[reportUnusedFunction]
+        return {"status": "alive"}
+
+    @app.get("/health", summary="Green once the engine has answered a request, and while it can", responses={503: {}})
+    async def health() -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
+        engine = service.engine
+        body = {"status": service.state, "model": engine.model.name if engine else None}
+        return JSONResponse(body, 200 if service.state == "ready" else 503)
+
+    @app.get("/metrics", summary="Prometheus metrics", response_class=PlainTextResponse)
+    async def metrics() -> Response:  # pyright: ignore[reportUnusedFunction]
+        return Response(service.metrics.page(), media_type=CONTENT_TYPE_LATEST)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """The listening socket, before anything slow starts. Raises ConfigError."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigError(f"server.host: {host!r} is no address of this machine: {error.strerror}") from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigError(f"server.port: {port} is in use on {host}; choose another (PORT=, --port)") from None
+        raise ConfigError(f"server.port: cannot listen on {host}:{port}: {error.strerror}") from None
+    listener.setblocking(False)
+    return listener
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")

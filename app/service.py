@@ -1,0 +1,152 @@
+"""The running server: the engine's life from start to drain, and who may open a session meanwhile.
+
+Knows no route and no wire format. One task owns the engine; ``stop`` ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Generator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Literal, Protocol
+
+import numpy as np
+
+from app.realtime.house import House
+from app.realtime.ids import new_id
+from app.realtime.reply import Answering
+from app.settings import read_keys, settings_of
+from app.telemetry import Metrics, Stats, log, log_failure
+from engine import MIC_RATE_HZ, AudioPart, Engine, EngineError, EngineSpec, Message, Request, TextPart
+
+State = Literal["starting", "ready", "draining", "failed"]
+
+
+class Serving(Answering, Protocol):
+    """A started engine, as far as the server sees it."""
+
+    @property
+    def ready(self) -> bool: ...
+
+    def stats(self) -> Stats: ...
+
+
+MakeEngine = Callable[[EngineSpec], AbstractAsyncContextManager[Serving]]
+
+
+class Closed(Exception):
+    """No session can be opened now; ``code`` says why."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Service:
+    """Made before the event loop runs: a mistake in the configuration shows at once, as ConfigError."""
+
+    def __init__(self, spec: EngineSpec, make_engine: MakeEngine = Engine) -> None:
+        self.settings = settings_of(spec.server)
+        self.keys = read_keys(self.settings.keys_file)
+        self.metrics = Metrics(lambda: self._engine.stats() if self._engine else {})
+        self.failure: EngineError | None = None
+        self.draining = asyncio.Event()
+        self.on_ready: Callable[[], None] = lambda: None
+        self.on_failure: Callable[[], None] = lambda: None
+        self._spec, self._make_engine = spec, make_engine
+        self._engine: Serving | None = None
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._sessions = 0
+        self._empty = asyncio.Event()
+
+    @property
+    def state(self) -> State:
+        if self.draining.is_set():
+            return "draining"
+        if self.failure is not None:
+            return "failed"
+        return "ready" if self._engine is not None and self._engine.ready else "starting"
+
+    @property
+    def engine(self) -> Serving | None:
+        """None until it is warm."""
+        return self._engine
+
+    def start(self) -> None:
+        """Start the engine; ``state`` tells when it is warm."""
+        self._task = asyncio.create_task(self._serve(), name="service")
+
+    async def stop(self) -> None:
+        """Close the engine, or give up starting it."""
+        if self._task is not None:
+            self._stop.set()
+            if self._engine is None:
+                self._task.cancel()
+            await asyncio.wait([self._task])
+
+    @contextmanager
+    def admit(self) -> Generator[House]:
+        """A place for one session while the block lasts. Raises Closed."""
+        if self._engine is None or self.state != "ready":
+            raise self._refused(self.state, f"The server is {self.state}; try again soon.")
+        if self._sessions >= self.settings.limits.sessions:
+            raise self._refused("server_full", f"All {self._sessions} sessions are taken; try again later.")
+        self._sessions += 1
+        self.metrics.sessions.set(self._sessions)
+        try:
+            yield House(self._engine, self.metrics, self.settings.limits, self.settings.turns)
+        finally:
+            self._sessions -= 1
+            self.metrics.sessions.set(self._sessions)
+            if not self._sessions:
+                self._empty.set()
+
+    async def drain(self) -> None:
+        """Take no more sessions, and wait until the open ones have ended: each sees ``draining``."""
+        self.draining.set()
+        log("server.draining", sessions=self._sessions)
+        while self._sessions:
+            self._empty.clear()
+            await self._empty.wait()
+
+    async def _serve(self) -> None:
+        """The engine's owner, from start to stop."""
+        begun_s = time.monotonic()
+        try:
+            async with self._make_engine(self._spec) as engine:
+                await _warm_up(engine)
+                self._engine = engine
+                log("server.ready", model=engine.model.name, start_s=time.monotonic() - begun_s)
+                self.on_ready()
+                await self._stop.wait()
+                self._engine = None
+        except EngineError as error:
+            self._fail(error)
+        except Exception as error:  # noqa: BLE001 - whatever kept the engine from starting must end the server, not hang it
+            log_failure("engine.bug")
+            self._fail(EngineError(f"the engine could not be started: {error}"))
+
+    def _fail(self, error: EngineError) -> None:
+        self.failure = error
+        log("engine.failed", code=error.code)
+        self.on_failure()
+
+    def _refused(self, code: str, message: str) -> Closed:
+        self.metrics.sessions_refused.labels(code).inc()
+        return Closed(code, message)
+
+
+async def _warm_up(engine: Serving) -> None:
+    """One real request through every stage, up to its first sound: the first user must not pay for cold caches."""
+    hears = "audio" in engine.model.abilities
+    part = AudioPart(np.zeros(MIC_RATE_HZ // 2, np.int16)) if hears else TextPart("Hello.")
+    modalities = ("text", "audio") if "speech" in engine.model.abilities else ("text",)
+    request = Request(
+        id=new_id("warm"), session=new_id("warm"), messages=(Message("user", (part,)),), modalities=modalities
+    )
+    async with engine.open(request) as chunks:
+        async for chunk in chunks:
+            if chunk.kind == "audio":
+                return

@@ -1,0 +1,92 @@
+"""The ``server:`` section of a deployment's YAML file, read as strictly as the rest of it.
+
+Knows no socket; raises ConfigError that names the path and the nearest known key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from engine import ConfigError
+from engine.config import build
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one client, and all of them together, may take."""
+
+    sessions: int = 64
+    """Open sessions; one more is refused with 503 before the upgrade."""
+    session_s: float = 3600.0
+    """How long a session may last: the hosted service's hour."""
+    audio_s: float = 300.0
+    """The longest turn: some minutes more than anyone says in one."""
+    items: int = 2000
+    """Items of one conversation."""
+    media_mb: float = 64.0
+    """Decoded audio and images that one conversation holds: half an hour of speech, or one large picture."""
+    responses: int = 4
+    """Responses of one session at a time, those outside its conversation included."""
+    unsent_s: float = 10.0
+    """Audio that may wait for a socket: pacing puts 1.5 s there, more means that its client does not read."""
+    send_timeout_s: float = 2.0
+    """A client that takes nothing for so long is disconnected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnSettings:
+    """Turn detection, where the protocol has no field for it."""
+
+    min_speech_ms: int = 64
+    """Speech in a row that starts a turn: a click is shorter."""
+    echo_guard: bool = True
+    """Whether the answer that comes back through the microphone is told from the user."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The app's own settings."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    keys_file: str | None = None
+    """A file with one API key a line (# starts a comment); with it, every route but /livez and /health asks for one."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names besides localhost and IP addresses that the Host header may carry: DNS rebinding needs a name."""
+    allowed_origins: tuple[str, ...] = ()
+    """Origins of pages besides the server's own that may connect, like ``https://example.org``."""
+    drain_s: float = 10.0
+    """How long answers under way may go on after SIGTERM."""
+    limits: Limits = field(default_factory=Limits)
+    turns: TurnSettings = field(default_factory=TurnSettings)
+
+
+def settings_of(section: Mapping[str, Any]) -> Settings:
+    """The settings that a ``server:`` section describes. Raises ConfigError."""
+    settings: Settings = build(Settings, dict(section), "server")
+    if not 0 <= settings.port <= 65535:
+        raise ConfigError("server.port: must be from 0 to 65535")
+    for name in ("sessions", "session_s", "audio_s", "items", "media_mb", "responses", "unsent_s", "send_timeout_s"):
+        if getattr(settings.limits, name) <= 0:
+            raise ConfigError(f"server.limits.{name}: must be above 0")
+    if settings.drain_s < 0:
+        raise ConfigError("server.drain_s: must not be below 0")
+    return settings
+
+
+def read_keys(path: str | None) -> tuple[str, ...]:
+    """The API keys in a file; none asked for without one. Raises ConfigError, which shows no key."""
+    if path is None:
+        return ()
+    try:
+        lines = Path(path).expanduser().read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise ConfigError(f"server.keys_file: cannot read {path}: {reason}") from None
+    keys = tuple(line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#"))
+    if not keys:
+        raise ConfigError(f"server.keys_file: {path} holds no key")
+    return keys

@@ -1,0 +1,91 @@
+"""What the server says about itself: Prometheus metrics, and one log line for each event of interest.
+
+Neither ever holds what was said, heard or typed, or a key. Knows no session and no socket.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+_LOGGER = logging.getLogger("parley")
+_SECONDS = (0.02, 0.04, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2, 0.3, 0.5, 0.8, 1.2, 2.0, 5.0, 10.0)
+_RATIOS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.5, 2.0)
+
+Stats = Mapping[str, Mapping[str, int]]
+
+
+class Metrics:
+    """One server's metrics, in a registry of its own."""
+
+    def __init__(self, stats: Callable[[], Stats] = dict) -> None:
+        self.registry = CollectorRegistry()
+        self.sessions = Gauge("parley_sessions", "Open sessions", registry=self.registry)
+        self.sessions_refused = Counter(
+            "parley_sessions_refused", "Refused connections", ["why"], registry=self.registry
+        )
+        self.responses = Counter("parley_responses", "Responses by their end", ["status"], registry=self.registry)
+        self.errors = Counter("parley_errors", "Error events by code", ["code"], registry=self.registry)
+        self.ttfa_s = Histogram(
+            "parley_ttfa_seconds", "From commit to the first audio sent", buckets=_SECONDS, registry=self.registry
+        )
+        self.rtf = Histogram(
+            "parley_rtf", "Time to produce an answer's audio over its length", buckets=_RATIOS, registry=self.registry
+        )
+        self.underruns = Counter("parley_underruns", "Times that a listener ran dry", registry=self.registry)
+        self.underrun_s = Counter("parley_underrun_seconds", "Time that listeners were dry", registry=self.registry)
+        self.registry.register(_Stages(stats))
+
+    def page(self) -> bytes:
+        """The Prometheus text format."""
+        return generate_latest(self.registry)
+
+
+class _Stages(Collector):
+    """The engine's pools at the moment of the scrape: replicas, leased slots, and the queue."""
+
+    def __init__(self, stats: Callable[[], Stats]) -> None:
+        self._stats = stats
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        families = {
+            "replicas": GaugeMetricFamily("parley_stage_replicas", "Live replicas", labels=["stage"]),
+            "leased": GaugeMetricFamily("parley_stage_leased", "Slots in use", labels=["stage"]),
+            "waiting": GaugeMetricFamily("parley_queue", "Requests waiting for a slot", labels=["stage"]),
+        }
+        for stage, figures in self._stats().items():
+            for name, family in families.items():
+                family.add_metric([stage], figures.get(name, 0))
+        return families.values()
+
+
+def log(event: str, **fields: object) -> None:
+    """One line: ``session.opened session=sess_… client=127.0.0.1``. Fields are ids, counts, names and times only."""
+    if _LOGGER.isEnabledFor(logging.INFO):
+        _LOGGER.info("%s", " ".join([event, *(f"{name}={_word(value)}" for name, value in fields.items())]))
+
+
+def log_failure(event: str, **fields: object) -> None:
+    """A bug of ours: the line, and where it happened."""
+    _LOGGER.exception("%s", " ".join([event, *(f"{name}={_word(value)}" for name, value in fields.items())]))
+
+
+def configure_logging(level: str = "INFO") -> None:
+    """Send our lines to stderr with time and level; quiet those of the libraries. For the process that serves."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
+    _LOGGER.handlers[:] = [handler]
+    _LOGGER.setLevel(level)
+    _LOGGER.propagate = False
+
+
+def _word(value: object) -> str:
+    """A value as one word that cannot fake another field or another line."""
+    text = f"{value:.3f}" if isinstance(value, float) else str(value)[:200]
+    return text if text.isascii() and text.isprintable() and text and not set(' "=') & set(text) else json.dumps(text)

@@ -1,0 +1,51 @@
+"""uvicorn's WebSocket protocol, with three ends that it leaves open.
+
+A peer that takes nothing any more can be cut off (``parley.abort`` in the scope's extensions); one that sent a frame
+too large, or bad UTF-8, gets to read the close code although it is still sending; a ping that is not answered frees the
+socket even when its buffer is full. Knows no event.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.http11 import Request
+
+LINGER_S = 3.0
+"""How long a peer that broke the protocol may go on sending while it has not read our close frame."""
+
+
+class SocketProtocol(WebSocketsSansIOProtocol):
+    """One connection."""
+
+    _broken = False
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if self.response.status_code == 101:
+            extensions = cast("dict[str, object]", self.scope.get("extensions"))
+            extensions["parley.abort"] = {"call": self.transport.abort}
+
+    def data_received(self, data: bytes) -> None:
+        if not self._broken:
+            super().data_received(data)
+
+    def handle_parser_exception(self) -> None:
+        """Closing with unread input would reset the connection, and the peer would lose our close frame."""
+        close = self.conn.close_sent
+        self._broken = self.close_sent = True
+        code, reason = (close.code, close.reason) if close is not None else (1002, "")
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+        self.close_timer = self.loop.call_later(LINGER_S, self.transport.abort)
+
+    def eof_received(self) -> None:
+        """The peer has finished: the transport closes itself."""
+
+    def keepalive_timeout(self) -> None:
+        super().keepalive_timeout()
+        self.close_timer = self.loop.call_later(LINGER_S, self.transport.abort)
