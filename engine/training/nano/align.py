@@ -10,9 +10,48 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 LETTERS = "^ abcdefghijklmnopqrstuvwxyz',.?"  # ^ starts an utterance
-PHONES = (
-    "pau aa ae ah ao aw ay b ch d dh eh er ey f g hh ih iy jh k l m n ng ow oy p r s sh t th uh uw v w y z zh".split()
-)
+PHONES = [
+    "pau",
+    "aa",
+    "ae",
+    "ah",
+    "ao",
+    "aw",
+    "ay",
+    "b",
+    "ch",
+    "d",
+    "dh",
+    "eh",
+    "er",
+    "ey",
+    "f",
+    "g",
+    "hh",
+    "ih",
+    "iy",
+    "jh",
+    "k",
+    "l",
+    "m",
+    "n",
+    "ng",
+    "ow",
+    "oy",
+    "p",
+    "r",
+    "s",
+    "sh",
+    "t",
+    "th",
+    "uh",
+    "uw",
+    "v",
+    "w",
+    "y",
+    "z",
+    "zh",
+]
 LETTER_INDEX = {letter: index for index, letter in enumerate(LETTERS)}
 PHONE_INDEX = {phone: index for index, phone in enumerate(PHONES)} | {"ax": PHONES.index("ah")}
 PAUSES = {letter: LETTER_INDEX[letter] for letter in "^ ,.?"}
@@ -87,7 +126,26 @@ class Aligner:
 
 def _first_guess() -> np.ndarray:
     """A letter likes the phones written with it; vowels like vowels."""
-    similar = {tuple(pair.split(":")) for pair in "c:k c:s x:k x:s q:k i:ay y:iy u:ah j:jh g:jh o:ow s:z p:f h:sh h:th".split()}
+    similar = {
+        tuple(pair.split(":"))
+        for pair in [
+            "c:k",
+            "c:s",
+            "x:k",
+            "x:s",
+            "q:k",
+            "i:ay",
+            "y:iy",
+            "u:ah",
+            "j:jh",
+            "g:jh",
+            "o:ow",
+            "s:z",
+            "p:f",
+            "h:sh",
+            "h:th",
+        ]
+    }
     guess = np.full((len(LETTERS), len(PHONES)), -6.0)
     for row, letter in enumerate(LETTERS):
         for column, phone in enumerate(PHONES):

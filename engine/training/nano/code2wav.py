@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from codec import F0_SCALE, LATENT, STACK, VOICED_SCALE, Codec
-from features import HOP, MEAN_LOG_F0, MELS, RATE_HZ, log_mel, mel_centres, mel_scale
+from engine.training.nano.codec import F0_SCALE, LATENT, STACK, VOICED_SCALE, Codec
+from engine.training.nano.features import HOP, MEAN_LOG_F0, MELS, RATE_HZ, log_mel, mel_centres, mel_scale
 
 BANDS = 64  # filter bands, even on the mel scale from 0 to 8 kHz
 FFT = 1024
@@ -67,7 +67,9 @@ class Filters(nn.Module):
     def initial(self, batch: int) -> tuple[Tensor, Tensor]:
         return torch.zeros(batch, self.slow_reach, self.width), torch.zeros(batch, self.fast_reach, self.width)
 
-    def values(self, latent: Tensor, slow: Tensor, fast: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    def values(
+        self, latent: Tensor, slow: Tensor, fast: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
         """latent [B, T, 64] and the two tails -> mel [B, 4 T, 80], log F0, voiced [B, 4 T], bands [B, 4 T, 128], next tails."""
         batch, frames, _ = latent.shape
         trunk, slow, fast = self._trunk(latent / self.books[0].std(), slow, fast)
@@ -146,7 +148,9 @@ def pulse_train(log_f0: Tensor, count: int) -> Tensor:
     """[B, T] every 10 ms -> [B, count] samples: all harmonics up to 7.8 kHz in phase, unit power (a Dirichlet kernel)."""
     f0_hz = torch.exp(log_f0).clamp(60, 450)
     f0_hz = F.pad(f0_hz[:, None], (1, 0), mode="replicate")
-    f0_hz = F.interpolate(f0_hz, scale_factor=HOP, mode="linear", align_corners=False)[:, 0, HOP // 2 : HOP // 2 + count]
+    f0_hz = F.interpolate(f0_hz, scale_factor=HOP, mode="linear", align_corners=False)[
+        :, 0, HOP // 2 : HOP // 2 + count
+    ]
     phase = torch.cumsum((f0_hz / RATE_HZ).double(), 1)
     angle = math.pi * (phase - phase.floor()).float()
     harmonics = (HARMONIC_TOP_HZ / f0_hz).floor()
@@ -201,5 +205,9 @@ def spectral_loss(made: Tensor, true: Tensor) -> Tensor:
     for size in (256, 512, 1024, 2048):
         window = torch.hann_window(size)
         a, b = (torch.stft(x, size, size // 4, size, window, return_complex=True).abs() for x in (made, true))
-        total = total + 0.5 * (a - b).norm() / b.norm().clamp(min=1e-3) + F.l1_loss(torch.log(a + 1e-3), torch.log(b + 1e-3))
+        total = (
+            total
+            + 0.5 * (a - b).norm() / b.norm().clamp(min=1e-3)
+            + F.l1_loss(torch.log(a + 1e-3), torch.log(b + 1e-3))
+        )
     return total / 4

@@ -3,7 +3,7 @@
 A frame of 40 ms is 4 x (80 log-mel, log F0, voiced) = 328 values, projected to 64 and quantised in 8 steps. Decoding is a sum
 of code vectors and the inverse projection, so a frame is heard right even before any code2wav is trained.
 
-    python codec.py --work DIR        fits on DIR/features, writes DIR/codec.safetensors
+    python -m engine.training.nano.codec --work DIR        fits on DIR/features, writes DIR/codec.safetensors
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from features import MEAN_LOG_F0, MELS, Speech
+from engine.training.nano.features import MEAN_LOG_F0, MELS, Speech
 
 BOOKS = 8
 SIZE = 512
@@ -110,7 +110,7 @@ def k_means(points: Tensor, rounds: int) -> Tensor:
 
 
 def main() -> None:
-    from dataset import utterances
+    from engine.training.nano.dataset import utterances
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, required=True)

@@ -4,7 +4,7 @@ Three sources, mixed: sentences of an assistant from templates; sentences drawn 
 wheel carries; rare words of its pronunciation dictionary in short frames, each word about once. The sentences of `eval/` never
 occur. This module knows no speech and no written numerals: what it prints is already spelled out.
 
-    python corpus.py --count 14000 --seed 7 --work DIR     writes DIR/corpus.tsv (id<TAB>text)
+    python -m engine.training.nano.corpus --count 14000 --seed 7 --work DIR     writes DIR/corpus.tsv (id<TAB>text)
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ from pathlib import Path
 import inflect
 import pocketsphinx
 
-from phrases import (
+from engine.training.nano.phrases import (
     ADJECTIVES,
     CLAUSES,
     COLOURS,
     DAYS,
     FIXED,
     FRAMES,
-    LETTER_NAMES,
     MONTHS,
     NAMES,
     NOUNS,
@@ -40,12 +39,40 @@ from phrases import (
     VERBS,
     WEATHER,
 )
+from engine.worker.lexicon_english import LETTER_NAMES
 
 WORD = re.compile(r"[a-z]+(?:'[a-z]+)?")
 MODEL = Path(pocketsphinx.__file__).parent / "model" / "en-us"
 _ENGINE = inflect.engine()
 # Words that the teacher expands or spells when it meets them, so that letters and phones would not agree.
-UNREADABLE = frozenset("st dr mr mrs ms vs jr sr mt ft lt sgt gen rep sen prof pm tv uk hm hmm mhm api etc".split())
+UNREADABLE = frozenset(
+    [
+        "st",
+        "dr",
+        "mr",
+        "mrs",
+        "ms",
+        "vs",
+        "jr",
+        "sr",
+        "mt",
+        "ft",
+        "lt",
+        "sgt",
+        "gen",
+        "rep",
+        "sen",
+        "prof",
+        "pm",
+        "tv",
+        "uk",
+        "hm",
+        "hmm",
+        "mhm",
+        "api",
+        "etc",
+    ]
+)
 
 
 def main() -> None:
@@ -169,9 +196,27 @@ def _amount(rng: random.Random) -> str:
     value = rng.choice((rng.randrange(100), rng.randrange(1000), rng.randrange(20000), rng.randrange(2_000_000)))
     digits = " point " + " ".join(number(rng.randrange(10)) for _ in range(rng.randrange(1, 4)))
     unit = rng.choice(
-        "dollars|cents|euros|percent|degrees|kilometers|miles|meters|minutes|seconds|hours|kilograms|pounds|grams|days|weeks|years|people|times".split(
-            "|"
-        )
+        [
+            "dollars",
+            "cents",
+            "euros",
+            "percent",
+            "degrees",
+            "kilometers",
+            "miles",
+            "meters",
+            "minutes",
+            "seconds",
+            "hours",
+            "kilograms",
+            "pounds",
+            "grams",
+            "days",
+            "weeks",
+            "years",
+            "people",
+            "times",
+        ]
     )
     opening = rng.choice(("it costs", "that is about", "it takes", "i counted", "the answer is", "almost", "there are"))
     return f"{opening} {number(value)}{digits if rng.random() < 0.2 else ''} {unit}."
@@ -185,7 +230,9 @@ def _digits(rng: random.Random) -> str:
 
 def _spelling(rng: random.Random) -> str:
     word = rng.choice(NOUNS + NAMES + [rng.choice(WEATHER)])
-    return rng.choice((f"{word} is spelled {spelled(word)}.", f"{spelled(word)}.", f"the word {word}, {spelled(word)}."))
+    return rng.choice(
+        (f"{word} is spelled {spelled(word)}.", f"{spelled(word)}.", f"the word {word}, {spelled(word)}.")
+    )
 
 
 def _letters(rng: random.Random) -> str:
@@ -329,7 +376,10 @@ def rare_sentence(rng: random.Random, rare: Iterator[str]) -> str:
         return " ".join(next(rare) for _ in range(count)) + "."
     words = [rng.choice(("the", "a", "her", "his", "some", "our", "this", "every", "one", "two", "")), next(rare)]
     for _ in range(count - 1):
-        words += [rng.choice(("", "", "the", "of the", "and", "in the", "is", "was", "with", "for", "to", "on a", "from")), next(rare)]
+        words += [
+            rng.choice(("", "", "the", "of the", "and", "in the", "is", "was", "with", "for", "to", "on a", "from")),
+            next(rare),
+        ]
     if rng.random() < 0.25:
         words[rng.randrange(2, len(words) - 1)] += ","
     return " ".join(" ".join(words).replace(" ,", ",").split()) + rng.choice("....?")

@@ -1,13 +1,12 @@
 """Training data from the teacher's files: utterances with aligned letters, the pronunciation lexicon, packed tensors.
 
-    python dataset.py lexicon --work DIR           the teacher's phones of every dictionary word -> DIR/lexicon.pt, DIR/aligner.pt
-    python dataset.py pack --work DIR --waves 4000   letters, times and codes of all -> DIR/talk.pt; features of some -> DIR/waves.pt
+python -m engine.training.nano.dataset lexicon --work DIR           the teacher's phones of every dictionary word -> DIR/lexicon.pt, DIR/aligner.pt
+python -m engine.training.nano.dataset pack --work DIR --waves 4000   letters, times and codes of all -> DIR/talk.pt; features of some -> DIR/waves.pt
 """
 
 from __future__ import annotations
 
 import argparse
-import re
 import subprocess
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -16,10 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from align import PHONE_INDEX, Aligner, letter_ends, letters
-from features import Speech, load
+from engine.training.nano.align import PHONE_INDEX, Aligner, letter_ends, letters
+from engine.training.nano.features import Speech, load
 
 HELD_OUT = 64  # the first utterances never train; losses on them are printed
 
@@ -59,7 +57,7 @@ def lexicon(work: Path) -> None:
 
     lexicon.pt is a list of (letters, [(phone + 1 or 0, phone + 1 or 0) for each letter]), frequent words first.
     """
-    from corpus import Bigrams, dictionary
+    from engine.training.nano.corpus import Bigrams, dictionary
 
     frequency = Bigrams.bundled(work).unigram
     words = sorted(dictionary(), key=lambda word: (-frequency.get(word, -9.0), word))
@@ -89,11 +87,27 @@ def pack(work: Path, waves: int, jobs: int) -> None:
     every = [(utterance, index % step == 0) for index, utterance in enumerate(chosen)]
     with ProcessPoolExecutor(jobs, initializer=partial(torch.set_num_threads, 1)) as pool:
         rows = [row for row in pool.map(partial(_pack_one, work), every, chunksize=64) if row]
-    print(f"packed {len(rows)} of {len(chosen)} utterances, {sum(len(row['codes']) for row in rows) / 90000:.1f} h", flush=True)
+    print(
+        f"packed {len(rows)} of {len(chosen)} utterances, {sum(len(row['codes']) for row in rows) / 90000:.1f} h",
+        flush=True,
+    )
     talk = ("name", "text", "letters", "labels", "ends_s", "codes", "latent")
-    torch.save([{key: torch.from_numpy(row[key]) if isinstance(row[key], np.ndarray) else row[key] for key in talk} for row in rows], work / "talk.pt")
+    torch.save(
+        [
+            {key: torch.from_numpy(row[key]) if isinstance(row[key], np.ndarray) else row[key] for key in talk}
+            for row in rows
+        ],
+        work / "talk.pt",
+    )
     wave = ("name", "text", "codes", "wave", "mel", "log_f0", "voiced")
-    torch.save([{key: torch.from_numpy(row[key]) if isinstance(row[key], np.ndarray) else row[key] for key in wave} for row in rows if "wave" in row], work / "waves.pt")
+    torch.save(
+        [
+            {key: torch.from_numpy(row[key]) if isinstance(row[key], np.ndarray) else row[key] for key in wave}
+            for row in rows
+            if "wave" in row
+        ],
+        work / "waves.pt",
+    )
 
 
 def _pack_one(work: Path, item: tuple[Utterance, bool]) -> dict[str, object] | None:
@@ -131,9 +145,9 @@ def align(aligner: Aligner, utterance: Utterance) -> tuple[list[int], list[tuple
 _TOOLS: list = []
 
 
-def _tools(work: Path):  # noqa: ANN202
+def _tools(work: Path):
     """Codec and aligner, read once a process."""
-    from codec import Codec
+    from engine.training.nano.codec import Codec
 
     if not _TOOLS:
         aligner = Aligner()

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from align import LETTERS, PHONES
+from engine.training.nano.align import LETTERS, PHONES
 
 FRAME_S = 0.04
 WINDOW = 32  # frames a step attends to, itself included: 1.3 s
@@ -68,7 +68,9 @@ class Block(nn.Module):
         self.out = nn.Linear(width, width, bias=False)
         self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
 
-    def forward(self, x: Tensor, angles: Tensor, past: tuple[Tensor, Tensor] | None, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        self, x: Tensor, angles: Tensor, past: tuple[Tensor, Tensor] | None, mask: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """x [B, T, width]; angles [B or 1, 1, T, head / 2]; past keys and values [B, heads, P, head]; mask adds to the scores.
 
         Returns the new x and this step's keys (rotated) and values, [B, heads, T, head].
@@ -110,7 +112,8 @@ class Talker(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.latent = nn.Linear(width, LATENT)
         self.refine = nn.ModuleList(
-            nn.Sequential(nn.Linear(width + LATENT, 128), nn.GELU(), nn.Linear(128, LATENT)) for _ in range(len(books) - 1)
+            nn.Sequential(nn.Linear(width + LATENT, 128), nn.GELU(), nn.Linear(128, LATENT))
+            for _ in range(len(books) - 1)
         )
         self.sharpness = nn.Parameter(torch.zeros(len(books)))
 
@@ -164,7 +167,9 @@ class TalkerStep(nn.Module):
         super().__init__()
         self.talker = talker
 
-    def forward(self, states: Tensor, places: Tensor, previous: Tensor, position: Tensor, ring: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        self, states: Tensor, places: Tensor, previous: Tensor, position: Tensor, ring: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """states [B, 192], places [B, 6], previous latent [B, 64], position int64 [B] counted from 0 within the request,
         ring [B, layers, 2, heads, WINDOW - 1, head] -> codes int64 [B, 8], latent [B, 64], [B, layers, 2, heads, head]."""
         net = self.talker

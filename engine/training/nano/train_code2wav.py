@@ -1,6 +1,6 @@
 """Train code2wav on the packed waves: log-mel, F0 and voicing first, then the multi-resolution spectrum of the rendered wave.
 
-    python train_code2wav.py --work DIR --minutes 60 [--start code2wav.pt]     writes DIR/code2wav.pt every few minutes
+python -m engine.training.nano.train_code2wav --work DIR --minutes 60 [--start code2wav.pt]     writes DIR/code2wav.pt every few minutes
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from code2wav import Filters, Source, spectral_loss
-from codec import STACK, Codec
-from features import FRAME, MIN_LOG_MEL
-from train_talker import Average, schedule
+from engine.training.nano.code2wav import Filters, Source, spectral_loss
+from engine.training.nano.codec import STACK, Codec
+from engine.training.nano.features import FRAME, MIN_LOG_MEL
+from engine.training.nano.train_talker import Average, schedule
 
 FRAMES = 24  # codec frames a crop
 RATE = 1e-3
@@ -56,7 +56,9 @@ class Training:
             for group in self.optimiser.param_groups:
                 group["lr"] = rate * min(1, (step + 1) / 50) * schedule(elapsed / seconds)
             rows = random.choices(self.rows, k=8)
-            losses = self.losses([crop(row, random.randrange(len(row["codes"]) - FRAMES), FRAMES) for row in rows], spectrum)
+            losses = self.losses(
+                [crop(row, random.randrange(len(row["codes"]) - FRAMES), FRAMES) for row in rows], spectrum
+            )
             self.optimiser.zero_grad()
             torch.stack(list(losses.values())).sum().backward()
             nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
@@ -85,7 +87,9 @@ class Training:
     def report(self, elapsed: float, step: int) -> None:
         with self.average.applied(self.net), torch.no_grad():
             losses = self.losses(self.held_out, spectrum=True)
-            print(f"{elapsed / 60:.1f} min, step {step}", {k: round(float(v), 4) for k, v in losses.items()}, flush=True)
+            print(
+                f"{elapsed / 60:.1f} min, step {step}", {k: round(float(v), 4) for k, v in losses.items()}, flush=True
+            )
             torch.save(self.net.state_dict(), self.work / "code2wav.part")
         (self.work / "code2wav.part").replace(self.work / "code2wav.pt")
 
@@ -93,7 +97,10 @@ class Training:
 def crop(row: dict, begin: int, frames: int) -> dict[str, Tensor]:
     fine = slice(STACK * begin, STACK * (begin + frames))
     out = {key: row[key][fine] for key in ("mel", "log_f0", "voiced")}
-    return out | {"codes": row["codes"][begin : begin + frames], "wave": row["wave"][FRAME * begin : FRAME * (begin + frames)]}
+    return out | {
+        "codes": row["codes"][begin : begin + frames],
+        "wave": row["wave"][FRAME * begin : FRAME * (begin + frames)],
+    }
 
 
 if __name__ == "__main__":

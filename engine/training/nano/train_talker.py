@@ -1,6 +1,6 @@
 """Train the talker. First the text encoder alone on the pronunciation lexicon, then all of it on the teacher's speech.
 
-    python train_talker.py --work DIR --minutes 75 [--start talker.pt]     writes DIR/talker.pt (average of weights) every few minutes
+    python -m engine.training.nano.train_talker --work DIR --minutes 75 [--start talker.pt]     writes DIR/talker.pt (average of weights) every few minutes
 
 Losses: latent MSE + 0.1 CE of three random books, phones of every letter, durations of letters and of stretches of letters.
 The previous frame's latent is hidden or blurred at random, so that the talker trusts the text and its own output cannot carry
@@ -19,12 +19,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from codec import BOOKS, Codec
-from dataset import HELD_OUT
-from talker import Talker, places_of, seconds
+from engine.training.nano.codec import BOOKS, Codec
+from engine.training.nano.dataset import HELD_OUT
+from engine.training.nano.talker import Talker, places_of
 
 BATCH_FRAMES = 1800
-RATE = 2e-3
+RATE = 1.5e-3
 Sample = dict[str, Tensor]
 
 
@@ -32,7 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=75)
-    parser.add_argument("--warmup-words", type=int, default=300, help="steps on the lexicon before any speech")
+    parser.add_argument("--warmup-words", type=int, default=150, help="steps on the lexicon before any speech")
     parser.add_argument("--rate", type=float, default=RATE)
     parser.add_argument("--start", type=Path, help="weights to go on from")
     args = parser.parse_args()
@@ -57,8 +57,12 @@ class Training:
         self.average = Average(self.net)
         self.optimiser = torch.optim.AdamW(self.net.parameters(), rate, betas=(0.9, 0.98), weight_decay=0.02)
         self.batches: list[list[int]] = []
+        self.skipped = 0  # steps whose gradient was not finite
         size = sum(p.numel() for p in self.net.parameters()) / 1e6
-        print(f"{len(samples)} utterances, {sum(len(s['codes']) for s in samples) / 90000:.1f} h, {size:.2f} M parameters", flush=True)
+        print(
+            f"{len(samples)} utterances, {sum(len(s['codes']) for s in samples) / 90000:.1f} h, {size:.2f} M parameters",
+            flush=True,
+        )
 
     def run(self, seconds_: float, warmup: int) -> None:
         for step in range(warmup):
@@ -71,9 +75,9 @@ class Training:
                 self.batches, epochs = self.deal(), epochs + 1
             losses = self.losses([self.samples[i] for i in self.batches.pop()])
             total = weigh(losses) + (0.5 * self.word_loss(32) if step % 3 == 0 else 0)
-            self.step(self.rate * min(1, (step + 1) / 50) * schedule(elapsed / seconds_), total)
+            self.step(self.rate * min(1, (step + 1) / 200) * schedule(elapsed / seconds_), total)
             step += 1
-            if elapsed - printed > 120 or step == 20:
+            if elapsed - printed > 120 or step in (20, 100):
                 printed = elapsed
                 self.report(elapsed, step, epochs)
         self.report(seconds_, step, epochs)
@@ -83,7 +87,10 @@ class Training:
             group["lr"] = rate
         self.optimiser.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        norm = nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        if not torch.isfinite(norm):
+            self.skipped += 1
+            return
         self.optimiser.step()
         self.average.update(self.net)
 
@@ -173,7 +180,13 @@ class Training:
         with self.average.applied(self.net), torch.no_grad():
             losses = self.losses(self.held_out, train=False)
             shown = {key: round(float(value), 4) for key, value in losses.items()}
-            print(f"{elapsed / 60:.1f} min, step {step}, epoch {epochs}", shown, "letters", self.word_accuracy(), flush=True)
+            print(
+                f"{elapsed / 60:.1f} min, step {step}, epoch {epochs}",
+                shown,
+                "letters",
+                self.word_accuracy(),
+                flush=True,
+            )
             torch.save(self.net.state_dict(), self.work / "talker.part")
         (self.work / "talker.part").replace(self.work / "talker.pt")
 
@@ -225,7 +238,11 @@ def schedule(done: float) -> float:
 
 
 def weigh(losses: dict[str, Tensor]) -> Tensor:
-    return 0.5 * (losses["phones"] + losses["duration"] + losses["stretch"] + losses["silent"]) + losses["mse"] + 0.1 * losses["ce"]
+    return (
+        0.5 * (losses["phones"] + losses["duration"] + losses["stretch"] + losses["silent"])
+        + losses["mse"]
+        + 0.1 * losses["ce"]
+    )
 
 
 def phone_loss(first: Tensor, second: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
@@ -237,7 +254,7 @@ def duration_losses(durations: Tensor, true_s: Tensor, mask: Tensor) -> dict[str
     spoken = (true_s > 0.001) & mask
     logs = (durations[..., 0] - torch.log(true_s.clamp(min=0.005)))[spoken].abs().mean()
     silent = F.binary_cross_entropy_with_logits(durations[..., 1][mask], spoken[mask].float())
-    soft = torch.exp(durations[..., 0]) * torch.sigmoid(durations[..., 1]) * mask
+    soft = torch.exp(durations[..., 0].clamp(max=0)) * torch.sigmoid(durations[..., 1]) * mask
     stretches = [F.avg_pool1d(x[:, None], 7, 1, 3)[:, 0] for x in (soft, true_s * mask)]
     stretch = ((stretches[0] - stretches[1]).abs() / (stretches[1] + 0.02))[mask].mean()
     return {"duration": logs, "silent": silent, "stretch": stretch}

@@ -1,0 +1,169 @@
+"""How well speech is understood: word and phone accuracy of one recogniser (pocketsphinx, its own English models).
+
+    python -m engine.training.nano.meter teacher --work DIR              speaks eval/*.txt by the teacher, writes eval/teacher.json
+    python -m engine.training.nano.meter nano [--weights FOLDER]         the same by nano's streaming path, and their ratio
+
+One old recogniser is a floor for intelligibility and says nothing of how natural a voice is; figures are only ever compared with
+the teacher's on the same sentences.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pocketsphinx
+from numpy.typing import NDArray
+from scipy.signal import resample_poly
+
+from engine.training.nano.corpus import dictionary
+from engine.worker.spoken import Speller
+
+RATE_HZ = 16000
+EVAL = Path(__file__).parent / "eval"
+TEACHER = EVAL / "teacher.json"
+SETS = ("assistant", "rare")
+# The recogniser's spelling of what the front end writes otherwise: no error of the voice.
+SPELLINGS = {"dr": ["doctor"], "mr": ["mister"], "mrs": ["missus"], "cannot": ["can", "not"]}
+Wave = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Errors (insertions too) and counts of the reference."""
+
+    words: int = 0
+    word_errors: int = 0
+    phones: int = 0
+    phone_errors: int = 0
+
+    @property
+    def word_accuracy(self) -> float:
+        return 1 - self.word_errors / self.words
+
+    @property
+    def phone_accuracy(self) -> float:
+        return 1 - self.phone_errors / self.phones
+
+    def __add__(self, other: Score) -> Score:
+        return Score(
+            self.words + other.words,
+            self.word_errors + other.word_errors,
+            self.phones + other.phones,
+            self.phone_errors + other.phone_errors,
+        )
+
+
+def sentences(name: str) -> list[str]:
+    """The written sentences of a set."""
+    return (EVAL / f"{name}.txt").read_text().splitlines()
+
+
+def spoken(text: str) -> str:
+    """What the front end makes of a text."""
+    speller = Speller()
+    return (speller.feed(text) + speller.flush()).letters
+
+
+def score(text: str, wave: Wave) -> Score:
+    """Written text against 16 kHz speech."""
+    return compare(re.findall(r"[a-z']+", spoken(text)), hear(wave))
+
+
+def compare(said: Sequence[str], heard: Sequence[str]) -> Score:
+    phones = phones_of(said)
+    return Score(len(said), edits(said, heard), len(phones), edits(phones, phones_of(heard)))
+
+
+def hear(wave: Wave) -> list[str]:
+    """Float samples at 16 kHz -> words. A little noise and silence around: what a recogniser expects of a room."""
+    padded = np.pad(wave, 4000) + np.random.default_rng(0).normal(0, 1e-4, len(wave) + 8000)
+    pcm = (padded / max(1e-3, np.abs(padded).max()) * 0.6 * 32767).astype("<i2")
+    decoder = _decoder()
+    decoder.start_utt()
+    decoder.process_raw(pcm.tobytes(), full_utt=True)
+    decoder.end_utt()
+    best = decoder.hyp()
+    words = re.sub(r"\(\d+\)", "", best.hypstr).split() if best else []
+    return [same for word in words for same in SPELLINGS.get(word, [word])]
+
+
+def edits(a: Sequence[str], b: Sequence[str]) -> int:
+    """Levenshtein distance."""
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        diagonal, row[0] = row[0], i
+        for j, y in enumerate(b, 1):
+            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (x != y))
+    return row[-1]
+
+
+def phones_of(words: Iterable[str]) -> list[str]:
+    """Dictionary phones; a word outside of it counts as its letters."""
+    lexicon = _lexicon()
+    return [phone for word in words for phone in lexicon.get(word, list(word))]
+
+
+@cache
+def _lexicon() -> dict[str, list[str]]:
+    return dictionary()
+
+
+@cache
+def _decoder() -> pocketsphinx.Decoder:
+    return pocketsphinx.Decoder(samprate=RATE_HZ, loglevel="FATAL")
+
+
+def teacher_waves(work: Path, texts: Sequence[str]) -> list[Wave]:
+    """The teacher's speech of the same spoken letters."""
+    folder = work / "eval"
+    folder.mkdir(exist_ok=True)
+    lines = "".join(f"{index}\t{spoken(text)}\n" for index, text in enumerate(texts))
+    subprocess.run([work / "teacher", folder], input=lines, text=True, check=True, capture_output=True)
+    return [np.fromfile(folder / f"{index}.s16", "<i2").astype(np.float32) / 32768 for index in range(len(texts))]
+
+
+def nano_waves(weights: Path | None, texts: Sequence[str]) -> list[Wave]:
+    """nano's speech, word by word into the stages, chunks as a listener gets them."""
+    from engine.training.nano.speak import Voice
+
+    voice = Voice(weights)
+    return [resample_poly(voice.say(text), 2, 3).astype(np.float32) for text in texts]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("who", choices=("teacher", "nano"))
+    parser.add_argument("--work", type=Path)
+    parser.add_argument("--weights", type=Path)
+    parser.add_argument("--verbose", action="store_true")
+    args = parser.parse_args()
+    figures = json.loads(TEACHER.read_text()) if TEACHER.exists() else {}
+    for name in SETS:
+        texts = sentences(name)
+        waves = teacher_waves(args.work, texts) if args.who == "teacher" else nano_waves(args.weights, texts)
+        total = Score()
+        for text, wave in zip(texts, waves, strict=True):
+            one = score(text, wave)
+            total += one
+            if args.verbose and one.word_errors:
+                print(f"  {text} -> {' '.join(hear(wave))}")
+        print(f"{name}: words {total.word_accuracy:.4f} of {total.words}, phones {total.phone_accuracy:.4f}")
+        if args.who == "teacher":
+            figures[name] = {"words": total.word_accuracy, "phones": total.phone_accuracy}
+        else:
+            ratio = total.word_accuracy / figures[name]["words"], total.phone_accuracy / figures[name]["phones"]
+            print(f"  of the teacher's: words {ratio[0]:.4f}, phones {ratio[1]:.4f}", flush=True)
+    if args.who == "teacher":
+        TEACHER.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Drive the voice's two stages without an engine, in the pieces a listener would get. For the meter and for listening.
+
+    python -m engine.training.nano.speak "Hello there." -o out.wav [--weights FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import soundfile
+from numpy.typing import NDArray
+
+from engine.core import SPEAKER_RATE_HZ, Chunk, Request
+from engine.stream import of
+from engine.worker.models.nano_voice import Code2Wav, Talker
+from engine.worker.stage import Place, Seat, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """Chunks of one size. The first holds one frame, as for a listener who waits."""
+
+    frames: int
+    first: int = 1
+
+    def size(self, count: int) -> int:
+        return self.frames if count else min(self.first, self.frames)
+
+    def hurry(self) -> bool:
+        return False
+
+
+class Voice:
+    """Both stages of one place."""
+
+    def __init__(self, weights: Path | None = None) -> None:
+        place = Place(weights=weights, slots=8)
+        self.talker, self.code2wav = Talker(place), Code2Wav(place)
+
+    def say(self, text: str, frames: int = 5, speed: float = 1.0) -> NDArray[np.float32]:
+        """Text, a word at a time -> samples at 24 kHz, rendered `frames` codec frames at a time."""
+        words = [Chunk("text", piece) for piece in text.replace(" ", " \0").split("\0")]
+        return sound(asyncio.run(self.chunks(words, Steady(frames), speed)))
+
+    async def chunks(self, words: Sequence[Chunk], pace: Steady, speed: float = 1.0) -> list[Chunk]:
+        request = Request(id="eval", session="eval", messages=(), speed=speed)
+        codes = [chunk async for chunk in drive(self.talker, Seat(request, 0, pace), words)]
+        return [chunk async for chunk in drive(self.code2wav, Seat(request, 0, pace), codes)]
+
+
+async def drive(stage: Stage, seat: Seat, inputs: Iterable[Chunk]) -> AsyncGenerator[Chunk]:
+    """Run one seat to its end as the step loop would: a row as soon as the stage is hungry."""
+    stage.open(seat)
+    rows = stage.bridge(seat, of(inputs))
+    while not seat.done:
+        if not seat.ready:
+            try:
+                seat.rows.append(await anext(rows))
+            except StopAsyncIteration:
+                seat.ended = True
+        if seat.ready:
+            chunks = stage.step([seat])[0]
+            if isinstance(chunks, Exception):
+                raise chunks
+            for chunk in chunks:
+                yield chunk
+
+
+def sound(chunks: Iterable[Chunk]) -> NDArray[np.float32]:
+    pieces = [chunk.data for chunk in chunks]
+    return np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("text")
+    parser.add_argument("-o", "--out", type=Path, default=Path("out.wav"))
+    parser.add_argument("--weights", type=Path)
+    args = parser.parse_args()
+    soundfile.write(args.out, Voice(args.weights).say(args.text), SPEAKER_RATE_HZ)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,314 @@
+"""The voice of nano: text -> spoken letters -> codec frames -> sound; numpy and ONNX Runtime only.
+
+Talker: an encoder over letters gives each a state and a duration; a step with a window of keys and values then speaks one
+40 ms frame of 8 codes. Code2Wav: a causal net with carried tails turns codes into F0 and filters, `Source` renders them at
+24 kHz. A letter is spoken once the ten after it are known or the text has ended. Trained by engine/training/nano.
+
+Neither stage knows the thinker, a socket or another request. How the text or the frames are cut never changes the sound.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from engine.core import SPEAKER_RATE_HZ, Chunk, StageInfo
+from engine.errors import EngineError, WeightsError
+from engine.stream import windows
+from engine.worker.spoken import Said, Speller
+from engine.worker.stage import Place, Seat
+
+FRAME_S = 0.04
+LETTERS = "^ abcdefghijklmnopqrstuvwxyz',.?"
+LETTER_INDEX = {letter: index for index, letter in enumerate(LETTERS)}
+REACH = 10
+"""Letters that the text encoder looks to either side: those after a letter must be known before it is spoken."""
+LAYERS, HEADS, HEAD, RING = 4, 4, 48, 31
+"""Of the talker step: layers, heads, their width, and how many frames before the present one it attends to."""
+BOOKS, LATENT = 8, 64
+
+Floats = NDArray[np.float32]
+
+
+def session(place: Place, name: str) -> ort.InferenceSession:
+    """Open one network of the voice; `place.weights` is a folder, by default the built-in one."""
+    folder = place.weights or Path(__file__).parents[2] / "weights" / "nano"
+    path = folder / f"{name}.onnx"
+    if not path.is_file():
+        raise WeightsError(f"{path} is missing: point `weights` to a folder with nano's ONNX files")
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = place.threads
+    options.inter_op_num_threads = 1
+    try:
+        return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the library's own errors share no base
+        raise WeightsError(f"{path} can't be loaded ({error}): fetch the file again") from error
+
+
+@dataclass(slots=True)
+class Speech:
+    """What one request has to say: letters, where each came from, and of those encoded their states and end times."""
+
+    letters: list[int] = field(default_factory=lambda: [0])
+    sources: list[int] = field(default_factory=lambda: [0])
+    states: list[Floats] = field(default_factory=list[Floats])
+    ends_s: list[float] = field(default_factory=list[float])
+    complete: bool = False
+    frames: int = 0
+    letter: int = 0  # the one spoken last
+    latent: Floats = field(default_factory=lambda: np.zeros(LATENT, np.float32))
+
+    @property
+    def middle_s(self) -> float:
+        """The middle of the next frame decides which letter it speaks."""
+        return (self.frames + 0.5) * FRAME_S
+
+    @property
+    def speakable(self) -> bool:
+        return bool(self.ends_s) and self.middle_s <= self.ends_s[-1]
+
+    def hear(self, said: Said) -> None:
+        self.letters += [LETTER_INDEX[letter] for letter in said.letters]
+        self.sources += said.sources
+
+    def undecided(self) -> tuple[int, int]:
+        """The range of letters whose surroundings are known and which are not encoded yet."""
+        return len(self.ends_s), len(self.letters) if self.complete else max(0, len(self.letters) - REACH)
+
+
+class Talker:
+    """Letters -> codec frames, one a step for every seat."""
+
+    def __init__(self, place: Place) -> None:
+        self.info = StageInfo(name="talker", order=2, feeds=frozenset({"codes"}), when="speaks", slots=place.slots)
+        self._text, self._frame = session(place, "talker_text"), session(place, "talker_step")
+        self._rings = np.zeros((place.slots, LAYERS, 2, HEADS, RING, HEAD), np.float32)
+
+    def open(self, seat: Seat) -> None:
+        seat.state = Speech()
+
+    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        """Text -> letters to say; the last row is what `flush` gives."""
+        speller = Speller()
+        async for chunk in inputs:
+            if (said := speller.feed(chunk.data)).letters:
+                yield said
+        yield speller.flush()
+
+    def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
+        for seat in seats:
+            self._read(seat)
+        speaking = [seat for seat in seats if seat.state.speakable and seat.state.frames < seat.request.max_frames]
+        codes = iter(self._speak(speaking) if speaking else ())
+        chunks = [[self._chunk(seat, next(codes))] if seat in speaking else [] for seat in seats]
+        for seat in seats:
+            speech: Speech = seat.state
+            seat.hungry = not speech.speakable
+            seat.done = speech.frames >= seat.request.max_frames or (seat.hungry and speech.complete)
+        return chunks
+
+    def _read(self, seat: Seat) -> None:
+        """Take the rows, then encode every letter that has become decidable."""
+        speech: Speech = seat.state
+        while seat.rows:
+            speech.hear(seat.rows.popleft())
+        speech.complete = seat.ended and len(speech.letters) > 1
+        if seat.ended and len(speech.letters) == 1:
+            speech.complete, speech.letters, speech.sources = True, [], []
+        begin, end = speech.undecided()
+        if end <= begin:
+            return
+        left = max(0, begin - REACH)
+        window = speech.letters[left:] + [0] * (REACH if speech.complete else 0)
+        states, duration = self._text.run(["states", "duration"], {"letters": np.array([window], np.int64)})
+        part = slice(begin - left, end - left)
+        speech.states += list(states[0, part])
+        last_s = speech.ends_s[-1] if speech.ends_s else 0.0
+        speech.ends_s += (last_s + np.cumsum(_seconds(duration[0, part]) / seat.request.speed)).tolist()
+
+    def _speak(self, seats: Sequence[Seat]) -> NDArray[np.int64]:
+        """One frame for each seat -> codes [seats, 8]; keys and values go to the seats' rings."""
+        speeches: list[Speech] = [seat.state for seat in seats]
+        slots = np.array([seat.slot for seat in seats])
+        places = np.array([_advance(speech) for speech in speeches], np.float32)
+        position = np.array([speech.frames for speech in speeches], np.int64)
+        inputs = {
+            "states": np.stack([speech.states[speech.letter] for speech in speeches]),
+            "places": places,
+            "previous": np.stack([speech.latent for speech in speeches]),
+            "position": position,
+            "ring": self._rings[slots],
+        }
+        codes, latents, new = self._frame.run(["codes", "latent", "new"], inputs)
+        self._rings[slots, :, :, :, position % RING] = new
+        for speech, latent in zip(speeches, latents, strict=True):
+            speech.latent, speech.frames = latent, speech.frames + 1
+        return codes
+
+    def _chunk(self, seat: Seat, codes: NDArray[np.int64]) -> Chunk:
+        speech: Speech = seat.state
+        return Chunk("codes", codes[None].astype(np.int16), {"text_end": speech.sources[speech.letter] + 1})
+
+
+def _seconds(duration: Floats) -> NDArray[np.float64]:
+    """The encoder's log seconds and logit of being spoken [L, 2] -> seconds [L]."""
+    return np.where(duration[:, 1] > 0, np.exp(duration[:, 0].astype(np.float64)), 0.0)
+
+
+def _advance(speech: Speech) -> list[float]:
+    """Move to the letter under the middle of the next frame; where in it the frame stands, as six features."""
+    middle = speech.middle_s
+    while speech.ends_s[speech.letter] < middle:
+        speech.letter += 1
+    begin, end = (speech.ends_s[speech.letter - 1] if speech.letter else 0.0), speech.ends_s[speech.letter]
+    length = max(end - begin, 0.005)
+    share = min(1.0, max(0.0, (middle - begin) / length))
+    since, left = min(3.0, (middle - begin) * 8), min(3.0, (end - middle) * 8)
+    return [share, 1 - share, min(length, 0.5) * 4, since, left, abs(share - 0.5)]
+
+
+class Code2Wav:
+    """Codec frames -> float32 at 24 kHz."""
+
+    def __init__(self, place: Place) -> None:
+        self.info = StageInfo(name="code2wav", order=3, emits=frozenset({"audio"}), when="speaks", slots=place.slots)
+        self._net = session(place, "code2wav")
+        shapes = {given.name: given.shape for given in self._net.get_inputs()}
+        self._slow = np.zeros((place.slots, *shapes["slow"][1:]), np.float32)
+        self._fast = np.zeros((place.slots, *shapes["fast"][1:]), np.float32)
+
+    def open(self, seat: Seat) -> None:
+        seat.state = Source(seat.request.sampling.seed)
+        self._slow[seat.slot] = self._fast[seat.slot] = 0
+
+    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        """Frames -> windows as long as the listener can wait for."""
+        async for frames in windows(inputs, seat.pace.size, seat.pace.hurry):
+            yield np.concatenate([frame.data for frame in frames]), frames[-1].meta
+
+    def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
+        fed: dict[int, list[Seat]] = defaultdict(list)
+        for seat in seats:
+            if seat.rows:
+                fed[len(seat.rows[0][0])].append(seat)
+            else:
+                seat.done = True
+        sounds: dict[int, Chunk] = {}
+        for alike in fed.values():
+            rows = [seat.rows.popleft() for seat in alike]
+            for seat, controls, (_, meta) in zip(alike, self._controls(alike, rows), rows, strict=True):
+                sounds[id(seat)] = Chunk("audio", seat.state.render(controls), meta)
+        return [[sounds[id(seat)]] if id(seat) in sounds else [] for seat in seats]
+
+    def _controls(self, seats: Sequence[Seat], rows: Sequence[Any]) -> Floats:
+        """Windows of one length -> [seats, 4 x frames, 129]; the conv tails stay with the slots."""
+        slots = np.array([seat.slot for seat in seats])
+        inputs = {"codes": np.stack([codes for codes, _ in rows]).astype(np.int64)}
+        inputs |= {"slow": self._slow[slots], "fast": self._fast[slots]}
+        controls, self._slow[slots], self._fast[slots] = self._net.run(["controls", "slow_out", "fast_out"], inputs)
+        return controls
+
+
+HOP = SPEAKER_RATE_HZ // 100
+FFT = 1024
+BANDS = 64
+TRAINED_TOP_HZ = 8000.0
+"""The net was trained on 16 kHz speech; its last band is carried on above, falling off."""
+
+
+class Source:
+    """Pulses and noise through minimum-phase filters, overlap-added every 10 ms, with everything carried between calls.
+
+    A source-filter synthesizer: harmonics in phase (a Dirichlet kernel) and noise, each hop through a filter whose phase
+    follows from its gains by the folded cepstrum. Noise depends on the seed and the sample's index alone.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = np.uint64(seed % 2**32)
+        self._samples = 0
+        self._phase = 0.0
+        self._f0_hz: float | None = None
+        self._pulses, self._noise = np.zeros(HOP), np.zeros(HOP)
+        self._tail = np.zeros(FFT // HOP * HOP)
+
+    def render(self, controls: Floats) -> Floats:
+        """[T, 129] every 10 ms: log F0, 64 harmonic and 64 noise log gains, 0 to 8 kHz -> [T x 240] within -1..1."""
+        hops = len(controls)
+        pulses, self._pulses = _halves(self._pulses, self._pulse_train(controls[:, 0]))
+        noise, self._noise = _halves(self._noise, white(self._seed, self._samples, hops * HOP))
+        self._samples += hops * HOP
+        spectrum = pulses * response(controls[:, 1 : 1 + BANDS]) + noise * response(controls[:, 1 + BANDS :])
+        sound = self._overlap(np.fft.irfft(spectrum, FFT))
+        return np.clip(sound, -1, 1).astype(np.float32)
+
+    def _pulse_train(self, log_f0: Floats) -> NDArray[np.float64]:
+        f0_hz = np.clip(np.exp(log_f0.astype(np.float64)), 60, 450)
+        known = np.concatenate([[f0_hz[0] if self._f0_hz is None else self._f0_hz], f0_hz])
+        self._f0_hz = float(f0_hz[-1])
+        rising = np.arange(1, HOP + 1) / HOP
+        f0_hz = (known[:-1, None] + np.diff(known)[:, None] * rising).ravel()
+        phase = self._phase + np.cumsum(f0_hz / SPEAKER_RATE_HZ)
+        self._phase = float(phase[-1] % 1)
+        return pulses_at(phase % 1, f0_hz)
+
+    def _overlap(self, pieces: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Pieces [T, FFT] start one hop apart; what reaches beyond the last hop is carried on."""
+        hops, rows = len(pieces), FFT // HOP + 1
+        pieces = np.pad(pieces, ((0, 0), (0, rows * HOP - FFT))).reshape(hops, rows, HOP)
+        out = np.zeros((hops + rows - 1, HOP))
+        out[: rows - 1] = self._tail.reshape(rows - 1, HOP)
+        for row in range(rows):
+            out[row : row + hops] += pieces[:, row]
+        self._tail = out[hops:].ravel()
+        return out[:hops].ravel()
+
+
+def _halves(before: NDArray[np.float64], fresh: NDArray[np.float64]) -> tuple[NDArray[np.complex128], Any]:
+    """Spectra of all windows of two hops that end with a fresh hop, and the last hop."""
+    whole = np.concatenate([before, fresh]).reshape(-1, HOP)
+    return np.fft.rfft(np.concatenate([whole[:-1], whole[1:]], 1) * _WINDOW, FFT), whole[-1]
+
+
+def pulses_at(phase: NDArray[np.float64], f0_hz: NDArray[np.float64]) -> NDArray[np.float64]:
+    """All harmonics in phase up to 11.7 kHz, scaled as if up to 7.8 kHz they had unit power: what the net was trained with."""
+    harmonics, trained = np.floor(0.4875 * SPEAKER_RATE_HZ / f0_hz), np.floor(7800 / f0_hz)
+    sine = np.sin(np.pi * phase)
+    peak = np.abs(sine) < 1e-4
+    kernel = np.sin((2 * harmonics + 1) * np.pi * phase) / np.where(peak, 1, sine)
+    return (np.where(peak, 2 * harmonics + 1, kernel) - 1) / np.sqrt(2 * trained)
+
+
+def white(seed: np.uint64, begin: int, count: int) -> NDArray[np.float64]:
+    """Uniform white noise by hashing sample indices (splitmix64), with the density per Hz of unit power at 16 kHz."""
+    x = (np.arange(begin, begin + count, dtype=np.uint64) + (seed << np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    uniform = ((x ^ (x >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return (uniform - 0.5) * np.sqrt(12 * SPEAKER_RATE_HZ / 16000)
+
+
+def response(bands: Floats) -> NDArray[np.complex128]:
+    """Log band gains [T, 64] -> minimum-phase spectrum [T, 513], by the folded cepstrum."""
+    log_gain = np.clip(bands @ _BAND_TO_BIN + _FALL, -12, 6)
+    return np.exp(np.fft.rfft(np.fft.irfft(log_gain, FFT) * _FOLD, FFT))
+
+
+def _band_to_bin() -> NDArray[np.float64]:
+    """Linear interpolation between bands that lie evenly on the mel scale from 0 to 8 kHz; beyond, the last one."""
+    edges_hz = 700 * ((1 + TRAINED_TOP_HZ / 700) ** np.linspace(0, 1, BANDS) - 1)
+    bins_hz = np.minimum(np.fft.rfftfreq(FFT, 1 / SPEAKER_RATE_HZ), TRAINED_TOP_HZ)
+    return np.stack([np.interp(bins_hz, edges_hz, row) for row in np.eye(BANDS)])
+
+
+_WINDOW = np.hanning(2 * HOP + 1)[:-1]
+_FOLD = np.where(np.arange(FFT) < FFT // 2, 2.0, 0.0)
+_FOLD[[0, FFT // 2]] = 1
+_BAND_TO_BIN = _band_to_bin()
+_FALL = -2.0 * np.maximum(0, np.fft.rfftfreq(FFT, 1 / SPEAKER_RATE_HZ) - TRAINED_TOP_HZ) / 4000
