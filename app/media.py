@@ -14,7 +14,6 @@ import av.error
 import numpy as np
 import pybase64
 import soundfile  # pyright: ignore[reportMissingTypeStubs]
-from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
@@ -123,9 +122,8 @@ def decode_image(data: bytes) -> NDArray[np.uint8]:
     if width * height > MAX_PIXELS:
         raise MediaError(f"the image has {width}x{height} pixels; at most {MAX_PIXELS / 1e6:g} million are taken")
     try:
-        decoder = cast("VideoCodecContext", av.CodecContext.create(name, "r"))
-        frames: list[VideoFrame] = [*decoder.decode(av.Packet(data)), *decoder.decode(None)]
-        frame = frames[0]
+        decoder: Any = av.CodecContext.create(name, "r")
+        frame = cast("VideoFrame", [*decoder.decode(av.Packet(data)), *decoder.decode(None)][0])
         pixels = cast("NDArray[np.uint8]", frame.to_ndarray(format="rgb24"))
     except (av.error.FFmpegError, IndexError, ValueError):
         raise MediaError("the image is damaged") from None

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import socket
@@ -68,6 +69,7 @@ def config_of(service: Service) -> uvicorn.Config:
         log_level="warning",
         access_log=False,
         server_header=False,
+        date_header=False,
     )
 
 
@@ -76,23 +78,28 @@ class Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
-        self._service, self._asked = service, False
-        service.on_failure = self._give_up
+        self._service = service
+        self._leaving = asyncio.Event()
+        service.on_failure = self.leave
+
+    def leave(self) -> None:
+        """Begin to drain. May be called twice."""
+        self.should_exit = True
+        self._leaving.set()
 
     async def main_loop(self) -> None:
-        await super().main_loop()
+        await self.on_tick(0)  # the one tick that matters: it sets the default headers
+        await self._leaving.wait()
         for server in self.servers:
             server.close()
         await self._service.drain()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal drains; the second one means it: the workers see the end of their channels and exit."""
-        if self._asked:
+        if self.should_exit:
             os._exit(128 + sig)
-        self._asked = self.should_exit = True
-
-    def _give_up(self) -> None:
         self.should_exit = True
+        asyncio.get_running_loop().call_soon_threadsafe(self.leave)
 
 
 def app_of(service: Service) -> FastAPI:

@@ -46,7 +46,7 @@ class Answer:
         self._output: list[Item] = []
         self._message: _Message | None = None
         self._input_tokens = self._text_tokens = self._sent_samples = 0
-        self.view = AnswerView(self.id, conversation.id if conversation else None, options)
+        self.view = AnswerView(self.id, None if conversation is None else conversation.id, options)
 
     @property
     def opened(self) -> bool:
@@ -88,7 +88,7 @@ class Answer:
         """The model asks for a function."""
         if not self.closed:
             item = CallItem(id=new_id("item"), call_id=call_id or new_id("call"), name=name, arguments=arguments)
-            previous = self._conversation.add(item) if self._conversation else None
+            previous = None if self._conversation is None else self._conversation.add(item)
             self._output.append(item)
             self._tell(CallMade(self._place(item.id), item, previous))
 
@@ -134,7 +134,7 @@ class Answer:
     def _message_open(self) -> _Message:
         if self._message is None:
             item = MessageItem(id=new_id("item"), role="assistant", content=(), status="in_progress")
-            previous = self._conversation.add(item) if self._conversation else None
+            previous = None if self._conversation is None else self._conversation.add(item)
             self._output.append(item)
             self._message = _Message(self._place(item.id), previous)
             self._tell(MessageOpened(self._message.place, item, previous))
@@ -146,7 +146,7 @@ class Answer:
         ids = tuple(message.ids) if status == "completed" and heard_samples is None else ()
         item = MessageItem(id=message.place.item_id, role="assistant", content=(content,), status=status, token_ids=ids)
         self._output[message.place.index] = item
-        if self._conversation:
+        if self._conversation is not None:
             self._conversation.put(item)
         self._tell(MessageClosed(message.place, item, message.text, message.previous_id))
 

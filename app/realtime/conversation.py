@@ -24,9 +24,6 @@ class Conversation:
         self._limit, self._limit_bytes = limit, limit_bytes
         self._items: dict[str, Item] = {}
 
-    def __len__(self) -> int:
-        return len(self._items)
-
     @property
     def items(self) -> tuple[Item, ...]:
         return tuple(self._items.values())
