@@ -1,0 +1,300 @@
+"""The thinker of nano: text and tool results in, text and tool calls out; numpy and ONNX Runtime only.
+
+Tokens are the 128 characters of ASCII and, from 256 on, marks that no user's text can contain. What users say is folded
+to plain words first (``normalise``): one form for typed and for heard requests. The model was trained on templated
+dialogues (engine/training/nano); it converses about nothing else.
+
+It knows no audio, no socket and no other stage.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from engine.core import (
+    AudioPart,
+    Chunk,
+    ImagePart,
+    Message,
+    StageInfo,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from engine.errors import EngineError, WeightsError
+from engine.worker.plain import ascii_text, normalise
+from engine.worker.sampling import draw
+from engine.worker.stage import Place, Seat
+
+CONTEXT = 512
+"""Positions of one conversation, prompt and answer together."""
+USER, BOT, END, TOOL, RESULT, UNHEARD, IMAGE, SCRATCH = range(256, 264)
+"""Marks: who speaks, where an answer ends, a tool's name, its result, unintelligible speech, a picture, and the first
+of ten scratch digits, which the model writes for itself before a computed number."""
+VOCABULARY = SCRATCH + 10
+ANSWER_ROOM = 160
+"""Positions kept free for the answer."""
+
+
+PIECE = 128
+"""The most ids that one step prefills for a request: about 10 ms."""
+TEMPERATURE, TOP_P = 0.7, 0.9
+"""Where the request leaves them open. What the model is sure of is then certain; coins still fall both ways."""
+WEIGHTS = Path(__file__).parents[2] / "weights" / "nano"
+
+
+@dataclass(slots=True)
+class Thought:
+    """One answer on its way. ``pending`` ids go into the network next; ``script`` is text to be spoken as it stands."""
+
+    pending: list[int] = field(default_factory=list[int])
+    prompt: list[int] = field(default_factory=list[int])
+    script: deque[str] = field(default_factory=deque[str])
+    piece: list[int] = field(default_factory=list[int])
+    tool: str | None = None
+    fed: int = 0
+    made: int = 0
+
+
+class Thinker:
+    """The stage: a row is what was heard (None: nothing was spoken); out go words, tool calls and the usage."""
+
+    def __init__(self, place: Place, now: Callable[[], datetime] = datetime.now) -> None:
+        self.info = StageInfo(
+            name="thinker", order=1, emits=frozenset({"text", "tool_call", "usage"}), feeds=frozenset({"text"}),
+            slots=place.slots,
+        )  # fmt: skip
+        self._net = Network((place.weights or WEIGHTS) / "thinker.onnx", place.slots, place.threads)
+        self._now = now
+
+    def open(self, seat: Seat) -> None:
+        seat.state = Thought()
+
+    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        """One row, once the user has finished: the transcript, "" if it was not understood."""
+        heard = "" if seat.request.hears else None
+        async for chunk in inputs:
+            if chunk.kind == "heard" and chunk.meta["final"]:
+                heard = chunk.data if chunk.meta["understood"] else ""
+        yield heard
+
+    def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
+        """One decode step of all seats together, or one piece of prefill for those that have just begun."""
+        for seat in seats:
+            if seat.rows:
+                self._begin(seat, seat.rows.popleft())
+        decoding = [seat for seat in seats if len(seat.state.pending) == 1]
+        batches = [[seat] for seat in seats if len(seat.state.pending) > 1] + [decoding] * bool(decoding)
+        said: dict[int, list[Chunk]] = {}
+        for batch in batches:
+            ids = [seat.state.pending[:PIECE] for seat in batch]
+            logits = self._net.advance([s.slot for s in batch], ids, [s.state.fed for s in batch])
+            for seat, fed, row in zip(batch, ids, logits, strict=True):
+                said[seat.slot] = self._advanced(seat, len(fed), row)
+        return [said[seat.slot] if seat.slot in said else _recite(seat) for seat in seats]
+
+    def _begin(self, seat: Seat, heard: str | None) -> None:
+        seat.hungry = False
+        messages = seat.request.messages
+        if messages and messages[-1].role == "assistant" and heard is None:
+            text = "".join(part.text for part in messages[-1].parts if isinstance(part, TextPart))
+            seat.state.script = deque(re.findall(r"\S+\s*", text))
+        else:
+            seat.state.pending = prompt_ids(messages, heard)
+            seat.state.prompt = list(seat.state.pending)
+
+    def _advanced(self, seat: Seat, count: int, logits: NDArray[np.float32]) -> list[Chunk]:
+        thought: Thought = seat.state
+        thought.fed += count
+        thought.pending = thought.pending[count:]
+        if thought.pending:
+            return []
+        drawn = draw(np.where(_SAYABLE, logits, -np.inf), seat.request.sampling, thought.made, TEMPERATURE, TOP_P)
+        thought.made += 1
+        chunks = self._take(seat, drawn)
+        full = thought.made >= seat.request.max_text_tokens or thought.fed + len(thought.pending) >= CONTEXT
+        return [*chunks, *_finish(seat, "length")] if full and not seat.done else chunks
+
+    def _take(self, seat: Seat, drawn: int) -> list[Chunk]:
+        """Act on a drawn id: a word is passed on when it is whole, a tool is called at the end of its name."""
+        thought: Thought = seat.state
+        thought.pending = [drawn]
+        if drawn == END:
+            return self._call(seat, thought.tool) if thought.tool is not None else _finish(seat, "stop")
+        thought.piece.append(drawn)
+        if drawn == TOOL:
+            thought.tool = ""
+        elif thought.tool is not None:
+            thought.tool += shown([drawn])
+        elif drawn == ord(" "):
+            return _flush(thought)
+        return []
+
+    def _call(self, seat: Seat, name: str) -> list[Chunk]:
+        """Hand the call to a client that declared the tool; else ask the clock and go on."""
+        thought: Thought = seat.state
+        if seat.request.tool_choice != "none" and any(tool.name == name for tool in seat.request.tools):
+            call = Chunk("tool_call", {"name": name, "arguments": "{}"}, {"call_id": f"call_{seat.request.id}"})
+            thought.piece = []
+            return [call, *_finish(seat, "tool")]
+        told = result_ids(clock(name, self._now()))
+        thought.tool = None
+        thought.piece += [END, *told]
+        thought.pending += told
+        return []
+
+
+def clock(tool: str, now: datetime) -> str:
+    """What the built-in tools return: get_time "9:05", get_date "Saturday, November 21, 2026"."""
+    if tool == "get_date":
+        return f"{now:%A, %B} {now.day}, {now.year}"
+    return f"{now.hour}:{now.minute:02}" if tool == "get_time" else "unknown"
+
+
+def shown(ids: Sequence[int]) -> str:
+    """The text of ids, marks and all that belongs to a tool left out."""
+    text, silent = "", False
+    for i in ids:
+        silent = i == TOOL or (silent and i != BOT)
+        text += chr(i) if i < 128 and not silent else ""
+    return text
+
+
+def _flush(thought: Thought) -> list[Chunk]:
+    text, ids, thought.piece = shown(thought.piece), thought.piece, []
+    return [Chunk("text", text, {"ids": ids})] if text else []
+
+
+def _finish(seat: Seat, why: str) -> list[Chunk]:
+    thought: Thought = seat.state
+    seat.done = True
+    counts: dict[str, Any] = {"input_tokens": len(thought.prompt), "output_tokens": thought.made}
+    if seat.request.dump:
+        counts["prompt_ids"] = thought.prompt
+    return [*_flush(thought), Chunk("usage", counts, {"finish": why})]
+
+
+def _recite(seat: Seat) -> list[Chunk]:
+    """The next word of a text that is spoken as it stands."""
+    thought: Thought = seat.state
+    if not thought.script:
+        return _finish(seat, "stop")
+    word = thought.script.popleft()
+    return [Chunk("text", word, {"ids": text_ids(ascii_text(word))})]
+
+
+_SAYABLE = np.zeros(VOCABULARY, bool)
+_SAYABLE[[*range(32, 127), END, TOOL, *range(SCRATCH, VOCABULARY)]] = True
+
+
+class Network:
+    """The exported decoder and the state of ``slots`` conversations.
+
+    ``keys`` and ``values`` [slots, layers, CONTEXT, kv] float32; ``tails`` [slots, layers, taps - 1, mixed], the last
+    inputs of the convolutions.
+    """
+
+    def __init__(self, path: Path, slots: int, threads: int = 1) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.enable_mem_pattern = False  # every step has a new shape
+        try:
+            self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # ONNX Runtime's own errors have no common base
+            raise WeightsError(f"{path} cannot be loaded as nano's thinker ({error}); restore the file") from error
+        sizes: dict[str, list[int]] = {entry.name: entry.shape for entry in self._session.get_inputs()}
+        layers, kv = sizes["keys"][1], sizes["keys"][3]
+        self._keys = np.zeros((slots, layers, CONTEXT, kv), np.float32)
+        self._values = np.zeros_like(self._keys)
+        self._tails = np.zeros((slots, *sizes["tails"][1:]), np.float32)
+
+    def advance(
+        self, slots: Sequence[int], ids: Sequence[Sequence[int]], lengths: Sequence[int]
+    ) -> NDArray[np.float32]:
+        """Feed equally many ids to each slot, which holds ``lengths`` positions already: logits [B, VOCABULARY]."""
+        past = max(lengths)
+        for slot, length in zip(slots, lengths, strict=True):
+            self._tails[slot] *= length > 0
+        feeds = {
+            "ids": np.asarray(ids, np.int64),
+            "keys": self._keys[slots, :, :past],
+            "values": self._values[slots, :, :past],
+            "tails": self._tails[slots],
+            "lengths": np.asarray(lengths, np.int64),
+        }
+        logits, keys, values, tails = cast("list[NDArray[np.float32]]", self._session.run(None, feeds))
+        for i, (slot, length) in enumerate(zip(slots, lengths, strict=True)):
+            end = length + len(ids[i])
+            self._keys[slot, :, length:end] = keys[i]
+            self._values[slot, :, length:end] = values[i]
+        self._tails[slots] = tails
+        return logits
+
+
+def prompt_ids(messages: tuple[Message, ...], heard: str | None = None) -> list[int]:
+    """The conversation as ids, ending with BOT: the newest turns that leave ANSWER_ROOM.
+
+    ``heard`` is what the last user's speech was understood as ("" if not at all). System messages are left out:
+    nano cannot follow instructions.
+    """
+    turns: list[list[int]] = [[]]
+    for message in messages:
+        if message.role == "user":
+            turns.append(_user_ids(message, heard if message is messages[-1] else None))
+        elif message.role == "assistant":
+            turns[-1] += _assistant_ids(message, opened=turns[-1][-1:] == [BOT])
+        elif message.role == "tool":
+            for part in message.parts:
+                turns[-1] += result_ids(part.output) if isinstance(part, ToolResultPart) else []
+    if heard is not None and (not messages or messages[-1].role != "user"):
+        turns.append(user_ids(heard))
+    room = CONTEXT - ANSWER_ROOM
+    while len(turns) > 1 and sum(map(len, turns)) > room:
+        turns.pop(0)
+    ids = [i for turn in turns for i in turn]
+    return ids if ids[-1:] == [BOT] else [*ids, BOT]
+
+
+def user_ids(text: str, image: bool = False) -> list[int]:
+    """A user's turn up to the mark where the answer begins; no words and no picture are unheard speech."""
+    words = normalise(text)[: CONTEXT - ANSWER_ROOM - 3]
+    content = [IMAGE] * image + text_ids(words)
+    return [USER, *(content or [UNHEARD]), BOT]
+
+
+def result_ids(output: str) -> list[int]:
+    """A tool's result, JSON reduced to its values, up to the mark where the answer begins."""
+    values = re.sub(r'"\w+"\s*:|[{}\[\]"]', " ", ascii_text(output))
+    return [RESULT, *text_ids(" ".join(values.split())[:120]), BOT]
+
+
+def text_ids(text: str) -> list[int]:
+    """One id a character; what is not ASCII is dropped, so text never becomes a mark."""
+    return [code for code in map(ord, text) if code < 128]
+
+
+def _user_ids(message: Message, heard: str | None) -> list[int]:
+    texts = [part.text if isinstance(part, TextPart) else part.transcript or ""
+             for part in message.parts if isinstance(part, TextPart | AudioPart)]  # fmt: skip
+    image = any(isinstance(part, ImagePart) for part in message.parts)
+    return user_ids(" ".join([*texts, heard or ""]), image)
+
+
+def _assistant_ids(message: Message, opened: bool) -> list[int]:
+    ids = list(message.token_ids)
+    if not ids:
+        for part in message.parts:
+            ids += [TOOL, *text_ids(part.name), END] if isinstance(part, ToolCallPart) else []
+            ids += text_ids(ascii_text(part.text)) if isinstance(part, TextPart) else []
+    closed = ids if ids[-1:] == [END] else [*ids, END]
+    return closed if opened else [BOT, *closed]
