@@ -16,6 +16,7 @@ import numpy as np
 from app.realtime.house import House
 from app.realtime.ids import new_id
 from app.realtime.reply import Answering
+from app.realtime.turns import Silero, Vad
 from app.settings import read_keys, settings_of
 from app.telemetry import Metrics, Stats, log, log_failure
 from engine import MIC_RATE_HZ, AudioPart, Engine, EngineError, EngineSpec, Message, Request, TextPart
@@ -46,7 +47,7 @@ class Closed(Exception):
 class Service:
     """Made before the event loop runs: a mistake in the configuration shows at once, as ConfigError."""
 
-    def __init__(self, spec: EngineSpec, make_engine: MakeEngine = Engine) -> None:
+    def __init__(self, spec: EngineSpec, make_engine: MakeEngine = Engine, vad: Callable[[], Vad] = Silero) -> None:
         self.settings = settings_of(spec.server)
         self.keys = read_keys(self.settings.keys_file)
         self.metrics = Metrics(lambda: self._engine.stats() if self._engine else {})
@@ -54,7 +55,7 @@ class Service:
         self.draining = asyncio.Event()
         self.on_ready: Callable[[], None] = lambda: None
         self.on_failure: Callable[[], None] = lambda: None
-        self._spec, self._make_engine = spec, make_engine
+        self._spec, self._make_engine, self._vad = spec, make_engine, vad
         self._engine: Serving | None = None
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -96,7 +97,7 @@ class Service:
         self._sessions += 1
         self.metrics.sessions.set(self._sessions)
         try:
-            yield House(self._engine, self.metrics, self.settings.limits, self.settings.turns)
+            yield House(self._engine, self.metrics, self.settings.limits, self.settings.turns, self._vad)
         finally:
             self._sessions -= 1
             self.metrics.sessions.set(self._sessions)

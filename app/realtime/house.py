@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.realtime.reply import Answering
+from app.realtime.turns import Silero, Vad
 from app.settings import Limits, TurnSettings
 from app.telemetry import Metrics
 
@@ -19,6 +20,7 @@ class House:
     metrics: Metrics
     limits: Limits
     turns: TurnSettings
+    vad: Callable[[], Vad] = Silero
     now: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
 

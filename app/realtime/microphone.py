@@ -61,7 +61,7 @@ class Microphone:
             self._resampler = Resampler(rate_hz, MIC_RATE_HZ)
         if (detection is None) != (self._detector is None):
             self._drop_turn()
-            self._detector = None if detection is None else Turns()
+            self._detector = None if detection is None else Turns(vad=self._house.vad())
             self._detector_start = self._recent.position
         if detection is not None and self._detector is not None:
             house = self._house.turns
