@@ -1,59 +1,17 @@
 """Names of letters, signs, units, currencies and abbreviations in spoken English. Data only."""
 
-LETTER_NAMES = dict(
-    zip(
-        "abcdefghijklmnopqrstuvwxyz",
-        [
-            "ay",
-            "bee",
-            "see",
-            "dee",
-            "ee",
-            "eff",
-            "gee",
-            "aitch",
-            "eye",
-            "jay",
-            "kay",
-            "ell",
-            "em",
-            "en",
-            "oh",
-            "pee",
-            "cue",
-            "are",
-            "ess",
-            "tee",
-            "you",
-            "vee",
-            "double you",
-            "ex",
-            "why",
-            "zee",
-        ],
-        strict=True,
-    )
-)
 
-MONTHS = dict.fromkeys(
-    [
-        "january",
-        "february",
-        "march",
-        "april",
-        "may",
-        "june",
-        "july",
-        "august",
-        "september",
-        "october",
-        "november",
-        "december",
-    ]
-)
-MONTHS |= dict.fromkeys(["jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec"])
+def _words(text: str, separator: str = " ") -> list[str]:
+    return text.split(separator)
 
-MAGNITUDES = frozenset(["hundred", "thousand", "million", "billion", "trillion"])
+
+_NAMES = "ay,bee,see,dee,ee,eff,gee,aitch,eye,jay,kay,ell,em,en,oh,pee,cue,are,ess,tee,you,vee,double you,ex,why,zee"
+LETTER_NAMES = dict(zip("abcdefghijklmnopqrstuvwxyz", _words(_NAMES, ","), strict=True))
+
+FULL_MONTHS = _words("january february march april may june july august september october november december")
+MONTHS = frozenset(FULL_MONTHS + _words("jan feb mar apr jun jul aug sep sept oct nov dec"))
+
+MAGNITUDES = frozenset(_words("hundred thousand million billion trillion"))
 
 # written -> (one, many, name of the hundredth part)
 CURRENCIES = {
@@ -194,125 +152,15 @@ ABBREVIATIONS = {
 }
 
 ALWAYS_SPELLED = frozenset(
-    [
-        "usa",
-        "api",
-        "cpu",
-        "gpu",
-        "url",
-        "html",
-        "http",
-        "https",
-        "css",
-        "sql",
-        "pdf",
-        "usb",
-        "dvd",
-        "faq",
-        "tv",
-        "uk",
-        "eu",
-        "pc",
-        "llm",
-        "tts",
-        "asr",
-        "ip",
-    ]
+    _words("api asr cpu css dvd eu faq gpu html http https ip llm pc pdf sql tts tv uk url usa usb")
 )
 
 WORDS_IN_CAPITALS = frozenset(
-    [
-        "A",
-        "AM",
-        "AN",
-        "AND",
-        "ARE",
-        "AS",
-        "AT",
-        "BAD",
-        "BE",
-        "BIG",
-        "BUT",
-        "BY",
-        "CAN",
-        "DAY",
-        "DID",
-        "DO",
-        "END",
-        "FOR",
-        "GET",
-        "GO",
-        "GOT",
-        "HAD",
-        "HAS",
-        "HE",
-        "HER",
-        "HI",
-        "HIM",
-        "HIS",
-        "HOT",
-        "HOW",
-        "IF",
-        "IN",
-        "IS",
-        "IT",
-        "ITS",
-        "LET",
-        "MAY",
-        "ME",
-        "MY",
-        "NEW",
-        "NO",
-        "NOT",
-        "NOW",
-        "OF",
-        "OFF",
-        "OH",
-        "OK",
-        "OLD",
-        "ON",
-        "ONE",
-        "OR",
-        "OUR",
-        "OUT",
-        "RED",
-        "RUN",
-        "SAY",
-        "SEE",
-        "SHE",
-        "SIT",
-        "SO",
-        "THE",
-        "TO",
-        "TOP",
-        "TOO",
-        "TWO",
-        "UP",
-        "US",
-        "WAS",
-        "WAY",
-        "WE",
-        "WHO",
-        "WHY",
-        "WIN",
-        "YES",
-        "YET",
-        "YOU",
-        "ALL",
-        "ANY",
-        "ASK",
-        "BOX",
-        "BOY",
-        "CAR",
-        "CAT",
-        "DOG",
-        "EAT",
-        "FAR",
-        "FEW",
-        "FUN",
-        "RAM",
-        "ROM",
-        "SIM",
-        "PIN",
-    ]
+    _words(
+        "A ALL AM AN AND ANY ARE AS ASK AT BAD BE BIG BOX BOY BUT BY CAN CAR CAT DAY DID DO DOG EAT END FAR FEW "
+        "FOR FUN "
+        "GET GO GOT HAD HAS HE HER HI HIM HIS HOT HOW IF IN IS IT ITS LET MAY ME MY NEW NO NOT NOW OF OFF OH OK OLD ON "
+        "ONE OR OUR OUT PIN RAM RED ROM RUN SAY SEE SHE SIM SIT SO THE TO TOO TOP TWO UP US WAS WAY WE WHO WHY WIN YES "
+        "YET YOU"
+    )
 )

@@ -1,7 +1,8 @@
-"""Written English -> what one says: lowercase letters, apostrophes, blanks and the pauses `,` `.` `?`, while the text still arrives.
+"""Written English -> what one says: lowercase letters, apostrophes, blanks and the pauses `,` `.` `?`, while the
+text still arrives.
 
-Numbers, times, dates, money, units, abbreviations, acronyms, addresses and signs are spelled out; what cannot be said is
-dropped. Every letter knows the character it came from. Knows no model, no voice and no language but English.
+Numbers, times, dates, money, units, abbreviations, acronyms, addresses and signs are spelled out; what cannot be
+said is dropped. Every letter knows the character it came from. Knows no model, no voice and no language but English.
 
 A word is spoken as soon as the blank after it is there; only an amount of money waits for the next word ("$3 million").
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -20,6 +21,7 @@ from engine.worker.lexicon_english import (
     ABBREVIATIONS,
     ALWAYS_SPELLED,
     CURRENCIES,
+    FULL_MONTHS,
     LETTER_NAMES,
     LIGATURES,
     LONE_SIGNS,
@@ -114,7 +116,9 @@ class Speller:
         return self._say(money(word, magnitude) + tail, begin, len(word))
 
     def _say(self, spoken: str, begin: int, length: int) -> Said:
-        """Put a blank before words and drop pauses that follow pauses; spread the letters over the source characters."""
+        """Put a blank before words and drop pauses that follow pauses; spread the letters over the source
+        characters.
+        """
         spoken = " ".join(re.sub(r"\s*([,.?])[ ,.?]*", r"\1 ", spoken).split())
         if self._last in ("", ",", ".", "?"):
             spoken = spoken.lstrip(",.? ")
@@ -215,11 +219,11 @@ _ENGINE = inflect.engine()
 
 def cardinal(digits: str) -> str:
     """Digits, at most 15 -> one hundred and twenty five."""
-    return str(_ENGINE.number_to_words(int(digits))).replace("-", " ").replace(",", "")
+    return str(_ENGINE.number_to_words(str(int(digits)))).replace("-", " ").replace(",", "")
 
 
 def ordinal(digits: str) -> str:
-    return str(_ENGINE.number_to_words(_ENGINE.ordinal(int(digits)))).replace("-", " ").replace(",", "")
+    return str(_ENGINE.number_to_words(_ENGINE.ordinal(str(int(digits))))).replace("-", " ").replace(",", "")
 
 
 def one_by_one(digits: str) -> str:
@@ -302,6 +306,14 @@ def _loose_unit(match: re.Match[str], before: str) -> str:
     return _unit(match[0], number[1]) if number else _part(match[0])
 
 
+def _ordinal(match: re.Match[str], _: str) -> str:
+    return ordinal(match[1])
+
+
+def _money(match: re.Match[str], _: str) -> str:
+    return money(match[0])
+
+
 def _iso_date(match: re.Match[str], _: str) -> str:
     return _date(match[1], match[2], match[3]) or _spelled_signs(match[0])
 
@@ -313,7 +325,7 @@ def _slash_date(match: re.Match[str], _: str) -> str:
 def _date(years: str, month: str, day: str) -> str:
     if not (1 <= int(month) <= 12 and 1 <= int(day) <= 31):
         return ""
-    return f"{list(MONTHS)[int(month) - 1]} {ordinal(day)}, {year(years)}"
+    return f"{FULL_MONTHS[int(month) - 1]} {ordinal(day)}, {year(years)}"
 
 
 def _spelled_signs(written: str) -> str:
@@ -347,14 +359,14 @@ def _phone(match: re.Match[str], _: str) -> str:
 
 _HALVES = {"am": "ay em", "pm": "pee em"}
 _UNIT = "|".join(sorted(map(re.escape, UNITS), key=len, reverse=True))
-_SHAPES = [
+_SHAPES: list[tuple[re.Pattern[str], Callable[[re.Match[str], str], str]]] = [
     (re.compile(r"(\d{1,2}):(\d\d)([ap]\.?m\.?)?", re.IGNORECASE), _clock),
     (re.compile(r"([1-9]|1[0-2])()([ap]\.?m\.?)", re.IGNORECASE), _clock),
     (re.compile(r"(\d{4})-(\d\d)-(\d\d)"), _iso_date),
     (re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})"), _slash_date),
-    (re.compile(r"(\d{1,15})(?:st|nd|rd|th)", re.IGNORECASE), lambda m, _: ordinal(m[1])),
+    (re.compile(r"(\d{1,15})(?:st|nd|rd|th)", re.IGNORECASE), _ordinal),
     (re.compile(r"'?(\d{4}|\d0)'?s"), _decade),
-    (re.compile(rf"[$€£¥](?:{_NUMBER})"), lambda m, _: money(m[0])),
+    (re.compile(rf"[$€£¥](?:{_NUMBER})"), _money),
     (re.compile(rf"({_NUMBER})({_UNIT})"), _quantity),
     (re.compile(_UNIT), _loose_unit),
     (re.compile(r"(\d{1,6})/(\d{1,6})"), _fraction),

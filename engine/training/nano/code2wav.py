@@ -1,7 +1,8 @@
-"""The nano code2wav as torch modules: codes -> filters and F0 by a small causal net -> pulses and noise through the filters.
+"""The nano code2wav as torch modules: codes -> filters and F0 by a small causal net -> pulses and noise.
 
-`Filters` is the part with weights, exported to run with carried state. `Source` is differentiable signal processing for training;
-the engine has its own of the same equations. The net starts from the codec's inverse projection, intelligible untrained.
+`Filters` is the part with weights, exported to run with carried state. `Source` is differentiable signal processing
+for training; the engine has its own of the same equations. The net starts from the codec's inverse projection,
+intelligible untrained.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ class Filters(nn.Module):
     def values(
         self, latent: Tensor, slow: Tensor, fast: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """latent [B, T, 64] and the two tails -> mel [B, 4 T, 80], log F0, voiced [B, 4 T], bands [B, 4 T, 128], next tails."""
+        """latent [B, T, 64] and the two tails -> mel [B, 4 T, 80], log F0, voiced [B, 4 T], bands [B, 4 T, 128],
+        next tails.
+        """
         batch, frames, _ = latent.shape
         trunk, slow, fast = self._trunk(latent / self.books[0].std(), slow, fast)
         plain = (latent @ self.basis.T + self.mean).reshape(batch, STACK * frames, VALUES)
@@ -94,7 +97,9 @@ class Filters(nn.Module):
         return self.norm(x), slow_tails, fast_tails
 
     def _bands(self, mel: Tensor, voiced: Tensor) -> Tensor:
-        """Log gains of harmonic and noise bands that give the log-mel envelope; high bands are breathy even where voiced."""
+        """Log gains of harmonic and noise bands that give the log-mel envelope; high bands are breathy even where
+        voiced.
+        """
         envelope = (mel - self.noise_level) @ self.mel_to_band.T
         periodic = voiced[..., None] * (1 - 0.7 * self.breath)
         harmonic = envelope + torch.log(periodic.clamp(1e-3, 1))
@@ -145,7 +150,9 @@ class Source(nn.Module):
 
 
 def pulse_train(log_f0: Tensor, count: int) -> Tensor:
-    """[B, T] every 10 ms -> [B, count] samples: all harmonics up to 7.8 kHz in phase, unit power (a Dirichlet kernel)."""
+    """[B, T] every 10 ms -> [B, count] samples: all harmonics up to 7.8 kHz in phase, unit power (a Dirichlet
+    kernel).
+    """
     f0_hz = torch.exp(log_f0).clamp(60, 450)
     f0_hz = F.pad(f0_hz[:, None], (1, 0), mode="replicate")
     f0_hz = F.interpolate(f0_hz, scale_factor=HOP, mode="linear", align_corners=False)[

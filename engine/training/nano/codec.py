@@ -1,9 +1,9 @@
 """The nano codec: 25 frames/s, 8 codebooks of 512, found by PCA and residual k-means; no network.
 
-A frame of 40 ms is 4 x (80 log-mel, log F0, voiced) = 328 values, projected to 64 and quantised in 8 steps. Decoding is a sum
-of code vectors and the inverse projection, so a frame is heard right even before any code2wav is trained.
+A frame of 40 ms is 4 x (80 log-mel, log F0, voiced) = 328 values, projected to 64 and quantised in 8 steps. Decoding
+is a sum of code vectors and the inverse projection, so a frame sounds right even before any code2wav is trained.
 
-    python -m engine.training.nano.codec --work DIR        fits on DIR/features, writes DIR/codec.safetensors
+    python -m engine.training.nano.codec --work DIR        fits on DIR/speech, writes DIR/codec.safetensors
 """
 
 from __future__ import annotations

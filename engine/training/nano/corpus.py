@@ -1,8 +1,9 @@
 """The text that the teacher reads: spoken lowercase English, deterministic by seed.
 
-Three sources, mixed: sentences of an assistant from templates; sentences drawn from the bigram model that the pocketsphinx
-wheel carries; rare words of its pronunciation dictionary in short frames, each word about once. The sentences of `eval/` never
-occur. This module knows no speech and no written numerals: what it prints is already spelled out.
+Three sources, mixed: sentences of an assistant from templates; sentences drawn from the bigram model that the
+pocketsphinx wheel carries; rare words of its pronunciation dictionary in short frames, each word about once. The
+sentences of `eval/` never occur. This module knows no speech and no written numerals: what it prints is already
+spelled out.
 
     python -m engine.training.nano.corpus --count 14000 --seed 7 --work DIR     writes DIR/corpus.tsv (id<TAB>text)
 """
@@ -258,7 +259,8 @@ def _clauses(rng: random.Random) -> str:
 
 
 PATTERNS: list[Callable[[random.Random], str]] = [
-    _sum, _sum, _clock, _date, _amount, _amount, _digits, _spelling, _letters, _echo, _list, _clauses, _clauses, _clauses,
+    _sum, _sum, _clock, _date, _amount, _amount, _digits, _spelling, _letters, _echo, _list,
+    _clauses, _clauses, _clauses,
 ]  # fmt: skip
 
 SLOTS: dict[str, Callable[[random.Random], str]] = {
@@ -325,8 +327,8 @@ class Bigrams:
 
 
 def bundled_arpa(work: Path) -> Path:
-    """Write the wheel's binary model as text once. The library's writer fails in the trigrams, after the part needed here,
-    so it runs in a child process and only what it wrote counts."""
+    """Write the wheel's binary model as text once. The library's writer fails in the trigrams, after the part needed
+    here, so it runs in a child process and only what it wrote counts."""
     target = work / "lm.arpa"
     if not target.exists():
         script = (

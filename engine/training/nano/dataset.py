@@ -1,7 +1,10 @@
 """Training data from the teacher's files: utterances with aligned letters, the pronunciation lexicon, packed tensors.
 
-python -m engine.training.nano.dataset lexicon --work DIR           the teacher's phones of every dictionary word -> DIR/lexicon.pt, DIR/aligner.pt
-python -m engine.training.nano.dataset pack --work DIR --waves 4000   letters, times and codes of all -> DIR/talk.pt; features of some -> DIR/waves.pt
+    python -m engine.training.nano.dataset lexicon --work DIR
+    python -m engine.training.nano.dataset pack --work DIR --waves 3000
+
+`lexicon` writes lexicon.pt (the teacher's phones of every dictionary word) and aligner.pt; `pack` writes talk.pt
+(letters, times and codes of all utterances) and waves.pt (features and samples of some).
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Networks of the voice <-> ONNX files, large weights stored as float16.
 
-    python -m engine.training.nano.export --work DIR --out engine/weights/nano      DIR/*.pt -> talker_text, talker_step, code2wav
-    python -m engine.training.nano.export --work DIR --back engine/weights/nano     the other way, so that training can go on
+    python -m engine.training.nano.export --work DIR --out engine/weights/nano
+    python -m engine.training.nano.export --work DIR --back engine/weights/nano
 
-A float16 weight is cast to float32 when the file is loaded; ONNX Runtime does it once. Weights keep their names, and those that two
-files share lie in both.
+The first turns DIR/talker.pt and DIR/code2wav.pt into talker_text, talker_step and code2wav.onnx; the second goes the
+other way, so that training can go on. A float16 weight is cast to float32 when a file is loaded; ONNX Runtime does it
+once. Weights keep the names they have in torch.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 from engine.training.nano.code2wav import Filters
 from engine.training.nano.codec import BOOKS, LATENT, SIZE, Codec
 from engine.training.nano.features import MELS
-from engine.training.nano.talker import HEADS, LAYERS, PLACES, WIDTH, WINDOW, Talker, TalkerStep, TextEncoder
+from engine.training.nano.talker import HEADS, LAYERS, PLACES, WIDTH, WINDOW, Talker, TalkerStep
 
 SMALL = 1024  # elements; smaller tensors (norms, biases) stay float32
 TEXT_WIDTH = 192

@@ -1,10 +1,10 @@
 """How well speech is understood: word and phone accuracy of one recogniser (pocketsphinx, its own English models).
 
-    python -m engine.training.nano.meter teacher --work DIR              speaks eval/*.txt by the teacher, writes eval/teacher.json
-    python -m engine.training.nano.meter nano [--weights FOLDER]         the same by nano's streaming path, and their ratio
+    python -m engine.training.nano.meter teacher --work DIR          needs the teacher; writes eval/teacher.json
+    python -m engine.training.nano.meter nano [--weights FOLDER]     nano's streaming path, and its ratio to the teacher
 
-One old recogniser is a floor for intelligibility and says nothing of how natural a voice is; figures are only ever compared with
-the teacher's on the same sentences.
+One old recogniser is a floor for intelligibility and says nothing of how natural a voice is; figures are only ever
+compared with the teacher's on the same sentences.
 """
 
 from __future__ import annotations

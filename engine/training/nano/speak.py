@@ -1,6 +1,6 @@
 """Drive the voice's two stages without an engine, in the pieces a listener would get. For the meter and for listening.
 
-    python -m engine.training.nano.speak "Hello there." -o out.wav [--weights FOLDER]
+python -m engine.training.nano.speak "Hello there." -o out.wav [--weights FOLDER]
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The talker's networks: letters -> states and durations -> one 40 ms frame of codes after the other. Knows no files, no training.
+"""The talker's networks: letters -> states and durations -> one 40 ms frame of codes after the other. Knows no
+files, no training.
 
-Durations are predicted for every letter, so the alignment is hard and monotonic: the talker can neither skip nor loop. A
-frame regresses a latent and quantises it book by book; the code books of the codec are the output layer.
+Durations are predicted for every letter, so the alignment is hard and monotonic: the talker can neither skip nor
+loop. A frame regresses a latent and quantises it book by book; the code books of the codec are the output layer.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class TextEncoder(nn.Module):
         self.duration = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, 2))
 
     def forward(self, letters: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """int64 [B, L] -> states [B, L, width]; (log seconds, logit that the letter is spoken) [B, L, 2]; phone logits, twice."""
+        """int64 [B, L] -> states [B, L, width]; (log seconds, logit that the letter is spoken) [B, L, 2]; phone
+        logits, twice.
+        """
         x = self.letter(letters)
         for block in self.blocks:
             x = block(x)
@@ -71,7 +74,8 @@ class Block(nn.Module):
     def forward(
         self, x: Tensor, angles: Tensor, past: tuple[Tensor, Tensor] | None, mask: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """x [B, T, width]; angles [B or 1, 1, T, head / 2]; past keys and values [B, heads, P, head]; mask adds to the scores.
+        """x [B, T, width]; angles [B or 1, 1, T, head / 2]; past keys and values [B, heads, P, head]; mask adds to
+        the scores.
 
         Returns the new x and this step's keys (rotated) and values, [B, heads, T, head].
         """
@@ -118,8 +122,8 @@ class Talker(nn.Module):
         self.sharpness = nn.Parameter(torch.zeros(len(books)))
 
     def enter(self, states: Tensor, places: Tensor, previous: Tensor, unknown: Tensor) -> Tensor:
-        """States of the letters being spoken [B, T, 192], their places [B, T, 6], the latent of the frame before [B, T, 64]
-        -> [B, T, width]. unknown [B, T]: the frame before is not given."""
+        """States of the letters being spoken [B, T, 192], their places [B, T, 6], the latent of the frame before [B,
+        T, 64] -> [B, T, width]. unknown [B, T]: the frame before is not given."""
         before = torch.where(unknown[..., None], self.start, self.feedback(previous / self.scale))
         return self.condition(torch.cat([states, places], -1)) + before
 
@@ -134,7 +138,9 @@ class Talker(nn.Module):
         return self.norm(x)
 
     def target(self, x: Tensor, book: int, predicted: Tensor, chosen: Tensor) -> Tensor:
-        """Where the next code vector should lie: what the chosen books leave of the prediction, corrected by a small net."""
+        """Where the next code vector should lie: what the chosen books leave of the prediction, corrected by a small
+        net.
+        """
         if book == 0:
             return predicted
         return predicted - chosen + self.refine[book - 1](torch.cat([x, chosen / self.scale], -1)) * self.scale
@@ -159,8 +165,8 @@ class Talker(nn.Module):
 class TalkerStep(nn.Module):
     """One frame for B requests that stand at different places, as it is exported.
 
-    Past keys and values arrive as gathered rings of WINDOW - 1 frames in any order; the new ones are returned for the host to
-    store at `position % (WINDOW - 1)`.
+    Past keys and values arrive as gathered rings of WINDOW - 1 frames in any order; the new ones are returned for
+    the host to store at `position % (WINDOW - 1)`.
     """
 
     def __init__(self, talker: Talker) -> None:
@@ -170,8 +176,9 @@ class TalkerStep(nn.Module):
     def forward(
         self, states: Tensor, places: Tensor, previous: Tensor, position: Tensor, ring: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """states [B, 192], places [B, 6], previous latent [B, 64], position int64 [B] counted from 0 within the request,
-        ring [B, layers, 2, heads, WINDOW - 1, head] -> codes int64 [B, 8], latent [B, 64], [B, layers, 2, heads, head]."""
+        """states [B, 192], places [B, 6], previous latent [B, 64], position int64 [B] counted from 0 in the request,
+        ring [B, layers, 2, heads, WINDOW - 1, head] -> codes int64 [B, 8], latent [B, 64], new keys and values
+        [B, layers, 2, heads, head]."""
         net = self.talker
         x = net.enter(states[:, None], places[:, None], previous[:, None], (position == 0)[:, None])
         angles = rotary_angles(position, ring.shape[-1])[:, None, None]

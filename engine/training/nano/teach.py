@@ -1,6 +1,8 @@
 """Let the teacher read the corpus. Restartable: an utterance that is already on disk is not spoken again.
 
-python -m engine.training.nano.teach --work DIR --jobs 2      builds DIR/teacher, writes DIR/speech/*.s16, *.f0 and DIR/speech.*.tsv
+    python -m engine.training.nano.teach --work DIR --jobs 2
+
+Builds DIR/teacher, writes DIR/speech/*.s16, *.f0 and the tables DIR/speech.*.tsv.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Train code2wav on the packed waves: log-mel, F0 and voicing first, then the multi-resolution spectrum of the rendered wave.
+"""Train code2wav: log-mel, F0 and voicing first, then the multi-resolution spectrum of the rendered wave too.
 
-python -m engine.training.nano.train_code2wav --work DIR --minutes 60 [--start code2wav.pt]     writes DIR/code2wav.pt every few minutes
+    python -m engine.training.nano.train_code2wav --work DIR --minutes 60 [--start code2wav.pt]
+
+Writes DIR/code2wav.pt, an average of the weights, every two minutes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Train the talker. First the text encoder alone on the pronunciation lexicon, then all of it on the teacher's speech.
+"""Train the talker: first the text encoder alone on the pronunciation lexicon, then all of it on the teacher's speech.
 
-    python -m engine.training.nano.train_talker --work DIR --minutes 75 [--start talker.pt]     writes DIR/talker.pt (average of weights) every few minutes
+    python -m engine.training.nano.train_talker --work DIR --minutes 75 [--start talker.pt]
 
-Losses: latent MSE + 0.1 CE of three random books, phones of every letter, durations of letters and of stretches of letters.
-The previous frame's latent is hidden or blurred at random, so that the talker trusts the text and its own output cannot carry
-it away.
+Writes DIR/talker.pt, an average of the weights, every two minutes. Losses: latent MSE + 0.1 CE of three random books,
+phones of every letter, durations of letters and of stretches of letters. The previous frame's latent is hidden or
+blurred at random, so that the talker trusts the text and its own output cannot carry it away.
 """
 
 from __future__ import annotations
@@ -59,10 +59,8 @@ class Training:
         self.batches: list[list[int]] = []
         self.skipped = 0  # steps whose gradient was not finite
         size = sum(p.numel() for p in self.net.parameters()) / 1e6
-        print(
-            f"{len(samples)} utterances, {sum(len(s['codes']) for s in samples) / 90000:.1f} h, {size:.2f} M parameters",
-            flush=True,
-        )
+        hours = sum(len(sample["codes"]) for sample in samples) / 90000
+        print(f"{len(samples)} utterances, {hours:.1f} h, {size:.2f} M parameters", flush=True)
 
     def run(self, seconds_: float, warmup: int) -> None:
         for step in range(warmup):
@@ -152,7 +150,9 @@ class Training:
         return phone_loss(first, second, labels, mask)
 
     def read_words(self, count: int, offset: int = 1) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """`count` texts of five words, frequent ones more often. Every 50th word is kept for word_accuracy (offset 0)."""
+        """`count` texts of five words, frequent ones more often. Every 50th word is kept for word_accuracy (offset
+        0).
+        """
         texts, labels = [], []
         for _ in range(count):
             letters, classes = [0], [(1, 0)]
@@ -227,7 +227,9 @@ class _Swap:
 
 
 def half_precision(on: bool) -> torch.autocast:
-    """bfloat16 for the products of the two trunks: a third faster where the processor has it. The output layer stays float32."""
+    """bfloat16 for the products of the two trunks: a third faster where the processor has it. The output layer stays
+    float32.
+    """
     return torch.autocast("cpu", torch.bfloat16, enabled=on)
 
 

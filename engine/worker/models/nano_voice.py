@@ -1,10 +1,12 @@
 """The voice of nano: text -> spoken letters -> codec frames -> sound; numpy and ONNX Runtime only.
 
-Talker: an encoder over letters gives each a state and a duration; a step with a window of keys and values then speaks one
-40 ms frame of 8 codes. Code2Wav: a causal net with carried tails turns codes into F0 and filters, `Source` renders them at
-24 kHz. A letter is spoken once the ten after it are known or the text has ended. Trained by engine/training/nano.
+Talker: an encoder over letters gives each a state and a duration; a step with a window of keys and values then
+speaks one 40 ms frame of 8 codes. Code2Wav: a causal net with carried tails turns codes into F0 and filters,
+`Source` renders them at 24 kHz. A letter is spoken once the ten after it are known or the text has ended. Trained by
+engine/training/nano.
 
-Neither stage knows the thinker, a socket or another request. How the text or the frames are cut never changes the sound.
+Neither stage knows the thinker, a socket or another request. How the text or the frames are cut never changes the
+sound.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnxruntime as ort
@@ -48,8 +50,13 @@ def session(place: Place, name: str) -> ort.InferenceSession:
     options.inter_op_num_threads = 1
     try:
         return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # the library's own errors share no base
+    except Exception as error:
         raise WeightsError(f"{path} can't be loaded ({error}): fetch the file again") from error
+
+
+def run(net: ort.InferenceSession, outputs: Sequence[str], inputs: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    """`InferenceSession.run`, typed as what it gives for tensors."""
+    return cast("list[NDArray[Any]]", net.run(outputs, inputs))
 
 
 @dataclass(slots=True)
@@ -127,7 +134,7 @@ class Talker:
             return
         left = max(0, begin - REACH)
         window = speech.letters[left:] + [0] * (REACH if speech.complete else 0)
-        states, duration = self._text.run(["states", "duration"], {"letters": np.array([window], np.int64)})
+        states, duration = run(self._text, ("states", "duration"), {"letters": np.array([window], np.int64)})
         part = slice(begin - left, end - left)
         speech.states += list(states[0, part])
         last_s = speech.ends_s[-1] if speech.ends_s else 0.0
@@ -146,7 +153,7 @@ class Talker:
             "position": position,
             "ring": self._rings[slots],
         }
-        codes, latents, new = self._frame.run(["codes", "latent", "new"], inputs)
+        codes, latents, new = run(self._frame, ("codes", "latent", "new"), inputs)
         self._rings[slots, :, :, :, position % RING] = new
         for speech, latent in zip(speeches, latents, strict=True):
             speech.latent, speech.frames = latent, speech.frames + 1
@@ -212,7 +219,7 @@ class Code2Wav:
         slots = np.array([seat.slot for seat in seats])
         inputs = {"codes": np.stack([codes for codes, _ in rows]).astype(np.int64)}
         inputs |= {"slow": self._slow[slots], "fast": self._fast[slots]}
-        controls, self._slow[slots], self._fast[slots] = self._net.run(["controls", "slow_out", "fast_out"], inputs)
+        controls, self._slow[slots], self._fast[slots] = run(self._net, ("controls", "slow_out", "fast_out"), inputs)
         return controls
 
 
@@ -226,8 +233,8 @@ TRAINED_TOP_HZ = 8000.0
 class Source:
     """Pulses and noise through minimum-phase filters, overlap-added every 10 ms, with everything carried between calls.
 
-    A source-filter synthesizer: harmonics in phase (a Dirichlet kernel) and noise, each hop through a filter whose phase
-    follows from its gains by the folded cepstrum. Noise depends on the seed and the sample's index alone.
+    A source-filter synthesizer: harmonics in phase (a Dirichlet kernel) and noise, each hop through a filter whose
+    phase follows from its gains by the folded cepstrum. Noise depends on the seed and the sample's index alone.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -277,7 +284,9 @@ def _halves(before: NDArray[np.float64], fresh: NDArray[np.float64]) -> tuple[ND
 
 
 def pulses_at(phase: NDArray[np.float64], f0_hz: NDArray[np.float64]) -> NDArray[np.float64]:
-    """All harmonics in phase up to 11.7 kHz, scaled as if up to 7.8 kHz they had unit power: what the net was trained with."""
+    """All harmonics in phase up to 11.7 kHz, scaled as if up to 7.8 kHz they had unit power: what the net was
+    trained with.
+    """
     harmonics, trained = np.floor(0.4875 * SPEAKER_RATE_HZ / f0_hz), np.floor(7800 / f0_hz)
     sine = np.sin(np.pi * phase)
     peak = np.abs(sine) < 1e-4
