@@ -1,0 +1,207 @@
+"""The command line: what can be asked for, and how a mistake is told. What a command does lies in app/commands.
+
+A mistake is one sentence on standard error and exit code 1; 2 is a wrong use of the command line itself.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.commands import terminal
+from app.commands.deployment import deployment
+from app.commands.sink import ListenerGone
+from app.media import MediaError
+from engine import EngineError, Request, Sampling
+
+_DEFAULT = Request(id="", session="", messages=())
+
+cli = typer.Typer(
+    name="parley",
+    help="A voice that answers at once: a streaming speech server, and its parts to try one by one.\n\n"
+    "Begin with `parley serve`, and open the address that it prints.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Config = Annotated[str | None, typer.Option("--config", "-c", help="A deployment: a YAML file, or a name in configs/.")]
+Output = Annotated[
+    str | None,
+    typer.Option("-o", "--output", metavar="FILE", help="A WAV file, or - for raw s16le mono 24 kHz on stdout."),
+]
+Voice = Annotated[str | None, typer.Option(help="One of the model's voices.")]
+Greedy = Annotated[bool, typer.Option("--greedy", help="Always the likeliest token.")]
+Seed = Annotated[int, typer.Option(help="The same seed and question give the same answer.")]
+
+
+def main() -> None:
+    """The `parley` command."""
+    cli()
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"parley {importlib.metadata.version('parley')}")
+        raise typer.Exit
+
+
+@cli.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")] = False,
+) -> None:
+    """Options of every command."""
+
+
+@cli.command()
+def serve(
+    config: Annotated[str, typer.Argument(help="A deployment: a YAML file, or a name in configs/.")] = "nano",
+    host: Annotated[str | None, typer.Option(help="The address to listen at; 0.0.0.0 opens it to others.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="0 takes any free one.")] = None,
+) -> None:
+    """Serve a model: a page to talk to at `/`, the Realtime API at `/v1/realtime`.
+
+    Example: `parley serve configs/nano.yaml --port 8080`
+    """
+    from app.commands.serve import run_server
+
+    with plainly():
+        run_server(deployment(config), host, port)
+
+
+@cli.command()
+def say(
+    text: Annotated[str, typer.Argument(help="What to speak; - reads it from standard input.")],
+    output: Output = None,
+    voice: Voice = None,
+    config: Config = None,
+    model: Annotated[str | None, typer.Option(help="Another model than the deployment's.")] = None,
+    weights: Annotated[str | None, typer.Option(help="The folder of its weights.")] = None,
+) -> None:
+    """Speak a text as it stands, streaming.
+
+    Without -o it comes from the loudspeaker, or where there is none goes to say.wav.
+
+    Example: `parley say "Hello there." -o - | aplay -r 24000 -f S16_LE`
+    """
+    from app.commands import speak
+
+    with plainly():
+        speak.say(deployment(config, model, weights), _text(text), output, voice)
+
+
+@cli.command()
+def ask(
+    text: Annotated[str | None, typer.Option(help="What to ask.")] = None,
+    audio: Annotated[Path | None, typer.Option(metavar="FILE", help="A recording: WAV, FLAC, OGG or MP3.")] = None,
+    image: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="A PNG or JPEG; may be repeated.")] = None,
+    system: Annotated[str | None, typer.Option(help="Instructions; without it there is no system message.")] = None,
+    model: Annotated[str | None, typer.Option(help="Another model than the deployment's.")] = None,
+    weights: Annotated[str | None, typer.Option(help="The folder of its weights.")] = None,
+    voice: Voice = None,
+    greedy: Greedy = False,
+    seed: Seed = 0,
+    max_text_tokens: Annotated[int, typer.Option(min=1, help="The longest text.")] = _DEFAULT.max_text_tokens,
+    max_frames: Annotated[int, typer.Option(min=1, help="The longest speech, in codec frames.")] = _DEFAULT.max_frames,
+    output: Output = None,
+    dump: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep ids, codes and samples (.npz).")] = None,
+    config: Config = None,
+) -> None:
+    """Ask one thing: pictures, then a recording, then text, in one user message.
+
+    The answer's text goes to standard output, its sound to -o or the loudspeaker.
+
+    Example: `parley ask --text "What is two plus three?" -o answer.wav`
+    """
+    from app.commands import speak
+
+    with plainly():
+        question = speak.Question(
+            text=text, audio=audio, images=tuple(image or ()), system=system, voice=voice,
+            sampling=Sampling(greedy=greedy, seed=seed), max_text_tokens=max_text_tokens, max_frames=max_frames,
+            dump=dump is not None,
+        )  # fmt: skip
+        speak.ask(deployment(config, model, weights), question, output, dump)
+
+
+@cli.command()
+def chat(
+    output: Output = None,
+    voice: Voice = None,
+    greedy: Greedy = False,
+    seed: Seed = 0,
+    config: Config = None,
+) -> None:
+    """Talk by typing: answers stream as text, and as sound from the loudspeaker or into -o.
+
+    Example: `parley chat -o answers.wav`
+    """
+    from app.commands.chat import chat as talk
+
+    with plainly():
+        talk(deployment(config), output, voice, Sampling(greedy=greedy, seed=seed))
+
+
+@cli.command()
+def doctor(
+    config: Config = None,
+    host: Annotated[str, typer.Option(help="The address to look at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port to look at.")] = 8000,
+) -> None:
+    """Look for what could keep Parley from working here, and say what to do about it.
+
+    Exit code 1 if something fails; warnings don't.
+
+    Example: `parley doctor --port 8080`
+    """
+    from app.commands.doctor import doctor as examine
+
+    with plainly():
+        well = examine(deployment(config), host, port)
+    raise typer.Exit(int(not well))
+
+
+@cli.command()
+def bench(
+    url: Annotated[str | None, typer.Option(help="A running server, like ws://127.0.0.1:8000.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions: under a minute.")] = False,
+    json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here.")] = None,
+    config: Config = None,
+) -> None:
+    """Measure this machine: first audio, real-time factor, hand-overs, underruns, memory.
+
+    Nothing else should run meanwhile. With --url, only what a client can see is measured.
+
+    Example: `parley bench --quick --json figures.json`
+    """
+    from app.bench import run_bench
+
+    with plainly():
+        passed = run_bench(deployment(config), url, quick, json_path)
+    raise typer.Exit(int(not passed))
+
+
+@contextmanager
+def plainly() -> Generator[None]:
+    """Tell what went wrong as one sentence; let an interruption end the command quietly."""
+    logging.getLogger("engine").addHandler(logging.NullHandler())
+    try:
+        yield
+    except (EngineError, MediaError) as error:
+        terminal.fail(str(error))
+        raise typer.Exit(1) from None
+    except ListenerGone:
+        raise typer.Exit(0) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def _text(text: str) -> str:
+    return typer.get_text_stream("stdin").read() if text == "-" else text

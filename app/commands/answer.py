@@ -1,0 +1,118 @@
+"""One request from a command: run it, pass its sound on as it comes, and keep what it said.
+
+Knows no terminal: what is to be shown goes to the callbacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.commands.deployment import nearest
+from app.commands.sink import Sink
+from engine import Chunk, Chunks, Engine, Ledger, Request, RequestError
+from engine.core import Wave
+
+
+@dataclass(slots=True)
+class Answer:
+    """What came back. ``codes`` and ``prompt_ids`` are there only for a request with ``dump``."""
+
+    pieces: list[str] = field(default_factory=list[str])
+    text_ids: list[int] = field(default_factory=list[int])
+    prompt_ids: list[int] = field(default_factory=list[int])
+    codes: list[NDArray[np.int16]] = field(default_factory=list[NDArray[np.int16]])
+    waves: list[Wave] = field(default_factory=list[Wave])
+    calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    finish: str = ""
+    ledger: Ledger | None = None
+    marks_ms: dict[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """What the one who waits wants to see of an answer while it comes."""
+
+    text: Callable[[str], None] = lambda piece: None
+    heard: Callable[[str], None] = lambda text: None
+    spoken: Callable[[int, int], None] = lambda text_end, samples: None
+
+
+async def answer(engine: Engine, request: Request, sink: Sink, show: Show, result: Answer) -> None:
+    """Run a request to its end and fill ``result`` as it comes, so that a cancelled one keeps what was said.
+
+    Raises EngineError, and ListenerGone when nobody takes the sound.
+    """
+    async with engine.open(request) as chunks:
+        async for chunk in chunks:
+            await _take(chunk, chunks, result, sink, show)
+        result.ledger = chunks.ledger
+        timeline = chunks.timeline
+        result.marks_ms = {name: (at_s - timeline.commit_s) * 1000 for name, at_s in timeline.marks.items()}
+
+
+def check_voice(engine: Engine, voice: str | None) -> None:
+    """On a command line a voice that the model lacks is a mistake. Raises RequestError."""
+    voices = engine.model.voices
+    if voice is not None and voice not in voices:
+        raise RequestError(f"{engine.model.name} has no voice {voice!r} ({nearest(voice, voices)})")
+
+
+async def _take(chunk: Chunk, chunks: Chunks, result: Answer, sink: Sink, show: Show) -> None:
+    match chunk.kind:
+        case "text":
+            result.pieces.append(chunk.data)
+            result.text_ids += chunk.meta.get("ids", ())
+            show.text(chunk.data)
+        case "audio":
+            if not result.waves:
+                chunks.played()
+            result.waves.append(chunk.data)
+            show.spoken(chunk.meta.get("text_end", 0), len(chunk.data))
+            await sink.write(chunk.data)
+        case "codes":
+            result.codes.append(chunk.data)
+        case "heard" if chunk.meta.get("final"):
+            show.heard(chunk.data)
+        case "tool_call":
+            result.calls.append(chunk.data)
+        case "usage":
+            result.finish = chunk.meta.get("finish", "")
+            result.prompt_ids += chunk.data.get("prompt_ids", ())
+        case _:
+            pass
+
+
+def save_dump(path: Path, result: Answer) -> None:
+    """Write an answer as a NumPy archive.
+
+    ``prompt_ids`` and ``text_ids`` int64 [n], ``codes`` int16 [frames, codebooks], ``pcm`` float32 [samples] at
+    SPEAKER_RATE_HZ, and the timeline: ``mark_names`` with ``mark_ms`` since the commit, ``ledger_terms`` with
+    ``ledger_ms``.
+    """
+    terms = result.ledger.terms if result.ledger else {}
+    np.savez(
+        path,
+        prompt_ids=np.array(result.prompt_ids, np.int64),
+        text_ids=np.array(result.text_ids, np.int64),
+        codes=_joined(result.codes, np.zeros((0, 0), np.int16)),
+        pcm=_joined(result.waves, np.zeros(0, np.float32)),
+        mark_names=np.array(list(result.marks_ms), np.str_),
+        mark_ms=np.array(list(result.marks_ms.values()), np.float64),
+        ledger_terms=np.array(list(terms), np.str_),
+        ledger_ms=np.array(list(terms.values()), np.float64),
+    )
+
+
+def _joined(parts: Iterable[NDArray[Any]], nothing: NDArray[Any]) -> NDArray[Any]:
+    found = list(parts)
+    return np.concatenate(found) if found else nothing

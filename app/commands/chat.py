@@ -1,0 +1,142 @@
+"""`parley chat`: a typed conversation in the terminal; every answer streams as text, and as sound to a file or device.
+
+Knows no server. Ctrl-C ends the answer under way; Ctrl-D, or /quit, the conversation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import threading
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+from app.commands import terminal
+from app.commands.answer import Answer, Show, answer, check_voice
+from app.commands.sink import Sink, open_sink
+from app.commands.speak import started
+from app.realtime.ids import new_id
+from engine import Engine, EngineError, EngineSpec, Message, Request, Sampling, TextPart
+
+HELP = "/voice NAME speaks differently, /new forgets what was said, /quit ends; Ctrl-C ends an answer."
+
+
+def chat(spec: EngineSpec, output: str | None, voice: str | None, sampling: Sampling) -> None:
+    """Talk until the end of the input. Raises EngineError if the engine doesn't start."""
+    asyncio.run(_chat(spec, output, voice, sampling))
+
+
+async def _chat(spec: EngineSpec, output: str | None, voice: str | None, sampling: Sampling) -> None:
+    async with started(spec) as engine, open_sink(output) as sink:
+        check_voice(engine, voice)
+        terminal.say(f"You talk to {engine.model.name}; its sound goes to {sink.name}. {HELP}")
+        conversation = Conversation(engine, sink, voice, sampling)
+        typing = Typing()
+        terminal.prompt()
+        while (line := await typing.line()) is not None:
+            if not conversation.command(line):
+                await conversation.turn(line)
+            terminal.prompt()
+
+
+class Conversation:
+    """What was said so far, and how the next answer is to be made."""
+
+    def __init__(self, engine: Engine, sink: Sink, voice: str | None, sampling: Sampling) -> None:
+        self.messages: list[Message] = []
+        self._engine, self._sink, self._voice, self._sampling = engine, sink, voice, sampling
+        self._session = new_id("sess")
+
+    def command(self, line: str) -> bool:
+        """Act on a line that is no turn of the conversation, and say whether it was one."""
+        word, _, rest = line.partition(" ")
+        match word:
+            case "":
+                pass
+            case "/voice":
+                self._choose(rest.strip())
+            case "/new":
+                self.messages.clear()
+            case _ if word.startswith("/"):
+                terminal.say(HELP)
+            case _:
+                return False
+        return True
+
+    def _choose(self, voice: str) -> None:
+        try:
+            check_voice(self._engine, voice)
+        except EngineError as error:
+            terminal.fail(str(error))
+        else:
+            self._voice = voice
+
+    async def turn(self, text: str) -> None:
+        """One turn and its answer; a failure is said, and the conversation goes on."""
+        self.messages.append(Message("user", (TextPart(text),)))
+        said = Answer()
+        try:
+            await _interruptible(self._answer(said))
+        except EngineError as error:
+            terminal.say_piece("\n" if said.text else "")
+            terminal.fail(str(error))
+        self._remember(said)
+
+    async def _answer(self, said: Answer) -> None:
+        request = Request(
+            id=new_id("chat"), session=self._session, messages=tuple(self.messages), voice=self._voice,
+            sampling=self._sampling,
+        )  # fmt: skip
+        await answer(self._engine, request, self._sink, Show(text=terminal.say_piece), said)
+        terminal.say_piece("\n")
+        terminal.whisper(terminal.ledger_line(said.ledger))
+
+    def _remember(self, said: Answer) -> None:
+        """Keep the answer as its raw token ids; a turn without one is taken back."""
+        if said.text:
+            self.messages.append(Message("assistant", (TextPart(said.text),), tuple(said.text_ids)))
+        else:
+            self.messages.pop()
+
+
+async def _interruptible(answering: Coroutine[Any, Any, None]) -> None:
+    """Run an answer that Ctrl-C ends, and nothing else."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.create_task(answering, name="answer")
+    with suppress(NotImplementedError, RuntimeError):  # no signals on this platform, or not in the main thread
+        loop.add_signal_handler(signal.SIGINT, task.cancel)
+    try:
+        await asyncio.wait([task])
+    finally:
+        task.cancel()
+        with suppress(NotImplementedError, RuntimeError):
+            loop.remove_signal_handler(signal.SIGINT)
+    if task.cancelled():
+        terminal.say_piece(" …\n")
+    else:
+        task.result()
+
+
+class Typing:
+    """The user's lines as they are typed. The thread that reads them can't be interrupted, so nobody waits for it."""
+
+    def __init__(self) -> None:
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue(maxsize=1)  # one: a pipe that types ahead waits
+        self._loop = asyncio.get_running_loop()
+        threading.Thread(target=self._read, name="typing", daemon=True).start()
+
+    async def line(self) -> str | None:
+        """The next line; None at the end."""
+        return await self._lines.get()
+
+    def _read(self) -> None:
+        line = None
+        while line != "":
+            line = sys.stdin.readline()
+            typed = line.strip() if line and line.strip() != "/quit" else None
+            with suppress(RuntimeError):  # the loop is gone
+                asyncio.run_coroutine_threadsafe(self._lines.put(typed), self._loop).result()
+            if typed is None:
+                return

@@ -1,0 +1,51 @@
+"""Which configuration a command means: a path, the name of one that comes with Parley, or the built-in model's.
+
+Knows no engine that runs; raises ConfigError with the nearest known name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from engine import ConfigError, EngineSpec, load_config
+
+DEFAULT = "nano"
+FOLDERS = (Path(__file__).parents[2] / "configs", Path(sys.prefix) / "share" / "parley" / "configs")
+"""Where configurations lie: in the repository, and beside an installed package."""
+
+
+def deployment(config: str | None = None, model: str | None = None, weights: str | None = None) -> EngineSpec:
+    """The spec of a configuration, by path or by name; ``model`` and ``weights`` override what it says.
+
+    A model that has a configuration of its own name brings it along, since its stages are not another's.
+    """
+    known = configurations()
+    spec = load_config(_path_of(config or (model if model in known else DEFAULT)))
+    changes = {"model": model, "weights": weights}
+    return dataclasses.replace(spec, **{name: value for name, value in changes.items() if value is not None})
+
+
+def configurations() -> dict[str, Path]:
+    """The configurations that come with Parley, by name."""
+    return {path.stem: path for folder in FOLDERS for path in sorted(folder.glob("*.yaml"))}
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint for a name that is none of the known ones."""
+    names = sorted(known)
+    close = difflib.get_close_matches(word, names, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}" if names else "there are none"
+
+
+def _path_of(config: str) -> Path:
+    path = Path(config)
+    if path.exists() or path.suffix in (".yaml", ".yml"):
+        return path
+    known = configurations()
+    if config not in known:
+        raise ConfigError(f"there is no configuration {config!r} ({nearest(config, known)})")
+    return known[config]

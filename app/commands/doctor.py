@@ -1,0 +1,147 @@
+"""`parley doctor`: what on this machine could keep Parley from working, and what to do about it.
+
+Each check returns a Finding and raises nothing; the slow one, which loads the model, comes last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+import web
+from app.commands import terminal
+from app.commands.sink import device_available
+from engine import Engine, EngineError, EngineSpec
+
+Level = Literal["ok", "warn", "fail"]
+MIN_MEMORY_GB = 1.0  # what the server with the built-in model may take
+MIN_DISK_GB = 1.0  # an installation, and room for some recordings
+MIN_FILES = 1024  # a session takes a socket, a worker some pipes
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found, and the next step where it is not well."""
+
+    level: Level
+    subject: str
+    text: str
+    step: str = ""
+
+
+def doctor(spec: EngineSpec, host: str, port: int) -> bool:
+    """Say every finding as it is made, and return whether none failed."""
+    levels: list[Level] = []
+    for found in examine(spec, host, port):
+        terminal.finding(found.level, f"{found.subject}: {found.text}", found.step)
+        levels.append(found.level)
+    return "fail" not in levels
+
+
+def examine(spec: EngineSpec, host: str, port: int) -> Iterator[Finding]:
+    """Every finding, in the order in which a newcomer would meet the trouble."""
+    yield python(sys.version_info[:2])
+    yield processors(os.cpu_count() or 1, load())
+    yield memory(psutil.virtual_memory().available)
+    yield disk(Path.cwd())
+    yield open_files(file_limit())
+    yield port_free(host, port)
+    yield page(Path(web.__file__).parent / "dist" / "index.html")
+    yield speaker(device_available())
+    yield asyncio.run(model(spec))
+
+
+def python(version: tuple[int, int]) -> Finding:
+    text = ".".join(map(str, version))
+    if (3, 11) <= version <= (3, 13):
+        return Finding("ok", "Python", text)
+    return Finding("fail", "Python", f"{text} is not supported", "make the environment with Python 3.11, 3.12 or 3.13")
+
+
+def processors(count: int, busy: float) -> Finding:
+    """``busy`` is the number of processes that wanted to run during the last minute."""
+    if count < 2:
+        return Finding("warn", "CPU", "one core: an answer may stutter while you speak", "use two cores or more")
+    if busy > count:
+        return Finding("warn", "CPU", f"{count} cores, and {busy:.1f} wanted already", "end what else is running")
+    return Finding("ok", "CPU", f"{count} cores, {busy:.1f} of them busy")
+
+
+def load() -> float:
+    """The load average of the last minute; 0 where there is none."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+
+
+def memory(free_bytes: int) -> Finding:
+    free_gb = free_bytes / 1e9
+    if free_gb < MIN_MEMORY_GB:
+        return Finding("warn", "memory", f"{free_gb:.1f} GB free", f"free {MIN_MEMORY_GB:g} GB for the server")
+    return Finding("ok", "memory", f"{free_gb:.1f} GB free")
+
+
+def disk(folder: Path) -> Finding:
+    free_gb = shutil.disk_usage(folder).free / 1e9
+    if free_gb < MIN_DISK_GB:
+        return Finding("warn", "disk", f"{free_gb:.1f} GB free at {folder}", "delete what you don't need")
+    return Finding("ok", "disk", f"{free_gb:.1f} GB free at {folder}")
+
+
+def open_files(limit: int | None) -> Finding:
+    if limit is not None and limit < MIN_FILES:
+        step = f"run `ulimit -n {MIN_FILES}` first, or many sessions at once will fail"
+        return Finding("warn", "open files", f"at most {limit}", step)
+    return Finding("ok", "open files", "no limit" if limit is None else f"at most {limit}")
+
+
+def file_limit() -> int | None:
+    """How many files a process may have open; None where nothing says so."""
+    try:
+        import resource  # not on Windows
+    except ImportError:
+        return None
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def port_free(host: str, port: int) -> Finding:
+    where = f"{host}:{port}"
+    try:
+        with socket.create_server((host, port)):
+            return Finding("ok", "port", f"{where} is free")
+    except OSError as error:
+        step = f"stop what listens there, or choose another: parley serve --port {port + 1}"
+        return Finding("fail", "port", f"{where} cannot be taken: {error.strerror or error}", step)
+
+
+def page(index: Path) -> Finding:
+    if index.is_file():
+        return Finding("ok", "page", "built")
+    return Finding("warn", "page", f"{index} is missing", "run `make web`; clients over the WebSocket work without it")
+
+
+def speaker(missing: str | None) -> Finding:
+    if missing is None:
+        return Finding("ok", "loudspeaker", "found")
+    return Finding("warn", "loudspeaker", missing, "the browser has its own; `say` and `ask` write files with -o")
+
+
+async def model(spec: EngineSpec) -> Finding:
+    """Load the model as the server would: that tells more about the weights than looking at their names."""
+    begun_s = time.monotonic()
+    try:
+        async with Engine(spec) as engine:
+            took_s = time.monotonic() - begun_s
+            return Finding("ok", "model", f"{engine.model.name} loads in {took_s:.1f} s")
+    except EngineError as error:
+        step = "`git checkout engine/weights` restores the built-in ones; --weights names others"
+        return Finding("fail", "model", f"{spec.model}: {error}", step)

@@ -1,0 +1,136 @@
+"""`parley say` and `parley ask`: one request in an engine of the command's own, its sound out as it comes.
+
+Knows no server: nothing listens, nothing is stored but the files that were asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.commands import terminal
+from app.commands.answer import Answer, Show, answer, check_voice, save_dump
+from app.commands.sink import STDOUT, Nowhere, Sink, open_sink
+from app.media import decode_audio, decode_image
+from app.realtime.ids import new_id
+from engine import (
+    AudioPart,
+    Engine,
+    EngineSpec,
+    ImagePart,
+    Message,
+    Part,
+    Request,
+    RequestError,
+    Sampling,
+    TextPart,
+)
+
+MAX_AUDIO_S = 600.0
+"""The longest recording that `ask` reads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One user message, and how it is to be answered."""
+
+    text: str | None = None
+    audio: Path | None = None
+    images: tuple[Path, ...] = ()
+    system: str | None = None
+    voice: str | None = None
+    sampling: Sampling
+    max_text_tokens: int
+    max_frames: int
+    dump: bool = False
+
+    def request(self) -> Request:
+        """The request it makes: images, then audio, then text. Reads the files; raises RequestError or MediaError."""
+        parts: list[Part] = [ImagePart(decode_image(_read(path))) for path in self.images]
+        if self.audio is not None:
+            parts.append(AudioPart(decode_audio(_read(self.audio), MAX_AUDIO_S)))
+        if self.text is not None:
+            parts.append(TextPart(self.text))
+        if not parts:
+            raise RequestError("ask what? Give --text, --audio or --image")
+        system = (Message("system", (TextPart(self.system),)),) if self.system is not None else ()
+        return Request(
+            id=new_id("ask"),
+            session=new_id("sess"),
+            messages=(*system, Message("user", tuple(parts))),
+            voice=self.voice,
+            sampling=self.sampling,
+            dump=self.dump,
+            max_text_tokens=self.max_text_tokens,
+            max_frames=self.max_frames,
+        )
+
+
+def say(spec: EngineSpec, text: str, output: str | None, voice: str | None) -> None:
+    """Speak a text as it stands. Raises EngineError."""
+    if not text.strip():
+        raise RequestError("say what? The text is empty")
+    request = Request(
+        id=new_id("say"), session=new_id("sess"), messages=(Message("assistant", (TextPart(text),)),), voice=voice
+    )
+    asyncio.run(_say(spec, request, text, output))
+
+
+async def _say(spec: EngineSpec, request: Request, text: str, output: str | None) -> None:
+    result = Answer()
+    async with started(spec) as engine:
+        check_voice(engine, request.voice)
+        with terminal.Speaking(len(text)) as speaking:
+            async with open_sink(output, otherwise="say.wav") as sink:
+                await answer(engine, request, sink, Show(spoken=speaking.spoken), result)
+        terminal.say(f"{speaking.seconds:.1f} s of speech to {sink.name}")
+        terminal.say(terminal.ledger_line(result.ledger))
+
+
+def ask(spec: EngineSpec, question: Question, output: str | None, dump: Path | None) -> None:
+    """Answer one user message: its text to standard output, its sound to the sink. Raises EngineError or MediaError."""
+    request = question.request()
+    asyncio.run(_ask(spec, request, output, dump))
+
+
+async def _ask(spec: EngineSpec, request: Request, output: str | None, dump: Path | None) -> None:
+    text_to = terminal.say_piece if output != STDOUT else terminal.note_piece
+    result = Answer()
+    show = Show(text=text_to, heard=lambda text: terminal.say(f"heard: {text}"))
+    async with started(spec) as engine:
+        check_voice(engine, request.voice)
+        async with open_sink(output) as sink:
+            await answer(engine, request, sink, show, result)
+    text_to("\n")
+    _report(result, sink)
+    if dump is not None:
+        await asyncio.to_thread(save_dump, dump, result)
+        terminal.say(f"the dump is in {dump}")
+
+
+def _report(result: Answer, sink: Sink) -> None:
+    for call in result.calls:
+        terminal.say(f"calls {call['name']}({call['arguments']})")
+    if result.finish == "length":
+        terminal.say("the answer was cut at its length limit")
+    if isinstance(sink, Nowhere):
+        terminal.say("its sound was not kept: give -o answer.wav")
+    elif result.waves:
+        terminal.say(f"its sound went to {sink.name}")
+    terminal.say(terminal.ledger_line(result.ledger))
+
+
+class started(Engine):
+    """An engine whose start shows a spinner."""
+
+    async def __aenter__(self) -> started:
+        with terminal.waiting(f"starting {self.spec.model} …"):
+            return await super().__aenter__()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise RequestError(f"cannot read {path}: {error.strerror}") from None

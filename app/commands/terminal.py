@@ -1,0 +1,100 @@
+"""How the commands talk to people: results on standard output, everything else on standard error.
+
+Knows no request; `parley say -o -` writes samples to standard output, so nothing here may.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.status import Status
+
+from engine import SPEAKER_RATE_HZ, Ledger
+
+console = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def say(text: str) -> None:
+    """A line for the reader."""
+    console.print(escape(text))
+
+
+def say_piece(text: str) -> None:
+    """A piece of an answer, on standard output."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def note_piece(text: str) -> None:
+    """A piece of an answer where standard output is taken by its sound."""
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+def whisper(text: str) -> None:
+    """A line that only some want to read."""
+    console.print(f"[dim]{escape(text)}[/]")
+
+
+def prompt() -> None:
+    """It is the user's turn to type."""
+    console.print("[bold cyan]you[/] ", end="")
+
+
+def fail(text: str) -> None:
+    """What went wrong, as one sentence."""
+    console.print(f"[bold red]error:[/] {escape(text)}")
+
+
+@contextmanager
+def waiting(text: str) -> Generator[Status]:
+    """A spinner while the block lasts; silent where nobody looks."""
+    with console.status(escape(text)) as status:
+        yield status
+
+
+def ledger_line(ledger: Ledger | None) -> str:
+    """Where the time to first audio went: ``first audio after 87.1 ms = queue 0.1 + …``."""
+    if ledger is None:
+        return "no audio came"
+    terms = " + ".join(f"{name} {ms:.1f}" for name, ms in ledger.terms.items())
+    return f"first audio after {ledger.ttfa_ms:.1f} ms = {terms}"
+
+
+class Speaking:
+    """A bar of how much of a text has been spoken, and how long that lasts."""
+
+    def __init__(self, characters: int) -> None:
+        columns = (TextColumn("speaking"), BarColumn(), TextColumn("{task.fields[seconds]:.1f} s"))
+        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task: TaskID = self._progress.add_task("", total=characters, seconds=0.0)
+        self._samples = 0
+
+    def __enter__(self) -> Speaking:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
+
+    @property
+    def seconds(self) -> float:
+        return self._samples / SPEAKER_RATE_HZ
+
+    def spoken(self, text_end: int, samples: int) -> None:
+        """More of the text has been spoken: up to character ``text_end``."""
+        self._samples += samples
+        self._progress.update(self._task, completed=text_end, seconds=self.seconds)
+
+
+def finding(level: str, text: str, step: str) -> None:
+    """A line that says how something is (ok, warn or fail), and below it what to do about it."""
+    colour = {"ok": "green", "warn": "yellow", "fail": "red"}[level]
+    console.print(f"[{colour}]{level:<4}[/] {escape(text)}")
+    if step:
+        console.print(f"     → {escape(step)}")
