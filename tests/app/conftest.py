@@ -1,168 +1,18 @@
-"""A server on an ephemeral loopback port, and a client that speaks to it over a real socket."""
+"""The app's fixtures: a server, a client, and what makes others."""
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import dataclasses
-import json
-import socket
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
-from typing import Any, Self
+from contextlib import AbstractAsyncContextManager
 
-import numpy as np
 import pytest
-from openai.types.realtime.realtime_server_event import RealtimeServerEvent
-from pydantic import TypeAdapter
-from websockets.asyncio.client import ClientConnection, connect
 
-from app.server import Server, config_of
-from app.service import Service
-from engine import EngineSpec, load_config
-
-ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 10.0
-SERVER_EVENT: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
-
-Event = dict[str, Any]
-
-
-def script_spec(**server: Any) -> EngineSpec:
-    """The scripted family in this very process, with short words, and the given ``server:`` section."""
-    spec = load_config(ROOT / "configs" / "script.yaml")
-    section = {"host": "127.0.0.1", "port": 0, **server}
-    return dataclasses.replace(spec, launcher="inline", server=section, options={"frames_per_word": 2})
-
-
-@dataclasses.dataclass
-class Running:
-    """A server that answers."""
-
-    service: Service
-    server: Server
-    port: int
-
-    @property
-    def http(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def ws(self) -> str:
-        return f"ws://127.0.0.1:{self.port}/v1/realtime"
-
-    async def metric(self, name: str, **labels: str) -> float:
-        return self.service.metrics.registry.get_sample_value(name, labels) or 0.0
-
-    async def empty(self) -> None:
-        """Wait until no session is open and the engine has every slot back."""
-        async with asyncio.timeout(TIMEOUT_S):
-            while await self.metric("parley_sessions") or any(self._leased()):
-                await asyncio.sleep(0.01)
-
-    def _leased(self) -> list[int]:
-        engine = self.service.engine
-        return [figures["leased"] for figures in engine.stats().values()] if engine else []
-
-
-@asynccontextmanager
-async def running(spec: EngineSpec, **make: Any) -> AsyncGenerator[Running]:
-    """A server for ``spec``, from ready to gone."""
-    service = Service(spec, **make)
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = Server(config_of(service), service)
-    ready = asyncio.Event()
-    service.on_ready = ready.set
-    serving = asyncio.create_task(server.serve(sockets=[listener]), name="server")
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            await ready.wait()
-            while not server.started:
-                await asyncio.sleep(0.005)
-        yield Running(service, server, listener.getsockname()[1])
-    finally:
-        server.leave()
-        await serving
-
-
-class Client:
-    """A Realtime client that keeps what it got. Every event must be one that openai's own types know."""
-
-    def __init__(self, socket: ClientConnection) -> None:
-        self.socket = socket
-        self.events: list[Event] = []
-
-    async def send(self, type: str, **fields: Any) -> Self:
-        await self.socket.send(json.dumps({"type": type, **fields}))
-        return self
-
-    async def next(self) -> Event:
-        async with asyncio.timeout(TIMEOUT_S):
-            text = await self.socket.recv()
-        assert isinstance(text, str)
-        event: Event = json.loads(text)
-        SERVER_EVENT.validate_python(event)
-        self.events.append(event)
-        return event
-
-    async def until(self, type: str) -> Event:
-        """The next event of a type; those before are kept in ``events``."""
-        while (event := await self.next())["type"] != type:
-            pass
-        return event
-
-    async def error(self) -> Event:
-        return (await self.until("error"))["error"]
-
-    def types(self) -> list[str]:
-        return [event["type"] for event in self.events]
-
-    def of(self, type: str) -> list[Event]:
-        return [event for event in self.events if event["type"] == type]
-
-    async def say(self, text: str) -> Self:
-        """Add a typed message of the user's."""
-        content = [{"type": "input_text", "text": text}]
-        await self.send("conversation.item.create", item={"type": "message", "role": "user", "content": content})
-        return self
-
-    async def ask(self, text: str, **response: Any) -> Event:
-        """A typed turn to its end: the response that is done."""
-        await (await self.say(text)).send("response.create", response=response)
-        return (await self.until("response.done"))["response"]
-
-    async def configure(self, **session: Any) -> Event:
-        await self.send("session.update", session={"type": "realtime", **session})
-        return (await self.until("session.updated"))["session"]
-
-    async def append(self, pcm: Any) -> None:
-        """int16 samples at 24 kHz."""
-        audio = base64.b64encode(np.asarray(pcm, "<i2").tobytes()).decode()
-        await self.send("input_audio_buffer.append", audio=audio)
-
-    async def alive(self) -> None:
-        """The session still answers."""
-        assert (await self.ask("say: still here", output_modalities=["text"]))["status"] == "completed"
-
-    def audio_s(self) -> float:
-        """Seconds of audio that came."""
-        deltas = self.of("response.output_audio.delta")
-        return sum(len(base64.b64decode(event["delta"])) for event in deltas) / 48_000
-
-
-@asynccontextmanager
-async def talking(server: Running, query: str = "", **options: Any) -> AsyncGenerator[Client]:
-    """A client that has been greeted."""
-    async with connect(server.ws + query, max_size=None, **options) as socket:
-        client = Client(socket)
-        await client.until("conversation.created")
-        yield client
+from tests.app.rig import Client, LoudnessVad, Running, running, script_spec, talking
 
 
 @pytest.fixture
 async def server() -> AsyncGenerator[Running]:
-    async with running(script_spec()) as one:
+    async with running(script_spec(), vad=LoudnessVad) as one:
         yield one
 
 
@@ -179,7 +29,7 @@ Talking = Callable[..., AbstractAsyncContextManager[Client]]
 @pytest.fixture
 def serve_with() -> Serving:
     """A server whose ``server:`` section has the given entries."""
-    return lambda **section: running(script_spec(**section))
+    return lambda **section: running(script_spec(**section), vad=LoudnessVad)
 
 
 @pytest.fixture

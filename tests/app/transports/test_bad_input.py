@@ -1,4 +1,4 @@
-"""Bad input over a real socket: each gets one clear error or one clean close, and the server goes on as if nothing was."""
+"""Bad input over a real socket: each gets one clear error or one clean close, and nobody else notices."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import io
 import json
 import struct
 import zlib
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, ConnectionClosedError, InvalidStatus
-from websockets.frames import Opcode
 
 
 def b64(data: bytes) -> str:
@@ -32,6 +32,7 @@ def append(audio: Any) -> str:
 
 def png(width: int, height: int, pixels: bytes = b"") -> bytes:
     """A PNG whose header says one size, whatever it holds."""
+
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
@@ -120,17 +121,17 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("text, code", REFUSED.values(), ids=REFUSED.keys())
-async def test_it_is_refused_in_one_error_and_the_session_goes_on(text: str, code: str, client: Any) -> None:
-    before = len(client.events)
-    await client.socket.send(text)
-    error = await client.error()
-    assert error["code"] == code
-    assert error["type"] == "invalid_request_error"
-    assert len(error["message"]) < 300
-    assert len(client.events) == before + 1
-    await client.alive()
-    assert len(client.of("error")) == 1
+async def test_each_is_refused_in_one_error_and_the_session_goes_on(client: Any) -> None:
+    for name, (text, code) in REFUSED.items():
+        before = len(client.events)
+        await client.socket.send(text)
+        error = await client.error()
+        assert error["code"] == code, name
+        assert error["type"] == "invalid_request_error", name
+        assert len(error["message"]) < 300, name
+        assert len(client.events) == before + 1, name
+        await client.alive()
+        assert len([event for event in client.events[before:] if event["type"] == "error"]) == 1, name
 
 
 async def test_the_event_id_of_what_was_wrong_is_echoed(client: Any) -> None:
@@ -233,9 +234,8 @@ async def test_an_item_id_is_given_once(client: Any) -> None:
 
 async def test_a_message_of_100_mb_is_closed_with_1009(server: Any, talk: Any) -> None:
     async with talk(server) as client:
-        with pytest.raises(ConnectionClosed):
+        with suppress(ConnectionClosed):  # whether it notices while it still sends is a matter of timing
             await client.socket.send("x" * 100_000_000)
-            await client.next()
         await client.socket.wait_closed()
         assert client.socket.close_code == 1009
     await server.empty()
@@ -269,7 +269,6 @@ async def test_pings_are_answered(client: Any) -> None:
     async with asyncio.timeout(5):
         for _ in range(100):
             await (await client.socket.ping())
-    assert Opcode.PING
     await client.alive()
 
 
@@ -286,7 +285,7 @@ async def test_no_more_sessions_than_the_limit(serve_with: Any, talk: Any) -> No
             await connect(server.ws)
         assert refused.value.response.status_code == 503
         assert json.loads(refused.value.response.body)["error"]["code"] == "server_full"
-        assert await server.metric("parley_sessions_refused_total", why="server_full") == 1
+        assert server.metric("parley_sessions_refused_total", why="server_full") == 1
 
 
 def test_the_sample_picture_is_one() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-import numpy as np
 import pytest
+
+from tests.app.rig import silence
 
 USER = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "say: one two"}]}
 OPENED = ["response.created", "response.output_item.added", "conversation.item.added", "response.content_part.added"]
@@ -18,10 +19,6 @@ CLOSED = [
     "response.output_item.done",
     "response.done",
 ]
-
-
-def silence(seconds: float) -> Any:
-    return np.zeros(int(seconds * 24_000), np.int16)
 
 
 async def test_the_first_event_spells_out_every_default(client: Any) -> None:
@@ -97,7 +94,9 @@ async def test_text_only_answers_have_no_audio(client: Any) -> None:
 
 async def test_updates_merge_and_unknown_fields_and_names_do_no_harm(client: Any) -> None:
     await client.configure(instructions="Be brief.", colour="green", audio={"output": {"voice": "alloy"}})
-    session = await client.configure(audio={"input": {"turn_detection": None, "noise_reduction": {"type": "far_field"}}})
+    session = await client.configure(
+        audio={"input": {"turn_detection": None, "noise_reduction": {"type": "far_field"}}}
+    )
     assert session["instructions"] == "Be brief."
     assert session["audio"]["output"]["voice"] == "alloy"
     assert session["parley"]["voice"] == "tone"
@@ -119,7 +118,9 @@ async def test_an_unknown_model_name_is_echoed_and_served(server: Any, talk: Any
 async def test_the_voice_stays_once_it_has_spoken(client: Any) -> None:
     await client.configure(audio={"output": {"voice": "alloy"}})
     await client.ask("say: one")
-    await client.send("session.update", session={"type": "realtime", "audio": {"output": {"voice": "echo"}}}, event_id="e1")
+    await client.send(
+        "session.update", session={"type": "realtime", "audio": {"output": {"voice": "echo"}}}, event_id="e1"
+    )
     error = await client.error()
     assert error["code"] == "cannot_update_voice"
     assert error["event_id"] == "e1"
@@ -172,7 +173,7 @@ async def test_cancel_closes_what_was_open_at_once(client: Any) -> None:
     assert response["status_details"]["reason"] == "client_cancelled"
     assert client.types()[-6:] == CLOSED
     await client.alive()
-    assert [e["response"]["id"] for e in client.of("response.done")][0] == response["id"]
+    assert client.of("response.done")[0]["response"]["id"] == response["id"]
     after = client.events[client.types().index("response.done") + 1 :]
     assert not [event for event in after if event.get("response_id") == response["id"]]
 
@@ -246,7 +247,9 @@ async def test_truncation_is_accepted_after_the_response_and_takes_the_transcrip
 async def test_out_of_band_responses_run_beside_and_leave_no_item(client: Any) -> None:
     await (await client.say("long 200")).send("response.create")
     main = (await client.until("response.created"))["response"]["id"]
-    await client.send("response.create", response={"conversation": "none", "input": [USER], "output_modalities": ["text"]})
+    await client.send(
+        "response.create", response={"conversation": "none", "input": [USER], "output_modalities": ["text"]}
+    )
     aside = (await client.until("response.done"))["response"]
     assert aside["id"] != main
     assert aside["conversation_id"] is None
@@ -258,6 +261,8 @@ async def test_out_of_band_responses_run_beside_and_leave_no_item(client: Any) -
 
 
 async def test_events_of_the_wire_are_text_frames_only(server: Any, talk: Any) -> None:
-    async with talk(server, subprotocols=["realtime", "openai-insecure-api-key.sk-none", "openai-beta.realtime-v1"]) as client:
+    async with talk(
+        server, subprotocols=["realtime", "openai-insecure-api-key.sk-none", "openai-beta.realtime-v1"]
+    ) as client:
         assert client.socket.subprotocol == "realtime"
         await client.alive()  # Client.next refuses binary frames

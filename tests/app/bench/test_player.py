@@ -1,0 +1,103 @@
+"""The listener of the figures: when he hears the first sound, and when he runs dry."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.bench.player import AUDIBLE_RMS, Player
+from engine import SPEAKER_RATE_HZ
+from engine.core import Wave
+
+FRAME_S = 0.08
+
+
+def tone(seconds: float, level: float = 0.1) -> Wave:
+    return np.full(round(seconds * SPEAKER_RATE_HZ), level, np.float32)
+
+
+def played(*packets: tuple[float, float]) -> Player:
+    """A player that got ``(arrival in s, seconds of sound)``."""
+    player = Player()
+    for at_s, seconds in packets:
+        player.receive(at_s, tone(seconds))
+    return player
+
+
+def chunks(sizes: list[int], frame_takes_s: float) -> Player:
+    """An answer whose chunks of codec frames arrive when their last frame has been made."""
+    player, made = Player(), 0
+    for size in sizes:
+        made += size
+        player.receive(made * frame_takes_s, tone(size * FRAME_S))
+    return player
+
+
+def test_packets_in_time_leave_no_gap() -> None:
+    player = played((1.0, 0.1), (1.05, 0.1), (1.19, 0.1))
+    assert (player.underruns, player.dry_s) == (0, 0.0)
+
+
+def test_a_late_packet_is_an_underrun_as_long_as_it_was_late() -> None:
+    player = played((1.0, 0.1), (1.25, 0.1), (1.3, 0.1))
+    assert player.underruns == 1
+    assert player.dry_s == pytest.approx(0.15)
+
+
+def test_after_an_underrun_playing_goes_on_from_the_late_packet() -> None:
+    player = played((0.0, 0.1), (0.2, 0.1), (0.4, 0.1))
+    assert player.underruns == 2
+    assert player.dry_s == pytest.approx(0.2)
+
+
+def test_a_ramp_no_steeper_than_real_time_allows_never_runs_dry() -> None:
+    assert chunks([1, 2, 3, 4, 6, 9, 12, 12, 12], frame_takes_s=0.5 * FRAME_S).underruns == 0
+
+
+def test_the_schedule_of_4_then_25_frames_runs_dry() -> None:
+    """The negative control: at half of real time 25 frames take longer to make than four last."""
+    player = chunks([4, 25, 25], frame_takes_s=0.5 * FRAME_S)
+    assert player.underruns == 1
+    assert player.dry_s == pytest.approx(25 * 0.5 * FRAME_S - 4 * FRAME_S)
+
+
+def test_the_first_sound_is_not_the_first_packet() -> None:
+    player = Player()
+    player.receive(1.0, tone(0.1, level=0.0))
+    player.receive(1.02, tone(0.1))
+    assert player.first_s == 1.0
+    assert player.audible_s == pytest.approx(1.1)
+
+
+def test_sound_that_comes_late_is_heard_when_it_comes() -> None:
+    player = Player()
+    player.receive(1.0, tone(0.02, level=0.0))
+    player.receive(2.0, tone(0.1))
+    assert player.audible_s == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("level", "audible"), [(AUDIBLE_RMS * 1.01, True), (AUDIBLE_RMS * 0.99, False)])
+def test_the_threshold(level: float, audible: bool) -> None:
+    player = Player()
+    player.receive(0.0, tone(0.1, level=level))
+    assert (player.audible_s is not None) == audible
+
+
+def test_no_sound_is_never_zero() -> None:
+    assert Player().audible_s is None
+    assert played((1.0, 0.01)).audible_s is None  # half a window
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.integers(1, 4000)), min_size=1, max_size=30))
+def test_playing_takes_as_long_as_the_sound_and_the_gaps(packets: list[tuple[float, int]]) -> None:
+    player, now_s = Player(), 0.0
+    for wait_s, size in packets:
+        now_s += wait_s
+        player.receive(now_s, np.ones(size, np.float32))
+    assert player.first_s is not None
+    total_s = player._plays_until_s - player.first_s
+    tolerated_s = 0.001 * len(packets)
+    assert total_s == pytest.approx(player.seconds + player.dry_s, abs=tolerated_s)
+    assert player.underruns <= len(packets) - 1
