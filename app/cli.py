@@ -184,7 +184,7 @@ def bench(
     from app.bench import run_bench
 
     with plainly():
-        passed = run_bench(deployment(config), url, quick, json_path)
+        passed = run_bench(deployment(config), config, url, quick, json_path)
     raise typer.Exit(int(not passed))
 
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import numpy as np
 import orjson
 import pytest
 
+from app import bench
 from app.bench import engines, sessions, subject
 from app.bench.client import BenchError, Turn, open_client
 from app.bench.player import Player
 from app.commands.deployment import deployment
 
 
-def test_a_whole_session_with_a_server_of_its_own(tmp_path: Path) -> None:
+def test_a_whole_session_with_a_server_of_its_own() -> None:
     with subject.running("script") as server:
         assert 0 < server.green_s < 60
         assert server.rss_gb() > 0.02
-        figures = _run(sessions.typed(server.url, 3))
-        figures += _run(sessions.typed_at_once(server.url, 1))
+        figures = asyncio.run(sessions.typed(server.url, 3))
+        figures += asyncio.run(sessions.typed_at_once(server.url, 1))
     assert [figure.name for figure in figures] == [
         "TTFA(commit), typed, p50",
         "TTFA(commit), typed, p95",
@@ -27,12 +30,6 @@ def test_a_whole_session_with_a_server_of_its_own(tmp_path: Path) -> None:
         "TTFA of those, p95",
     ]
     assert all(figure.value is not None for figure in figures)
-
-
-def _run(measuring):
-    import asyncio
-
-    return asyncio.run(measuring)
 
 
 def test_a_server_that_does_not_start_is_one_sentence(tmp_path: Path) -> None:
@@ -50,7 +47,7 @@ async def test_nobody_at_the_address_is_one_sentence() -> None:
 
 def test_a_missing_answer_makes_the_figures_void() -> None:
     good = Turn(0.0, status="completed")
-    good.player.receive(0.1, sessions.np.full(2400, 0.1, sessions.np.float32))
+    good.player.receive(0.1, np.full(2400, 0.1, np.float32))
     late, silent = Turn(0.0), Turn(0.0, Player(), status="completed")
     assert [figure.value for figure in sessions._underruns("x", [good])] == [0.0]
     for bad in (late, silent):
@@ -62,8 +59,8 @@ async def test_hand_overs_and_the_real_time_factor() -> None:
     inside, across = await engines.handovers(3)
     assert inside.value is not None
     assert across.value is not None
-    assert 0 < inside.value
-    assert 0 < across.value
+    assert inside.value > 0
+    assert across.value > 0
     factor = await engines.real_time_factor(deployment("script"), 1)
     assert factor.value is not None
     assert 0 < factor.value < 1
@@ -71,8 +68,6 @@ async def test_hand_overs_and_the_real_time_factor() -> None:
 
 def test_the_json_of_a_quick_run_names_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Voice needs a model whose speech a turn detector knows as speech; here its place is taken by a typed turn."""
-    from app import bench
-
     monkeypatch.setattr(bench.sessions, "voices", lambda url, rounds: sessions.typed(url, 1))
     with subject.running("script") as server:
         bench.run_bench(deployment("script"), "script", server.url, quick=True, json_path=tmp_path / "figures.json")

@@ -1,0 +1,59 @@
+"""`parley bench`: what the README's figures mean on this machine, each with its bar.
+
+Runs one measurement after another, so that none disturbs the next. Definitions: TTFA runs from the trigger to the
+first audible sound in the client's clock, and a missing sound is a failure; an underrun is a player without prebuffer
+that runs dry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from app.bench import engines, sessions, subject
+from app.bench.figures import Figure, save, show
+from app.commands import terminal
+from engine import EngineSpec
+
+REST_S = 1.0  # after the start, before the memory is read
+
+
+def run_bench(spec: EngineSpec, config: str | None, url: str | None, quick: bool, json_path: Path | None) -> bool:
+    """Measure, print and save; whether every bar was held. Raises EngineError."""
+    scale = 1 if quick else 4
+    figures = _of_server(url, scale) if url else [*_of_engine(spec, scale), *_of_own_server(config, scale)]
+    show(figures, Console())
+    if json_path is not None:
+        save(figures, spec.model, json_path)
+        terminal.say(f"the figures are in {json_path}")
+    return all(figure.passed for figure in figures)
+
+
+def _of_engine(spec: EngineSpec, scale: int) -> list[Figure]:
+    with terminal.waiting("hand-overs between stages …"):
+        figures = asyncio.run(engines.handovers(50 * scale))
+    with terminal.waiting("speaking as fast as one thread can …"):
+        return [*figures, asyncio.run(engines.real_time_factor(spec, scale))]
+
+
+def _of_own_server(config: str | None, scale: int) -> list[Figure]:
+    with terminal.waiting("starting a server …") as status, subject.running(config) as server:
+        time.sleep(REST_S)
+        figures = [
+            Figure(name="start to green", value=server.green_s, unit="s", bar=10),
+            Figure(name="memory at rest, all processes", value=server.rss_gb(), unit="GB", bar=1.0),
+        ]
+        status.stop()
+        return [*figures, *_of_server(server.url, scale)]
+
+
+def _of_server(url: str, scale: int) -> list[Figure]:
+    with terminal.waiting("typed turns …"):
+        figures = asyncio.run(sessions.typed(url, 8 * scale))
+    with terminal.waiting("eight typed answers at once …"):
+        figures += asyncio.run(sessions.typed_at_once(url, scale))
+    with terminal.waiting("eight voice sessions …"):
+        return [*figures, *asyncio.run(sessions.voices(url, 2 * scale))]

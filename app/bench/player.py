@@ -1,0 +1,69 @@
+"""A listener's player as arithmetic: it starts at the first packet, with no prebuffer, and runs dry when it must.
+
+Sans-I/O: arrival times are arguments. The definitions are those of the README's figures: first sound is the first
+20 ms whose RMS is above −45 dBFS, and a pause in which the player has nothing left to play is an underrun.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from engine import SPEAKER_RATE_HZ
+from engine.core import Wave
+
+WINDOW_SAMPLES = SPEAKER_RATE_HZ // 50
+AUDIBLE_RMS = 10 ** (-45 / 20)
+TOLERANCE_S = 0.001
+"""A gap shorter than this is the clock's, not the stream's: no listener hears a millisecond."""
+
+
+@dataclass(slots=True)
+class Player:
+    """What one answer's packets mean to whoever listens. ``receive`` them in order."""
+
+    underruns: int = 0
+    dry_s: float = 0.0
+    first_s: float | None = None
+    """When the first packet with samples came."""
+    samples: int = 0
+    _plays_until_s: float = 0.0
+    _starts: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
+    _waves: list[Wave] = field(default_factory=list[Wave])
+
+    def receive(self, at_s: float, wave: Wave) -> None:
+        """Float32 [samples] at SPEAKER_RATE_HZ that arrived at ``at_s``."""
+        if not len(wave):
+            return
+        if self.first_s is None:
+            self.first_s = self._plays_until_s = at_s
+        elif at_s - self._plays_until_s > TOLERANCE_S:
+            self.underruns += 1
+            self.dry_s += at_s - self._plays_until_s
+        start_s = max(at_s, self._plays_until_s)
+        self._starts.append((self.samples, start_s))
+        self._plays_until_s = start_s + len(wave) / SPEAKER_RATE_HZ
+        self.samples += len(wave)
+        self._waves.append(wave)
+
+    @property
+    def seconds(self) -> float:
+        return self.samples / SPEAKER_RATE_HZ
+
+    @property
+    def wave(self) -> Wave:
+        """All that came, as float32 [samples]."""
+        return np.concatenate(self._waves) if self._waves else np.zeros(0, np.float32)
+
+    @property
+    def audible_s(self) -> float | None:
+        """When the listener hears the first sound; None while there was none: silence is not an answer."""
+        wave = self.wave
+        windows = wave[: len(wave) // WINDOW_SAMPLES * WINDOW_SAMPLES].reshape(-1, WINDOW_SAMPLES)
+        loud = np.flatnonzero(np.sqrt((windows.astype(np.float64) ** 2).mean(axis=1)) > AUDIBLE_RMS)
+        return self._heard_s(int(loud[0]) * WINDOW_SAMPLES) if len(loud) else None
+
+    def _heard_s(self, sample: int) -> float:
+        first, start_s = next(entry for entry in reversed(self._starts) if entry[0] <= sample)
+        return start_s + (sample - first) / SPEAKER_RATE_HZ

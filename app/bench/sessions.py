@@ -1,0 +1,128 @@
+"""What is measured over the WebSocket, as a client sees it: typed turns, many at once, and voice sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+import numpy as np
+
+from app.bench.client import BenchError, Client, Turn, open_client
+from app.bench.figures import Figure, percentile
+from engine import SPEAKER_RATE_HZ
+from engine.core import Pcm
+
+PROMPTS = (
+    "Hello there.",
+    "What can you do?",
+    "What is twelve plus thirty?",
+    "Repeat after me: the blue car is late.",
+    "Who are you?",
+    "Spell house.",
+    "What is ninety minus forty five?",
+    "What time is it?",
+)
+SPOKEN = "Repeat after me: what can you do."
+"""What the bench has the server itself say, to say it back into a microphone."""
+
+AT_ONCE = 8
+SPEAKERS = 2
+
+
+async def typed(url: str, count: int) -> list[Figure]:
+    """TTFA(commit): from response.create to the first audible sound, one turn after another."""
+    async with open_client(url) as client:
+        await client.typed(PROMPTS[0])
+        turns = [await client.typed(PROMPTS[i % len(PROMPTS)]) for i in range(count)]
+    return _first_audio("TTFA(commit), typed", turns, bar=120)
+
+
+async def typed_at_once(url: str, rounds: int) -> list[Figure]:
+    """Eight clients ask at the same moment; none of their players may run dry."""
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(open_client(url)) for _ in range(AT_ONCE)]
+        turns = [
+            turn
+            for i in range(rounds)
+            for turn in await asyncio.gather(
+                *(client.typed(PROMPTS[(i + j) % len(PROMPTS)]) for j, client in enumerate(clients))
+            )
+        ]
+    return [*_underruns(f"{AT_ONCE} typed answers at once", turns), *_first_audio("TTFA of those", turns)]
+
+
+async def voices(url: str, rounds: int) -> list[Figure]:
+    """Eight open microphones; two of their users speak at a time, the others are silent."""
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(open_client(url)) for _ in range(AT_ONCE)]
+        speech = await _speech(clients[0])
+        turns = [turn for i in range(rounds) for turn in await _voice_round(clients, speech, i)]
+    return [
+        *_underruns(f"{AT_ONCE} voice sessions, {SPEAKERS} speaking", turns),
+        *_first_audio("TTFA(speech end), voice", turns),
+    ]
+
+
+async def _speech(client: Client) -> Pcm:
+    """Some words to say into a microphone: int16 [samples] at SPEAKER_RATE_HZ, no silence at its ends."""
+    turn = await client.typed(SPOKEN)
+    wave = turn.player.wave
+    loud = np.flatnonzero(np.abs(wave) > 0.01)
+    if not turn.complete or not len(loud):
+        raise BenchError("the server did not speak, so there is nothing to say to it")
+    return (wave[loud[0] : loud[-1] + 1] * 32767).astype("<i2")
+
+
+async def _voice_round(clients: Sequence[Client], speech: Pcm, number: int) -> list[Turn]:
+    """Each client's microphone runs until both answers are complete; two have speech on theirs."""
+    speakers = [clients[(number * SPEAKERS + i) % len(clients)] for i in range(SPEAKERS)]
+    others = [client for client in clients if client not in speakers]
+    silent = [asyncio.create_task(_silence(client)) for client in others]
+    try:
+        return list(await asyncio.gather(*(_speak(client, speech) for client in speakers)))
+    finally:
+        for task in silent:
+            task.cancel()
+        await asyncio.wait(silent)
+
+
+async def _speak(client: Client, speech: Pcm) -> Turn:
+    """Speak, then stay silent with the microphone on until the answer is complete."""
+    await client.microphone(speech)
+    client.speech_ended()
+    silence = asyncio.create_task(_silence(client))
+    try:
+        return await client.answer()
+    finally:
+        silence.cancel()
+        await asyncio.wait([silence])
+
+
+async def _silence(client: Client) -> None:
+    """A silent microphone, for ever."""
+    while True:
+        await client.microphone(np.zeros(SPEAKER_RATE_HZ, "<i2"))
+
+
+def _first_audio(name: str, turns: Sequence[Turn], bar: float | None = None) -> list[Figure]:
+    """p50 and p95, with a missing answer counted as one that never came."""
+    times_ms = [turn.ttfa_s * 1000 for turn in turns if turn.ttfa_s is not None]
+    missing = len(turns) - len(times_ms)
+    note = f"{len(turns)} turns" + (f", {missing} without sound" if missing else "")
+    values = (None, None) if missing else (percentile(times_ms, 50), percentile(times_ms, 95))
+    return [
+        Figure(name=f"{name}, p50", value=values[0], unit="ms", bar=bar, note=note),
+        Figure(name=f"{name}, p95", value=values[1], unit="ms"),
+    ]
+
+
+def _underruns(name: str, turns: Sequence[Turn]) -> list[Figure]:
+    """Underruns of a player without prebuffer. An answer that is not complete makes the figure void."""
+    whole = all(turn.complete for turn in turns)
+    count = sum(turn.player.underruns for turn in turns)
+    dry_ms = sum(turn.player.dry_s for turn in turns) * 1000
+    played_s = sum(turn.player.seconds for turn in turns)
+    states = ", ".join(sorted({turn.status for turn in turns}))
+    note = f"{dry_ms:.0f} ms dry in {played_s:.0f} s" if whole else f"answers were {states}"
+    return [Figure(name=f"{name}: underruns", value=float(count) if whole else None, unit="", bar=0, note=note)]

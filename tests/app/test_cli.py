@@ -1,0 +1,308 @@
+"""The command line as its user meets it: what comes out, where, and how mistakes are told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from typer.testing import CliRunner, Result
+
+from app.cli import cli
+from app.commands import doctor, sink
+from engine import SPEAKER_RATE_HZ
+
+
+@pytest.fixture(autouse=True)
+def silent_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No loudspeaker, whatever this machine has; files go to a folder of their own."""
+    monkeypatch.setattr(sink, "device_available", lambda: "there is none")
+    monkeypatch.chdir(tmp_path)
+
+
+def parley(*arguments: str, typed: str = "") -> Result:
+    return CliRunner().invoke(cli, arguments, input=typed, catch_exceptions=False)
+
+
+def process(*arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "app", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )  # fmt: skip
+
+
+def test_version() -> None:
+    assert parley("--version").stdout.startswith("parley 0.")
+
+
+@pytest.mark.parametrize("command", ["serve", "say", "ask", "chat", "doctor", "bench"])
+def test_every_help_teaches_by_example(command: str) -> None:
+    result = parley(command, "--help")
+    assert result.exit_code == 0
+    assert f"parley {command}" in result.stdout.partition("Example:")[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("say", "hi", "-c", "scrpt"), "there is no configuration 'scrpt' (did you mean 'script'?)"),
+        (("say", "hi", "-c", "none.yaml"), "none.yaml: cannot read the configuration"),
+        (("say", "hi", "-c", "script", "--model", "scrip"), "there is no 'scrip' (did you mean 'script'?)"),
+        (("say", "hi", "-c", "script", "--voice", "tune"), "script has no voice 'tune' (did you mean 'tone'?)"),
+        (("say", " ", "-c", "script"), "say what? The text is empty"),
+        (("say", "hi", "-c", "script", "-o", "no/such/folder/x.wav"), "cannot write no/such/folder/x.wav"),
+        (("ask", "-c", "script"), "ask what? Give --text, --audio or --image"),
+        (("ask", "-c", "script", "--audio", "no.wav"), "cannot read no.wav: No such file or directory"),
+        (("ask", "-c", "script", "--text", "fail"), "the script says that this answer fails"),
+        (("bench", "--url", "ws://127.0.0.1:9", "-c", "script"), "no session at ws://127.0.0.1:9"),
+    ],
+)
+def test_a_mistake_is_one_sentence_on_stderr(arguments: tuple[str, ...], sentence: str) -> None:
+    result = parley(*arguments)
+    assert result.exit_code == 1
+    assert sentence in result.stderr
+    assert result.stderr.count("error:") == 1
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [(("sya", "hi"), "Did you mean 'say'?"), (("say", "hi", "--voce", "x"), "--voice"), (("say",), "text")],
+)
+def test_a_wrong_use_of_the_command_line_is_exit_code_2(arguments: tuple[str, ...], hint: str) -> None:
+    result = parley(*arguments)
+    assert result.exit_code == 2
+    assert hint in result.stderr
+
+
+def test_damaged_media_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "x.wav").write_bytes(b"RIFF\xff\xff\xff\xffWAVE")
+    (tmp_path / "x.png").write_bytes(b"not a picture")
+    assert "not an audio file" in parley("ask", "-c", "script", "--audio", "x.wav").stderr
+    assert "neither a PNG nor a JPEG" in parley("ask", "-c", "script", "--image", "x.png").stderr
+
+
+def test_say_writes_a_wav_and_the_ledger(tmp_path: Path) -> None:
+    result = parley("say", "one two", "-c", "script", "-o", "out.wav")
+    assert result.exit_code == 0, result.stderr
+    wave, rate_hz = soundfile.read(tmp_path / "out.wav", dtype="float32")
+    assert rate_hz == SPEAKER_RATE_HZ
+    assert len(wave) == 2 * 6 * SPEAKER_RATE_HZ // 25  # two words of six frames
+    assert np.abs(wave).max() > 0.1
+    assert "first audio after" in result.stderr
+    for term in ("ears", "thinker_prefill", "thinker_tokens", "talker", "code2wav", "packet"):
+        assert f"{term} " in result.stderr
+
+
+def test_say_without_a_place_for_its_sound_says_where_it_is(tmp_path: Path) -> None:
+    result = parley("say", "-", "-c", "script", typed="from a pipe")
+    assert (tmp_path / "say.wav").exists()
+    assert "to say.wav" in result.stderr
+
+
+def test_say_streams_raw_samples_and_nothing_else_to_stdout() -> None:
+    speaking = process("say", "one two", "-c", "script", "-o", "-")
+    out, _ = speaking.communicate(timeout=60)
+    assert speaking.returncode == 0
+    samples = np.frombuffer(out, "<i2")
+    assert len(samples) == 2 * 6 * SPEAKER_RATE_HZ // 25
+    assert np.abs(samples).max() > 3000
+
+
+def test_a_player_that_has_enough_ends_say_quietly() -> None:
+    speaking = process("say", "word " * 400, "-c", "script", "-o", "-")
+    assert speaking.stdout is not None
+    assert speaking.stderr is not None
+    speaking.stdout.read(1000)
+    speaking.stdout.close()
+    assert speaking.wait(60) == 0
+    assert b"Traceback" not in speaking.stderr.read()
+    speaking.stderr.close()
+
+
+def test_ask_prints_the_text_and_dumps_what_was_made(tmp_path: Path) -> None:
+    result = parley("ask", "-c", "script", "--text", "say: one two", "-o", "a.wav", "--dump", "a.npz")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == "one two\n"
+    with np.load(tmp_path / "a.npz") as dump:
+        assert dump["text_ids"].shape == (2,)
+        assert dump["codes"].shape == (12, 2)
+        assert dump["codes"].dtype == np.int16
+        assert dump["pcm"].dtype == np.float32
+        assert len(dump["pcm"]) == 12 * SPEAKER_RATE_HZ // 25
+        assert dump["prompt_ids"].dtype == np.int64
+        assert {"thinker.out", "audio"} <= set(dump["mark_names"])
+        assert dump["ledger_ms"].sum() > 0
+        wave, _ = soundfile.read(tmp_path / "a.wav", dtype="float32")
+        assert np.abs(wave - dump["pcm"]).max() < 1e-4
+
+
+def test_ask_with_a_recording_says_what_was_heard(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "q.wav", np.zeros((24_000, 2), np.float32), 48_000)
+    result = parley("ask", "-c", "script", "--audio", "q.wav", "-o", "a.wav")
+    assert "heard: 0.5 seconds" in result.stderr
+    assert result.stdout == "I heard 0.5 seconds.\n"
+
+
+def test_ask_keeps_to_its_limits(tmp_path: Path) -> None:
+    limits = ("--max-text-tokens", "2", "--max-frames", "3")
+    result = parley("ask", "-c", "script", "--text", "long 9", *limits, "--dump", "a.npz")
+    assert result.stdout == "word0 word1 \n"
+    assert "cut at its length limit" in result.stderr
+    with np.load(tmp_path / "a.npz") as dump:
+        assert len(dump["codes"]) == 3
+
+
+def test_chat_answers_each_line_and_survives_a_failure(tmp_path: Path) -> None:
+    lines = "say: good morning\n/voice x\n/help\n\nfail\nsay: still here\n/quit\nsay: never\n"
+    result = parley("chat", "-c", "script", "-o", "all.wav", typed=lines)
+    assert result.exit_code == 0
+    assert result.stdout == "good morning\nthis is \nstill here\n"
+    assert "script has no voice 'x'" in result.stderr
+    assert "the script says that this answer fails" in result.stderr
+    assert result.stderr.count("first audio after") == 2
+    assert soundfile.info(tmp_path / "all.wav").duration > 4 * 6 * 0.04
+
+
+def test_chat_ends_with_its_input() -> None:
+    assert parley("chat", "-c", "script", "-o", "a.wav", typed="").exit_code == 0
+
+
+def test_an_interrupted_answer_ends_and_the_chat_goes_on() -> None:
+    talking = subprocess.Popen(
+        [sys.executable, "-m", "app", "chat", "-c", "script", "-o", "a.wav"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    assert talking.stdin is not None
+    assert talking.stdout is not None
+    talking.stdin.write("long 500000\n")
+    talking.stdin.flush()
+    assert talking.stdout.read(5) == "word0"
+    os.kill(talking.pid, signal.SIGINT)
+    out, _ = talking.communicate("say: yes\n", timeout=60)
+    assert talking.returncode == 0
+    assert out.endswith(" …\nyes\n")
+
+
+def test_serve_says_its_address_and_ends_on_sigterm() -> None:
+    serving = process("serve", "script", "--port", "0")
+    assert serving.stderr is not None
+    lines = iter(serving.stderr.readline, b"")
+    ready = next(line for line in lines if b"Parley is ready" in line)
+    assert b"http://127.0.0.1:" in ready
+    serving.terminate()
+    assert serving.wait(30) == 0
+    for pipe in (serving.stdout, serving.stderr):
+        assert pipe is not None
+        pipe.close()
+
+
+def test_a_port_in_use_is_one_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        serving = process("serve", "script", "--port", str(port))
+        _, err = serving.communicate(timeout=60)
+    assert serving.returncode == 1
+    assert f"{port} is in use" in err.decode()
+    assert b"Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "config", ["modle: script\n", "model: script\nworkers: [{stages: [ears]}]\nserver: {prot: 1}\n"]
+)
+def test_a_wrong_key_in_the_configuration_names_the_nearest(config: str, tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(config)
+    result = parley("serve", "x.yaml")
+    assert result.exit_code == 1
+    assert "did you mean" in result.stderr
+
+
+def test_the_doctor_finds_a_taken_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = parley("doctor", "-c", "script", "--port", port)
+    assert result.exit_code == 1
+    assert f"fail port: 127.0.0.1:{port} cannot be taken" in result.stderr
+    assert "ok   model: script loads in" in result.stderr
+
+
+def test_the_doctor_finds_missing_weights() -> None:
+    result = parley("doctor", "-c", "bad.yaml")
+    assert result.exit_code == 1
+    Path("bad.yaml").write_text("model: script\nworkers: [{stages: [mouth]}]\n")
+    result = parley("doctor", "-c", "bad.yaml", "--port", "0")
+    assert result.exit_code == 1
+    assert "script has no stage 'mouth'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("found", "level"),
+    [
+        (doctor.python((3, 10)), "fail"),
+        (doctor.python((3, 13)), "ok"),
+        (doctor.processors(1, 0.0), "warn"),
+        (doctor.processors(2, 5.0), "warn"),
+        (doctor.processors(2, 0.5), "ok"),
+        (doctor.memory(10**8), "warn"),
+        (doctor.memory(10**10), "ok"),
+        (doctor.open_files(256), "warn"),
+        (doctor.open_files(None), "ok"),
+        (doctor.speaker("there is none"), "warn"),
+        (doctor.speaker(None), "ok"),
+        (doctor.page(Path("no/index.html")), "warn"),
+    ],
+)
+def test_findings_name_the_next_step_unless_all_is_well(found: doctor.Finding, level: str) -> None:
+    assert found.level == level
+    assert bool(found.step) == (level != "ok")
+
+
+def test_the_loudspeaker_gets_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fake sounddevice: what is written to it, and that it is drained before it is closed."""
+    calls: list[tuple[str, int]] = []
+
+    class Stream:
+        def __init__(self, samplerate: int, channels: int, dtype: str) -> None:
+            assert (samplerate, channels, dtype) == (SPEAKER_RATE_HZ, 1, "int16")
+
+        def start(self) -> None:
+            calls.append(("start", 0))
+
+        def write(self, data: bytes) -> None:
+            calls.append(("write", len(data)))
+
+        def stop(self) -> None:
+            calls.append(("stop", 0))
+
+        def close(self) -> None:
+            calls.append(("close", 0))
+
+    class Fake:
+        RawOutputStream = Stream
+        PortAudioError = RuntimeError
+
+    monkeypatch.setitem(sys.modules, "sounddevice", Fake)
+    monkeypatch.setattr(sink, "device_available", lambda: None)
+    result = parley("say", "one", "-c", "script")
+    assert "to the loudspeaker" in result.stderr
+    assert calls[0] == ("start", 0)
+    assert sum(size for name, size in calls if name == "write") == 2 * 6 * SPEAKER_RATE_HZ // 25
+    assert calls[-2:] == [("stop", 0), ("close", 0)]
+
+
+def test_say_streams_before_it_is_done() -> None:
+    """The first samples come long before the last: what takes a second to make is not held back."""
+    speaking = process("say", "word " * 4000, "-c", "script", "-o", "-")
+    assert speaking.stdout is not None
+    speaking.stdout.read(2)
+    first_s = time.monotonic()
+    speaking.stdout.read()
+    assert time.monotonic() - first_s > 0.05
+    speaking.communicate(timeout=60)
+    assert speaking.returncode == 0
