@@ -1,0 +1,109 @@
+"""Hosts, origins and keys: what is refused before any route runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from app.settings import read_keys, settings_of
+from engine import ConfigError
+from tests.app.rig import Running, running, script_spec, talking
+
+
+async def status(server: Running, path: str = "/health", **headers: str) -> int:
+    async with httpx.AsyncClient(base_url=server.http) as http:
+        return (
+            await http.get(path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        ).status_code
+
+
+async def refusal(server: Running, name: str = "127.0.0.1", **options: Any) -> tuple[int, str]:
+    """What a WebSocket's handshake gets; ``name`` is what its client takes the server for."""
+    with pytest.raises(InvalidStatus) as refused:
+        await connect(f"ws://{name}:{server.port}/v1/realtime", host="127.0.0.1", port=server.port, **options)
+    response = refused.value.response
+    return response.status_code, json.loads(response.body)["error"]["code"]
+
+
+async def test_a_foreign_host_is_refused(server: Running) -> None:
+    """DNS rebinding: the browser thinks that it talks to the attacker's own name."""
+    assert await status(server, host="evil.example") == 403
+    assert await status(server, host="evil.example:8000") == 403
+    assert await status(server, host="") == 403
+    assert await status(server, host=f"localhost:{server.port}") == 200
+    assert await status(server, host="192.168.1.7:8000") == 200
+    assert await status(server, host="[::1]:8000") == 200
+    assert await refusal(server, "evil.example") == (403, "host_not_allowed")
+
+
+async def test_a_foreign_origin_is_refused_before_the_upgrade(server: Running) -> None:
+    assert await refusal(server, origin="https://evil.example") == (403, "origin_not_allowed")
+    assert await refusal(server, origin="null") == (403, "origin_not_allowed")
+    assert await refusal(server, origin=f"http://127.0.0.1:{server.port + 1}") == (403, "origin_not_allowed")
+    assert server.metric("parley_sessions") == 0
+    async with talking(server, origin=server.http) as client:
+        await client.alive()
+
+
+async def test_names_and_origins_that_the_settings_list_pass() -> None:
+    spec = script_spec(allowed_hosts=["voice.example"], allowed_origins=["https://page.example"])
+    async with running(spec) as server:
+        assert await status(server, host="voice.example") == 200
+        assert await status(server, origin="https://page.example") == 200
+        assert await status(server, origin="https://page.example.evil.example") == 403
+
+
+async def test_keys_are_asked_for_everywhere_but_at_the_probes(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("# ours\nsk-one\n\nsk-two\n")
+    async with running(script_spec(keys_file=str(keys))) as server:
+        assert await status(server) == 200
+        assert await status(server, "/livez") == 200
+        for path in ("/metrics", "/docs", "/openapi.json", "/v1/nothing"):
+            assert await status(server, path) == 401
+            assert await status(server, path, authorization="Bearer sk-three") == 401
+        assert await status(server, "/metrics", authorization="Bearer sk-two") == 200
+        assert await status(server, "/metrics", authorization="bearer sk-one") == 200
+        assert await refusal(server) == (401, "invalid_api_key")
+        assert await refusal(server, additional_headers={"Authorization": "Bearer sk-on"}) == (401, "invalid_api_key")
+        async with talking(server, additional_headers={"Authorization": "Bearer sk-one"}) as client:
+            await client.alive()
+        browser = ["realtime", "openai-insecure-api-key.sk-two"]
+        async with talking(server, subprotocols=browser) as client:
+            assert client.socket.subprotocol == "realtime"
+
+
+def test_a_keys_file_that_is_missing_or_empty_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"server\.keys_file: cannot read"):
+        read_keys(str(tmp_path / "none"))
+    (tmp_path / "empty").write_text("# nothing\n")
+    with pytest.raises(ConfigError, match="holds no key"):
+        read_keys(str(tmp_path / "empty"))
+    assert read_keys(None) == ()
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"hots": "x"}, r"server\.hots: unknown key \(did you mean 'host'\?\)"),
+        ({"port": "80"}, r"server\.port: must be int"),
+        ({"port": 70_000}, r"server\.port: must be from 0 to 65535"),
+        ({"limits": {"sessions": 0}}, r"server\.limits\.sessions: must be above 0"),
+        ({"turns": {"echo_guard": 1}}, r"server\.turns\.echo_guard: must be bool"),
+        ({"limits": 5}, r"server\.limits: must be a mapping"),
+    ],
+)
+def test_settings_are_read_strictly(section: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        settings_of(section)
+
+
+def test_the_defaults_are_loopback_without_keys() -> None:
+    settings = settings_of({})
+    assert (settings.host, settings.port, settings.keys_file) == ("127.0.0.1", 8000, None)
