@@ -1,0 +1,81 @@
+"""Causal convolutions that remember: fed piece by piece they give what the whole signal would have given.
+
+What a layer must remember of each request, its tail, lies in a slot. Knows no codec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.worker.nn.weights import Reader
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Whose signals go on: slots (also as an index on the device), and whether this is their beginning."""
+
+    slots: Sequence[int]
+    index: Tensor
+    fresh: bool
+
+    @classmethod
+    def of(cls, slots: Sequence[int], fresh: bool, device: torch.device) -> Piece:
+        return cls(slots, torch.tensor(slots, device=device), fresh)
+
+
+class Tail:
+    """The last ``length`` columns of each slot's signal [channels]."""
+
+    def __init__(self, slots: int, channels: int, length: int, device: torch.device, dtype: torch.dtype) -> None:
+        self.length = length
+        self._kept = torch.zeros(slots, channels, length, device=device, dtype=dtype)
+
+    def before(self, x: Tensor, piece: Piece) -> Tensor:
+        """``x`` [batch, channels, columns] with its tail in front (zeros at the beginning), which moves on."""
+        if self.length == 0:
+            return x
+        head = x.new_zeros(x.shape[0], x.shape[1], self.length) if piece.fresh else self._kept[piece.index]
+        whole = torch.cat((head, x), -1)
+        self._kept[piece.index] = whole[..., -self.length :]
+        return whole
+
+
+class CausalConv:
+    """A convolution that looks back only; as many columns out as in."""
+
+    def __init__(
+        self, read: Reader, slots: int, into: int, out: int, kernel: int, dilation: int = 1, groups: int = 1
+    ) -> None:
+        self.weight, self.bias = read("conv.weight", out, into // groups, kernel), read("conv.bias", out)
+        self.dilation, self.groups = dilation, groups
+        self._tail = Tail(slots, into, (kernel - 1) * dilation, read.device, read.dtype)
+
+    def __call__(self, x: Tensor, piece: Piece) -> Tensor:
+        x = self._tail.before(x, piece)
+        return F.conv1d(x, self.weight, self.bias, dilation=self.dilation, groups=self.groups)
+
+
+class CausalTransposedConv:
+    """Upsampling by ``stride``: columns out are columns in times the stride.
+
+    With a kernel of twice the stride neighbours overlap. The reference cuts a stride off both ends of the whole, so the
+    first column of a signal gives nothing and only later ones do.
+    """
+
+    def __init__(self, read: Reader, slots: int, into: int, out: int, kernel: int, stride: int) -> None:
+        if kernel not in (stride, 2 * stride):
+            raise ValueError(f"a kernel of {kernel} for a stride of {stride} is not of this kind")
+        self.weight, self.bias = read("conv.weight", into, out, kernel), read("conv.bias", out)
+        self.stride, self.trim = stride, kernel - stride
+        self._tail = Tail(slots, into, 1 if self.trim else 0, read.device, read.dtype)
+
+    def __call__(self, x: Tensor, piece: Piece) -> Tensor:
+        whole = self._tail.before(x, piece)
+        x = x if piece.fresh else whole
+        y = F.conv_transpose1d(x, self.weight, self.bias, stride=self.stride)
+        return y[..., self.trim : y.shape[-1] - self.trim]

@@ -1,0 +1,201 @@
+"""A stack of Qwen3 decoder layers over slots of a preallocated KV cache.
+
+Positions are explicit and state is per slot, so a batch may hold any mix of requests, each at its own place. Knows no
+sampling and no stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.worker.nn.moe import mixture, route, swiglu
+from engine.worker.nn.rope import Rope, rotate
+from engine.worker.nn.weights import Reader
+
+
+class KvSlots:
+    """Keys and values of every layer: [layers, slots, heads, length, dim] each. A slot belongs to one request."""
+
+    def __init__(
+        self, layers: int, slots: int, heads: int, length: int, dim: int, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        self.length = length
+        self.keys = torch.zeros(layers, slots, heads, length, dim, device=device, dtype=dtype)
+        self.values = torch.zeros_like(self.keys)
+
+    def clear(self, slot: int) -> None:
+        """Forget a slot whose rows may be NaN: a masked NaN still poisons what it is multiplied with."""
+        self.keys[:, slot] = 0
+        self.values[:, slot] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Where the rows of one forward go: the same number of rows for each slot, appended at ``starts``.
+
+    ``at`` are cache places [batch, rows]; ``mask`` says who sees whom, or is None where everyone sees everything.
+    """
+
+    slots: Sequence[int]
+    starts: Sequence[int]
+    count: int
+    index: Tensor
+    at: Tensor
+    mask: Tensor | None
+
+    @classmethod
+    def of(cls, slots: Sequence[int], starts: Sequence[int], count: int, device: torch.device) -> Rows:
+        at = torch.tensor(starts, device=device)[:, None] + torch.arange(count, device=device)
+        even = count == 1 and min(starts) == max(starts)
+        end = max(starts) + count
+        mask = None if even else (torch.arange(end, device=device) <= at[..., None])[:, None]
+        return cls(slots, starts, count, torch.tensor(slots, device=device), at, mask)
+
+    @property
+    def end(self) -> int:
+        return max(self.starts) + self.count
+
+    @property
+    def neighbours(self) -> bool:
+        """Whether the slots lie side by side, so that the cache can be read in place."""
+        return all(b - a == 1 for a, b in zip(self.slots, self.slots[1:], strict=False))
+
+    def past(self, cache: Tensor) -> Tensor:
+        """What these rows may look at, of one layer's cache [slots, heads, length, dim]."""
+        slots = cache[self.slots[0] : self.slots[-1] + 1] if self.neighbours else cache[self.index]
+        return slots[:, :, : self.end]
+
+
+class Decoder:
+    """Layers of attention (grouped queries, normalised heads) and a feed-forward part, dense or of experts."""
+
+    def __init__(self, read: Reader, config: Any) -> None:
+        rope = config.rope_parameters
+        self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        self.config, self.device, self.dtype = config, read.device, read.dtype
+        self.rope = Rope(self.head_dim, rope["rope_theta"], read.device, rope.get("mrope_section"))
+        self.layers = [
+            Layer(read.below(f"layers.{i}"), config, self.head_dim, is_sparse(config, i))
+            for i in range(config.num_hidden_layers)
+        ]
+        self.norm = read("norm.weight", config.hidden_size)
+
+    def cache(self, slots: int, length: int) -> KvSlots:
+        """A cache for this stack."""
+        heads = self.config.num_key_value_heads
+        return KvSlots(len(self.layers), slots, heads, length, self.head_dim, self.device, self.dtype)
+
+    def forward(
+        self, x: Tensor, positions: Tensor, rows: Rows, cache: KvSlots, tap: int = -1, added: Sequence[Tensor] = ()
+    ) -> tuple[Tensor, Tensor]:
+        """Hidden rows after the last norm, and the rows as they leave layer ``tap`` (counted from 1; 0 is ``x``).
+
+        ``x`` [batch, rows, width]; positions as Rope wants them; ``added[i]`` is added to what layer i gives
+        (deepstack: Meng et al. 2024), after the tap.
+        """
+        cos, sin = self.rope(positions, x.dtype)
+        tapped = x
+        for i, layer in enumerate(self.layers):
+            x = layer.forward(x, cos, sin, rows, cache.keys[i], cache.values[i])
+            if i + 1 == tap:
+                tapped = x
+            if i < len(added):
+                x = x + added[i]
+        return rms_norm(x, self.norm, self.config.rms_norm_eps), tapped
+
+
+class Layer:
+    """One layer; projections that eat the same rows are one product."""
+
+    def __init__(self, read: Reader, config: Any, head_dim: int, sparse: bool) -> None:
+        width, self.dim, self.eps = config.hidden_size, head_dim, config.rms_norm_eps
+        self.heads = (config.num_attention_heads, config.num_key_value_heads, config.num_key_value_heads)
+        attention, names = read.below("self_attn"), ("q_proj", "k_proj", "v_proj")
+        sizes = [n * head_dim for n in self.heads]
+        self.qkv = attention.joined([f"{name}.weight" for name in names], sizes, width)
+        biased = getattr(config, "attention_bias", False)
+        self.qkv_bias = attention.joined([f"{name}.bias" for name in names], sizes) if biased else None
+        self.out = attention("o_proj.weight", width, sizes[0])
+        self.out_bias = attention("o_proj.bias", width) if biased else None
+        self.query_norm, self.key_norm = (attention(f"{name}_norm.weight", head_dim) for name in "qk")
+        self.before = read("input_layernorm.weight", width)
+        self.between = read("post_attention_layernorm.weight", width)
+        self.feed = (Experts if sparse else Dense)(read.below("mlp"), config)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, rows: Rows, keys: Tensor, values: Tensor) -> Tensor:
+        x = x + self._attend(rms_norm(x, self.before, self.eps), cos, sin, rows, keys, values)
+        return x + self.feed(rms_norm(x, self.between, self.eps))
+
+    def _attend(self, x: Tensor, cos: Tensor, sin: Tensor, rows: Rows, keys: Tensor, values: Tensor) -> Tensor:
+        batch, count, _ = x.shape
+        heads = F.linear(x, self.qkv, self.qkv_bias).view(batch, count, sum(self.heads), self.dim)
+        query, key, value = heads.split(self.heads, 2)
+        query = rotate(rms_norm(query, self.query_norm, self.eps).transpose(1, 2), cos, sin)
+        key = rotate(rms_norm(key, self.key_norm, self.eps).transpose(1, 2), cos, sin)
+        keys[rows.index[:, None], :, rows.at] = key.transpose(1, 2)
+        values[rows.index[:, None], :, rows.at] = value
+        mixed = F.scaled_dot_product_attention(
+            query, rows.past(keys), rows.past(values), attn_mask=rows.mask, enable_gqa=True
+        )
+        return F.linear(mixed.transpose(1, 2).reshape(batch, count, -1), self.out, self.out_bias)
+
+
+class Dense:
+    """One gated feed-forward part for every row."""
+
+    def __init__(self, read: Reader, config: Any, inner: int | None = None) -> None:
+        width, inner = config.hidden_size, inner or config.intermediate_size
+        self.gate_up = read.joined(("gate_proj.weight", "up_proj.weight"), (inner, inner), width)
+        self.down = read("down_proj.weight", width, inner)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.linear(swiglu(F.linear(x, self.gate_up)), self.down)
+
+
+class Experts:
+    """Routed experts, and a shared one where the config names its size."""
+
+    def __init__(self, read: Reader, config: Any) -> None:
+        width, inner, count = config.hidden_size, config.moe_intermediate_size, config.num_experts
+        self.top_k, self.normalise = config.num_experts_per_tok, config.norm_topk_prob
+        self.router = read("gate.weight", count, width)
+        if "experts.gate_up_proj" in read:
+            self.gate_up = read("experts.gate_up_proj", count, 2 * inner, width)
+            self.down = read("experts.down_proj", count, width, inner)
+        else:
+            self.gate_up = torch.empty(count, 2 * inner, width, device=read.device, dtype=read.dtype)
+            self.down = torch.empty(count, width, inner, device=read.device, dtype=read.dtype)
+            for n in range(count):
+                one = Dense(read.below(f"experts.{n}"), config, inner)
+                self.gate_up[n], self.down[n] = one.gate_up, one.down
+        shared = getattr(config, "shared_expert_intermediate_size", 0)
+        self.shared = Dense(read.below("shared_expert"), config, shared) if shared else None
+        self.shared_gate = read("shared_expert_gate.weight", 1, width) if shared else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        rows = x.reshape(-1, x.shape[-1])
+        experts, shares = route(rows, self.router, self.top_k, self.normalise)
+        answer = mixture(rows, experts, shares, self.gate_up, self.down)
+        if self.shared is not None and self.shared_gate is not None:
+            answer = answer + F.linear(rows, self.shared_gate).sigmoid() * self.shared(rows)
+        return answer.view_as(x)
+
+
+def is_sparse(config: Any, layer: int) -> bool:
+    """Whether a layer has experts (checkpoint fields mlp_only_layers and decoder_sparse_step)."""
+    if not getattr(config, "num_experts", 0) or layer in (getattr(config, "mlp_only_layers", None) or ()):
+        return False
+    return (layer + 1) % (getattr(config, "decoder_sparse_step", None) or 1) == 0
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Root-mean-square norm over the last axis; the mean is taken in float32 (as the reference does)."""
+    if x.dtype == torch.float32:
+        return F.rms_norm(x, weight.shape, weight, eps)
+    return weight * F.rms_norm(x.float(), weight.shape, None, eps).to(x.dtype)

@@ -1,0 +1,142 @@
+"""Read a checkpoint: a folder of safetensors, memory-mapped; only what is asked for is touched.
+
+Knows file formats and shapes, no model. Every fault is a WeightsError of one sentence that names the file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from engine.errors import WeightsError
+
+_INDEX = "model.safetensors.index.json"
+_WHOLE = "model.safetensors"
+
+
+def find(weights: Path | None) -> Path:
+    """The folder of a checkpoint, given as such or as a hub id whose files are in the local hub cache."""
+    if weights is None:
+        raise WeightsError("weights: missing; name a checkpoint's folder or a hub id")
+    if weights.is_dir():
+        return weights
+    if len(weights.parts) != 2 or weights.is_absolute():
+        raise WeightsError(f"{weights}: there is no such folder")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(str(weights), local_files_only=True))
+    except (LocalEntryNotFoundError, HFValidationError):
+        raise WeightsError(f"{weights}: neither a folder nor in the hub's cache; get it by `hf download {weights}`") from None
+
+
+class Checkpoint:
+    """A folder with ``config.json`` and ``model.safetensors``, whole or in shards.
+
+    Tensors come as views of the mapped files: reading one touches its own pages alone, and nothing is held twice.
+    """
+
+    def __init__(self, folder: Path, architecture: str) -> None:
+        self.folder = folder
+        self.config: dict[str, Any] = read_json(folder / "config.json")
+        names = self.config.get("architectures") or [self.config.get("model_type", "nothing")]
+        if architecture not in names:
+            raise WeightsError(f"{folder / 'config.json'}: describes {names[0]}, not {architecture}")
+        self._files: dict[Path, Any] = {}
+        self._where = self._locate()
+
+    def _locate(self) -> Mapping[str, Path]:
+        index = self.folder / _INDEX
+        if index.exists():
+            return {name: self.folder / file for name, file in read_json(index).get("weight_map", {}).items()}
+        whole = self.folder / _WHOLE
+        return dict.fromkeys(self._open(whole).keys(), whole)
+
+    def _open(self, file: Path) -> Any:
+        if file not in self._files:
+            if not file.exists():
+                raise WeightsError(f"{file}: missing; the checkpoint is incomplete, download it again")
+            try:
+                self._files[file] = safe_open(file, framework="pt")
+            except (SafetensorError, OSError) as error:
+                raise WeightsError(f"{file}: damaged or truncated ({error}); download it again") from None
+        return self._files[file]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._where
+
+    def names(self, prefix: str) -> list[str]:
+        """All tensors whose name begins so."""
+        return [name for name in self._where if name.startswith(prefix)]
+
+    def _at(self, name: str) -> Any:
+        if name not in self._where:
+            raise WeightsError(f"{self.folder}: has no tensor {name}; it is not a whole checkpoint of this architecture")
+        return self._open(self._where[name])
+
+    def tensor(self, name: str, shape: Sequence[int] | None = None) -> Tensor:
+        """A tensor as it lies in the file, of ``shape`` if one is given."""
+        try:
+            found = self._at(name).get_tensor(name)
+        except SafetensorError as error:
+            raise WeightsError(f"{self._where[name]}: has no {name} ({error}); download it again") from None
+        if shape is not None and tuple(found.shape) != tuple(shape):
+            raise WeightsError(
+                f"{self._where[name]}: {name} has the shape {list(found.shape)}, where config.json wants {list(shape)}"
+            )
+        return found
+
+
+class Reader:
+    """Tensors below a prefix, as weights on a device."""
+
+    def __init__(self, checkpoint: Checkpoint, prefix: str, device: torch.device, dtype: torch.dtype) -> None:
+        self.checkpoint, self.prefix, self.device, self.dtype = checkpoint, prefix, device, dtype
+
+    def below(self, name: str) -> Reader:
+        """The same, some names deeper."""
+        return Reader(self.checkpoint, f"{self.prefix}{name}.", self.device, self.dtype)
+
+    def __contains__(self, name: str) -> bool:
+        return self.prefix + name in self.checkpoint
+
+    def __call__(self, name: str, *shape: int) -> Tensor:
+        """One weight of that shape, in the stage's dtype."""
+        return self.checkpoint.tensor(self.prefix + name, shape).to(self.device, self.dtype)
+
+    def joined(self, names: Sequence[str], rows: Sequence[int], *rest: int) -> Tensor:
+        """Several weights as one, below each other: one product instead of three. Filled piece by piece."""
+        whole = torch.empty(sum(rows), *rest, device=self.device, dtype=self.dtype)
+        for part, name, n in zip(whole.split(list(rows)), names, rows, strict=True):
+            part.copy_(self.checkpoint.tensor(self.prefix + name, (n, *rest)))
+        return whole
+
+    def fill(self, module: nn.Module) -> nn.Module:
+        """Give a module that was built without memory its weights, and return it ready to compute.
+
+        What the files don't hold (tables that a module computes for itself) must be real already.
+        """
+        wanted = module.state_dict()
+        state = {name: self(name, *tensor.shape) for name, tensor in wanted.items()}
+        module.load_state_dict(state, assign=True)
+        return module.to(self.device).eval().requires_grad_(False)
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A JSON object from a file of a checkpoint."""
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except OSError:
+        raise WeightsError(f"{file}: missing; the checkpoint is incomplete") from None
+    except ValueError as error:
+        raise WeightsError(f"{file}: not valid JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise WeightsError(f"{file}: must hold a JSON object")
+    return value
