@@ -1,0 +1,127 @@
+"""Run the tests, and say what ran: a table of suites, what was skipped and why, and the tools that are not here.
+
+Without arguments it is `make test`: everything that a laptop can run, in parallel, and then what measures time, alone.
+With the names of heavy suites (chaos, soak, gpu, conformance) it runs those. ``PARLEY_REQUIRE=chromium,node`` makes a
+missing tool a failure. Knows no test.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parent.parent
+HEAVY = ("chaos", "soak", "gpu", "conformance")
+TOOLS = {"chromium": ("chromium", "chromium-browser", "google-chrome"), "node": ("node",)}
+NO_TESTS = 5  # pytest's exit code when nothing was selected
+OUTCOMES = ("passed", "failed", "error", "skipped")
+
+
+@dataclass(slots=True)
+class Suite:
+    """The tests of one folder (or of one file at the top), over all runs."""
+
+    outcomes: Counter[str] = field(default_factory=Counter[str])
+    seconds: float = 0.0
+
+
+def main(names: list[str]) -> int:
+    """Run what was asked for; the exit code."""
+    if unknown := set(names) - set(HEAVY):
+        print(f"unknown suite {', '.join(sorted(unknown))}; known: {', '.join(HEAVY)}", file=sys.stderr)
+        return 2
+    begun_s = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        codes = [run_pytest(Path(folder) / f"{i}.xml", run) for i, run in enumerate(runs(names))]
+        reports = sorted(Path(folder).glob("*.xml"))
+        suites, skipped = read(reports)
+    missing = missing_tools()
+    show(suites, skipped, missing)
+    required = [tool for tool in os.environ.get("PARLEY_REQUIRE", "").split(",") if tool in missing]
+    if required:
+        print(f"PARLEY_REQUIRE: {', '.join(required)} is not installed")
+    print(closing_line(suites, time.monotonic() - begun_s))
+    bad = [code for code in codes if code not in (0, NO_TESTS)]
+    return bad[0] if bad else int(bool(required) or not suites)
+
+
+def runs(names: list[str]) -> Iterator[list[str]]:
+    """pytest's arguments for each run."""
+    if names:
+        yield ["-m", " or ".join(names), "--timeout", "3600"]
+        return
+    heavy = " or ".join((*HEAVY, "bench"))
+    yield ["-n", "2", "--dist", "worksteal", "-m", f"not ({heavy})"]
+    yield ["-m", "bench"]
+
+
+def run_pytest(report: Path, arguments: list[str]) -> int:
+    command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *arguments]
+    return subprocess.run(command, cwd=ROOT).returncode
+
+
+def read(reports: list[Path]) -> tuple[dict[str, Suite], Counter[str]]:
+    """What pytest's reports say: the suites by name, and how often each reason for a skip was given."""
+    suites: defaultdict[str, Suite] = defaultdict(Suite)
+    skipped: Counter[str] = Counter()
+    for report in reports:
+        for case in ElementTree.parse(report).iter("testcase"):
+            suite = suites[suite_of(case.get("classname", ""))]
+            suite.seconds += float(case.get("time", 0))
+            results = {child.tag: child for child in case}
+            outcome = next((tag for tag in ("failure", "error", "skipped") if tag in results), "passed")
+            suite.outcomes[{"failure": "failed"}.get(outcome, outcome)] += 1
+            if outcome == "skipped":
+                skipped[results["skipped"].get("message", "no reason")] += 1
+    return dict(sorted(suites.items())), skipped
+
+
+def suite_of(classname: str) -> str:
+    """``tests.app.realtime.test_events`` belongs to tests/app, ``tests.test_repo`` to tests."""
+    parts = classname.split(".")
+    return "/".join(parts[:2]) if len(parts) > 2 else parts[0]
+
+
+def missing_tools() -> dict[str, str]:
+    """The tools that some tests want and this machine lacks, each with what was looked for."""
+    return {tool: ", ".join(names) for tool, names in TOOLS.items() if not any(map(shutil.which, names))}
+
+
+def show(suites: dict[str, Suite], skipped: Counter[str], missing: dict[str, str]) -> None:
+    """The table, the reasons for skips, the missing tools."""
+    table = Table("suite", *OUTCOMES, "seconds", title="suites")
+    for name, suite in suites.items():
+        counts = (str(suite.outcomes[outcome] or "") for outcome in OUTCOMES)
+        table.add_row(name, *counts, f"{suite.seconds:.1f}")
+    console = Console()
+    console.print(table)
+    for reason, count in skipped.most_common():
+        console.print(f"skipped {count}: {reason}", markup=False)
+    for tool, names in missing.items():
+        console.print(f"missing tool: {tool} (looked for {names})", markup=False)
+    console.print(f"not part of this: {', '.join(f'make {name}' for name in HEAVY)}", markup=False)
+
+
+def closing_line(suites: dict[str, Suite], seconds: float) -> str:
+    """pytest's own last line, over all runs."""
+    total: Counter[str] = Counter()
+    for suite in suites.values():
+        total += suite.outcomes
+    counts = ", ".join(f"{total[outcome]} {outcome}" for outcome in OUTCOMES if total[outcome]) or "no tests ran"
+    return f" {counts} in {seconds:.2f}s ".center(80, "=")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,236 @@
+"""What the repository promises: pinned dependencies, two commands, small weights, light imports, a map that is true."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from app.commands.deployment import configurations
+from engine import load_config
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PINS = dict(
+    line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")
+)
+
+
+def tracked(*patterns: str) -> list[Path]:
+    """The files that git knows."""
+    listing = subprocess.run(["git", "ls-files", "-z", *patterns], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [path for name in listing.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def script(name: str) -> ModuleType:
+    """A file of scripts/, as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_dependency_is_pinned_within_what_is_allowed() -> None:
+    lines = [*PROJECT["dependencies"], *(line for extra in PROJECT["optional-dependencies"].values() for line in extra)]
+    for requirement in map(Requirement, lines):
+        name = canonicalize_name(requirement.name)
+        if name != "parley":
+            assert requirement.specifier.contains(PINS[name]), name
+    assert PINS["torch"] == "2.13.0"
+
+
+def test_what_is_installed_is_what_is_pinned() -> None:
+    pins = script("pin")
+    installed = pins.closure(("dev",))
+    assert installed == {name: PINS[name] for name in installed}
+    assert "torch" in installed
+    assert "torch" not in pins.closure(())
+
+
+def test_the_pins_name_no_registry_and_the_download_sizes() -> None:
+    text = (ROOT / "constraints.txt").read_text()
+    assert "://" not in text
+    assert re.search(r"^# Downloads, in MB: base \d+, dev \d+", text, re.MULTILINE)
+
+
+def make(*arguments: str) -> str:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
+    result = subprocess.run(["make", *arguments], cwd=ROOT, capture_output=True, text=True, env=environment, timeout=60)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_a_second_serve_installs_nothing_and_keeps_its_overrides(tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    venv.mkdir()
+    assert "scripts/setup.sh" in make("-n", "serve", f"VENV={venv}")
+    (venv / "base.stamp").touch()
+    again = make("-n", "serve", f"VENV={venv}", "PORT=8123", "CONFIG=configs/script.yaml")
+    assert "setup.sh" not in again
+    assert "pip" not in again
+    assert "serve configs/script.yaml --host 127.0.0.1 --port 8123" in again
+
+
+def test_serving_does_not_install_what_only_developing_needs(tmp_path: Path) -> None:
+    assert "base" in make("-n", "serve", f"VENV={tmp_path}")
+    assert "dev" in make("-n", "test", f"VENV={tmp_path}").partition("suites.py")[0]
+
+
+def setup(tmp_path: Path, python: str) -> subprocess.CompletedProcess[str]:
+    """Run the installer with a Python of ours, which writes down what it is asked to do instead of doing it."""
+    fake = tmp_path / "python"
+    fake.write_text(python)
+    fake.chmod(0o755)
+    return subprocess.run(
+        ["sh", str(ROOT / "scripts" / "setup.sh"), str(tmp_path / "venv"), "base"],
+        env={"PATH": os.environ["PATH"], "PYTHON": str(fake)}, capture_output=True, text=True,
+    )  # fmt: skip
+
+
+def test_without_a_fitting_python_one_sentence_says_what_to_install(tmp_path: Path) -> None:
+    result = setup(tmp_path, "#!/bin/sh\nexit 1\n")
+    assert result.returncode == 1
+    assert "Parley needs Python 3.11, 3.12 or 3.13 with venv: install it" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+FAKE_PYTHON = """#!/bin/sh
+case "$1" in
+-m) [ "$2" = venv ] && mkdir -p "$3/bin" && cp "$0" "$3/bin/python"
+    [ "$2" = pip ] && { echo "pip: $*, constraints: $PIP_CONSTRAINT"; PIP_END; } ;;
+esac
+exit 0
+"""
+
+
+def test_the_installer_names_the_size_pins_everything_and_leaves_its_stamp(tmp_path: Path) -> None:
+    result = setup(tmp_path, FAKE_PYTHON.replace("PIP_END", "exit 0"))
+    assert result.returncode == 0, result.stderr
+    assert re.search(r"about \d+ MB to download, once", result.stdout)
+    assert "--editable ., constraints: constraints.txt" in result.stdout
+    assert (tmp_path / "venv" / "base.stamp").exists()
+
+
+def test_a_failed_installation_leaves_no_stamp(tmp_path: Path) -> None:
+    result = setup(tmp_path, FAKE_PYTHON.replace("PIP_END", "exit 1"))
+    assert result.returncode == 1
+    assert "The installation failed" in result.stderr
+    assert not (tmp_path / "venv" / "base.stamp").exists()
+
+
+def test_ci_runs_what_a_developer_runs() -> None:
+    text = (ROOT / ".ci" / "run").read_text()
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+    assert "make check" in text
+    assert "make test" in text
+
+
+@pytest.mark.parametrize("name", sorted(configurations()))
+def test_every_configuration_can_be_read(name: str) -> None:
+    assert load_config(configurations()[name]).model
+
+
+def test_weights_and_recordings_stay_small() -> None:
+    assert sum(path.stat().st_size for path in tracked("engine/weights")) <= 25e6
+    assert sum(path.stat().st_size for path in tracked("tests/data")) <= 3e6
+    assert all(path.suffix not in {".pt", ".pth", ".pkl", ".bin"} for path in tracked("engine/weights"))
+
+
+@pytest.mark.parametrize("module", ["engine", "app.cli", "app.server", "engine.worker.process"])
+def test_importing_needs_no_torch_and_nothing_that_only_developers_have(module: str) -> None:
+    heavy = {"torch", "scipy", "onnx", "httpx", "pytest", "openai"}
+    code = f"import sys, {module}; sys.exit(', '.join({heavy} & set(sys.modules)) or 0)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+def test_every_module_says_what_it_does() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in tracked("*.py")
+        if path.read_text(encoding="utf-8").strip()
+        and not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert not silent
+
+
+def test_no_guard_is_an_assert() -> None:
+    """The negative control of `python -O`: what a user can do wrong is still refused without assertions."""
+    code = "from engine import parse_config; parse_config('modle: script')"
+    result = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True)
+    assert "did you mean 'model'?" in result.stderr
+
+
+def test_the_readme_map_names_what_is_there() -> None:
+    """Every path of the README's annotated tree exists, and every package has its line."""
+    block = re.search(r"<!-- tree -->\n```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert block
+    named: list[str] = []
+    folders: list[str] = []
+    for line in block[1].splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        names = re.match(r"\s*((?:[\w./-]+ )*[\w./-]+)(?:  |$)", line)
+        assert names, line
+        folders = folders[:depth]
+        named += ["".join((*folders, name)) for name in names[1].split()]
+        if names[1].endswith("/"):
+            folders.append(names[1])
+    missing = [name for name in named if not (ROOT / name).exists()]
+    assert not missing
+    packages = {f"{path.parent.relative_to(ROOT)}/" for path in tracked("app/*/__init__.py", "engine/*/__init__.py")}
+    assert {name for name in packages if name.count("/") == 2} <= set(named)
+
+
+class TestSuites:
+    """scripts/suites.py: how it counts, and that a missing tool that is required fails."""
+
+    REPORT = """<testsuites><testsuite>
+<testcase classname="tests.app.test_cli" name="a" time="1.5"/>
+<testcase classname="tests.app.realtime.test_x" name="b" time="0.5"><failure message="no"/></testcase>
+<testcase classname="tests.test_repo" name="c" time="0"><skipped message="node is not installed"/></testcase>
+<testcase classname="tests.test_repo" name="d" time="0"><error message="at teardown"/></testcase>
+</testsuite></testsuites>"""
+
+    def test_counts(self, tmp_path: Path) -> None:
+        suites = script("suites")
+        (tmp_path / "0.xml").write_text(self.REPORT)
+        found, skipped = suites.read([tmp_path / "0.xml"])
+        assert {name: dict(suite.outcomes) for name, suite in found.items()} == {
+            "tests": {"skipped": 1, "error": 1},
+            "tests/app": {"passed": 1, "failed": 1},
+        }
+        assert found["tests/app"].seconds == 2.0
+        assert dict(skipped) == {"node is not installed": 1}
+        assert "1 passed, 1 failed, 1 error, 1 skipped in 3.00s" in suites.closing_line(found, 3.0)
+
+    @pytest.mark.parametrize(("required", "code"), [("", 0), ("unobtainium", 1)])
+    def test_a_required_tool_that_is_missing_fails(
+        self, required: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        suites = script("suites")
+        monkeypatch.setattr(suites, "TOOLS", {"unobtainium": ("no-such-program",)})
+        monkeypatch.setenv("PARLEY_REQUIRE", required)
+        monkeypatch.setattr(suites, "run_pytest", lambda report, run: report.write_text(self.REPORT) and 0)
+        assert suites.main([]) == code
+        out = capsys.readouterr().out
+        assert "missing tool: unobtainium" in out
+        assert "skipped 2: node is not installed" in out  # the report was read once for each run
+
+    def test_failing_tests_fail_and_an_unknown_suite_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        suites = script("suites")
+        monkeypatch.setattr(suites, "run_pytest", lambda report, run: report.write_text(self.REPORT) and 1)
+        assert suites.main([]) == 1
+        assert suites.main(["caos"]) == 2
