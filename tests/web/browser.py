@@ -1,0 +1,162 @@
+"""A Chromium page as the tests see it: what it shows, what it lets be heard, which addresses it asks for.
+
+The browser is driven by playwright-core in a Node process (``browser.mjs``); this is its Python end. Knows nothing of
+the page's own code: it presses, types, reads and listens as a user does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import wave
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[2]
+DRIVER = Path(__file__).with_name("browser.mjs")
+MODULES = ROOT / "web" / "node_modules"
+TIMEOUT_S = 30.0
+PATIENCE_MS = 15_000
+AUDIBLE = 0.01  # of full scale
+
+UNTIL = """new Promise((resolve) => {
+  const look = () => ((%s) ? resolve(true) : performance.now() > end ? resolve(false) : setTimeout(look, 10));
+  const end = performance.now() + %d;
+  look();
+})"""
+
+# Before the page's own code: remember what is asked of the microphone, and let a test's tones through unprocessed.
+PLAIN_MICROPHONE = """
+window.asked = [];
+if (navigator.mediaDevices) {
+  const open = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+  navigator.mediaDevices.getUserMedia = (constraints) => {
+    window.asked.push(structuredClone(constraints));
+    const audio = {...constraints.audio, echoCancellation: false, noiseSuppression: false, autoGainControl: false};
+    return open({...constraints, audio});
+  };
+}
+"""
+
+# An ear at the media element: the peak of each moment of what it plays, with the time. Polled: 5 ms is fine enough.
+EAR = """async () => {
+  const voice = document.getElementById("voice");
+  while (!voice.srcObject) await new Promise((r) => setTimeout(r, 10));
+  const context = new AudioContext();
+  await context.resume();
+  const ear = context.createAnalyser();
+  ear.fftSize = 512;
+  context.createMediaStreamSource(voice.srcObject).connect(ear);
+  const samples = new Float32Array(ear.fftSize);
+  window.ear = [];
+  setInterval(() => {
+    ear.getFloatTimeDomainData(samples);
+    window.ear.push([performance.now(), samples.reduce((peak, x) => Math.max(peak, Math.abs(x)), 0)]);
+  }, 5);
+}"""
+
+
+class Page:
+    """One page. Any method of playwright's Page is reached by ``do``."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    async def do(self, method: str, *args: Any, on: str = "page") -> Any:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"on": on, "method": method, "args": args}).encode() + b"\n")
+        return await self.answer()
+
+    async def answer(self) -> Any:
+        assert self._process.stdout is not None
+        async with asyncio.timeout(TIMEOUT_S):
+            line = await self._process.stdout.readline()
+        answer = json.loads(line or '{"error": "the browser is gone"}')
+        if "error" in answer:
+            raise AssertionError(answer["error"])
+        return answer["value"]
+
+    async def open(self, url: str) -> None:
+        """Load the page and wait for its server."""
+        await self.do("addInitScript", PLAIN_MICROPHONE)
+        await self.do("goto", url)
+        await self.state("ready")
+
+    async def state(self, *names: str) -> None:
+        """Wait until the page says that it is in one of these states."""
+        await self.do("waitForSelector", ", ".join(f'#state[data-state="{name}"]' for name in names))
+
+    async def shows(self, selector: str, text: str) -> None:
+        """Wait until an element holds the text."""
+        await self.until(f"document.querySelector({json.dumps(selector)})?.textContent.includes({json.dumps(text)})")
+
+    async def until(self, expression: str) -> None:
+        """Wait until an expression of the page's is true. (playwright's own wait is refused by the page's policy.)"""
+        assert await self.value(UNTIL % (expression, PATIENCE_MS)), f"never came true: {expression}"
+
+    async def value(self, expression: str) -> Any:
+        return await self.do("evaluate", expression)
+
+    async def ask(self, text: str) -> None:
+        await self.do("fill", "#question", text)
+        await self.do("press", "#question", "Enter")
+
+    async def listen(self) -> None:
+        """From now on keep what the page plays."""
+        await self.do("evaluate", f"({EAR})()")
+
+    async def heard(self) -> list[tuple[float, float]]:
+        """(ms, peak) of what was played since ``listen``."""
+        return [(at, peak) for at, peak in await self.value("window.ear")]
+
+    async def sound(self) -> None:
+        """Wait until something is audible."""
+        await self.until(f"window.ear.slice(-5).some(([, peak]) => peak > {AUDIBLE})")
+
+    async def hush(self, ms: int = 200) -> None:
+        """Wait until nothing was audible for so long."""
+        quiet = f"(([, peak]) => peak < {AUDIBLE})"
+        await self.until(f"window.ear.filter(([at]) => at > performance.now() - {ms}).every({quiet})")
+
+    async def requests(self) -> list[str]:
+        return (await self.do("", on="seen"))["requests"]
+
+    async def errors(self) -> list[str]:
+        return (await self.do("", on="seen"))["errors"]
+
+
+@asynccontextmanager
+async def browsing(profile: Path, microphone: Path | None = None, **options: Any) -> AsyncGenerator[Page]:
+    """A fresh Chromium with one page. ``microphone``: the WAV that a fake one plays, once; ``options`` are playwright's."""
+    executable = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+    fake = None if microphone is None else str(microphone)
+    setting = {"executable": executable, "modules": f"{MODULES.parent}/", "profile": str(profile), **options}
+    arguments = json.dumps({**setting, "fakeMicrophone": fake})
+    process = await asyncio.create_subprocess_exec("node", str(DRIVER), arguments, stdin=PIPE, stdout=PIPE)
+    try:
+        page = Page(process)
+        await page.answer()
+        yield page
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        async with asyncio.timeout(TIMEOUT_S):
+            await process.wait()
+
+
+def recording(path: Path, *parts: tuple[float, float]) -> Path:
+    """A WAV of tones: parts are (seconds, loudness of 1)."""
+    rate_hz = 48_000
+    pieces = [loud * np.sin(2 * np.pi * 300 * np.arange(int(s * rate_hz)) / rate_hz) for s, loud in parts]
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate_hz)
+        file.writeframes((np.concatenate(pieces) * 32767).astype("<i2").tobytes())
+    return path

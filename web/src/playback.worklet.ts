@@ -1,0 +1,82 @@
+/**
+ * The answer's samples, on the audio thread: plays the queue, and reports what was heard.
+ *
+ * Takes {kind: "samples"} and {kind: "flush"}; posts `Report`s. A flush fades over a few milliseconds, so that
+ * an interruption does not click, and counts the faded samples as heard.
+ */
+
+import { SampleQueue, type Position } from "./queue";
+
+const AUDIBLE = 0.01; // of full scale, -40 dB: below it a listener hears nothing begin
+const FADE_SAMPLES = 96; // 4 ms
+const REPORT_EVERY = 16; // blocks of 128 samples: 85 ms
+
+export type Order = { kind: "samples"; item: string; pcm: Int16Array } | { kind: "flush" };
+
+/** `waiting`: samples queued and not played; `taken`: pieces received so far, so that a stale report is known as one. */
+export type Report =
+  | { kind: "audible"; item: string; time_s: number }
+  | { kind: "position"; position: Position | null; waiting: number; taken: number }
+  | { kind: "flushed"; position: Position | null; dropped: number; taken: number }
+  | { kind: "full" };
+
+class Playback extends AudioWorkletProcessor {
+  private readonly queue = new SampleQueue();
+  private taken = 0;
+  private blocks = 0;
+  private fading: Float32Array | null = null; // what is still to sound of a flushed item
+  private audible: string | null = null; // the item whose beginning was reported
+
+  constructor() {
+    super();
+    this.port.onmessage = ({ data }: MessageEvent<Order>) => {
+      if (data.kind === "flush") this.flush();
+      else this.take(data.item, data.pcm);
+    };
+  }
+
+  process(_inputs: Float32Array[][], outputs: Float32Array[][]): boolean {
+    const out = outputs[0]![0]!;
+    if (this.fading !== null) out.set(this.fading);
+    else this.play(out);
+    this.fading = null;
+    return true;
+  }
+
+  private take(item: string, pcm: Int16Array): void {
+    this.taken++;
+    if (!this.queue.push(item, pcm)) this.report({ kind: "full" });
+  }
+
+  private play(out: Float32Array): void {
+    const filled = this.queue.read(out);
+    if (filled === 0) return;
+    this.notice(out);
+    if (++this.blocks % REPORT_EVERY === 0 || this.queue.waiting === 0) {
+      this.report({ kind: "position", position: this.queue.position, waiting: this.queue.waiting, taken: this.taken });
+    }
+  }
+
+  private flush(): void {
+    const tail = new Float32Array(FADE_SAMPLES);
+    this.queue.read(tail);
+    this.fading = tail.map((sample, i) => sample * (1 - i / FADE_SAMPLES));
+    const dropped = this.queue.clear();
+    this.report({ kind: "flushed", position: this.queue.position, dropped, taken: this.taken });
+  }
+
+  private notice(out: Float32Array): void {
+    const item = this.queue.position!.item;
+    if (item === this.audible) return;
+    const first = out.findIndex((sample) => Math.abs(sample) >= AUDIBLE);
+    if (first < 0) return;
+    this.audible = item;
+    this.report({ kind: "audible", item, time_s: currentTime + first / sampleRate });
+  }
+
+  private report(report: Report): void {
+    this.port.postMessage(report);
+  }
+}
+
+registerProcessor("playback", Playback);
