@@ -113,7 +113,7 @@ def build(kind: Any, value: Any, path: str) -> Any:
     if float in allowed and isinstance(value, int) and not isinstance(value, bool):
         value = value if int in allowed else float(value)
     if type(value) not in allowed:
-        names = " or ".join("nothing" if kind is type(None) else kind.__name__ for kind in allowed)
+        names = " or ".join("nothing" if one is type(None) else one.__name__ for one in allowed)
         raise ConfigError(f"{path}: must be {names}, not {_word(value)}")
     return value
 

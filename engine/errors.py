@@ -20,6 +20,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 
 class EngineError(Exception):
@@ -77,7 +78,7 @@ def error_of(code: str, message: str) -> EngineError:
     return _tree(EngineError).get(code, EngineError)(message)
 
 
-def plain(group: BaseExceptionGroup) -> BaseException:
+def plain(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The one error that a group stands for: an EngineError before any other, a cause before its consequences."""
     leaves = list(_leaves(group))
     errors = [error for error in leaves if isinstance(error, EngineError)]
@@ -85,9 +86,9 @@ def plain(group: BaseExceptionGroup) -> BaseException:
     return (errors or leaves)[0]
 
 
-def _leaves(group: BaseExceptionGroup) -> Iterator[BaseException]:
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
+            yield from _leaves(cast("BaseExceptionGroup[BaseException]", error))
         else:
             yield error

@@ -9,27 +9,30 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, cast
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.config import ChunkSpec, WorkerSpec
 from engine.core import Chunk, ModelInfo, Request, StageInfo
 from engine.errors import WireError
 
 MAX_FRAME_BYTES = 256 << 20  # a minute of 4k video frames fits; a lying length does not take the memory
+CREDIT = 64  # chunks of a run under way each way: about as many as lie between two stages of a worker
+GRANT = 16  # credit goes back in such pieces: a message for every chunk would cost as much as the chunk
 _ARRAY = 1  # msgpack extension code
 _DTYPES = frozenset({"<i2", "<i4", "<i8", "<f2", "<f4", "<f8", "|u1", "|i1", "|b1"})
 _HEADER = struct.Struct(">I")
 
 
 class Frame(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="t"):
-    """Base of every message."""
+    """Base of every message. (Frozen is said again by each: type checkers do not inherit it.)"""
 
 
-class Open(Frame, tag="open"):
+class Open(Frame, frozen=True, tag="open"):
     """To the worker: run these stages, in their order, for a request. ``credit`` chunks may go out unanswered."""
 
     run: str
@@ -38,20 +41,20 @@ class Open(Frame, tag="open"):
     credit: int
 
 
-class Feed(Frame, tag="feed"):
+class Feed(Frame, frozen=True, tag="feed"):
     """To the worker: the next chunk of the first stage's input."""
 
     run: str
     chunk: Chunk
 
 
-class End(Frame, tag="end"):
+class End(Frame, frozen=True, tag="end"):
     """To the worker: the input has ended. From the worker: the last stage's output has."""
 
     run: str
 
 
-class Emit(Frame, tag="emit"):
+class Emit(Frame, frozen=True, tag="emit"):
     """From the worker: a chunk for the client, for the next hop, or for both."""
 
     run: str
@@ -60,14 +63,14 @@ class Emit(Frame, tag="emit"):
     onward: bool
 
 
-class Grant(Frame, tag="grant"):
+class Grant(Frame, frozen=True, tag="grant"):
     """To the worker: the reader has taken ``n`` chunks. From the worker: the first stage has taken ``n`` fed ones."""
 
     run: str
     n: int
 
 
-class Failed(Frame, tag="failed"):
+class Failed(Frame, frozen=True, tag="failed"):
     """From the worker: this run broke; nothing more of it follows."""
 
     run: str
@@ -75,20 +78,20 @@ class Failed(Frame, tag="failed"):
     message: str
 
 
-class Close(Frame, tag="close"):
+class Close(Frame, frozen=True, tag="close"):
     """To the worker: forget the run, wherever it is. Answers to it that are still under way are ignored."""
 
     run: str
 
 
-class Played(Frame, tag="played"):
+class Played(Frame, frozen=True, tag="played"):
     """To the worker: the listener started (or, ``flushed``, will hear no more)."""
 
     run: str
     flushed: bool = False
 
 
-class Hello(Frame, tag="hello"):
+class Hello(Frame, frozen=True, tag="hello"):
     """The worker's first word, once every stage is loaded and warm."""
 
     worker: str
@@ -97,14 +100,14 @@ class Hello(Frame, tag="hello"):
     stages: tuple[StageInfo, ...]
 
 
-class Refused(Frame, tag="refused"):
+class Refused(Frame, frozen=True, tag="refused"):
     """The worker's first and last word when it could not start."""
 
     code: str
     message: str
 
 
-class Stop(Frame, tag="stop"):
+class Stop(Frame, frozen=True, tag="stop"):
     """To the worker: exit."""
 
 
@@ -123,13 +126,17 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 Message = Open | Feed | End | Emit | Grant | Failed | Close | Played | Hello | Refused | Stop
 
 
-def _pack_array(value: Any) -> msgspec.msgpack.Ext:
+def _pack(value: Any) -> msgspec.msgpack.Ext:
     if not isinstance(value, np.ndarray):
         raise WireError(f"a {type(value).__name__} cannot cross between processes")
+    return _pack_array(cast("NDArray[Any]", value))
+
+
+def _pack_array(value: NDArray[Any]) -> msgspec.msgpack.Ext:
     if value.dtype.str not in _DTYPES:
         raise WireError(f"an array of {value.dtype} cannot cross between processes")
     head = msgspec.msgpack.encode((value.dtype.str, value.shape))
-    return msgspec.msgpack.Ext(_ARRAY, bytes((len(head),)) + head + np.ascontiguousarray(value).tobytes())
+    return msgspec.msgpack.Ext(_ARRAY, bytes((len(head),)) + head + value.tobytes())
 
 
 def _unpack_array(code: int, data: memoryview) -> Any:
@@ -145,13 +152,16 @@ def _unpack_array(code: int, data: memoryview) -> Any:
         raise WireError(f"a malformed array: {error}") from None
 
 
-_encoder = msgspec.msgpack.Encoder(enc_hook=_pack_array)
+_encoder = msgspec.msgpack.Encoder(enc_hook=_pack)
 _decoder = msgspec.msgpack.Decoder(Message, ext_hook=_unpack_array)
 
 
 def encode(message: Message) -> bytes:
-    """A whole frame, length first."""
-    body = _encoder.encode(message)
+    """A whole frame, length first. Raises WireError for what has no place on the wire, like a lone surrogate."""
+    try:
+        body = _encoder.encode(message)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise WireError(f"a message cannot cross between processes: {error!a}") from None
     if len(body) > MAX_FRAME_BYTES:
         raise WireError(f"a message of {len(body)} bytes is over the limit of {MAX_FRAME_BYTES}")
     return _HEADER.pack(len(body)) + body
@@ -161,7 +171,7 @@ def decode(body: bytes | bytearray | memoryview) -> Message:
     """The message of a frame's body (without the length)."""
     try:
         return _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MemoryError) as error:
         raise WireError(f"a malformed frame: {error}") from None
 
 
@@ -171,19 +181,19 @@ class Splitter:
     def __init__(self) -> None:
         self._bytes = bytearray()
 
-    def feed(self, data: bytes) -> list[Message]:
+    def feed(self, data: bytes) -> Iterator[Message]:
+        """The messages that are complete by now. Raises WireError where the bytes stop making sense."""
         self._bytes += data
-        messages: list[Message] = []
         while len(self._bytes) >= _HEADER.size:
             (length,) = _HEADER.unpack_from(self._bytes)
             if length > MAX_FRAME_BYTES:
                 raise WireError(f"a frame of {length} bytes is over the limit of {MAX_FRAME_BYTES}")
             end = _HEADER.size + length
             if len(self._bytes) < end:
-                break
-            messages.append(decode(bytes(self._bytes[_HEADER.size : end])))
+                return
+            body = bytes(self._bytes[_HEADER.size : end])
             del self._bytes[:end]
-        return messages
+            yield decode(body)
 
 
 class Link(Protocol):

@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from engine import wire
 from engine.config import ChunkSpec
-from engine.core import ModelInfo
+from engine.core import Chunk, ModelInfo
 from engine.errors import EngineError, StageFailed
 from engine.worker.run import Hosted, ListenerPace, Run, Send
 from engine.worker.scheduler import Listener, Scheduler
@@ -35,10 +34,20 @@ class Worker:
         self.steps = 0
         self._chunks, self._rows_ahead, self._send, self._clock = chunks, rows_ahead, send, clock
         self._scheduler = Scheduler(dict.fromkeys(stages, max_batch))
-        self._free = {name: list(range(stage.info.slots))[::-1] for name, stage in stages.items()}
+        self._free = {name: _slots(stage.info.slots) for name, stage in stages.items()}
         self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
         self._wake = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
+
+    @property
+    def runs(self) -> int:
+        """How many requests are here."""
+        return len(self._runs)
+
+    @property
+    def free(self) -> dict[str, int]:
+        """How many slots of each stage are free."""
+        return {name: slots.qsize() for name, slots in self._free.items()}
 
     async def serve(self) -> None:
         """Step for ever; cancelling ends every run."""
@@ -57,7 +66,7 @@ class Worker:
             case wire.Open():
                 self._open(message)
             case wire.Feed(run, chunk) if self._has(run):
-                self._runs[run][0].inputs.put(chunk)
+                self._runs[run][0].feed(chunk)
             case wire.End(run) if self._has(run):
                 self._runs[run][0].commit(self._clock())
             case wire.Grant(run, n) if self._has(run):
@@ -65,7 +74,7 @@ class Worker:
             case wire.Played(run, flushed) if self._has(run):
                 self._runs[run][0].played(flushed, self._clock())
             case wire.Close(run) if self._has(run):
-                self._runs[run][1].cancel()
+                self._close(*self._runs[run])
             case _:
                 pass
 
@@ -74,31 +83,42 @@ class Worker:
 
     def _open(self, message: wire.Open) -> None:
         assert self._group is not None
-        listener = Listener(self._clock(), committed=not message.request.live)
+        # What comes after the words is only asked for once the user's turn is over.
+        over = not message.request.live or self._speaks(message.stages[:1])
+        listener = Listener(self._clock(), committed=over)
         run = Run(message.run, message.request, self._send, message.credit, listener, self._wake.set)
         task = self._group.create_task(self._work(run, message.stages), name=f"run:{run.id}")
         self._runs[run.id] = run, task
+        # Not in the task's own `finally`: a task that is cancelled before its first step never gets there.
+        task.add_done_callback(lambda _: self._runs.pop(run.id))
+
+    def _speaks(self, stages: tuple[str, ...]) -> bool:
+        return any(name in self.stages and self.stages[name].info.when == "speaks" for name in stages)
+
+    def _close(self, run: Run, task: asyncio.Task[None]) -> None:
+        run.close()
+        task.cancel()
 
     async def _work(self, run: Run, stages: tuple[str, ...]) -> None:
         taken: list[tuple[str, int]] = []
         try:
             for name in stages:
-                slot = self._free[name].pop()
+                slot = await self._free[name].get()  # waits at most until a run that was closed has left its seat
                 taken.append((name, slot))
-                pace = ListenerPace(self._chunks, run.listener, self._scheduler, self.model.frame_s)
+                pace = ListenerPace(self._chunks, run.listener, self._scheduler, self.model.frame_s, self._clock)
                 seat = Seat(run.request, slot, pace)
                 self.stages[name].open(seat)
                 run.host(self.stages[name], seat, last=name == stages[-1])
             await run.work(self._rows_ahead)
         except EngineError as error:
             self._send(wire.Failed(run.id, error.code, str(error)))
-        except Exception as error:  # noqa: BLE001 - a model's own mistake ends this request, never the worker
-            log.exception("run %s could not start", run.id)
-            self._send(wire.Failed(run.id, StageFailed.code, f"a stage could not start: {error!r}"))
+        except Exception as error:
+            log.exception("run %s failed", run.id)
+            self._send(wire.Failed(run.id, StageFailed.code, f"one of {', '.join(stages)} failed: {error!r}"))
         finally:
-            del self._runs[run.id]
+            run.close()
             for name, slot in taken:
-                self._free[name].append(slot)
+                self._free[name].put_nowait(slot)
 
     def _seats(self) -> Iterator[tuple[Run, Hosted]]:
         for run, _ in self._runs.values():
@@ -113,25 +133,48 @@ class Worker:
     def _step(self, batch: list[tuple[Run, Hosted]]) -> None:
         stage = batch[0][1].stage
         began_s = self._clock()
-        try:
-            results = stage.step([hosted.entry.seat for _, hosted in batch])
-        except Exception as error:  # noqa: BLE001 - whatever a model raises ends these requests, never the loop
-            log.exception("a step of %s failed", stage.info.name)
-            results = [StageFailed(f"{stage.info.name} failed: {error!r}")] * len(batch)
+        results = self._compute(stage, [hosted.entry.seat for _, hosted in batch])
         ended_s = self._clock()
         self.steps += 1
         self._scheduler.timed(stage.info.name, ended_s - began_s)
         for (run, hosted), result in zip(batch, results, strict=True):
-            if isinstance(result, EngineError):
-                run.fail(result)
-            else:
+            try:
                 run.stepped(hosted, result, began_s, ended_s)
+            except EngineError as error:
+                run.fail(error)
+            except Exception as error:  # noqa: BLE001 - a result that is none ends its request, never the loop
+                run.fail(_broken(stage, error))
+
+    def _compute(self, stage: Stage, seats: list[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
+        try:
+            results = stage.step(seats)
+            if len(results) != len(seats):
+                raise ValueError(f"{len(results)} results for {len(seats)} seats")
+        except Exception as error:  # noqa: BLE001 - whatever a model raises ends these requests, never the loop
+            return [_broken(stage, error)] * len(seats)
+        return results
 
     async def _idle(self) -> None:
         """Wait for something to do: a row, credit, or a listener who has played enough."""
         now_s = self._clock()
         waits = [wait for run, hosted in self._seats() if (wait := run.wait_s(hosted, now_s)) > 0]
         self._wake.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(min(waits, default=None)):
-                await self._wake.wait()
+        timer = asyncio.get_running_loop().call_later(min(waits), self._wake.set) if waits else None
+        try:
+            await self._wake.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+
+def _slots(n: int) -> asyncio.LifoQueue[int]:
+    """The numbers below n, the smallest on top."""
+    slots: asyncio.LifoQueue[int] = asyncio.LifoQueue()
+    for slot in reversed(range(n)):
+        slots.put_nowait(slot)
+    return slots
+
+
+def _broken(stage: Stage, error: Exception) -> StageFailed:
+    log.error("a step of %s failed", stage.info.name, exc_info=error)
+    return StageFailed(f"{stage.info.name} failed: {error!r}")

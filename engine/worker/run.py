@@ -6,7 +6,6 @@ Knows nothing of the loop's schedule and nothing of a socket: what leaves goes t
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
@@ -15,12 +14,10 @@ from dataclasses import dataclass, field
 from engine import wire
 from engine.config import ChunkSpec
 from engine.core import SPEAKER_RATE_HZ, Chunk, Request, seconds
-from engine.errors import EngineError, StageFailed
+from engine.errors import EngineError, plain
 from engine.stream import Stream
 from engine.worker.scheduler import Entry, Listener, Scheduler
 from engine.worker.stage import Seat, Stage
-
-log = logging.getLogger(__name__)
 
 BETWEEN_STAGES = 64  # chunks between two stages: some seconds of codec frames, a few sentences of text
 Send = Callable[[wire.Message], None]
@@ -34,6 +31,7 @@ class ListenerPace:
     listener: Listener
     scheduler: Scheduler
     frame_s: float
+    clock: Callable[[], float] = time.monotonic
 
     def size(self, count: int) -> int:
         return self.chunks.size(count)
@@ -42,7 +40,7 @@ class ListenerPace:
         """Whether waiting for one more frame, and decoding it, would take longer than the sound lasts."""
         if self.listener.started_s is None:
             return False
-        return self.listener.slack_s(time.monotonic()) < 2 * self.scheduler.round_s + self.frame_s / 4
+        return self.listener.slack_s(self.clock()) < 2 * self.scheduler.round_s + self.frame_s / 4
 
 
 @dataclass(slots=True, eq=False)
@@ -67,6 +65,7 @@ class Run:
         self.hosted: list[Hosted] = []
         self.inputs = Stream(depth=BETWEEN_STAGES, on_change=self._took_input)
         self._send, self._credit, self._wake = send, credit, wake
+        self._taken = 0
         self._over = asyncio.Event()
         self._error: EngineError | None = None
 
@@ -90,11 +89,8 @@ class Run:
             if self._error is not None:
                 raise self._error
             self._send(wire.End(self.id))
-        except* EngineError as group:
-            self._send(wire.Failed(self.id, _first(group).code, str(_first(group))))
-        except* Exception as group:
-            log.exception("run %s failed", self.id)
-            self._send(wire.Failed(self.id, StageFailed.code, f"a stage failed: {_first(group)!r}"))
+        except BaseExceptionGroup as group:
+            raise plain(group) from None
 
     def _sources(self) -> Sequence[Stream]:
         return [self.inputs, *(hosted.outputs for hosted in self.hosted if hosted.outputs is not None)]
@@ -113,7 +109,7 @@ class Run:
 
     def ready(self, hosted: Hosted, now_s: float) -> bool:
         """Whether a seat can step: it has something to do, and room for what it emits."""
-        if not hosted.entry.seat.ready or self._credit <= 0:
+        if not hosted.entry.seat.ready or self._credit <= 0 or self._over.is_set():
             return False
         if hosted.outputs is not None and hosted.outputs.room <= 0 and not hosted.outputs.ended:
             return False
@@ -126,8 +122,10 @@ class Run:
             return 0.0
         return self.listener.slack_s(now_s) - lead_s
 
-    def stepped(self, hosted: Hosted, chunks: Sequence[Chunk], began_s: float, ended_s: float) -> None:
-        """Send what a step of a seat gave to where it belongs."""
+    def stepped(self, hosted: Hosted, chunks: Sequence[Chunk] | EngineError, began_s: float, ended_s: float) -> None:
+        """Send what a step of a seat gave to where it belongs. Raises the error that it gave."""
+        if isinstance(chunks, EngineError):
+            raise chunks
         hosted.eaten.set()
         if chunks and "out" not in hosted.marks:
             hosted.marks |= {"step": began_s, "out": ended_s}
@@ -154,7 +152,10 @@ class Run:
         self._mark(hosted)
         if hosted.outputs is not None:
             hosted.outputs.close()
-        self._sources()[self.hosted.index(hosted)].close()  # a stage that ended early blocks nobody upstream
+        source = self._sources()[self.hosted.index(hosted)]
+        source.close()  # a stage that ended early blocks nobody upstream,
+        while source.take() is not None:  # and what it left gives its credit back
+            pass
         if all(other.entry.seat.done for other in self.hosted):
             self._over.set()
 
@@ -169,7 +170,18 @@ class Run:
     def fail(self, error: EngineError) -> None:
         """End the run with an error; nothing more of it leaves but that."""
         self._error = self._error or error
+        self.close()
+
+    def close(self) -> None:
+        """Step no more: the run is over, whatever its seats still have."""
         self._over.set()
+
+    def feed(self, chunk: Chunk) -> None:
+        """Take a chunk from the server; what comes after the first stage's end only gives its credit back."""
+        if self.inputs.ended:
+            self._took_input()
+        else:
+            self.inputs.put(chunk)
 
     def grant(self, n: int) -> None:
         self._credit += n
@@ -187,9 +199,7 @@ class Run:
             self.listener.started_s = now_s
 
     def _took_input(self) -> None:
-        self._send(wire.Grant(self.id, 1))
-
-
-def _first(group: BaseExceptionGroup) -> BaseException:
-    error = group.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+        self._taken += 1
+        if self._taken == wire.GRANT:
+            self._taken = 0
+            self._send(wire.Grant(self.id, wire.GRANT))

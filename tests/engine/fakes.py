@@ -1,0 +1,129 @@
+"""Stages, workers and replicas without models or processes, for the tests of the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from engine import wire
+from engine.config import ChunkSpec
+from engine.core import Chunk, Message, ModelInfo, Request, StageInfo, TextPart
+from engine.errors import EngineError
+from engine.worker.process import Worker
+from engine.worker.stage import Seat
+
+MODEL = ModelInfo(name="fake", frame_s=0.04)
+Result = Sequence[Chunk] | EngineError
+Act = Callable[[Seat], Result]
+
+
+def request(text: str = "hello", id: str = "r", **fields: Any) -> Request:
+    """A typed request."""
+    return Request(id=id, session="s", messages=(Message("user", (TextPart(text),)),), **fields)
+
+
+def echo(seat: Seat) -> Result:
+    """Emit each row as it came; done with the end."""
+    if seat.rows:
+        return [seat.rows.popleft()]
+    seat.done = True
+    return []
+
+
+class FakeStage:
+    """Steps a seat by ``act``, and notes the slots and rows of every batch."""
+
+    def __init__(self, name: str = "a", order: int = 0, act: Act = echo, **info: Any) -> None:
+        fields: dict[str, Any] = {"emits": frozenset({"x"}), "feeds": frozenset({"x"})} | info
+        self.info = StageInfo(name=name, order=order, **fields)
+        self.act = act
+        self.batches: list[list[str]] = []
+        self.opened = 0
+
+    def open(self, seat: Seat) -> None:
+        self.opened += 1
+
+    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        async for chunk in inputs:
+            yield chunk
+
+    def step(self, seats: Sequence[Seat]) -> Sequence[Result]:
+        self.batches.append([seat.request.id for seat in seats])
+        return [self.act(seat) for seat in seats]
+
+
+class Desk:
+    """The server's side of a worker: what it sent, by kind and run."""
+
+    def __init__(self) -> None:
+        self.sent: list[wire.Message] = []
+        self.worker: Worker
+
+    def put(self, *messages: wire.Message) -> None:
+        for message in messages:
+            self.worker.receive(message)
+
+    def of(self, kind: type[Any], run: str) -> list[Any]:
+        return [message for message in self.sent if isinstance(message, kind) and getattr(message, "run", None) == run]
+
+    def data(self, run: str) -> list[Any]:
+        """What the chunks of a run carried, marks aside."""
+        return [emit.chunk.data for emit in self.of(wire.Emit, run) if emit.chunk.kind != "mark"]
+
+    async def ended(self, *runs: str) -> None:
+        """Wait until these runs have ended or failed."""
+        for run in runs:
+            await until(lambda run=run: bool(self.of(wire.End, run) or self.of(wire.Failed, run)))
+
+
+@asynccontextmanager
+async def working(
+    *stages: FakeStage,
+    max_batch: int = 4,
+    chunks: ChunkSpec | None = None,
+    rows_ahead: int = 8,
+    through: Callable[[wire.Message], wire.Message] = lambda message: message,
+    clock: Callable[[], float] = time.monotonic,
+) -> AsyncGenerator[Desk]:
+    """A worker that serves these stages while the block lasts."""
+    desk = Desk()
+    hosted = {stage.info.name: stage for stage in stages}
+
+    def send(message: wire.Message) -> None:
+        desk.sent.append(through(message))
+
+    desk.worker = Worker(hosted, MODEL, chunks or ChunkSpec(), rows_ahead, max_batch, send, clock)
+    serving = asyncio.create_task(desk.worker.serve(), name="serve")
+    await asyncio.sleep(0)
+    try:
+        yield desk
+    finally:
+        serving.cancel()
+        await asyncio.wait([serving])
+        if not serving.cancelled():
+            serving.result()
+
+
+def opened(run: str, *stages: str, credit: int = 64, **fields: Any) -> wire.Open:
+    return wire.Open(run, request(id=run, **fields), stages or ("a",), credit)
+
+
+def fed(run: str, *data: Any) -> list[wire.Message]:
+    return [wire.Feed(run, Chunk("x", one)) for one in data]
+
+
+async def turns(n: int = 20) -> None:
+    """Let everything that can run without waiting do so."""
+    for _ in range(n):
+        await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], bool], turns_left: int = 5000) -> None:
+    """Let the loop turn until something holds."""
+    while not condition():
+        turns_left -= 1
+        assert turns_left > 0, "it never came to hold"
+        await asyncio.sleep(0 if turns_left > 4000 else 0.002)

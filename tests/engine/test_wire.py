@@ -1,0 +1,220 @@
+"""What crosses between processes, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+
+from engine import wire
+from engine.core import AudioPart, Chunk, Message, ModelInfo, Request, StageInfo, TextPart
+from engine.errors import WireError
+from tests.engine.fakes import turns, until
+
+DTYPES = ["<i2", "<i4", "<i8", "<f2", "<f4", "<f8", "|u1", "|i1", "|b1"]
+arrays = st.sampled_from(DTYPES).flatmap(lambda d: hnp.arrays(d, hnp.array_shapes(min_dims=0, min_side=0)))
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+plain = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | texts
+values = st.recursive(plain, lambda inner: st.lists(inner) | st.dictionaries(texts, inner), max_leaves=8)
+chunks = st.builds(Chunk, texts, values, st.dictionaries(texts, plain, max_size=3))
+messages = (
+    st.builds(wire.Feed, texts, chunks)
+    | st.builds(wire.Emit, texts, chunks, st.booleans(), st.booleans())
+    | st.builds(wire.Grant, texts, st.integers(0, 1000))
+    | st.builds(wire.Failed, texts, texts, texts)
+    | st.builds(wire.End, texts)
+    | st.builds(wire.Close, texts)
+    | st.builds(wire.Played, texts, st.booleans())
+    | st.just(wire.Stop())
+)
+
+
+def crossed(message: wire.Message) -> wire.Message:
+    return wire.decode(wire.encode(message)[4:])
+
+
+def grant() -> bytes:
+    return wire.encode(wire.Grant("r", 1))
+
+
+@given(arrays)
+def test_arrays_of_every_allowed_dtype_arrive_as_they_left(array: NDArray[Any]) -> None:
+    message = crossed(wire.Feed("r", Chunk("x", array)))
+    assert isinstance(message, wire.Feed)
+    assert message.chunk.data.dtype == array.dtype
+    assert message.chunk.data.shape == array.shape
+    assert message.chunk.data.tobytes() == array.tobytes()
+
+
+def test_a_view_arrives_as_what_it_shows() -> None:
+    message = crossed(wire.Feed("r", Chunk("x", np.arange(12).reshape(3, 4).T[::2])))
+    assert isinstance(message, wire.Feed)
+    assert message.chunk.data.tolist() == np.arange(12).reshape(3, 4).T[::2].tolist()
+
+
+@pytest.mark.parametrize("dtype", ["c8", "O", "U3", ">i2", "m8[s]", "u4"])
+def test_an_array_of_another_dtype_is_refused(dtype: str) -> None:
+    with pytest.raises(WireError, match="cannot cross"):
+        wire.encode(wire.Feed("r", Chunk("x", np.zeros(2, dtype))))
+
+
+@pytest.mark.parametrize("data", [object(), {1: object()}, "\ud800", 1 << 70, np.float32(1)])
+def test_what_has_no_place_on_the_wire_is_refused(data: Any) -> None:
+    with pytest.raises(WireError) as caught:
+        wire.encode(wire.Feed("r", Chunk("x", data)))
+    str(caught.value).encode()
+
+
+@given(messages)
+def test_messages_arrive_as_they_left(message: wire.Message) -> None:
+    assert crossed(message) == message
+
+
+def test_hello_and_open_arrive_as_they_left() -> None:
+    stage = StageInfo(name="a", order=1, emits=frozenset({"text"}), when="speaks")
+    hello = wire.Hello("w", 1, ModelInfo(name="m", voices=("v",)), (stage,))
+    assert crossed(hello) == hello
+    parts = (AudioPart(np.zeros(3, np.int16)), TextPart("hi"))
+    opened = wire.Open("r", Request(id="r", session="s", messages=(Message("user", parts),)), ("a", "b"), 64)
+    arrived = crossed(opened)
+    assert isinstance(arrived, wire.Open)
+    assert arrived.request.messages[0].parts[1] == TextPart("hi")
+    assert arrived.stages == ("a", "b")
+
+
+@given(st.lists(messages, max_size=8), st.data())
+def test_however_the_bytes_are_cut_the_messages_are_the_same(sent: list[wire.Message], data: st.DataObject) -> None:
+    stream = b"".join(map(wire.encode, sent))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
+    splitter, got = wire.Splitter(), list[wire.Message]()
+    for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        got += splitter.feed(stream[begin:end])
+    assert got == sent
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_a_wire_error_or_a_message(garbage: bytes) -> None:
+    try:
+        message = wire.decode(garbage)
+    except WireError:
+        return
+    wire.encode(message)
+
+
+@given(messages, st.data())
+def test_a_damaged_frame_is_a_wire_error_or_a_message(message: wire.Message, data: st.DataObject) -> None:
+    body = bytearray(wire.encode(message)[4:])
+    for _ in range(data.draw(st.integers(1, 3))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(WireError):
+        wire.decode(body)
+
+
+@given(st.binary(max_size=60))
+def test_a_malformed_array_is_a_wire_error(body: bytes) -> None:
+    frame = {"t": "feed", "run": "r", "chunk": ["x", msgspec.msgpack.Ext(1, body), {}]}
+    with contextlib.suppress(WireError):
+        wire.decode(msgspec.msgpack.encode(frame))
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"\x80",
+        msgspec.msgpack.encode({"t": "feed", "run": "r"}),
+        msgspec.msgpack.encode({"t": "stop", "more": 1}),
+        msgspec.msgpack.encode({"t": "grant", "run": "r", "n": "1"}),
+        msgspec.msgpack.encode({"t": "nobody"}),
+        msgspec.msgpack.encode({"t": "feed", "run": "r", "chunk": ["x", msgspec.msgpack.Ext(9, b""), {}]}),
+        msgspec.msgpack.encode({"t": "feed", "run": "r", "chunk": ["x", msgspec.msgpack.Ext(1, b""), {}]}),
+        b"\x83\xa1t\xa4feed\xa3run\xa1r\xa5chunk\x93\xa1x" + b"\x91" * 5000,
+        b"\x83\xa1t\xa4feed\xa3run\xa1r\xa5chunk\x93\xa1x\xdd\xff\xff\xff\xff",
+        b"\x83\xa1t\xa4feed\xa3run\xa1r\xa5chunk\x93\xa1x\xc6\xff\xff\xff\xff",
+    ],
+)
+def test_malformed_frames_are_wire_errors(frame: bytes) -> None:
+    with pytest.raises(WireError):
+        wire.decode(frame)
+
+
+def test_a_frame_over_the_limit_is_refused_before_it_is_there() -> None:
+    with pytest.raises(WireError, match="limit"):
+        list(wire.Splitter().feed(struct.pack(">I", wire.MAX_FRAME_BYTES + 1)))
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 5000))
+def test_many_frames_at_once_take_linear_time(n: int) -> None:
+    assert len(list(wire.Splitter().feed(grant() * n))) == n
+
+
+class End:
+    """What one end of a link has met."""
+
+    def __init__(self) -> None:
+        self.got: list[wire.Message] = []
+        self.losses = 0
+
+    def lost(self) -> None:
+        self.losses += 1
+
+
+async def socket_link(end: End) -> tuple[wire.SocketLink, socket.socket]:
+    ours, theirs = socket.socketpair()
+    link = wire.SocketLink(end.got.append, end.lost)
+    await asyncio.get_running_loop().create_connection(lambda: link, sock=ours)
+    return link, theirs
+
+
+async def test_a_socket_link_carries_messages_in_order() -> None:
+    left, right = End(), End()
+    link, sock = await socket_link(left)
+    other = wire.SocketLink(right.got.append, right.lost)
+    await asyncio.get_running_loop().create_connection(lambda: other, sock=sock)
+    sent: list[wire.Message] = [wire.Grant("r", n) for n in range(100)]
+    for message in sent:
+        link.send(message)
+    link.close()  # what was sent before arrives all the same
+    link.close()
+    await until(lambda: right.losses == 1)
+    assert right.got == sent
+    await turns()
+    assert (left.losses, right.losses) == (1, 1)
+    link.send(wire.Stop())  # nobody is there: no error
+    other.send(wire.Stop())
+
+
+@pytest.mark.parametrize("garbage", [b"\xff" * 8, struct.pack(">I", 3) + b"\xc1\xc1\xc1", struct.pack(">I", 0)])
+async def test_garbage_closes_the_link_once_and_what_came_before_counts(garbage: bytes) -> None:
+    end = End()
+    link, sock = await socket_link(end)
+    with sock:
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_sendall(sock, grant() + garbage + grant())
+        await until(lambda: end.losses == 1)
+        assert end.got == [wire.Grant("r", 1)]
+        link.send(wire.Stop())
+
+
+async def test_local_links_carry_messages_in_order_and_end_once() -> None:
+    left, right = End(), End()
+    one, two = wire.local_pair((left.got.append, left.lost), (right.got.append, right.lost))
+    one.send(wire.Grant("r", 1))
+    one.send(wire.Stop())
+    one.close()
+    two.close()
+    two.send(wire.Stop())
+    await turns()
+    assert right.got == [wire.Grant("r", 1), wire.Stop()]
+    assert (left.losses, right.losses, left.got) == (1, 1, [])

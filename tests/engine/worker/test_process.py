@@ -1,0 +1,271 @@
+"""The step loop: slots on every path, isolation, and what is left when a run is over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from engine import wire
+from engine.core import Chunk
+from engine.errors import ContextOverflow, RequestError, StageFailed
+from engine.worker.stage import Seat
+from tests.engine.fakes import Desk, FakeStage, Result, echo, fed, opened, turns, until, working
+
+
+async def settled(desk: Desk) -> None:
+    """Everything of every run is given back."""
+    await until(lambda: not desk.worker.runs)
+    assert desk.worker.free == {name: stage.info.slots for name, stage in desk.worker.stages.items()}
+
+
+async def test_a_run_gives_back_what_it_is_fed() -> None:
+    async with working(FakeStage()) as desk:
+        desk.put(opened("r"), *fed("r", 1, 2, 3), wire.End("r"))
+        await desk.ended("r")
+        assert desk.data("r") == [1, 2, 3]
+        await settled(desk)
+
+
+async def test_the_last_message_of_a_run_is_its_end() -> None:
+    async with working(FakeStage()) as desk:
+        desk.put(opened("r"), *fed("r", 1), wire.End("r"))
+        await desk.ended("r")
+        assert isinstance(desk.sent[-1], wire.End)
+
+
+async def test_closed_before_its_first_step_a_run_leaves_nothing() -> None:
+    async with working(FakeStage()) as desk:
+        desk.put(opened("r"), wire.Close("r"))
+        await turns()
+        await settled(desk)
+
+
+@pytest.mark.parametrize("after", range(12))
+async def test_closed_at_any_turn_a_run_leaves_nothing(after: int) -> None:
+    async with working(FakeStage("a", 0), FakeStage("b", 1)) as desk:
+        desk.put(opened("r", "a", "b"), *fed("r", *range(30)))
+        await turns(after)
+        desk.put(wire.Close("r"), wire.Close("r"))
+        await turns()
+        await settled(desk)
+        said = len(desk.sent)
+        desk.put(*fed("r", 1), wire.Grant("r", 1), wire.Played("r"), wire.End("r"))
+        await turns()
+        assert len(desk.sent) == said
+
+
+@pytest.mark.parametrize("after", range(6))
+async def test_a_slot_that_is_closed_serves_the_very_next_open(after: int) -> None:
+    async with working(FakeStage(slots=1)) as desk:
+        desk.put(opened("old"), *fed("old", 1))
+        await turns(after)
+        desk.put(wire.Close("old"), opened("new"), *fed("new", 2), wire.End("new"))
+        await desk.ended("new")
+        assert not desk.of(wire.Failed, "new")
+        assert desk.data("new") == [2]
+        await settled(desk)
+
+
+async def test_a_closed_run_is_not_stepped_again() -> None:
+    stage = FakeStage()
+    async with working(stage) as desk:
+        desk.put(opened("r", credit=1000), *fed("r", *range(60)))
+        await until(lambda: bool(stage.batches))
+        desk.put(wire.Close("r"))
+        steps = len(stage.batches)
+        await turns()
+        assert len(stage.batches) == steps
+
+
+class Refusing(FakeStage):
+    def open(self, seat: Seat) -> None:
+        raise ContextOverflow("too long")
+
+
+async def test_refusal_by_a_later_stage_frees_the_earlier_ones_slot() -> None:
+    async with working(FakeStage("a", 0), Refusing("b", 1)) as desk:
+        desk.put(opened("r", "a", "b"))
+        await desk.ended("r")
+        assert desk.of(wire.Failed, "r") == [wire.Failed("r", "context_overflow", "too long")]
+        await settled(desk)
+
+
+async def test_an_unknown_stage_fails_the_run_and_nothing_else() -> None:
+    async with working(FakeStage()) as desk:
+        desk.put(opened("r", "a", "nobody"), opened("s"), *fed("s", 1), wire.End("s"))
+        await desk.ended("r", "s")
+        assert desk.of(wire.Failed, "r")
+        assert desk.data("s") == [1]
+        await settled(desk)
+
+
+class BrokenBridge(FakeStage):
+    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        async for chunk in inputs:
+            if chunk.data == "bad":
+                raise RequestError("bad input")
+            if chunk.data == "worse":
+                raise ZeroDivisionError
+            yield chunk
+
+
+@pytest.mark.parametrize(("data", "code"), [("bad", "invalid_request"), ("worse", "stage_failed")])
+async def test_a_failing_bridge_fails_its_run_once(data: str, code: str) -> None:
+    async with working(BrokenBridge()) as desk:
+        desk.put(opened("r"), opened("s"), *fed("r", 1, data), *fed("s", 1), wire.End("s"))
+        await desk.ended("r", "s")
+        await settled(desk)
+        assert [failed.code for failed in desk.of(wire.Failed, "r")] == [code]
+        assert desk.data("s") == [1]
+
+
+def breaking(how: Any) -> Any:
+    def act(seat: Seat) -> Result:
+        if seat.request.id == "bad" and seat.rows and seat.rows[0].data == 2:
+            return how()
+        return echo(seat)
+
+    return act
+
+
+def raises() -> Result:
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        lambda: StageFailed("this one"),
+        lambda: None,
+        lambda: [Chunk("x", 1), "not a chunk"],
+        lambda: [Chunk("audio", 5)],
+    ],
+    ids=["error", "none", "no chunk", "no samples"],
+)
+async def test_a_seat_that_fails_ends_its_own_run_only(how: Any) -> None:
+    async with working(FakeStage(act=breaking(how), emits=frozenset({"x", "audio"}))) as desk:
+        desk.put(opened("bad"), opened("good"), *fed("bad", 1, 2, 3), *fed("good", 1, 2, 3), wire.End("good"))
+        await desk.ended("bad", "good")
+        assert [failed.code for failed in desk.of(wire.Failed, "bad")] == ["stage_failed"]
+        assert desk.data("good") == [1, 2, 3]
+        await settled(desk)
+
+
+async def test_nothing_but_the_failure_follows_a_failure() -> None:
+    def act(seat: Seat) -> Result:
+        return StageFailed("now") if seat.rows and seat.rows[0].data == 2 else echo(seat)
+
+    async with working(FakeStage(act=act)) as desk:
+        desk.put(opened("r"), *fed("r", 1, 2, 3))
+        await desk.ended("r")
+        await turns()
+        assert desk.data("r") == [1]
+        assert isinstance(desk.sent[-1], wire.Failed)
+
+
+class Miscounting(FakeStage):
+    def step(self, seats: Sequence[Seat]) -> Sequence[Result]:
+        return []
+
+
+@pytest.mark.parametrize("stage", [Miscounting("bad"), FakeStage("bad", act=lambda seat: raises())])
+async def test_a_step_that_breaks_ends_its_batch_and_never_the_loop(stage: FakeStage) -> None:
+    async with working(stage, FakeStage("good", 1)) as desk:
+        desk.put(opened("r", "bad"), *fed("r", 1))
+        await desk.ended("r")
+        assert [failed.code for failed in desk.of(wire.Failed, "r")] == ["stage_failed"]
+        desk.put(opened("s", "good"), *fed("s", 1), wire.End("s"))
+        await desk.ended("s")
+        assert desk.data("s") == [1]
+        await settled(desk)
+
+
+async def test_what_cannot_be_sent_fails_its_run_and_never_the_loop() -> None:
+    async with working(FakeStage(), through=lambda message: wire.decode(wire.encode(message)[4:])) as desk:
+        desk.put(opened("r"), opened("s"), *fed("r", object()), *fed("s", 1), wire.End("s"))
+        await desk.ended("r", "s")
+        assert desk.of(wire.Failed, "r")
+        assert desk.data("s") == [1]
+        await settled(desk)
+
+
+async def test_a_run_without_credit_is_not_stepped() -> None:
+    stage = FakeStage()
+    async with working(stage) as desk:
+        desk.put(opened("r", credit=3), *fed("r", *range(20)))
+        await turns(200)
+        assert len(desk.of(wire.Emit, "r")) == 3
+        desk.put(wire.Grant("r", 2))
+        await turns(200)
+        assert len(desk.of(wire.Emit, "r")) == 5
+        desk.put(wire.Grant("r", 1000), wire.End("r"))
+        await desk.ended("r")
+        assert desk.data("r") == list(range(20))
+
+
+async def test_a_full_stream_between_stages_holds_the_upstream_stage() -> None:
+    def never(seat: Seat) -> Result:
+        seat.rows.popleft()
+        return []
+
+    class Slow(FakeStage):
+        async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+            await asyncio.Event().wait()
+            yield
+
+    upstream = FakeStage("a", 0, emits=frozenset[str]())
+    async with working(upstream, Slow("b", 1, never)) as desk:
+        desk.put(opened("r", "a", "b"), *fed("r", *range(200)))
+        await turns(500)
+        assert 64 <= len(upstream.batches) <= 66
+        desk.put(wire.Close("r"))
+        await settled(desk)
+
+
+async def test_a_stage_that_ends_early_takes_its_input_all_the_same() -> None:
+    """Else whoever feeds it waits for credit for ever."""
+
+    def once(seat: Seat) -> Result:
+        seat.done = True
+        return [Chunk("x", "only")]
+
+    class Endless(FakeStage):
+        async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+            await asyncio.Event().wait()
+            yield
+
+    async with working(FakeStage("a", 0, once), Endless("b", 1)) as desk:
+        desk.put(opened("r", "a", "b"), *fed("r", *range(30)))
+        await turns(50)
+        desk.put(*fed("r", *range(34)))
+        await turns(50)
+        assert sum(grant.n for grant in desk.of(wire.Grant, "r")) == 64
+        desk.put(wire.Close("r"))
+        await settled(desk)
+
+
+async def test_each_open_seat_has_a_slot_of_its_own() -> None:
+    slots: dict[str, int] = {}
+
+    def note(seat: Seat) -> Result:
+        slots[seat.request.id] = seat.slot
+        seat.rows.clear()
+        return []
+
+    async with working(FakeStage(act=note, slots=8)) as desk:
+        for i in range(8):
+            desk.put(opened(f"r{i}"), *fed(f"r{i}", 0))
+        await until(lambda: len(slots) == 8)
+        assert sorted(slots.values()) == list(range(8))
+
+
+async def test_a_batch_takes_every_ready_seat_up_to_its_size() -> None:
+    stage = FakeStage(slots=16)
+    async with working(stage, max_batch=4) as desk:
+        for i in range(10):
+            desk.put(opened(f"r{i}"), *fed(f"r{i}", 0))
+        await turns(50)
+        assert [len(batch) for batch in stage.batches] == [4, 4, 2]
