@@ -14,7 +14,7 @@ import json
 import re
 import subprocess
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cache
 from pathlib import Path
 
@@ -143,26 +143,30 @@ def main() -> None:
     parser.add_argument("who", choices=("teacher", "nano"))
     parser.add_argument("--work", type=Path)
     parser.add_argument("--weights", type=Path)
-    parser.add_argument("--verbose", action="store_true")
     args = parser.parse_args()
-    figures = json.loads(TEACHER.read_text()) if TEACHER.exists() else {}
     for name in SETS:
         texts = sentences(name)
         waves = teacher_waves(args.work, texts) if args.who == "teacher" else nano_waves(args.weights, texts)
-        total = Score()
-        for text, wave in zip(texts, waves, strict=True):
-            one = score(text, wave)
-            total += one
-            if args.verbose and one.word_errors:
-                print(f"  {text} -> {' '.join(hear(wave))}")
+        scores = [score(text, wave) for text, wave in zip(texts, waves, strict=True)]
+        total = sum(scores, Score())
         print(f"{name}: words {total.word_accuracy:.4f} of {total.words}, phones {total.phone_accuracy:.4f}")
         if args.who == "teacher":
-            figures[name] = {"words": total.word_accuracy, "phones": total.phone_accuracy}
+            store(name, scores)
         else:
-            ratio = total.word_accuracy / figures[name]["words"], total.phone_accuracy / figures[name]["phones"]
-            print(f"  of the teacher's: words {ratio[0]:.4f}, phones {ratio[1]:.4f}", flush=True)
-    if args.who == "teacher":
-        TEACHER.write_text(json.dumps(figures, indent=2) + "\n")
+            known = sum(teacher_scores(name), Score())
+            ratios = total.word_accuracy / known.word_accuracy, total.phone_accuracy / known.phone_accuracy
+            print(f"  of the teacher's: words {ratios[0]:.4f}, phones {ratios[1]:.4f}", flush=True)
+
+
+def store(name: str, scores: Sequence[Score]) -> None:
+    """Keep the teacher's scores of a set, so that nobody else needs the teacher."""
+    known = json.loads(TEACHER.read_text()) if TEACHER.exists() else {}
+    TEACHER.write_text(json.dumps(known | {name: [list(astuple(one)) for one in scores]}) + "\n")
+
+
+def teacher_scores(name: str) -> list[Score]:
+    """The teacher's score of every sentence of a set, in order."""
+    return [Score(*one) for one in json.loads(TEACHER.read_text())[name]]
 
 
 if __name__ == "__main__":
