@@ -21,7 +21,8 @@ from app.settings import read_keys, settings_of
 from app.telemetry import Metrics, Stats, log, log_failure
 from engine import MIC_RATE_HZ, AudioPart, Engine, EngineError, EngineSpec, Message, Request, TextPart
 
-State = Literal["starting", "ready", "draining", "failed"]
+State = Literal["starting", "ready", "unavailable", "draining", "failed"]
+"""``unavailable``: it was ready, but a stage of the engine has no live replica now."""
 
 
 class Serving(Answering, Protocol):
@@ -68,7 +69,9 @@ class Service:
             return "draining"
         if self.failure is not None:
             return "failed"
-        return "ready" if self._engine is not None and self._engine.ready else "starting"
+        if self._engine is None:
+            return "starting"
+        return "ready" if self._engine.ready else "unavailable"
 
     @property
     def engine(self) -> Serving | None:
@@ -118,6 +121,7 @@ class Service:
         try:
             async with self._make_engine(self._spec) as engine:
                 await _warm_up(engine)
+                await asyncio.to_thread(self._vad)  # its network is loaded once, and not in the event loop
                 self._engine = engine
                 log("server.ready", model=engine.model.name, start_s=time.monotonic() - begun_s)
                 self.on_ready()

@@ -74,9 +74,9 @@ class Spoken:
         return self._whole_words(before[1] + int(share * (after[1] - before[1])))
 
     def _whole_words(self, end: int) -> str:
-        if end >= len(self.text) or self.text[end].isspace():
-            return self.text[:end]
-        return self.text[: self.text.rfind(" ", 0, end) + 1].rstrip()
+        if end < len(self.text) and not self.text[end].isspace():
+            end = self.text.rfind(" ", 0, end) + 1
+        return self.text[:end].rstrip()
 
 
 Content = Text | Heard | Picture | Spoken

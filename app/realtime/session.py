@@ -27,7 +27,7 @@ from app.realtime.notices import Notice, SessionView
 from app.realtime.options import Options, name_of, session_options
 from app.realtime.trouble import Broken, Refusal
 from app.telemetry import log, log_failure
-from engine import EngineError
+from engine import EngineError, ModelInfo
 
 
 class Session:
@@ -38,7 +38,7 @@ class Session:
         self._house, self._tell = house, tell
         limits, model = house.limits, house.engine.model
         self._conversation = Conversation(new_id("conv"), limits.items, int(limits.media_mb * 1e6))
-        self._options = _first_options(asked_model or model.name, model.voices[0] if model.voices else "")
+        self._options = _first_options(model, asked_model)
         self._expires_at_s = int(house.wall() + limits.session_s)
         self._answers = Answers(self.id, house, self._conversation, self._options, tell)
         self._microphone = Microphone(self._answers, self._conversation, house, self._options, tell)
@@ -147,7 +147,8 @@ class Session:
         return SessionView(self.id, self._expires_at_s, self._options, loaded)
 
 
-def _first_options(model: str, voice: str) -> Options:
-    options = Options(model=model)
-    audio = options.audio
+def _first_options(model: ModelInfo, asked: str) -> Options:
+    """The defaults, as far as they depend on the model."""
+    options = Options(model=asked or model.name, output_modalities=["audio" if "speech" in model.abilities else "text"])
+    audio, voice = options.audio, model.voices[0] if model.voices else ""
     return replace(options, audio=replace(audio, output=replace(audio.output, voice=voice)))

@@ -32,6 +32,8 @@ async def test_a_client_that_vanishes_frees_everything(moment: str, how: str, se
                     await client.until("response.output_audio.delta")
             case "at the end":
                 await client.ask("say: one")
+            case _:
+                pass
         if how == "reset":
             client.socket.transport.abort()
         else:

@@ -1,0 +1,110 @@
+"""Order of items, truncation, and the prompt that they make."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from app.realtime.conversation import ROOT, Conversation
+from app.realtime.items import CallItem, CallOutputItem, Heard, Item, MessageItem, Picture, Spoken, Text
+from app.realtime.trouble import Refusal
+from engine import AudioPart, ImagePart, Message, TextPart, ToolCallPart, ToolResultPart
+
+
+def typed(id: str, text: str = "hello") -> Item:
+    return MessageItem(id=id, role="user", content=(Text(text),))
+
+
+def said(id: str = "a") -> MessageItem:
+    spoken = Spoken("one two three", ((24_000, 4), (48_000, 8), (72_000, 13)))
+    return MessageItem(id=id, role="assistant", content=(spoken,), token_ids=(1, 2, 3))
+
+
+@pytest.fixture
+def conversation() -> Conversation:
+    return Conversation("conv_1", limit=10, limit_bytes=10_000)
+
+
+def test_items_go_to_the_end_to_the_front_or_behind_another(conversation: Conversation) -> None:
+    assert conversation.add(typed("a")) is None
+    assert conversation.add(typed("b")) == "a"
+    assert conversation.add(typed("front"), ROOT) is None
+    assert conversation.add(typed("between"), "a") == "a"
+    assert [item.id for item in conversation.items] == ["front", "a", "between", "b"]
+    assert conversation.previous("between") == "a"
+    assert conversation.previous("front") is None
+
+
+@pytest.mark.parametrize(
+    ("item", "after", "code"),
+    [
+        (typed("a"), None, "item_create_duplicate_item_id"),
+        (typed("b"), "nobody", "item_create_invalid_previous_item_id"),
+        (MessageItem(id="b", role="user", content=(Heard(np.zeros(6_000, np.int16)),)), None, "conversation_full"),
+    ],
+)
+def test_what_cannot_be_added_changes_nothing(conversation: Conversation, item: Item, after: str, code: str) -> None:
+    conversation.add(typed("a"))
+    before = conversation.items, conversation.revision
+    with pytest.raises(Refusal) as refused:
+        conversation.add(item, after)
+    assert refused.value.code == code
+    assert (conversation.items, conversation.revision) == before
+
+
+def test_a_cut_answer_goes_back_to_the_prompt_as_far_as_it_was_heard(conversation: Conversation) -> None:
+    conversation.add(said())
+    assert conversation.messages("") == (Message("assistant", (TextPart("one two three"),), (1, 2, 3)),)
+    conversation.cut("a", 0, 2_000)
+    assert conversation.messages("") == (Message("assistant", (TextPart("one two"),)),)
+    conversation.cut("a", 0, 0)
+    assert conversation.messages("") == ()
+
+
+@pytest.mark.parametrize(
+    ("id", "index", "end_ms", "code"),
+    [
+        ("nobody", 0, 0, "item_truncate_invalid_item_id"),
+        ("a", 1, 0, "invalid_value"),
+        ("a", 0, 3_001, "invalid_value"),
+        ("a", 0, -1, "invalid_value"),
+        ("typed", 0, 0, "unsupported_content_type"),
+    ],
+)
+def test_what_cannot_be_cut(conversation: Conversation, id: str, index: int, end_ms: int, code: str) -> None:
+    conversation.add(said())
+    conversation.add(typed("typed"))
+    with pytest.raises(Refusal) as refused:
+        conversation.cut(id, index, end_ms)
+    assert refused.value.code == code
+
+
+def test_the_prompt_has_every_kind_of_part(conversation: Conversation) -> None:
+    pcm, pixels = np.ones(160, np.int16), np.zeros((2, 2, 3), np.uint8)
+    conversation.add(MessageItem(id="u", role="user", content=(Picture(pixels, "data:"), Heard(pcm), Text("what?"))))
+    conversation.add(CallItem(id="c", call_id="call_1", name="look", arguments="{}"))
+    conversation.add(CallOutputItem(id="o", call_id="call_1", output="a cat"))
+    conversation.transcribe("u", "what is it")
+    assert conversation.messages("Be kind.") == (
+        Message("system", (TextPart("Be kind."),)),
+        Message("user", (ImagePart(pixels), AudioPart(pcm, "what is it"), TextPart("what?"))),
+        Message("assistant", (ToolCallPart("look", "{}", "call_1"),)),
+        Message("tool", (ToolResultPart("call_1", "a cat"),)),
+    )
+
+
+def test_an_item_that_is_gone_is_not_brought_back(conversation: Conversation) -> None:
+    conversation.add(said())
+    conversation.drop("a")
+    conversation.put(said())
+    assert conversation.items == ()
+    with pytest.raises(Refusal):
+        conversation.drop("a")
+
+
+def test_a_transcript_does_not_make_an_answer_stale(conversation: Conversation) -> None:
+    conversation.add(MessageItem(id="u", role="user", content=(Heard(np.ones(160, np.int16)),)))
+    before = conversation.revision
+    conversation.transcribe("u", "hello")
+    assert conversation.revision == before
+    assert conversation.heard("u") is not None

@@ -1,0 +1,76 @@
+"""The wire, in and out, without a socket."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.realtime.commands import Command, Told
+from app.realtime.events import decode
+from app.realtime.trouble import Refusal
+
+TYPES = [
+    "session.update",
+    "input_audio_buffer.append",
+    "input_audio_buffer.commit",
+    "input_audio_buffer.clear",
+    "output_audio_buffer.clear",
+    "conversation.item.create",
+    "conversation.item.retrieve",
+    "conversation.item.truncate",
+    "conversation.item.delete",
+    "response.create",
+    "response.cancel",
+]
+WORDS = [
+    *("type", "event_id", "session", "audio", "item", "item_id", "content", "role", "text", "id", "output", "name"),
+    *("content_index", "audio_end_ms", "response", "response_id", "input", "previous_item_id", "arguments", "call_id"),
+]
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=10)
+    | st.sampled_from([*TYPES, "message", "user", "input_text", "input_audio", "input_image", "AAAA", "item_reference"])
+)
+JSON = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=6),
+    max_leaves=20,
+)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(TYPES), st.dictionaries(st.sampled_from(WORDS), JSON, max_size=6))
+def test_any_event_is_a_command_or_a_refusal(type: str, fields: dict[str, Any]) -> None:
+    told = decode(json.dumps({**fields, "type": type}))
+    assert isinstance(told, Told)
+    assert isinstance(told.word, Command | Refusal)
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_command_or_a_refusal(text: str) -> None:
+    assert isinstance(decode(text).word, Command | Refusal)
+
+
+@pytest.mark.parametrize("type", TYPES)
+def test_every_client_event_of_the_protocol_is_known(type: str) -> None:
+    word = decode(json.dumps({"type": type})).word
+    assert not isinstance(word, Refusal) or word.code == "missing_required_parameter"
+
+
+def test_duplicate_keys_are_the_last_of_them() -> None:
+    told = decode('{"type":"response.cancel","type":"input_audio_buffer.clear","event_id":"a","event_id":"b"}')
+    assert told.event_id == "b"
+    assert type(told.word).__name__ == "ClearAudio"
+
+
+def test_a_message_is_never_repeated_back_at_length() -> None:
+    word = decode(json.dumps({"type": "x" * 100_000})).word
+    assert isinstance(word, Refusal)
+    assert len(str(word)) < 200

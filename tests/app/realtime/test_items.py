@@ -1,0 +1,45 @@
+"""How much of an answer was heard, in words."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.realtime.items import Spoken
+
+TEXT = "one two three four"
+MARKS = ((2400, 4), (4800, 8), (9600, 18))
+
+
+@pytest.mark.parametrize(
+    ("heard", "words"),
+    [
+        (None, TEXT),
+        (0, ""),
+        (1200, ""),
+        (2400, "one"),
+        (4800, "one two"),
+        (7200, "one two three"),
+        (9600, TEXT),
+        (99_999, TEXT),
+    ],
+)
+def test_only_whole_words_were_heard(heard: int | None, words: str) -> None:
+    assert Spoken(TEXT, MARKS, heard).heard_text == words
+
+
+def test_text_that_was_never_sent_as_sound_was_not_heard() -> None:
+    assert Spoken("some words", (), 0).heard_text == ""
+    assert Spoken("some words", (), None).heard_text == "some words"
+
+
+@given(st.lists(st.text("ab ", min_size=1, max_size=6), min_size=1, max_size=8), st.integers(0, 9_000))
+def test_what_was_heard_is_a_prefix_and_grows(pieces: list[str], heard: int) -> None:
+    text, marks = "", []
+    for n, piece in enumerate(pieces):
+        text += piece
+        marks.append(((n + 1) * 1000, len(text)))
+    less, more = (Spoken(text, tuple(marks), samples).heard_text for samples in (heard, heard + 500))
+    assert text.startswith(less)
+    assert more.startswith(less)

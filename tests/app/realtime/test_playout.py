@@ -1,0 +1,87 @@
+"""Pacing by a clock that is an argument."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.realtime.playout import PACKET_S, Playout
+from engine import SPEAKER_RATE_HZ
+
+
+def wave(seconds: float) -> np.ndarray:
+    return np.arange(int(seconds * SPEAKER_RATE_HZ), dtype=np.float32)
+
+
+def due(playout: Playout, now_s: float) -> float:
+    """Send what is due; its seconds."""
+    sent = 0.0
+    while (packet := playout.take(now_s)) is not None:
+        sent += packet.seconds
+    return sent
+
+
+def test_the_lead_leaves_at_once_and_the_rest_as_it_is_played() -> None:
+    playout = Playout(lead_s=1.0)
+    playout.push(wave(5.0), 10)
+    assert 1.0 <= due(playout, 100.0) <= 1.0 + PACKET_S + 1e-6
+    wait_s = playout.due_in_s(100.0)
+    assert wait_s is not None
+    assert 0 < wait_s <= PACKET_S
+    assert due(playout, 100.0 + wait_s - 0.001) == 0
+    assert due(playout, 101.0) > 0.85
+    assert playout.underruns == 0
+
+
+def test_the_clock_starts_at_the_first_packet_and_a_gap_is_an_underrun() -> None:
+    playout = Playout()
+    playout.push(wave(0.1), 1)
+    due(playout, 50.0)
+    playout.push(wave(0.1), 2)
+    due(playout, 50.25)
+    assert playout.underruns == 1
+    assert abs(playout.underrun_s - 0.15) < 1e-6
+    playout.push(wave(0.1), 3)
+    due(playout, 50.3)
+    assert playout.underruns == 1
+
+
+def test_heard_follows_the_clock_and_never_passes_what_was_sent() -> None:
+    playout = Playout(lead_s=2.0)
+    playout.push(wave(1.0), 5)
+    assert playout.heard_samples(10.0) == 0
+    due(playout, 10.0)
+    assert playout.heard_samples(10.25) == SPEAKER_RATE_HZ // 4
+    assert playout.heard_samples(99.0) == playout.sent_samples == SPEAKER_RATE_HZ
+
+
+def test_a_flush_forgets_what_was_not_sent() -> None:
+    playout = Playout(lead_s=0.5)
+    playout.push(wave(3.0), 5)
+    due(playout, 0.0)
+    playout.flush()
+    assert playout.drained
+    assert playout.take(99.0) is None
+    assert playout.sent_samples < SPEAKER_RATE_HZ
+
+
+@given(st.lists(st.integers(1, 30_000), max_size=6), st.lists(st.floats(0, 3), max_size=20))
+def test_every_sample_leaves_once_in_order_with_rising_text(sizes: list[int], steps: list[float]) -> None:
+    playout, got, marks, now_s = Playout(), [], [], 0.0
+    whole = np.arange(sum(sizes), dtype=np.float32)
+    at = 0
+    for n, size in enumerate(sizes):
+        playout.push(whole[at : at + size], n + 1)
+        at += size
+    playout.end()
+    for step in [*steps, *[1.0] * 20]:
+        now_s += step
+        while (packet := playout.take(now_s)) is not None:
+            got.append(packet.samples)
+            marks.append(packet.text_end)
+            assert packet.seconds <= PACKET_S + 1e-9
+    assert np.array_equal(np.concatenate([*got, np.empty(0, np.float32)]), whole)
+    assert marks == sorted(marks)
+    assert not sizes or marks[-1] == len(sizes)
+    assert playout.drained
