@@ -1,0 +1,424 @@
+"""The session core on an engine that does as it is told: what it asks and tells, and what always holds."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.realtime.events import decode
+from app.realtime.events_out import encode
+from app.realtime.house import House
+from app.realtime.session import Session
+from app.settings import Limits, TurnSettings
+from app.telemetry import Metrics
+from engine import AudioPart, Chunk, EngineError, ModelInfo, Request, StageFailed, TextPart
+from tests.app.rig import SERVER_EVENT, LoudnessVad, silence, tone
+
+WORD = np.full(2_400, 0.1, np.float32)  # 100 ms
+
+
+class FakeChunks:
+    """Two words of text and sound, unless the user's text says ``fail``, ``bug`` or ``wait``."""
+
+    ledger = None
+
+    def __init__(self, request: Request, inputs: AsyncIterator[Chunk] | None) -> None:
+        self.request = request
+        self.reports: list[str] = []
+        self.heard_samples = 0
+        self._chunks = self._make(inputs)
+
+    def __aiter__(self) -> AsyncIterator[Chunk]:
+        return self._chunks
+
+    async def _make(self, inputs: AsyncIterator[Chunk] | None) -> AsyncGenerator[Chunk]:
+        if inputs is not None:
+            async for chunk in inputs:
+                self.heard_samples += len(chunk.data)
+        if self.request.hears:
+            yield Chunk("heard", "hello", {"final": True, "understood": True})
+        last = self.request.messages[-1].parts[-1] if self.request.messages else None
+        word = last.text if isinstance(last, TextPart) else ""
+        if word == "wait":
+            await asyncio.Event().wait()
+        text_end = 0
+        for n, text in enumerate(("one ", "two")):
+            text_end += len(text)
+            yield Chunk("text", text, {"ids": [n]})
+            if "audio" in self.request.modalities:
+                yield Chunk("audio", WORD, {"text_end": text_end})
+            if word == "fail":
+                raise StageFailed("the talker broke")
+            if word == "bug":
+                raise ZeroDivisionError
+        yield Chunk("usage", {"input_tokens": 3, "output_tokens": 2}, {"finish": "stop"})
+
+    def played(self) -> None:
+        self.reports.append("played")
+
+    def flushed(self) -> None:
+        self.reports.append("flushed")
+
+
+class FakeEngine:
+    """Keeps what it was asked; ``open_now`` are the requests whose block has not been left."""
+
+    model = ModelInfo(name="fake", voices=("ann", "bob"), abilities=frozenset({"text", "audio", "speech"}), frame_s=0.1)
+
+    def __init__(self) -> None:
+        self.asked: list[FakeChunks] = []
+        self.open_now = 0
+        self.refuses: EngineError | None = None
+
+    @asynccontextmanager
+    async def open(self, request: Request, inputs: Any = None) -> AsyncGenerator[Any]:
+        if self.refuses is not None:
+            raise self.refuses
+        chunks = FakeChunks(request, inputs)
+        self.asked.append(chunks)
+        self.open_now += 1
+        try:
+            yield chunks
+        finally:
+            self.open_now -= 1
+
+    @property
+    def requests(self) -> list[Request]:
+        return [chunks.request for chunks in self.asked]
+
+
+class Talk:
+    """A session fed by hand; ``events`` are the wire's, checked one by one."""
+
+    def __init__(self, engine: FakeEngine, limits: Limits | None = None) -> None:
+        self.engine = engine
+        self.events: list[dict[str, Any]] = []
+        self.metrics = Metrics()
+        self.now_s = 100.0
+        self._said: asyncio.Queue[Any] = asyncio.Queue()
+        house = House(engine, self.metrics, limits or Limits(), TurnSettings(), LoudnessVad, now=lambda: self.now_s)
+        self.session = Session(house, self._tell)
+
+    def _tell(self, notice: Any) -> None:
+        for text in encode(notice):
+            event = json.loads(text)
+            SERVER_EVENT.validate_python(event)
+            self.events.append(event)
+
+    async def run(self) -> None:
+        await self.session.run(self._told())
+
+    async def _told(self) -> AsyncGenerator[Any]:
+        while (one := await self._said.get()) is not None:
+            yield one
+            self._said.task_done()
+
+    async def say(self, type: str, **fields: Any) -> None:
+        """One event, and all that follows from it without waiting for a clock."""
+        self._said.put_nowait(decode(json.dumps({"type": type, **fields})))
+        for _ in range(40):
+            await asyncio.sleep(0)
+
+    async def typed(self, text: str, **response: Any) -> None:
+        content = [{"type": "input_text", "text": text}]
+        await self.say("conversation.item.create", item={"type": "message", "role": "user", "content": content})
+        await self.say("response.create", response=response)
+
+    async def hear(self, pcm: Any) -> None:
+        await self.say("input_audio_buffer.append", audio=base64.b64encode(pcm.tobytes()).decode())
+
+    def leave(self) -> None:
+        self._said.put_nowait(None)
+
+    def of(self, type: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["type"] == type]
+
+    def statuses(self) -> list[str]:
+        return [event["response"]["status"] for event in self.of("response.done")]
+
+
+@asynccontextmanager
+async def talking(**options: Any) -> AsyncGenerator[Talk]:
+    talk = Talk(FakeEngine(), **options)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        tasks.create_task(talk.run())
+        await asyncio.sleep(0)
+        yield talk
+        talk.leave()
+    assert talk.engine.open_now == 0
+    check_order(talk.events)
+
+
+def check_order(events: list[dict[str, Any]]) -> None:
+    """What holds for every session, whatever was said (realtime.md, B6)."""
+    assert [event["type"] for event in events[:2]] == ["session.created", "conversation.created"]
+    opened: dict[str, list[str]] = {}
+    closed: set[str] = set()
+    items: list[str] = []
+    for event in events:
+        kind: str = event["type"]
+        response: str = event.get("response_id") or event.get("response", {}).get("id", "")
+        if kind == "response.created":
+            assert response not in opened
+            opened[response] = []
+        elif response:
+            assert response in opened, f"{kind} before response.created"
+            assert response not in closed, f"{kind} after response.done"
+            _check_within(opened[response], event)
+        if kind == "response.done":
+            closed.add(response)
+            assert not opened[response], f"left open: {opened[response]}"
+        if kind == "conversation.item.added":
+            assert event["item"]["id"] not in items
+            assert event["previous_item_id"] in [None, *items]
+            items.append(event["item"]["id"])
+
+
+def _check_within(open_now: list[str], event: dict[str, Any]) -> None:
+    """Items and parts are opened and closed like brackets; a delta lies within its part."""
+    noun, _, moment = event["type"].removeprefix("response.").rpartition(".")
+    name = f"{noun}:{event.get('output_index')}"
+    if noun in ("output_item", "content_part"):
+        if moment == "added":
+            open_now.append(name)
+        else:
+            assert open_now[-1] == name
+            open_now.pop()
+    elif noun.startswith("output_"):
+        assert f"content_part:{event['output_index']}" in open_now
+
+
+async def test_a_request_carries_what_the_session_and_the_response_say() -> None:
+    async with talking() as talk:
+        tool = {"type": "function", "name": "look", "description": "Look.", "parameters": {"type": "object"}}
+        audio = {"output": {"voice": "alloy", "speed": 1.25}}
+        await talk.say("session.update", session={"instructions": "Be kind.", "tools": [tool], "audio": audio})
+        await talk.typed("hi", tool_choice={"type": "function", "name": "look"}, max_output_tokens=7)
+        await talk.typed(
+            "again", audio={"output": {"voice": "bob"}}, instructions="Be quick.", output_modalities=["text"]
+        )
+    first, second = talk.engine.requests
+    assert [message.role for message in first.messages] == ["system", "user"]
+    assert (first.voice, first.speed, first.max_text_tokens, first.tool_choice) == ("ann", 1.25, 7, "look")
+    assert first.tools[0].name == "look"
+    assert first.modalities == ("text", "audio")
+    assert first.session == second.session == talk.session.id
+    assert second.messages[0].parts == (TextPart("Be quick."),)
+    assert (second.voice, second.modalities, second.max_text_tokens) == (
+        "bob",
+        ("text",),
+        Request(id="", session="", messages=()).max_text_tokens,
+    )
+
+
+async def test_an_answer_goes_back_with_its_token_ids() -> None:
+    async with talking() as talk:
+        await talk.typed("hi")
+        await talk.typed("more")
+    answer = talk.engine.requests[1].messages[1]
+    assert (answer.role, answer.parts, answer.token_ids) == ("assistant", (TextPart("one two"),), (0, 1))
+    assert talk.engine.asked[0].reports == ["played"]
+
+
+async def test_speech_is_listened_to_while_it_is_spoken() -> None:
+    async with talking() as talk:
+        await talk.typed("hi")
+        talk.now_s += 10
+        await talk.hear(tone(0.3))
+        live = talk.engine.asked[-1]
+        assert live.request.live
+        assert [message.role for message in live.request.messages] == ["user", "assistant"]
+        assert live.heard_samples > 0
+        assert len(talk.of("response.created")) == 1
+        await talk.hear(silence(0.7))
+        assert len(talk.of("response.created")) == 2
+        assert talk.statuses() == ["completed", "completed"]
+        assert len(talk.engine.asked) == 2
+    item = talk.of("conversation.item.done")[-2]["item"]
+    assert (item["role"], item["content"][0]["type"]) == ("user", "input_audio")
+
+
+async def test_the_words_that_were_heard_are_in_the_next_prompt() -> None:
+    async with talking() as talk:
+        await talk.hear(tone(0.3))
+        await talk.hear(silence(0.7))
+        await talk.typed("and?")
+    part = talk.engine.requests[-1].messages[0].parts[0]
+    assert isinstance(part, AudioPart)
+    assert part.transcript == "hello"
+    assert abs(len(part.pcm) / 16_000 - 0.8) < 0.1
+
+
+async def test_a_barge_in_cuts_the_next_prompt_to_what_was_heard_even_without_a_truncate() -> None:
+    async with talking() as talk:
+        await talk.typed("hi")
+        assert talk.statuses() == ["completed"]  # all of it was sent at once: 200 ms, of which 110 are played
+        talk.now_s += 0.11
+        await talk.hear(tone(0.3))
+    assert talk.engine.requests[-1].messages[-1].parts == (TextPart("one"),)
+    assert talk.engine.requests[-1].messages[-1].token_ids == ()
+
+
+async def test_a_truncate_in_mid_speech_is_in_the_prompt_of_the_answer() -> None:
+    async with talking() as talk:
+        await talk.typed("hi")
+        talk.now_s += 10
+        await talk.hear(tone(0.3))
+        item_id = talk.of("response.done")[0]["response"]["output"][0]["id"]
+        await talk.say("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=100)
+        await talk.hear(silence(0.7))
+    assert len(talk.engine.asked) == 3
+    last = talk.engine.asked[-1]
+    assert last.request.messages[-1].parts == (TextPart("one"),)
+    assert last.heard_samples / 16_000 == pytest.approx(0.8, abs=0.1)  # all of the turn, not its second half
+    assert talk.statuses() == ["completed", "completed"]
+
+
+@pytest.mark.parametrize(("word", "code"), [("fail", "stage_failed"), ("bug", "server_error")])
+async def test_what_breaks_in_an_answer_ends_that_answer_only(word: str, code: str) -> None:
+    async with talking() as talk:
+        await talk.typed(word)
+        await talk.typed("hi")
+        assert talk.statuses() == ["failed", "completed"]
+        error = talk.of("response.done")[0]["response"]["status_details"]["error"]
+        assert error["code"] == code
+        assert "ZeroDivision" not in error["message"]
+        assert not talk.of("error")
+
+
+async def test_an_engine_that_refuses_fails_the_response() -> None:
+    async with talking() as talk:
+        talk.engine.refuses = StageFailed("no replica")
+        await talk.typed("hi")
+        await talk.hear(tone(0.3))
+        talk.engine.refuses = None
+        await talk.hear(silence(0.7))  # the request that listened failed: the turn is asked again, whole
+        assert talk.statuses() == ["failed", "completed"]
+
+
+async def test_a_transcript_that_fails_is_told() -> None:
+    async with talking() as talk:
+        await talk.say("session.update", session={"audio": {"input": {"transcription": {}, "turn_detection": None}}})
+        talk.engine.refuses = StageFailed("no ears")
+        await talk.hear(silence(0.5))
+        await talk.say("input_audio_buffer.commit")
+        failed = talk.of("conversation.item.input_audio_transcription.failed")[0]
+        assert failed["error"]["code"] == "stage_failed"
+
+
+async def test_a_stop_in_mid_answer_leaves_the_engine_and_reports_the_flush() -> None:
+    async with talking() as talk:
+        await talk.typed("wait")
+        assert talk.engine.open_now == 1
+        await talk.say("response.cancel")
+        assert talk.engine.open_now == 0
+        assert talk.engine.asked[0].reports == ["flushed"]
+        assert talk.statuses() == ["cancelled"]
+
+
+async def test_leaving_in_any_state_frees_the_engine() -> None:
+    async with talking() as talk:
+        await talk.typed("wait", conversation="none")
+        await talk.typed("wait")
+        await talk.hear(tone(0.3))
+        assert talk.engine.open_now == 2  # the barge-in took the second one's place
+    assert talk.engine.open_now == 0
+
+
+async def test_so_many_responses_at_once_and_no_more() -> None:
+    async with talking(limits=Limits(responses=2)) as talk:
+        for _ in range(3):
+            await talk.typed("wait", conversation="none")
+        assert talk.of("error")[0]["error"]["code"] == "too_many_responses"
+        assert talk.engine.open_now == 2
+
+
+async def test_a_bug_of_ours_is_one_error_and_the_session_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with talking() as talk:
+        monkeypatch.setattr(talk.session, "_edit", lambda _: 1 / 0)
+        await talk.say("conversation.item.delete", item_id="x", event_id="mine")
+        error = talk.of("error")[0]["error"]
+        assert (error["type"], error["code"], error["event_id"]) == ("server_error", "server_error", "mine")
+        await talk.typed("hi")
+        assert talk.statuses() == ["completed"]
+
+
+Step = Callable[[Talk], Any]
+ITEM = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "wait"}]}
+STEPS: dict[str, Step] = {
+    "ask": lambda talk: talk.typed("hi"),
+    "ask slowly": lambda talk: talk.typed("wait"),
+    "ask in vain": lambda talk: talk.typed("fail"),
+    "ask aside": lambda talk: talk.typed("wait", conversation="none"),
+    "ask for text": lambda talk: talk.typed("hi", output_modalities=["text"]),
+    "respond": lambda talk: talk.say("response.create"),
+    "cancel": lambda talk: talk.say("response.cancel"),
+    "speak": lambda talk: talk.hear(tone(0.2)),
+    "pause": lambda talk: talk.hear(silence(0.7)),
+    "commit": lambda talk: talk.say("input_audio_buffer.commit"),
+    "clear": lambda talk: talk.say("input_audio_buffer.clear"),
+    "by hand": lambda talk: talk.say("session.update", session={"audio": {"input": {"turn_detection": None}}}),
+    "by ear": lambda talk: talk.say(
+        "session.update", session={"audio": {"input": {"turn_detection": {"type": "server_vad"}, "transcription": {}}}}
+    ),
+    "let it talk": lambda talk: talk.say(
+        "session.update", session={"audio": {"input": {"turn_detection": {"interrupt_response": False}}}}
+    ),
+    "delete": lambda talk: talk.say("conversation.item.delete", item_id=_last_item(talk)),
+    "truncate": lambda talk: talk.say(
+        "conversation.item.truncate", item_id=_last_item(talk), content_index=0, audio_end_ms=100
+    ),
+    "in front": lambda talk: talk.say("conversation.item.create", previous_item_id="root", item=ITEM),
+    "nonsense": lambda talk: talk.say("response.explode"),
+    "time passes": lambda talk: _pass(talk),
+}
+
+
+def _last_item(talk: Talk) -> str:
+    added = talk.of("conversation.item.added")
+    return added[-1]["item"]["id"] if added else "nobody"
+
+
+async def _pass(talk: Talk) -> None:
+    talk.now_s += 0.15
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.sampled_from(sorted(STEPS)), max_size=14))
+def test_any_sequence_keeps_the_order_and_leaves_nothing_open(steps: list[str]) -> None:
+    """``talking`` checks the order of all events, and that the engine has every request back."""
+
+    async def play() -> None:
+        async with talking() as talk:
+            for step in steps:
+                await STEPS[step](talk)
+            talk.session.end("server_shutting_down", "over")
+        assert len(talk.of("response.created")) == len(talk.of("response.done"))
+
+    asyncio.run(play())
+
+
+def test_the_check_of_the_order_can_fail() -> None:
+    created = {"type": "response.created", "response": {"id": "r"}}
+    done = {"type": "response.done", "response": {"id": "r"}}
+    greeting = [{"type": "session.created"}, {"type": "conversation.created"}]
+    added = {"type": "response.output_item.added", "response_id": "r", "output_index": 0}
+    check_order([*greeting, created, done])
+    for wrong in (
+        [done, created],
+        [created, done, done],
+        [created, created],
+        [created, added, done],
+        [created, done, added],
+    ):
+        with pytest.raises(AssertionError):
+            check_order([*greeting, *wrong])
