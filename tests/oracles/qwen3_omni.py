@@ -1,13 +1,15 @@
 """The reference for Qwen3-Omni: transformers' own model, patched where it is wrong, and what it thought at each step.
 
 The patches (transformers 5.23): the talker's config lacks ``audio_config``, which its positions need when a picture is
-there too; ``generate`` has one checkpoint's end token as its default; ``chunked_decode`` loses samples at each boundary,
-so the sound is ``code2wav`` of all codes at once; a whole processor wants torchvision, so its parts are joined by hand.
+there too; ``generate`` has one checkpoint's end token as its default; ``chunked_decode`` loses samples at each
+boundary, so the sound is ``code2wav`` of all codes at once; a whole processor wants torchvision, so its parts are
+joined by hand.
 """
 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +26,9 @@ from transformers import (
     WhisperFeatureExtractor,
 )
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers.utils import logging
+
+logging.disable_progress_bar()  # its monitor is a thread that stays
 
 CLOSE = 1e-4
 """Where the two best (or the last chosen expert and the first refused one) are nearer than this, either is right."""
@@ -127,7 +132,8 @@ class Oracle:
         given = self.inputs(turns)
         thoughts = Thoughts()
         codes: list[torch.Tensor] = []
-        with _overheard(self.model, thoughts), _caught(self.model.code2wav, codes):
+        with _overheard(self.model, thoughts), _caught(self.model.code2wav, codes), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it warns of its own defaults
             ids, _ = self.model.generate(
                 **given, speaker=voice, thinker_max_new_tokens=tokens, talker_max_new_tokens=frames + 1,
                 thinker_eos_token_id=self.eos, thinker_do_sample=False, talker_do_sample=False,

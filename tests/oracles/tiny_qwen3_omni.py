@@ -23,6 +23,9 @@ from transformers import (
     WhisperFeatureExtractor,
 )
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers.utils import logging
+
+logging.disable_progress_bar()  # its monitor is a thread that stays
 
 SPECIAL = (
     "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|audio_start|>", "<|audio_end|>", "<|audio_pad|>",
@@ -52,7 +55,7 @@ Tools:
 {%- elif part.type == "video" %}<|vision_start|><|video_pad|><|vision_end|>
 {%- else %}{{ part.text }}{% endif %}{% endfor %}{% endif %}
 {%- for call in message.tool_calls %}<tool_call>
-{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
+{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments }}}
 </tool_call>{% endfor %}<|im_end|>
 {% endfor %}
 {%- if add_generation_prompt %}<|im_start|>assistant
@@ -241,7 +244,10 @@ def _scale(name: str, parameter: nn.Parameter) -> None:
 def _write_preprocessor(folder: Path) -> None:
     """The keys of the real repository; a whole processor cannot be built without torchvision."""
     image = Qwen2VLImageProcessorPil(
-        patch_size=16, merge_size=2, temporal_patch_size=2, size={"shortest_edge": 32 * 32, "longest_edge": 64 * 32 * 32}
+        patch_size=16,
+        merge_size=2,
+        temporal_patch_size=2,
+        size={"shortest_edge": 32 * 32, "longest_edge": 64 * 32 * 32},
     )
     audio = WhisperFeatureExtractor(
         feature_size=128, sampling_rate=16000, hop_length=160, n_fft=400, chunk_length=300, return_attention_mask=True

@@ -23,7 +23,7 @@ class Rope:
         self._axes = torch.nn.functional.one_hot(axes, 3).T.to(device, torch.float32) if section else None
 
     def __call__(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Cosine and sine [batch, 1, rows, dim] for float positions [batch, rows], or [3, batch, rows] of three axes."""
+        """Cosine and sine [batch, 1, rows, dim] of float positions [batch, rows] ([3, batch, rows] with sections)."""
         if self._axes is None:
             angles = positions[..., None] * self._inverse
         else:

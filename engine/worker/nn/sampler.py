@@ -62,7 +62,9 @@ def draw(logits: Tensor, draws: Sequence[Draw], stage: int, steps: Tensor, codeb
     logits = logits.float()
     best = logits.argmax(-1)
     if not all(one.greedy for one in draws):
-        best = torch.where(_column([one.greedy for one in draws], best)[:, 0], best, _drawn(logits, draws, stage, steps, codebook))
+        best = torch.where(
+            _column([one.greedy for one in draws], best)[:, 0], best, _drawn(logits, draws, stage, steps, codebook)
+        )
     return torch.where(logits.isnan().any(-1), FAILED, best)
 
 

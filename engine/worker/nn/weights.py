@@ -34,7 +34,9 @@ def find(weights: Path | None) -> Path:
     try:
         return Path(snapshot_download(str(weights), local_files_only=True))
     except (LocalEntryNotFoundError, HFValidationError):
-        raise WeightsError(f"{weights}: neither a folder nor in the hub's cache; get it by `hf download {weights}`") from None
+        raise WeightsError(
+            f"{weights}: neither a folder nor in the hub's cache; get it by `hf download {weights}`"
+        ) from None
 
 
 class Checkpoint:
@@ -78,7 +80,9 @@ class Checkpoint:
 
     def _at(self, name: str) -> Any:
         if name not in self._where:
-            raise WeightsError(f"{self.folder}: has no tensor {name}; it is not a whole checkpoint of this architecture")
+            raise WeightsError(
+                f"{self.folder}: has no tensor {name}; it is not a whole checkpoint of this architecture"
+            )
         return self._open(self._where[name])
 
     def tensor(self, name: str, shape: Sequence[int] | None = None) -> Tensor:

@@ -1,0 +1,140 @@
+"""Messages to token ids by a checkpoint's own template and tokenizer, and ids back to text, piece by piece.
+
+What users write is encoded as plain text whatever it says: it can never become a special token. Earlier answers come
+back as the ids they were made of. Knows no model: where a picture or a sound belongs, its one placeholder stays.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer
+
+from engine.core import AudioPart, ImagePart, Message, TextPart, Tool, ToolCallPart, ToolResultPart
+from engine.errors import RequestError, WeightsError
+
+_HELD = re.compile("\ue000(\\d+)\ue001")  # stands for a user's words while the template is rendered
+LONGEST_CHARACTER = 8  # tokens; more that are no character yet never become one
+
+
+class Chat:
+    """A checkpoint's template and tokenizer."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            self._whole: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        except (OSError, ValueError) as error:
+            raise WeightsError(f"{folder}: has no tokenizer that can be read ({error})") from None
+        self._template = self._whole.chat_template or _template_of(folder)
+        backend = json.loads(self._whole.backend_tokenizer.to_str())
+        self.added: dict[str, int] = {token["content"]: token["id"] for token in backend["added_tokens"]}
+        self._plain = Tokenizer.from_str(json.dumps({**backend, "added_tokens": [], "post_processor": None}))
+        longest = sorted(self.added, key=len, reverse=True)
+        self._marks = re.compile("|".join(map(re.escape, longest)))
+
+    def prompt(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[int]:
+        """The ids of a conversation, up to where the assistant is to speak."""
+        held: list[str | tuple[int, ...]] = []
+        shown = [_shown(message, held) for message in messages]
+        text = self._whole.apply_chat_template(
+            shown, tools=[self._tool(tool) for tool in tools] or None, chat_template=self._template,
+            tokenize=False, add_generation_prompt=True,
+        )  # fmt: skip
+        ids, plain = [], ""
+        for i, piece in enumerate(_HELD.split(text)):
+            found = held[int(piece)] if i % 2 else piece
+            if isinstance(found, tuple):
+                ids += [*self.words(plain), *found]
+                plain = ""
+            elif i % 2:
+                plain += found
+            else:
+                ids, plain = self._marked(found, ids, plain)
+        return ids + self.words(plain)
+
+    def _marked(self, text: str, ids: list[int], plain: str) -> tuple[list[int], str]:
+        """Text of the template: its marks are tokens; what lies between belongs to the words around it."""
+        end = 0
+        for mark in self._marks.finditer(text):
+            ids = [*ids, *self.words(plain + text[end : mark.start()]), self.added[mark.group()]]
+            plain, end = "", mark.end()
+        return ids, plain + text[end:]
+
+    def words(self, text: str) -> list[int]:
+        """The ids of plain text, whatever marks it imitates."""
+        return self._plain.encode(text, add_special_tokens=False).ids
+
+    def text(self, ids: Sequence[int]) -> str:
+        """The text of ids; special tokens have none."""
+        return self._whole.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def _tool(self, tool: Tool) -> dict[str, Any]:
+        function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+        if mark := self._marks.search(json.dumps(function, ensure_ascii=False)):
+            raise RequestError(f"tools: {tool.name!r} contains {mark.group()!r}, which is a mark of this model")
+        return {"type": "function", "function": function}
+
+
+class Pieces:
+    """Text of a growing answer: a piece leaves once its last character is whole."""
+
+    def __init__(self, chat: Chat) -> None:
+        self._chat = chat
+        self._ids: list[int] = []
+
+    def feed(self, id: int) -> tuple[str, list[int]]:
+        """The next piece and its ids; both empty while a character is incomplete."""
+        self._ids.append(id)
+        text = self._chat.text(self._ids)
+        if text.endswith("�") and len(self._ids) < LONGEST_CHARACTER:
+            return "", []
+        return self.flush()
+
+    def flush(self) -> tuple[str, list[int]]:
+        """What is held, whole or not."""
+        ids, self._ids = self._ids, []
+        return self._chat.text(ids), ids
+
+
+def _template_of(folder: Path) -> str:
+    """Where the tokenizer has no template: the processor's file (chat_template.json of older repositories)."""
+    file = folder / "chat_template.json"
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))["chat_template"]
+    except (OSError, ValueError, KeyError):
+        raise WeightsError(f"{folder}: has no chat template") from None
+
+
+def _shown(message: Message, held: list[str | tuple[int, ...]]) -> dict[str, Any]:
+    """A message as templates know it, with the words held back."""
+
+    def hold(words: str | tuple[int, ...]) -> str:
+        held.append(words)
+        return f"\ue000{len(held) - 1}\ue001"
+
+    if message.token_ids:
+        return {"role": message.role, "content": hold(message.token_ids)}
+    content: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
+    for part in message.parts:
+        match part:
+            case TextPart(text):
+                content.append({"type": "text", "text": hold(text)})
+            case AudioPart(_, transcript) if message.role == "assistant":
+                content.append({"type": "text", "text": hold(transcript or "")})
+            case AudioPart():
+                content.append({"type": "audio", "audio": ""})
+            case ImagePart():
+                content.append({"type": "image", "image": ""})
+            case ToolCallPart(name, arguments):
+                calls.append({"type": "function", "function": {"name": hold(name), "arguments": hold(arguments)}})
+            case ToolResultPart(_, output):
+                content.append({"type": "text", "text": hold(output)})
+    words = [one["text"] for one in content if one["type"] == "text"]
+    shown = {"role": message.role, "content": "".join(words) if len(words) == len(content) else content}
+    return shown | ({"tool_calls": calls} if calls else {})

@@ -1,0 +1,113 @@
+"""The decoder of a codec with many codebooks: frames to sound, piece by piece, each request's past in its slot.
+
+Codes are looked up and averaged, pass a windowed transformer, are widened by transposed convolutions and shaped by
+residual units (HiFi-GAN with snakes). Knows no stage.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.errors import WeightsError
+from engine.worker.nn.conv import CausalConv, CausalTransposedConv, Piece
+from engine.worker.nn.weights import Reader
+from engine.worker.nn.window import WindowedDecoder
+
+
+class CodecDecoder:
+    """Any cut of the frames gives the same samples.
+
+    The transposed convolutions of the whole are cut by their stride on both sides: so a signal begins some hundred
+    samples late, in its first frame, and is that much shorter.
+    """
+
+    def __init__(self, read: Reader, config: Any, slots: int) -> None:
+        if math.prod(config.upsampling_ratios) < 2:
+            raise WeightsError("code2wav_config.upsampling_ratios: without upsampling a first frame has no sound")
+        self.book, self.groups, width = config.codebook_size, config.num_quantizers, config.hidden_size
+        self.codes = read("code_embedding.weight", self.book * self.groups, width)
+        self.offsets = torch.arange(self.groups, device=read.device) * self.book
+        self.decoder = WindowedDecoder(read.below("pre_transformer"), config, slots)
+        self.widen = [
+            (
+                CausalTransposedConv(read.below(f"upsample.{i}.0"), slots, width, width, ratio, ratio),
+                Blend(read.below(f"upsample.{i}.1"), slots, width),
+            )
+            for i, ratio in enumerate(config.upsampling_ratios)
+        ]
+        self.enter = CausalConv(read.below("decoder.0"), slots, width, config.decoder_dim, 7)
+        self.blocks = [
+            Upsampler(read.below(f"decoder.{i + 1}.block"), slots, config.decoder_dim >> i, rate)
+            for i, rate in enumerate(config.upsample_rates)
+        ]
+        last, out = len(self.blocks) + 1, config.decoder_dim >> len(self.blocks)
+        self.snake = Snake(read.below(f"decoder.{last}"), out)
+        self.leave = CausalConv(read.below(f"decoder.{last + 1}"), slots, out, 1, 7)
+
+    def decode(self, codes: Tensor, starts: Sequence[int], piece: Piece) -> Tensor:
+        """Sound [batch, samples] of the next frames [batch, frames, codebooks]; each slot has had ``starts`` so far."""
+        x = self.decoder.forward(self.codes[codes + self.offsets].mean(2), starts, piece).transpose(1, 2)
+        for widen, blend in self.widen:
+            x = blend(widen(x, piece), piece)
+        x = self.enter(x, piece)
+        for block in self.blocks:
+            x = block(x, piece)
+        return self.leave(self.snake(x), piece)[:, 0].clamp(-1, 1)
+
+
+class Blend:
+    """A ConvNeXt block (Liu et al. 2022)."""
+
+    def __init__(self, read: Reader, slots: int, width: int) -> None:
+        self.mix = CausalConv(read.below("dwconv"), slots, width, width, 7, groups=width)
+        self.norm = read("norm.weight", width), read("norm.bias", width)
+        self.up = read("pwconv1.weight", 4 * width, width), read("pwconv1.bias", 4 * width)
+        self.down = read("pwconv2.weight", width, 4 * width), read("pwconv2.bias", width)
+        self.scale = read("gamma", width)
+
+    def __call__(self, x: Tensor, piece: Piece) -> Tensor:
+        y = self.mix(x, piece).transpose(1, 2)
+        y = F.layer_norm(y, y.shape[-1:], *self.norm, eps=1e-6)
+        y = F.linear(F.gelu(F.linear(y, *self.up)), *self.down)
+        return x + (self.scale * y).transpose(1, 2)
+
+
+class Snake:
+    """x + sin²(αx)/β: a periodic activation (Ziyin et al. 2020)."""
+
+    def __init__(self, read: Reader, width: int) -> None:
+        self.alpha = read("alpha", width).exp()[:, None]
+        self.inverse = 1 / (read("beta", width).exp()[:, None] + 1e-9)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x + self.inverse * torch.sin(x * self.alpha) ** 2
+
+
+class Upsampler:
+    """A transposed convolution and three residual units of growing reach (HiFi-GAN: Kong et al. 2020)."""
+
+    def __init__(self, read: Reader, slots: int, width: int, rate: int) -> None:
+        out = width // 2
+        self.snake = Snake(read.below("0"), width)
+        self.widen = CausalTransposedConv(read.below("1"), slots, width, out, 2 * rate, rate)
+        self.units = [
+            (
+                Snake(read.below(f"{i}.act1"), out),
+                CausalConv(read.below(f"{i}.conv1"), slots, out, out, 7, dilation),
+                Snake(read.below(f"{i}.act2"), out),
+                CausalConv(read.below(f"{i}.conv2"), slots, out, out, 1),
+            )
+            for i, dilation in ((2, 1), (3, 3), (4, 9))
+        ]
+
+    def __call__(self, x: Tensor, piece: Piece) -> Tensor:
+        x = self.widen(self.snake(x), piece)
+        for first, reach, second, join in self.units:
+            x = x + join(second(reach(first(x), piece)), piece)
+        return x

@@ -1,0 +1,61 @@
+"""The code predictor: the further codes of a codec frame, one small pass over its groups.
+
+Its cache lives for one frame, so a slot here is a row of the batch. Nothing waits for the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.worker.nn.decoder import Decoder, Rows
+from engine.worker.nn.sampler import Draw, draw
+from engine.worker.nn.weights import Reader
+
+TOP_K, TOP_P = 50, 0.8  # as the reference fixes it
+
+
+class Predictor:
+    """``stream`` is its stream of randomness."""
+
+    def __init__(self, read: Reader, config: Any, slots: int, stream: int) -> None:
+        self.stream = stream
+        self.groups, width = config.num_code_groups, config.hidden_size
+        self.decoder = Decoder(read.below("model"), config)
+        self.cache = self.decoder.cache(slots, self.groups + 1)
+        books = range(self.groups - 1)
+        self.codes = [read(f"model.codec_embedding.{i}.weight", config.vocab_size, width) for i in books]
+        self.heads = [read(f"lm_head.{i}.weight", config.vocab_size, width) for i in books]
+        self._plans: dict[int, list[tuple[Rows, Tensor]]] = {}
+
+    def frame(self, hidden: Tensor, first: Tensor, draws: Sequence[Draw], steps: Tensor) -> tuple[Tensor, Tensor]:
+        """The further codes [batch, groups − 1] and the sum of their embeddings [batch, width]."""
+        draws = [replace(one, temperature=1.0, top_k=TOP_K, top_p=TOP_P) for one in draws]
+        rows = torch.stack((hidden, first), 1)
+        codes, total = [], torch.zeros_like(first)
+        for group, (where, places) in enumerate(self._plan(len(draws))):
+            out, _ = self.decoder.forward(rows, places, where, self.cache)
+            code = draw(F.linear(out[:, -1], self.heads[group]), draws, self.stream, steps, group + 1)
+            codes.append(code)
+            rows = self.codes[group][code.clamp(min=0)][:, None]
+            total = total + rows[:, 0]
+        return torch.stack(codes, 1), total
+
+    def _plan(self, batch: int) -> list[tuple[Rows, Tensor]]:
+        """Where each pass writes, made once for each size of batch."""
+        if batch not in self._plans:
+            slots, device = range(batch), self.decoder.device
+            starts = [(0, 2), *((at, 1) for at in range(2, self.groups))]
+            self._plans[batch] = [
+                (
+                    Rows.of(slots, [at] * batch, count, device),
+                    torch.arange(at, at + count, device=device, dtype=torch.float32).expand(batch, -1),
+                )
+                for at, count in starts
+            ]
+        return self._plans[batch]
