@@ -40,6 +40,10 @@ class Leave(Exception):
 
 async def realtime(socket: WebSocket, service: Service) -> None:
     """One connection, from the handshake to the close."""
+    if "call_id" in socket.query_params or socket.query_params.get("intent") == "transcription":
+        message = "Sideband connections and transcription sessions are not served yet: connect with ?model=."
+        await socket.send_denial_response(JSONResponse(error_body(400, "unsupported", message), 400))
+        return
     try:
         with service.admit() as house:
             offered = socket.scope.get("subprotocols", ())

@@ -1,0 +1,63 @@
+"""What the server says about itself, and what it must never say."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from app.telemetry import Metrics, configure_logging, log
+from tests.app.rig import LoudnessVad, running, script_spec, silence, talking, tone
+
+SECRETS = ("swordfish", "marzipan", "sk-secret", "zanzibar")
+
+
+async def test_no_log_line_holds_what_was_said_or_a_key(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger="parley")
+    keys = tmp_path / "keys"
+    keys.write_text("sk-secret")
+    headers = {"Authorization": "Bearer sk-secret"}
+    spec = script_spec(keys_file=str(keys))
+    async with running(spec, vad=LoudnessVad) as server, talking(server, additional_headers=headers) as client:
+        await client.configure(instructions="marzipan", audio={"input": {"transcription": {}}})
+        await client.ask("say: swordfish", metadata={"zanzibar": "zanzibar"})
+        await client.ask("fail")
+        await client.send("response.create", response={"metadata": "zanzibar"})
+        await client.error()
+        await client.append(tone(0.4))
+        await client.append(silence(0.8))
+        await client.until("response.done")
+    text = caplog.text + str(server.service.metrics.page())
+    assert "session.opened" in text
+    assert "response.done" in text
+    assert "seconds" not in [word for line in caplog.messages for word in line.split()]  # the transcript of the turn
+    assert not [word for word in SECRETS if word in text]
+
+
+def test_a_value_cannot_fake_a_field_or_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="parley")
+    log("event", a="x b=1", c="two\nlines", d=1.5, e="", f="plain", g='"', h="\x1b[31m", i="ä")
+    assert caplog.messages == [
+        'event a="x b=1" c="two\\nlines" d=1.500 e="" f=plain g="\\"" h="\\u001b[31m" i="\\u00e4"'
+    ]
+
+
+def test_lines_carry_time_and_level(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("parley")
+    before = logger.handlers[:], logger.level, logger.propagate
+    try:
+        configure_logging()
+        log("server.ready", model="nano")
+    finally:
+        logger.handlers[:], logger.level, logger.propagate = before[0], before[1], before[2]
+    line = capsys.readouterr().err.strip()
+    assert line.endswith("INFO server.ready model=nano")
+    assert line[:2] == "20"
+
+
+def test_each_server_has_its_own_registry() -> None:
+    one, other = Metrics(), Metrics(lambda: {"talker": {"replicas": 2, "leased": 1, "waiting": 3}})
+    one.sessions.set(5)
+    assert b"parley_sessions 0.0" in other.page()
+    assert b'parley_queue{stage="talker"} 3.0' in other.page()
