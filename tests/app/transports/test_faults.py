@@ -162,3 +162,11 @@ async def _reset(reader: asyncio.StreamReader) -> None:
             pass
     except ConnectionError:
         pass
+
+
+async def test_small_messages_are_not_held_back(server: Any, talk: Any) -> None:
+    """With Nagle's algorithm on, an answer's first packet waits 40 ms for the client's acknowledgement."""
+    async with talk(server):
+        sockets = [one.transport.get_extra_info("socket") for one in server.server.server_state.connections]
+        assert sockets
+        assert all(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in sockets)
