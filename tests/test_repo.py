@@ -63,7 +63,11 @@ def test_what_is_installed_is_what_is_pinned() -> None:
 def test_the_pins_name_no_registry_and_the_download_sizes() -> None:
     text = (ROOT / "constraints.txt").read_text()
     assert "://" not in text
-    assert re.search(r"^# Downloads, in MB: base \d+, dev \d+", text, re.MULTILINE)
+    sizes = re.search(r"^# Downloads, in MB: base (\d+), dev (\d+)", text, re.MULTILINE)
+    assert sizes
+    readme = (ROOT / "README.md").read_text()
+    assert f"{sizes[1]} MB to serve" in readme
+    assert f"{sizes[2]} MB in all" in readme
 
 
 def make(*arguments: str) -> str:

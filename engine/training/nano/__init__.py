@@ -1,0 +1,1 @@
+"""The built-in model, step by step: data from scripts, training, export, evaluation."""
