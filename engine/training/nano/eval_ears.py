@@ -1,0 +1,256 @@
+"""Measures the ears on recordings: requests heard rightly, other speech refused.
+
+    python -m engine.training.nano.eval_ears                                the ears alone, on tests/data/spoken
+    python -m engine.training.nano.eval_ears --engine configs/nano.yaml     through the engine: the answers are judged
+    python -m engine.training.nano.eval_ears --url ws://127.0.0.1:8000      through a running server, by its turn detection
+
+``--set DIR`` takes another folder with an ``index.json`` (see make_spoken). Speech comes in pieces of 20 ms; ``--pace``
+is how many times faster than real time (the ears alone take no time into account). A request is right when the words
+heard ask for the same (or, through engine and server, when the answer is judged right); other speech is refused when
+it is not understood. Exits with 1 below 90 % of either.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import json
+import re
+import sys
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import soundfile
+
+from engine.core import MIC_RATE_HZ, Chunk, Pcm, Request
+from engine.training.nano.dialogues import SLOTS, answers_rightly, expect_of, user_templates
+from engine.worker.models.nano_ears import Ears
+from engine.worker.stage import Place, Seat
+
+SPOKEN = Path(__file__).parents[3] / "tests" / "data" / "spoken"
+PIECE = MIC_RATE_HZ // 50
+BAR = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One line of an index; ``expect`` is None for what must be refused."""
+
+    text: str
+    voice: str
+    expect: dict[str, Any] | None
+    pcm: Pcm
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a recording. ``late_ms`` is the time from the end of the input to the final words."""
+
+    heard: str
+    right: bool
+    late_ms: float = 0.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--set", type=Path, default=SPOKEN)
+    parser.add_argument("--engine", type=Path, metavar="CONFIG")
+    parser.add_argument("--url", help="of a running server")
+    parser.add_argument("--pace", type=float, default=1.0)
+    parser.add_argument("--every", type=int, default=1, help="take every n-th recording")
+    args = parser.parse_args()
+    recordings = read(args.set)[:: args.every]
+    started = time.process_time()
+    if args.engine:
+        outcomes = asyncio.run(through_engine(args.engine, recordings, args.pace))
+    elif args.url:
+        outcomes = asyncio.run(through_server(args.url, recordings, args.pace))
+    else:
+        ears = Ears(Place())
+        outcomes = [alone(ears, recording) for recording in recordings]
+    report(recordings, outcomes, time.process_time() - started)
+
+
+def read(folder: Path) -> list[Recording]:
+    """The recordings of a folder, each with the silence around it that a turn has."""
+    index = json.loads((folder / "index.json").read_text())
+    return [Recording(e["text"], e["voice"], e["expect"], _pcm(folder / e["file"])) for e in index]
+
+
+def report(recordings: list[Recording], outcomes: list[Outcome], cpu_s: float) -> None:
+    rates: dict[str, list[bool]] = defaultdict(list)
+    for recording, outcome in zip(recordings, outcomes, strict=True):
+        inside = recording.expect is not None
+        rates["answered rightly" if inside else "refused"].append(outcome.right)
+        rates[f"  {'in' if inside else 'out of'} domain, {recording.voice}"].append(outcome.right)
+        if not outcome.right:
+            print(f"{'IN ' if inside else 'OUT'} {recording.voice:6} {recording.text!r} -> {outcome.heard!r}")
+    for name, right in sorted(rates.items(), key=lambda item: item[0].strip()):
+        print(f"{name:28} {sum(right)}/{len(right)} = {sum(right) / len(right):.3f}")
+    audio_s = sum(len(recording.pcm) for recording in recordings) / MIC_RATE_HZ
+    late = sorted(outcome.late_ms for outcome in outcomes)
+    print(f"CPU of this process per second of audio {cpu_s / audio_s:.3f}")
+    print(f"end of input to final words: p50 {late[len(late) // 2]:.0f} ms, p95 {late[len(late) * 95 // 100]:.0f} ms")
+    sys.exit(any(sum(rates[name]) < BAR * len(rates[name]) for name in ("answered rightly", "refused")))
+
+
+def alone(ears: Ears, recording: Recording) -> Outcome:
+    """The stage by itself, stepped as the loop would after every piece."""
+    pace: Any = SimpleNamespace()
+    seat = Seat(request=Request(id="r", session="s", messages=(), live=True), slot=0, pace=pace)
+    ears.open(seat)
+    chunks: list[Chunk] = []
+    for piece in pieces(recording.pcm):
+        seat.rows.append(piece)
+        chunks += run(ears, seat)
+    seat.ended, started = True, time.perf_counter()
+    chunks += run(ears, seat)
+    late_ms = (time.perf_counter() - started) * 1000
+    heard = chunks[-1].data if chunks[-1].meta["understood"] else ""
+    if recording.expect is None:
+        return Outcome(heard, not heard, late_ms)
+    return Outcome(heard, recording.expect in meanings(heard), late_ms)
+
+
+def run(ears: Ears, seat: Seat) -> list[Chunk]:
+    chunks: list[Chunk] = []
+    while seat.ready:
+        (said,) = ears.step([seat])
+        assert not isinstance(said, Exception)
+        chunks += said
+    return chunks
+
+
+async def through_engine(config: Path, recordings: list[Recording], pace: float) -> list[Outcome]:
+    from engine import Engine, load_config
+
+    async with Engine(load_config(config)) as engine:
+        return [await _ask_engine(engine, recording, pace) for recording in recordings]
+
+
+async def _ask_engine(engine: Any, recording: Recording, pace: float) -> Outcome:
+    ended = time.perf_counter()
+
+    async def spoken() -> AsyncIterator[Chunk]:
+        nonlocal ended
+        for piece in pieces(recording.pcm):
+            yield Chunk("audio", piece)
+            await asyncio.sleep(PIECE / MIC_RATE_HZ / pace)
+        ended = time.perf_counter()
+
+    request = Request(id="evaluation", session="evaluation", messages=(), live=True, modalities=("text",))
+    heard, answer, late_ms = "", "", 0.0
+    async with engine.open(request, spoken()) as chunks:
+        async for chunk in chunks:
+            if chunk.kind == "heard" and chunk.meta["final"]:
+                heard = chunk.data if chunk.meta["understood"] else ""
+                late_ms = (time.perf_counter() - ended) * 1000
+            elif chunk.kind == "text":
+                answer += chunk.data
+            elif chunk.kind == "tool_call":
+                answer += f" {json.dumps(chunk.data)}"
+    return Outcome(f"{heard} -> {answer}", _judged(recording, answer), late_ms)
+
+
+async def through_server(url: str, recordings: list[Recording], pace: float) -> list[Outcome]:
+    """One connection for all: each recording is a turn that the server's own detection must find."""
+    from websockets.asyncio.client import connect
+
+    async with connect(f"{url}/v1/realtime?model=nano", max_size=None) as socket:
+        return [await _ask_server(socket, recording, pace) for recording in recordings]
+
+
+async def _ask_server(socket: Any, recording: Recording, pace: float) -> Outcome:
+    async with asyncio.TaskGroup() as group:
+        speaking = group.create_task(_speak(socket, recording, pace), name="speak")
+        answer, items = "", 0
+        async with asyncio.timeout(60):
+            async for line in socket:
+                event = json.loads(line)
+                if event["type"] == "response.created":
+                    answer, items = "", 0
+                elif event["type"] == "response.output_audio_transcript.delta":
+                    answer += event["delta"]
+                elif event["type"] == "response.output_item.added":
+                    items += 1
+                elif event["type"] == "response.done" and event["response"]["status"] == "completed" and answer:
+                    break
+        speaking.cancel()
+    return Outcome(answer, _judged(recording, answer))
+
+
+async def _speak(socket: Any, recording: Recording, pace: float) -> None:
+    """The recording, then silence until cancelled, as an open microphone sends it."""
+    from scipy.signal import resample_poly
+
+    silence = np.zeros(MIC_RATE_HZ * 30, np.int16)
+    wave = resample_poly(np.concatenate([recording.pcm, silence]).astype(np.float32), 3, 2)
+    due = time.monotonic()
+    for at in range(0, len(wave), PIECE * 3 // 2):
+        piece = np.clip(wave[at : at + PIECE * 3 // 2], -32768, 32767).astype("<i2")
+        audio = base64.b64encode(piece.tobytes()).decode()
+        await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
+        due += PIECE / MIC_RATE_HZ / pace
+        await asyncio.sleep(max(0.0, due - time.monotonic()))
+
+
+def _judged(recording: Recording, answer: str) -> bool:
+    return answers_rightly(recording.expect or {"kind": "unheard"}, answer)
+
+
+def pieces(pcm: Pcm) -> Iterator[Pcm]:
+    for at in range(0, len(pcm), PIECE):
+        yield pcm[at : at + PIECE]
+
+
+def meanings(text: str) -> list[dict[str, Any]]:
+    """What the text asks for: one for each template that it fits, usually one in all."""
+    spoken = "".join(f"{word} " for word in text.split())
+    found = []
+    for kind, pattern in _patterns():
+        if match := pattern.fullmatch(spoken):
+            payload = {slot.rstrip("_"): value.strip() for slot, value in match.groupdict().items() if value}
+            found.append(dict(expect_of(kind, text, payload)))
+    return found
+
+
+@cache
+def _patterns() -> list[tuple[str, re.Pattern[str]]]:
+    slots: dict[str, Callable[[], str]] = {"words": lambda: f"(?P<words>(?:{_any('word')}){{1,4}})"}
+    compiled = []
+    for kind, templates in user_templates().items():
+        for template in templates:
+            parts = []
+            for token in re.findall(r"[()|]|\{\w+\}|[^\s()|{}]+", template):
+                if token in "()|":
+                    parts.append("(?:" if token == "(" else token)
+                elif token.startswith("{"):
+                    name = token[1:-1]
+                    parts.append(slots[name]() if name in slots else f"(?P<{name}>{_any(name)})")
+                else:
+                    parts.append(f"{token} ")
+            compiled.append((kind, re.compile("".join(parts))))
+    return compiled
+
+
+def _any(slot: str) -> str:
+    return "(?:" + "|".join(f"{value} " for value in SLOTS[slot]) + ")"
+
+
+def _pcm(path: Path) -> Pcm:
+    wave, _ = soundfile.read(path, dtype="float32")
+    quiet = np.random.default_rng(1).normal(0, 1e-4, MIC_RATE_HZ)  # what a quiet room sounds like
+    before, after = quiet[: MIC_RATE_HZ * 3 // 10], quiet[: MIC_RATE_HZ // 2]
+    return (np.concatenate([before, wave, after]) * 32767).astype(np.int16)
+
+
+if __name__ == "__main__":
+    main()

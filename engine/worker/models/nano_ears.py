@@ -1,0 +1,211 @@
+"""The ears of nano: pocketsphinx over the automaton of all requests that nano can answer.
+
+They listen while the user speaks. The search is cheap but the cepstral mean, which it subtracts, is only known once
+some speech has been heard: so the search starts over from the first sample whenever much more has been heard than the
+mean was taken from, and at the first pause. Beside the requests lies a loop of plain phones; what fits that loop
+better is no request, and is not understood. They know no answer and nothing of what was said before.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pocketsphinx
+
+from engine.core import MIC_RATE_HZ, AudioPart, Chunk, Pcm, Request, StageInfo
+from engine.errors import EngineError, WeightsError
+from engine.worker.stage import Place, Seat
+
+WEIGHTS = Path(__file__).parents[2] / "weights" / "nano"
+PIECE = MIC_RATE_HZ // 5  # samples a step searches at most: 10 to 20 ms of work
+LONGEST = 30 * MIC_RATE_HZ  # no request is longer; what follows is not listened to
+FRAME = MIC_RATE_HZ // 50  # loudness is judged every 20 ms
+FIRST = MIC_RATE_HZ * 4 // 10  # the voice must reach so far for a first mean
+GROWTH = 1.8  # the search starts over when the voice has grown by this since the mean was taken
+PAUSE = MIC_RATE_HZ * 3 // 20  # quiet for so long, the user may have finished: take the mean of everything
+MEAN_REACH = MIC_RATE_HZ * 28 // 10  # from 3 s on pocketsphinx itself moves the mean
+MEAN_PRIOR = 500  # frames that the mean set before counts for (CMN_WIN in its cmn_live.c)
+QUIET = 60.0  # no voice is softer (root mean square of int16)
+_NOISE = np.random.default_rng(0).normal(0, 4, LONGEST).astype(np.int16)  # digital silence has no cepstrum
+REQUEST_BEAM = 1e-80  # wide: a right word that starts badly must survive
+PHONE_BEAM = 1e-40
+NATS = 1024.0  # pocketsphinx scores are logarithms divided by 2**10 (SENSCR_SHIFT in its hmm.h)
+REFUSAL = -220.0  # nats; set on the development recordings, see EARS.md
+
+
+@dataclass(slots=True)
+class Hearing:
+    """What one request's ears have heard. Positions are samples of ``pcm``."""
+
+    pcm: Pcm
+    loudest: float = 0.0
+    voice_end: int = 0
+    judged: int = 0
+    basis: int = 0  # where the voice ended when the mean was taken; 0: no voice yet
+    stale: bool = False  # whether the search is one with an earlier mean
+    searched: int = 0
+    shown: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Two decoders side by side over the same speech: the requests, and any sequence of phones."""
+
+    requests: Any
+    phones: Any
+
+    def start(self, mean: str) -> None:
+        for decoder in (self.requests, self.phones):
+            decoder.set_cmn(mean)
+            decoder.start_utt()
+
+    def feed(self, piece: Pcm) -> None:
+        for decoder in (self.requests, self.phones):
+            decoder.process_raw(piece.tobytes())
+
+    def end(self) -> None:
+        for decoder in (self.requests, self.phones):
+            decoder.end_utt()
+
+    def words(self) -> str:
+        """The best request so far, as plain words."""
+        best = self.requests.hyp()
+        words = [re.sub(r"\(\d+\)$", "", word) for word in best.hypstr.split()] if best else []
+        return " ".join(word for word in words if word[0] not in "<[")
+
+    def margin(self) -> float:
+        """After ``end``: by how much the request explains the speech better than plain phones do, in nats."""
+        request, phones = self.requests.hyp(), self.phones.hyp()
+        if request is None or phones is None:
+            return -math.inf if request is None else math.inf
+        return NATS * (math.log(request.score) - math.log(phones.score))
+
+
+class Ears:
+    """The stage: rows are int16 pieces at MIC_RATE_HZ; out come the words so far, at the end all words or none."""
+
+    def __init__(self, place: Place) -> None:
+        self.info = StageInfo(
+            name="ears", order=0, emits=frozenset({"heard"}), feeds=frozenset({"heard"}), when="hears",
+            slots=place.slots,
+        )  # fmt: skip
+        self._folder = (place.weights or WEIGHTS) / "ears"
+        self._scout = self._decoder("phones", 0.1)  # takes means; it shall not search
+        self._first_mean: str = self._scout.get_cmn()
+        self._free = [self._search(), self._search()]  # 65 MB each; two users speaking at once is ordinary
+        self._held: dict[int, Search] = {}
+
+    def open(self, seat: Seat) -> None:
+        self._release(seat.slot)
+        seat.state = Hearing(np.empty(0, np.int16))
+
+    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        for pcm in unheard(seat.request):
+            yield pcm
+        async for chunk in inputs:
+            if chunk.kind == "audio":
+                yield chunk.data
+
+    def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
+        return [self._listen(seat) for seat in seats]
+
+    def _listen(self, seat: Seat) -> list[Chunk]:
+        hearing: Hearing = seat.state
+        _take(hearing, [seat.rows.popleft() for _ in range(len(seat.rows))])
+        if hearing.stale:
+            self._start_over(seat.slot, hearing)
+        piece = hearing.pcm[hearing.searched : hearing.searched + PIECE] if hearing.basis else hearing.pcm[:0]
+        if len(piece):
+            self._held[seat.slot].feed(piece)
+            hearing.searched += len(piece)
+        seat.hungry = not hearing.basis or hearing.searched == len(hearing.pcm)
+        if not seat.hungry:
+            return []
+        return self._final(seat) if seat.ended else self._partial(seat)
+
+    def _partial(self, seat: Seat) -> list[Chunk]:
+        text = self._held[seat.slot].words() if seat.state.basis else ""
+        if not text or text == seat.state.shown:
+            return []
+        seat.state.shown = text
+        return [Chunk("heard", text, {"final": False, "understood": True})]
+
+    def _final(self, seat: Seat) -> list[Chunk]:
+        text, seat.done = "", True
+        if search := self._held.get(seat.slot):
+            self._release(seat.slot)
+            if search.margin() > REFUSAL and len(seat.state.pcm) < LONGEST:
+                text = search.words()
+        return [Chunk("heard", text, {"final": True, "understood": bool(text)})]
+
+    def _start_over(self, slot: int, hearing: Hearing) -> None:
+        """Search again from the first sample, with the cepstral mean of what has been heard."""
+        self._release(slot)
+        search = self._held[slot] = self._free.pop() if self._free else self._search()
+        hearing.stale, hearing.searched = False, 0
+        search.start(_mean(self._scout, hearing.pcm[: min(hearing.basis, MEAN_REACH)], self._first_mean))
+
+    def _release(self, slot: int) -> None:
+        if search := self._held.pop(slot, None):
+            search.end()
+            self._free.append(search)
+
+    def _search(self) -> Search:
+        return Search(self._decoder("requests", REQUEST_BEAM), self._decoder("phones", PHONE_BEAM))
+
+    def _decoder(self, language: str, beam: float) -> Any:
+        model, files = Path(pocketsphinx.get_model_path()) / "en-us" / "en-us", self._folder / language
+        try:
+            return pocketsphinx.Decoder(
+                hmm=str(model), dict=f"{files}.dict", fsg=f"{files}.fsg", lm=None, loglevel="FATAL",
+                bestpath=False, beam=beam, pbeam=beam, wbeam=beam**0.75,
+            )  # fmt: skip
+        except RuntimeError as error:
+            raise WeightsError(f"{files}.dict or {files}.fsg is missing or damaged") from error
+
+
+def unheard(request: Request) -> list[Pcm]:
+    """The speech of the last message that nobody has transcribed yet."""
+    last = request.messages[-1].parts if request.messages else ()
+    return [part.pcm for part in last if isinstance(part, AudioPart) and part.transcript is None]
+
+
+def _take(hearing: Hearing, rows: list[Pcm]) -> None:
+    """Append what came. A frame within 26 dB of the loudest so far belongs to the voice."""
+    fresh = np.concatenate([np.asarray(row, np.int16) for row in rows] or [hearing.pcm[:0]])
+    fresh = fresh[: LONGEST - len(hearing.pcm)]
+    noisy = fresh.astype(np.int32) + _NOISE[len(hearing.pcm) : len(hearing.pcm) + len(fresh)]
+    hearing.pcm = np.concatenate([hearing.pcm, np.clip(noisy, -32768, 32767).astype(np.int16)])
+    while hearing.judged + FRAME <= len(hearing.pcm):
+        frame = hearing.pcm[hearing.judged : hearing.judged + FRAME].astype(np.float32)
+        hearing.judged += FRAME
+        loudness = float(np.sqrt(np.square(frame).mean()))
+        hearing.loudest = max(hearing.loudest, loudness)
+        if loudness > max(QUIET, hearing.loudest / 20):
+            hearing.voice_end = hearing.judged
+        if _outgrown(hearing):
+            hearing.basis, hearing.stale = hearing.voice_end, True
+
+
+def _outgrown(hearing: Hearing) -> bool:
+    """Whether much more has been heard than the mean was taken from. Depends on samples only, not on how they came."""
+    pause = hearing.judged - hearing.voice_end >= PAUSE
+    enough = hearing.basis * (1.1 if pause else GROWTH) if hearing.basis or pause else FIRST
+    return hearing.voice_end > enough and hearing.basis < MEAN_REACH
+
+
+def _mean(decoder: Any, pcm: Pcm, before: str) -> str:
+    """The cepstral mean of ``pcm``: what the decoder's running mean makes of it, without the mean it began with."""
+    decoder.set_cmn(before)
+    decoder.start_utt()
+    decoder.process_raw(pcm.tobytes(), no_search=True)
+    prior, mixed = (np.array([float(x) for x in text.split(",") if x]) for text in (before, decoder.get_cmn(True)))
+    decoder.end_utt()
+    frames = max(1, (len(pcm) - 410) // 160 + 1)
+    return ",".join(f"{x:.6g}" for x in mixed + (mixed - prior) * MEAN_PRIOR / frames)
