@@ -23,6 +23,7 @@ DRIVER = Path(__file__).with_name("browser.mjs")
 MODULES = ROOT / "web" / "node_modules"
 TIMEOUT_S = 30.0
 PATIENCE_MS = 15_000
+LINE_BYTES = 1 << 24  # a minute of what the ear heard is 300 kB
 AUDIBLE = 0.01  # of full scale
 
 UNTIL = """new Promise((resolve) => {
@@ -42,6 +43,23 @@ if (navigator.mediaDevices) {
     return open({...constraints, audio});
   };
 }
+"""
+
+# Every event on the wire, without its audio: {at: ms, out: whether the page sent it, …the event}.
+WIRE = """
+window.wire = [];
+const note = (out, text) =>
+  window.wire.push({...JSON.parse(text), at: performance.now(), out, audio: null, delta: null});
+window.WebSocket = class extends WebSocket {
+  constructor(...where) {
+    super(...where);
+    this.addEventListener("message", ({data}) => note(false, data));
+  }
+  send(text) {
+    note(true, text);
+    super.send(text);
+  }
+};
 """
 
 # An ear at the media element: the peak of each moment of what it plays, with the time. Polled: 5 ms is fine enough.
@@ -84,9 +102,14 @@ class Page:
 
     async def open(self, url: str) -> None:
         """Load the page and wait for its server."""
-        await self.do("addInitScript", PLAIN_MICROPHONE)
+        for script in (PLAIN_MICROPHONE, WIRE):
+            await self.before(script)
         await self.do("goto", url)
         await self.state("ready")
+
+    async def before(self, script: str) -> None:
+        """Run a script in the page before its own code."""
+        await self.do("addInitScript", {"content": script})
 
     async def state(self, *names: str) -> None:
         """Wait until the page says that it is in one of these states."""
@@ -124,6 +147,10 @@ class Page:
         quiet = f"(([, peak]) => peak < {AUDIBLE})"
         await self.until(f"window.ear.filter(([at]) => at > performance.now() - {ms}).every({quiet})")
 
+    async def wire(self, type: str) -> list[dict[str, Any]]:
+        """The events of a type that went over the wire, either way."""
+        return await self.value(f"window.wire.filter((event) => event.type === {json.dumps(type)})")
+
     async def requests(self) -> list[str]:
         return (await self.do("", on="seen"))["requests"]
 
@@ -133,12 +160,13 @@ class Page:
 
 @asynccontextmanager
 async def browsing(profile: Path, microphone: Path | None = None, **options: Any) -> AsyncGenerator[Page]:
-    """A fresh Chromium with one page. ``microphone``: the WAV that a fake one plays, once; ``options`` are playwright's."""
+    """A fresh Chromium with one page. ``microphone``: the WAV that a fake one plays, once."""
     executable = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
     fake = None if microphone is None else str(microphone)
     setting = {"executable": executable, "modules": f"{MODULES.parent}/", "profile": str(profile), **options}
     arguments = json.dumps({**setting, "fakeMicrophone": fake})
-    process = await asyncio.create_subprocess_exec("node", str(DRIVER), arguments, stdin=PIPE, stdout=PIPE)
+    command = ("node", str(DRIVER), arguments)
+    process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, limit=LINE_BYTES)
     try:
         page = Page(process)
         await page.answer()
@@ -151,7 +179,7 @@ async def browsing(profile: Path, microphone: Path | None = None, **options: Any
 
 
 def recording(path: Path, *parts: tuple[float, float]) -> Path:
-    """A WAV of tones: parts are (seconds, loudness of 1)."""
+    """A WAV of a tone: parts are (seconds, loudness from 0 to 1)."""
     rate_hz = 48_000
     pieces = [loud * np.sin(2 * np.pi * 300 * np.arange(int(s * rate_hz)) / rate_hz) for s, loud in parts]
     with wave.open(str(path), "wb") as file:

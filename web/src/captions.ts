@@ -4,11 +4,17 @@ type Speaker = "user" | "parley";
 
 const NAMES: Record<Speaker, string> = { user: "You", parley: "Parley" };
 const MAX_ENTRIES = 200; // an hour of talk; older ones leave the page
+const SLACK_PX = 48;
 
 export class Captions {
   private readonly entries = new Map<string, HTMLElement>();
 
-  constructor(private readonly list: HTMLElement) {}
+  private atEnd = true; // a reader who scrolled back is left there
+
+  constructor(private readonly list: HTMLElement) {
+    list.addEventListener("scroll", () => (this.atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < SLACK_PX));
+    new ResizeObserver(() => this.follow()).observe(list);
+  }
 
   /** An entry with no words yet: someone began to speak. */
   begin(item: string, speaker: Speaker): void {
@@ -67,7 +73,7 @@ export class Captions {
   }
 
   private follow(): void {
-    this.list.scrollTop = this.list.scrollHeight;
+    if (this.atEnd) this.list.scrollTop = this.list.scrollHeight;
   }
 }
 

@@ -49,7 +49,7 @@ function show(): void {
   state.textContent = WORDS[call.state];
   state.dataset["state"] = call.state;
   talkButton.setAttribute("aria-pressed", String(call.talking));
-  talkButton.querySelector("span")!.textContent = call.talking ? "End" : "Talk";
+  talkButton.querySelector("span")!.textContent = call.talking ? "End talk" : "Talk";
   stopButton.disabled = !call.answering;
 }
 

@@ -4,6 +4,7 @@ import type { FirstSound } from "./call";
 
 /** The server's terms in words; a term that is not here keeps its own name. */
 const TERMS: Record<string, string> = {
+  queue: "Waiting for a free slot",
   ears: "Hearing",
   thinker_prefill: "Reading the prompt",
   thinker_tokens: "First words",
@@ -30,7 +31,7 @@ export class Timing {
 
 /** The server's terms, and what is left of the time to the ear; they add up to the figure unless the clocks disagree. */
 function rows({ heard_ms, ledger }: FirstSound): [string, number][] {
-  if (ledger === null) return [["In all; the server's part comes with the end of the answer", heard_ms]];
+  if (ledger === null) return [["In all (the parts come when the answer ends)", heard_ms]];
   const terms = Object.entries(ledger.terms_ms).map(([name, ms]): [string, number] => [TERMS[name] ?? name, ms]);
   const server_ms = terms.reduce((sum, [, ms]) => sum + ms, 0);
   return [...terms, [REST, Math.max(0, heard_ms - server_ms)]];
