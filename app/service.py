@@ -21,6 +21,9 @@ from app.settings import read_keys, settings_of
 from app.telemetry import Metrics, Stats, log, log_failure
 from engine import MIC_RATE_HZ, AudioPart, Engine, EngineError, EngineSpec, Message, Request, TextPart
 
+STOP_S = 5.0
+"""How long the engine may take to close its workers: they get 2 s each, all at once."""
+
 State = Literal["starting", "ready", "unavailable", "draining", "failed"]
 """``unavailable``: it was ready, but a stage of the engine has no live replica now."""
 
@@ -88,7 +91,11 @@ class Service:
             self._stop.set()
             if self._engine is None:
                 self._task.cancel()
-            await asyncio.wait([self._task])
+            _, late = await asyncio.wait([self._task], timeout=STOP_S)
+            if late:
+                log("engine.stop_late", after_s=STOP_S)
+                self._task.cancel()
+                await asyncio.wait([self._task], timeout=1.0)
 
     @contextmanager
     def admit(self) -> Generator[House]:
@@ -108,12 +115,16 @@ class Service:
                 self._empty.set()
 
     async def drain(self) -> None:
-        """Take no more sessions, and wait until the open ones have ended: each sees ``draining``."""
+        """Take no more sessions, and wait until the open ones have ended: each sees ``draining``, and the deadline."""
         self.draining.set()
         log("server.draining", sessions=self._sessions)
-        while self._sessions:
-            self._empty.clear()
-            await self._empty.wait()
+        try:
+            async with asyncio.timeout(self.settings.drain_s + STOP_S):
+                while self._sessions:
+                    self._empty.clear()
+                    await self._empty.wait()
+        except TimeoutError:
+            log("server.drain_late", sessions=self._sessions)
 
     async def _serve(self) -> None:
         """The engine's owner, from start to stop."""

@@ -80,6 +80,7 @@ class Reply:
         self._now = now
         self._chunks: Chunks | None = None
         self._news = asyncio.Event()
+        self._opened = asyncio.Event()
         self._finish = "stop"
         self._task: asyncio.Task[None] | None = None
 
@@ -95,6 +96,7 @@ class Reply:
         """The answer begins, as far as the client is concerned."""
         self.timing.asked_s = self._now()
         self.answer.open()
+        self._opened.set()
 
     async def run(self, engine: Answering, listener: Listener) -> None:
         """To the end of the answer. Raises one EngineError."""
@@ -153,6 +155,8 @@ class Reply:
             async with engine.open(self.request, inputs) as chunks:
                 with self._reading(chunks):
                     async for chunk in chunks:
+                        if _tells(chunk):
+                            await self._opened.wait()  # nothing is told of a turn before it is committed
                         self._take(chunk, listener)
         except EngineError as error:
             self.playout.flush()
@@ -217,3 +221,8 @@ class Reply:
                     self._chunks.played()
             self.answer.audio(packet)
             listener.on_sent(packet)
+
+
+def _tells(chunk: Chunk) -> bool:
+    """Whether a client learns of it; guesses at what the user is saying stay here."""
+    return chunk.kind != "heard" or bool(chunk.meta.get("final"))
