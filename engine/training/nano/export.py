@@ -3,9 +3,9 @@
     python -m engine.training.nano.export --work DIR --out engine/weights/nano
     python -m engine.training.nano.export --work DIR --back engine/weights/nano
 
-The first turns DIR/talker.pt and DIR/code2wav.pt into talker_text, talker_step and code2wav.onnx; the second goes the
-other way, so that training can go on. A float16 weight is cast to float32 when a file is loaded; ONNX Runtime does it
-once. Weights keep the names they have in torch.
+The first turns DIR/talker.pt, code2wav.pt and codec.safetensors into talker_text, talker_step and code2wav.onnx; the
+second goes the other way, so that training can go on. A float16 weight is cast to float32 when a file is loaded; ONNX
+Runtime does it once. Weights keep the names they have in torch.
 """
 
 from __future__ import annotations
@@ -137,6 +137,11 @@ def load(net: nn.Module, found: dict[str, Tensor], missing: str = "?") -> None:
     net.load_state_dict({name: found[name] for name in known if name in found}, strict=False)
 
 
+def codec_of(filters: Filters) -> Codec:
+    """The codec lies in the weights of code2wav."""
+    return Codec(*(getattr(filters, name) for name in Codec.__slots__))
+
+
 def blank_codec() -> Codec:
     stacked = 4 * (MELS + 2)
     return Codec(
@@ -158,6 +163,7 @@ def main() -> None:
         talker, filters = read_voice(args.back)
         torch.save(talker.state_dict(), args.work / "talker.pt")
         torch.save(filters.state_dict(), args.work / "code2wav.pt")
+        codec_of(filters).save(args.work / "codec.safetensors")
         return
     codec = Codec.load(args.work / "codec.safetensors")
     talker, filters = Talker(codec.books), Filters(codec)
