@@ -26,8 +26,8 @@ class Limits:
     """The longest turn: some minutes more than anyone says in one."""
     items: int = 2000
     """Items of one conversation."""
-    media_mb: float = 64.0
-    """Decoded audio and images that one conversation holds: half an hour of speech, or one large picture."""
+    conversation_mb: float = 64.0
+    """What one conversation holds: half an hour of speech (older speech stays as its words), or one large picture."""
     responses: int = 4
     """Responses of one session at a time, those outside its conversation included."""
     unsent_s: float = 10.0
@@ -69,7 +69,16 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
     settings: Settings = build(Settings, dict(section), "server")
     if not 0 <= settings.port <= 65535:
         raise ConfigError("server.port: must be from 0 to 65535")
-    for name in ("sessions", "session_s", "audio_s", "items", "media_mb", "responses", "unsent_s", "send_timeout_s"):
+    for name in (
+        "sessions",
+        "session_s",
+        "audio_s",
+        "items",
+        "conversation_mb",
+        "responses",
+        "unsent_s",
+        "send_timeout_s",
+    ):
         if getattr(settings.limits, name) <= 0:
             raise ConfigError(f"server.limits.{name}: must be above 0")
     if settings.drain_s < 0:

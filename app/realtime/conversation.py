@@ -38,8 +38,8 @@ class Conversation:
             raise Refusal("item_create_duplicate_item_id", f"There is an item {item.id!r} already.", "item.id")
         if len(self._items) >= self._limit:
             raise Refusal("conversation_full", f"The conversation holds {self._limit} items; delete some.", "item")
-        if sum(map(_size, self._items.values())) + _size(item) > self._limit_bytes:
-            message = f"The conversation holds {self._limit_bytes / 1e6:g} MB of sound and pictures; delete some."
+        if not self._has_room(item):
+            message = f"The conversation holds {self._limit_bytes / 1e6:g} MB; delete some items."
             raise Refusal("conversation_full", message, "item")
         if after is not None and after != ROOT and after not in self._items:
             raise Refusal("item_create_invalid_previous_item_id", f"There is no item {after!r}.", "previous_item_id")
@@ -53,6 +53,17 @@ class Conversation:
         others.insert(at, item)
         self._items = {one.id: one for one in others}
         return None if after == ROOT else after
+
+    def _has_room(self, item: Item) -> bool:
+        """Whether the item fits; if it must, speech that was transcribed becomes its transcript, the oldest first."""
+        over = sum(map(_size, self._items.values())) + _size(item) - self._limit_bytes
+        for old in tuple(self._items.values()):
+            if over <= 0:
+                break
+            light = _without_sound(old)
+            over -= _size(old) - _size(light)
+            self._items[old.id] = light
+        return over <= 0
 
     def get(self, id: str, code: str = "item_retrieve_invalid_item_id") -> Item:
         if id not in self._items:
@@ -143,11 +154,31 @@ def _part(content: Content) -> Part | None:
             return ImagePart(content.pixels)
 
 
-def _size(item: Item) -> int:
-    """Bytes of an item's decoded media."""
-    content = item.content if isinstance(item, MessageItem) else ()
-    return sum(
-        part.pcm.nbytes if isinstance(part, Heard) else part.pixels.nbytes + len(part.url)
-        for part in content
-        if isinstance(part, Heard | Picture)
+def _without_sound(item: Item) -> Item:
+    """The item with the words of speech in the place of its sound, where they are known."""
+    if not isinstance(item, MessageItem):
+        return item
+    words = (
+        Text(part.transcript) if isinstance(part, Heard) and part.transcript is not None else part
+        for part in item.content
     )
+    return replace(item, content=tuple(words))
+
+
+def _size(item: Item) -> int:
+    """Bytes that an item holds, about."""
+    match item:
+        case MessageItem(content=content):
+            return sum(map(_content_size, content))
+        case CallItem(arguments=text) | CallOutputItem(output=text):
+            return len(text)
+
+
+def _content_size(content: Content) -> int:
+    match content:
+        case Text(text) | Spoken(text):
+            return len(text)
+        case Heard(pcm):
+            return pcm.nbytes
+        case Picture(pixels, url):
+            return pixels.nbytes + len(url)

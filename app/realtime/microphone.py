@@ -27,6 +27,9 @@ from engine.core import Pcm
 STEP = 512
 """Samples that are judged at once: a chunk of the voice activity detector, 32 ms."""
 
+LONG = 48_000
+"""Samples of one piece that are resampled off the event loop: from here on it would be held up for milliseconds."""
+
 SHORTEST_S = 0.1
 """The protocol's least audio for a commit."""
 
@@ -75,7 +78,11 @@ class Microphone:
 
     async def append(self, data: bytes) -> None:
         """Hear little-endian 16-bit samples. Long pieces are heard in steps, so that other sessions get their turn."""
-        pcm = self._resampler.push(pcm16(data))
+        pcm = pcm16(data)
+        if len(pcm) > LONG:
+            pcm = await asyncio.to_thread(self._resampler.push, pcm)
+        else:
+            pcm = self._resampler.push(pcm)
         if self._detector is None:
             self._hear_by_hand(pcm)
             return

@@ -37,7 +37,7 @@ class Session:
         self.id = new_id("sess")
         self._house, self._tell = house, tell
         limits, model = house.limits, house.engine.model
-        self._conversation = Conversation(new_id("conv"), limits.items, int(limits.media_mb * 1e6))
+        self._conversation = Conversation(new_id("conv"), limits.items, int(limits.conversation_mb * 1e6))
         self._options = _first_options(model, asked_model)
         self._expires_at_s = int(house.wall() + limits.session_s)
         self._answers = Answers(self.id, house, self._conversation, self._options, tell)

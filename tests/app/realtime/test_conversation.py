@@ -52,6 +52,21 @@ def test_what_cannot_be_added_changes_nothing(conversation: Conversation, item: 
     assert (conversation.items, conversation.revision) == before
 
 
+def test_speech_of_long_ago_stays_as_its_words(conversation: Conversation) -> None:
+    for n in range(4):
+        conversation.add(MessageItem(id=f"u{n}", role="user", content=(Heard(np.ones(1_500, np.int16)),)))
+        if n != 1:
+            conversation.transcribe(f"u{n}", f"words {n}")
+    kinds = [type(item.content[0]) for item in conversation.items if isinstance(item, MessageItem)]
+    assert kinds == [Text, Heard, Heard, Heard]  # 12 kB in 10: one had to go, the oldest that was understood
+    assert conversation.messages("")[0].parts == (TextPart("words 0"),)
+
+
+def test_text_counts_too(conversation: Conversation) -> None:
+    with pytest.raises(Refusal):
+        conversation.add(typed("a", "x" * 10_001))
+
+
 def test_a_cut_answer_goes_back_to_the_prompt_as_far_as_it_was_heard(conversation: Conversation) -> None:
     conversation.add(said())
     assert conversation.messages("") == (Message("assistant", (TextPart("one two three"),), (1, 2, 3)),)

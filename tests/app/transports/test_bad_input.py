@@ -183,7 +183,7 @@ async def test_a_small_picture_is_taken(client: Any) -> None:
 
 
 async def test_an_image_flood_fills_the_conversation_not_the_memory(serve_with: Any, talk: Any) -> None:
-    async with serve_with(limits={"media_mb": 0.001}) as server, talk(server) as client:
+    async with serve_with(limits={"conversation_mb": 0.001}) as server, talk(server) as client:
         for _ in range(20):
             await client.socket.send(picture(SMALL))
         assert (await client.error())["code"] == "conversation_full"

@@ -170,3 +170,15 @@ async def test_small_messages_are_not_held_back(server: Any, talk: Any) -> None:
         sockets = [one.transport.get_extra_info("socket") for one in server.server.server_state.connections]
         assert sockets
         assert all(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in sockets)
+
+
+async def test_a_half_open_peer_is_found_by_pings(monkeypatch: pytest.MonkeyPatch, serve_with: Any) -> None:
+    """Its machine is gone: no close, no reset, no pong."""
+    monkeypatch.setattr("app.server.PING_S", 0.1)
+    monkeypatch.setattr("app.server.PONG_S", 0.2)
+    async with serve_with() as server:
+        reader, writer = await _raw(server)
+        await eventually(lambda: server.metric("parley_sessions") == 1)
+        await eventually(lambda: server.metric("parley_sessions") == 0)
+        await _reset(reader)
+        writer.close()
