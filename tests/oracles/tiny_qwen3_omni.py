@@ -2,12 +2,14 @@
 
 Weights are scaled by fan-in, so that logits are lively and well apart and the sound is audible: with the usual small
 initialisation every answer would be the same token for ever, and tests would prove nothing.
+``python -m tests.oracles.tiny_qwen3_omni DIR`` makes one.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -258,3 +260,7 @@ def _write_preprocessor(folder: Path) -> None:
     }  # fmt: skip
     text = json.dumps({**image.to_dict(), **audio.to_dict(), **kinds}, indent=1)
     (folder / "preprocessor_config.json").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    print(f"made {make(Path(sys.argv[1]))}")

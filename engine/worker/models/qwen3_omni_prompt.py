@@ -5,6 +5,7 @@ Template, placeholders, features and rope positions are made as the reference ma
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ class Source:
         torch.set_num_threads(place.threads)
         folder = find(place.weights)
         self.checkpoint = Checkpoint(folder, ARCHITECTURE)
+        logging.getLogger("transformers.modeling_rope_utils").setLevel(logging.ERROR)  # it does not know M-RoPE's keys
         self.config: Any = Qwen3OmniMoeConfig.from_pretrained(folder, local_files_only=True)
         self.device = torch.device(f"cuda:{place.device}" if place.device.isdigit() else place.device)
         self.dtype = getattr(torch, place.dtype, None)
@@ -118,6 +120,7 @@ class Prompter:
     def prompt(self, request: Request, heard: NDArray[np.int16] | None) -> Prompt:
         """Raises RequestError for what cannot be served, ContextOverflow for too long a prompt."""
         messages, script = self._messages(request, heard)
+        self._check_ids(messages)
         tools = () if request.tool_choice == "none" else request.tools
         ids = self.chat.prompt(messages, tools)
         config = self.source.config
@@ -150,8 +153,15 @@ class Prompter:
             last = messages.pop() if messages and messages[-1].role == "user" else Message("user", ())
             messages.append(Message("user", (*last.parts, AudioPart(heard))))
         if messages and messages[-1].role == "assistant":
-            return messages[:-1], "".join(part.text for part in messages[-1].parts if isinstance(part, TextPart))
+            words = "".join(part.text for part in messages.pop().parts if isinstance(part, TextPart))
+            return messages or [Message("user", ())], words  # no template renders nothing at all
         return messages, None
+
+    def _check_ids(self, messages: Sequence[Message]) -> None:
+        size, media = self.source.text.vocab_size, self.source.media_ids
+        for id in (id for message in messages for id in message.token_ids):
+            if not 0 <= id < size or id in media:
+                raise RequestError(f"token_ids: {id} is no word of this model")
 
     def _media(self, messages: Sequence[Message]) -> tuple[Any, Any]:
         """Features of everything that was heard and seen, made as the reference makes them: all at once."""

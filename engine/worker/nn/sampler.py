@@ -32,9 +32,9 @@ class Draw:
 
 def uniforms(seeds: Tensor, stage: int, steps: Tensor, codebook: int) -> Tensor:
     """float32 in [0, 1) for int64 seeds and steps [batch]."""
-    state = _mixed(seeds + _GOLDEN * (stage + 1))
-    state = _mixed(state + _GOLDEN * (steps + 1))
-    state = _mixed(state + _GOLDEN * (codebook + 1))
+    state = _mixed(seeds + _signed(_GOLDEN * (stage + 1)))
+    state = _mixed(state + (steps + 1) * _GOLDEN)
+    state = _mixed(state + _signed(_GOLDEN * (codebook + 1)))
     return ((state >> 40) & 0xFFFFFF).float() / (1 << 24)
 
 

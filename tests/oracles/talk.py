@@ -1,0 +1,103 @@
+"""Ask the engine what the oracle was asked: turns in, everything that came back out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine import (
+    AudioPart,
+    Chunk,
+    Engine,
+    EngineSpec,
+    ImagePart,
+    Message,
+    Request,
+    Sampling,
+    TextPart,
+    parse_config,
+)
+from tests.oracles.qwen3_omni import Turn
+
+CONFIG = """
+model: qwen3_omni
+weights: {folder}
+launcher: inline
+workers:
+  - {{stages: [thinker, talker, code2wav], max_batch: {slots}}}
+chunks: {{first: 1, growth: 1.5, steady: 4}}
+options: {{context: 1024, piece: {piece}}}
+"""
+
+
+@dataclass(slots=True)
+class Said:
+    """All that an answer brought, by kind."""
+
+    ids: list[int] = field(default_factory=list[int])
+    text: str = ""
+    codes: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int16))
+    wave: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+    prompt: list[int] = field(default_factory=list[int])
+    calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    finish: str = ""
+    order: list[str] = field(default_factory=list[str])
+
+
+def spec(folder: Path, slots: int = 4, piece: int = 256) -> EngineSpec:
+    """One worker in this process, with short pieces if wanted."""
+    return parse_config(CONFIG.format(folder=folder, slots=slots, piece=piece))
+
+
+def request(id: str, turns: Sequence[Turn], tokens: int = 8, frames: int = 12, **more: Any) -> Request:
+    """A greedy request; an assistant's turn of ints are its raw ids."""
+    given: dict[str, Any] = {"sampling": Sampling(greedy=True), "voice": "ethan", "dump": True}
+    messages = tuple(_message(role, parts) for role, parts in turns)
+    return Request(id=id, session=id, messages=messages, max_text_tokens=tokens, max_frames=frames, **(given | more))
+
+
+def _message(role: Any, parts: Sequence[Any]) -> Message:
+    if role == "assistant" and parts and isinstance(parts[0], int):
+        return Message(role, (TextPart("(shown otherwise)"),), token_ids=tuple(parts))
+    return Message(role, tuple(_part(part) for part in parts))
+
+
+def _part(part: Any) -> TextPart | AudioPart | ImagePart:
+    if isinstance(part, str):
+        return TextPart(part)
+    return AudioPart(part) if part.ndim == 1 else ImagePart(part)
+
+
+async def ask(engine: Engine, request: Request, inputs: Any = None) -> Said:
+    """The whole answer."""
+    said = Said()
+    codes, waves = [], []
+    async with engine.open(request, inputs) as chunks:
+        async for chunk in chunks:
+            said.order.append(chunk.kind)
+            _note(said, chunk, codes, waves)
+    said.codes = np.concatenate(codes) if codes else said.codes
+    said.wave = np.concatenate(waves) if waves else said.wave
+    return said
+
+
+def _note(said: Said, chunk: Chunk, codes: list[np.ndarray], waves: list[np.ndarray]) -> None:
+    match chunk.kind:
+        case "text":
+            said.text += chunk.data
+            said.ids += chunk.meta["ids"]
+        case "codes":
+            codes.append(chunk.data)
+        case "audio":
+            waves.append(chunk.data)
+        case "tool_call":
+            said.calls.append(chunk.data)
+        case "usage":
+            said.finish = chunk.meta["finish"]
+            said.prompt = [int(id) for id in chunk.data.get("prompt_ids", ())]
+        case _:
+            pass

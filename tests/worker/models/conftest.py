@@ -1,0 +1,38 @@
+"""Tiny checkpoints and their reference, made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.oracles.qwen3_omni import Oracle
+from tests.oracles.tiny_qwen3_omni import Sizes, make
+
+SIZES = {
+    "wide": Sizes(shard="2MB"),
+    "plain": Sizes(
+        groups=8, codebook=128, thinker_layers=3, talker_layers=2, predictor_layers=1, experts=4, top_k=1, kv_heads=4,
+        accept_layer=1, seed=1,
+    ),
+    "deep": Sizes(
+        groups=4, codebook=512, thinker_layers=5, talker_layers=4, predictor_layers=3, experts=16, top_k=4, heads=6,
+        kv_heads=1, accept_layer=4, seed=2,
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A checkpoint's folder by name; made when it is first wanted."""
+    torch.set_num_threads(1)
+    return cache(lambda name: make(tmp_path_factory.mktemp(name), SIZES[name]))
+
+
+@pytest.fixture(scope="session")
+def oracle(checkpoint: Callable[[str], Path]) -> Callable[[str], Oracle]:
+    """The reference of a checkpoint."""
+    return cache(lambda name: Oracle(checkpoint(name)))
