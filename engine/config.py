@@ -109,7 +109,7 @@ def build(kind: Any, value: Any, path: str) -> Any:
         if not isinstance(value, dict):
             raise ConfigError(f"{path}: must be a mapping, not {_word(value)}")
         return value
-    allowed = arguments or (kind,)
+    allowed: tuple[Any, ...] = arguments or (kind,)
     if float in allowed and isinstance(value, int) and not isinstance(value, bool):
         value = value if int in allowed else float(value)
     if type(value) not in allowed:

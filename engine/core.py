@@ -77,7 +77,7 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One turn of the conversation. ``token_ids`` are an answer's raw ids: prompts take them, never re-tokenized text."""
+    """One turn of the conversation. ``token_ids`` are an answer's raw ids: prompts take them, not re-tokenized text."""
 
     role: Role
     parts: tuple[Part, ...]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from engine.core import Chunk
@@ -48,7 +49,11 @@ class Stream:
         while self.room <= 0 and not self._ended:
             waiter = asyncio.get_running_loop().create_future()
             self._writers.append(waiter)
-            await waiter
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                self._wake_writers()  # its turn, if it had come, goes to the next
+                raise
         self.put(chunk)
 
     def put(self, chunk: Chunk) -> None:
@@ -60,6 +65,10 @@ class Stream:
         self._ended = True
         self._wake_reader()
         self._wake_writers()
+
+    async def aclose(self) -> None:
+        """The same as ``close``, for ``aclosing``."""
+        self.close()
 
     def fail(self, error: BaseException) -> None:
         """End with an error, which the reader meets after what was sent before."""
@@ -102,6 +111,16 @@ class Stream:
                 waiter.set_result(None)
                 if not self._ended:
                     return
+
+
+@asynccontextmanager
+async def closing(chunks: AsyncIterator[Chunk]) -> AsyncGenerator[AsyncIterator[Chunk]]:
+    """Close a stream or a generator at the end of the block, read to its end or not; other iterators need none."""
+    try:
+        yield chunks
+    finally:
+        if isinstance(chunks, Stream | AsyncGenerator):
+            await chunks.aclose()
 
 
 async def of(chunks: Iterable[Chunk]) -> AsyncGenerator[Chunk]:

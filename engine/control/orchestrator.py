@@ -8,6 +8,7 @@ one worker are one hop, and what passes between them never leaves it. Knows no m
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -16,8 +17,10 @@ from engine.control.pool import StagePool
 from engine.control.replica import Outlet, StageReplica
 from engine.control.timeline import Ledger, Timeline
 from engine.core import Chunk, Request
-from engine.errors import Stalled, plain
-from engine.stream import Stream
+from engine.errors import EngineError, RequestError, StageUnavailable, Stalled, plain
+from engine.stream import Stream, closing
+
+log = logging.getLogger(__name__)
 
 Pool = StagePool[StageReplica]
 TO_CLIENT = 64  # chunks; what makes sound is held back by ``lead_s``, so text does not queue behind it
@@ -71,19 +74,23 @@ class Orchestrator:
             yield chunks
         finally:
             follow.cancel()
-            await asyncio.wait([follow])
+            await _ended(follow)
+            chunks.stream.close()
 
     async def _follow(self, chunks: Chunks, inputs: AsyncIterator[Chunk] | None) -> None:
         """The request's root: whatever happens below it ends the client's stream, once."""
         pools = [pool for pool in self.pools if pool.info.serves(chunks.request)]
         try:
             async with asyncio.timeout(self._stall_s) as stall, asyncio.TaskGroup() as hops:
+                if not pools:
+                    raise StageUnavailable("no stage is up that serves this request")
                 request = _Hops(chunks, pools, hops, stall, self._stall_s)
                 request.start(0, request.commits(inputs), None)
         except TimeoutError:
-            chunks.stream.fail(Stalled(f"no progress for {self._stall_s:g} s"))
+            what = "no progress" if chunks.stream.room > 0 else "the answer was not read"
+            chunks.stream.fail(Stalled(f"{what} for {self._stall_s:g} s"))
         except BaseExceptionGroup as group:
-            chunks.stream.fail(plain(group))
+            chunks.stream.fail(_told(plain(group)))
         finally:
             chunks.stream.close()
 
@@ -97,14 +104,17 @@ class _Hops:
         self._chunks, self._pools, self._group = chunks, pools, group
         self._stall, self._stall_s = stall, stall_s
 
-    def start(self, first: int, inputs: AsyncIterator[Chunk] | None, worker: str | None) -> None:
+    def start(self, first: int, inputs: AsyncIterator[Chunk], worker: str | None) -> None:
         """Start the hop that begins with the ``first``-th pool."""
         name = f"{self._chunks.request.id}:{self._pools[first].info.name}"
         self._group.create_task(self._hop(first, inputs, worker), name=name)
 
-    async def _hop(self, first: int, inputs: AsyncIterator[Chunk] | None, worker: str | None) -> None:
-        """Lease a replica, and the same worker's next stages as far as they have room; run them; start what follows."""
-        async with AsyncExitStack() as leases:
+    async def _hop(self, first: int, inputs: AsyncIterator[Chunk], worker: str | None) -> None:
+        """Lease a replica, and the same worker's next stages as far as they have room; run them; start what follows.
+
+        Its inputs end with it, so that a hop which ends early holds up nobody upstream.
+        """
+        async with closing(inputs), AsyncExitStack() as leases:
             replica = await leases.enter_async_context(self._pools[first].lease(worker))
             self._chunks.hosts.add(replica)
             end = first + 1
@@ -115,11 +125,14 @@ class _Hops:
             onward = Stream()
             if end < len(self._pools):
                 self.start(end, onward, replica.worker)
+            else:
+                onward.close()  # nobody reads it: what the last stage would feed is dropped
             stages = tuple(pool.info.name for pool in self._pools[first:end])
             try:
                 await replica.host.run(self._chunks.request, stages, inputs, self._outlet(onward))
             except BaseExceptionGroup as group:
-                raise plain(group) from None
+                error = plain(group)
+                raise error from error.__cause__
             finally:
                 onward.close()
 
@@ -140,11 +153,39 @@ class _Hops:
 
     async def commits(self, inputs: AsyncIterator[Chunk] | None) -> AsyncGenerator[Chunk]:
         """The user's turn as it arrives; its end is the commit, from which the answer is awaited."""
-        if inputs is not None:
-            async for chunk in inputs:
-                self._progress()
-                yield chunk
-            self._chunks.timeline.commit_s = time.monotonic()
+        if inputs is None:
+            return
+        try:
+            async with closing(inputs):
+                async for chunk in inputs:
+                    self._progress()
+                    yield chunk
+        except EngineError:
+            raise
+        except Exception as error:
+            raise RequestError(f"the request's input broke: {error!r}") from error
+        self._chunks.timeline.commit_s = time.monotonic()
 
     def _progress(self) -> None:
-        self._stall.reschedule(asyncio.get_running_loop().time() + self._stall_s)
+        if not self._stall.expired():
+            self._stall.reschedule(asyncio.get_running_loop().time() + self._stall_s)
+
+
+def _told(error: BaseException) -> EngineError:
+    """What the caller is told; a mistake of our own is logged, too."""
+    if isinstance(error, EngineError):
+        return error
+    log.error("a request failed", exc_info=error)
+    return EngineError(f"the engine made a mistake: {error!r}")
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """Wait until a task has ended, however often that is cancelled meanwhile."""
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as again:
+            cancelled = again
+    if cancelled is not None:
+        raise cancelled

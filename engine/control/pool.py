@@ -72,7 +72,7 @@ class StagePool(Generic[R]):
         self._queue = queue
         self._choose = POLICIES[balance]()
         self._members: dict[str, Member[R]] = {}
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._waiters: deque[asyncio.Event] = deque()
 
     def __len__(self) -> int:
         return len(self._members)
@@ -101,9 +101,7 @@ class StagePool(Generic[R]):
             now = asyncio.get_running_loop().time()
             for lease in member.leases:
                 lease.reschedule(now)
-        if not self._members:
-            for waiter in self._waiters:
-                _wake(waiter)
+        self._serve_waiters()
 
     @asynccontextmanager
     async def lease(self, prefer: str | None = None) -> AsyncGenerator[R]:
@@ -112,7 +110,7 @@ class StagePool(Generic[R]):
         Raises StageUnavailable when there is no replica, Overloaded when the queue is full, and ReplicaLost when the
         replica leaves before the block does.
         """
-        member = await self._admit(prefer)
+        member = await self._admit(prefer)  # no await from here to the entry in its leases
         scope = asyncio.timeout(None)
         try:
             async with scope:
@@ -132,40 +130,31 @@ class StagePool(Generic[R]):
         return not self._waiters and any(m.free and m.replica.worker == worker for m in self._members.values())
 
     async def _admit(self, prefer: str | None) -> Member[R]:
-        """Wait for a free slot; the caller must take it before its next await."""
-        first_in_line = False
-        while True:
-            if not self._members:
-                raise StageUnavailable(f"no replica of {self.info.name} is up")
-            free = [member for member in self._members.values() if member.free]
-            if free and (first_in_line or not self._waiters):
-                near = [member for member in free if member.replica.worker == prefer]
-                return near[0] if near else self._choose(free)
-            await self._wait_turn(first_in_line)
-            first_in_line = True
-
-    async def _wait_turn(self, first_in_line: bool) -> None:
+        """Wait for a free slot, in order of arrival."""
+        if not self._waiters and (member := self._pick(prefer)):
+            return member
         if len(self._waiters) >= self._queue:
             raise Overloaded(f"{self.info.name} is full and {self._queue} requests wait already; try again later")
-        waiter = asyncio.get_running_loop().create_future()
-        if first_in_line:
-            self._waiters.appendleft(waiter)
-        else:
-            self._waiters.append(waiter)
+        turn = asyncio.Event()
+        self._waiters.append(turn)
         try:
-            await waiter
-        except asyncio.CancelledError:
-            self._waiters.remove(waiter)
-            self._serve_waiters()  # its wake-up, if it had one, goes to the next
-            raise
-        self._waiters.remove(waiter)
+            while True:
+                await turn.wait()
+                turn.clear()
+                if self._waiters[0] is turn and (member := self._pick(prefer)):
+                    return member
+        finally:
+            self._waiters.remove(turn)
+            self._serve_waiters()  # its turn, if it could not take it, goes to the next
+
+    def _pick(self, prefer: str | None) -> Member[R] | None:
+        if not self._members:
+            raise StageUnavailable(f"no replica of {self.info.name} is up")
+        free = [member for member in self._members.values() if member.free]
+        near = [member for member in free if member.replica.worker == prefer]
+        return near[0] if near else self._choose(free) if free else None
 
     def _serve_waiters(self) -> None:
-        """Wake the first in line if there is a slot for it."""
-        if self._waiters and any(member.free for member in self._members.values()):
-            _wake(self._waiters[0])
-
-
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
+        """Wake the first in line if there is a slot for it, or none ever will be."""
+        if self._waiters and (not self._members or any(member.free for member in self._members.values())):
+            self._waiters[0].set()

@@ -11,8 +11,6 @@ from engine import wire
 from engine.core import Chunk, Request
 from engine.errors import ReplicaLost, error_of
 
-CREDIT = 64  # chunks of one run that may be under way from a worker: about as many as lie between two of its stages
-
 Outlet = Callable[[Chunk, bool, bool], Awaitable[None]]
 """Takes what a run gives: (chunk, for the client?, for the next hop?)."""
 
@@ -25,7 +23,7 @@ class Inbox:
         default_factory=deque[wire.Emit | wire.End | wire.Failed]
     )
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CREDIT))
+    room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(wire.CREDIT))
 
     async def next(self) -> wire.Emit | wire.End | wire.Failed:
         while not self.messages:
@@ -50,6 +48,11 @@ class RemoteWorker:
         self._count = 0
 
     @property
+    def runs(self) -> int:
+        """How many runs are open on it."""
+        return len(self._runs)
+
+    @property
     def alive(self) -> bool:
         return self.link is not None
 
@@ -69,16 +72,16 @@ class RemoteWorker:
 
     def lost(self) -> None:
         self.link = None
-        gone = ReplicaLost(f"the worker {self.id} is gone")
         if not self.hello.done():
-            self.hello.set_exception(gone)
+            self.hello.set_exception(
+                ReplicaLost(f"the worker {self.id} ended before it was ready; see its own messages")
+            )
+            self.hello.exception()  # whoever waited for it may have given up
         for callback in self.on_lost:
             callback()
 
-    async def run(
-        self, request: Request, stages: tuple[str, ...], inputs: AsyncIterator[Chunk] | None, out: Outlet
-    ) -> None:
-        """Run stages for a request until they have ended, fed by ``inputs`` (None: the first stage needs none).
+    async def run(self, request: Request, stages: tuple[str, ...], inputs: AsyncIterator[Chunk], out: Outlet) -> None:
+        """Run stages for a request until they have ended, fed by ``inputs``.
 
         What they give goes to ``out`` in order; while it waits, the worker does, some chunks later. Cancelling
         abandons the run. Raises the EngineError that the run failed with, alone or in a group.
@@ -86,8 +89,8 @@ class RemoteWorker:
         self._count += 1
         id = f"{request.id}/{self._count}"
         inbox = self._runs[id] = Inbox()
-        self._send(wire.Open(id, request, stages, CREDIT))
         try:
+            self._send(wire.Open(id, request, stages, wire.CREDIT))
             async with asyncio.TaskGroup() as tasks:
                 feeding = tasks.create_task(self._feed(id, inbox, inputs), name=f"feed:{id}")
                 await self._read(id, inbox, out)
@@ -97,21 +100,23 @@ class RemoteWorker:
             self._send(wire.Close(id))
 
     async def _read(self, id: str, inbox: Inbox, out: Outlet) -> None:
+        taken = 0
         while True:
             match await inbox.next():
                 case wire.Emit(_, chunk, client, onward):
                     await out(chunk, client, onward)
-                    self._send(wire.Grant(id, 1))
+                    taken += 1
+                    if taken % wire.GRANT == 0:
+                        self._send(wire.Grant(id, wire.GRANT))
                 case wire.Failed(_, code, text):
                     raise error_of(code, text)
                 case wire.End():
                     return
 
-    async def _feed(self, id: str, inbox: Inbox, inputs: AsyncIterator[Chunk] | None) -> None:
-        if inputs is not None:
-            async for chunk in inputs:
-                await inbox.room.acquire()
-                self._send(wire.Feed(id, chunk))
+    async def _feed(self, id: str, inbox: Inbox, inputs: AsyncIterator[Chunk]) -> None:
+        async for chunk in inputs:
+            await inbox.room.acquire()
+            self._send(wire.Feed(id, chunk))
         self._send(wire.End(id))
 
     def _send(self, message: wire.Message) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from engine import wire
 from engine.config import ChunkSpec
+from engine.control.orchestrator import Chunks, Orchestrator
+from engine.control.pool import StagePool
+from engine.control.replica import RemoteWorker, StageReplica
 from engine.core import Chunk, Message, ModelInfo, Request, StageInfo, TextPart
 from engine.errors import EngineError
 from engine.worker.process import Worker
@@ -127,3 +130,62 @@ async def until(condition: Callable[[], bool], turns_left: int = 5000) -> None:
         turns_left -= 1
         assert turns_left > 0, "it never came to hold"
         await asyncio.sleep(0 if turns_left > 4000 else 0.002)
+
+
+class Rig:
+    """An orchestrator over workers with fake stages, all in this process."""
+
+    def __init__(self) -> None:
+        self.pools: dict[str, StagePool[StageReplica]] = {}
+        self.remotes: list[RemoteWorker] = []
+        self.workers: list[Worker] = []
+        self.orchestrator: Orchestrator
+
+    def open(self, request: Request, inputs: AsyncIterator[Chunk] | None = None) -> AbstractAsyncContextManager[Chunks]:
+        return self.orchestrator.open(request, inputs)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing of any request is left, on either side."""
+        leased = any(pool.leased or pool.waiting for pool in self.pools.values())
+        return not leased and not any(worker.runs for worker in self.workers)
+
+    def join(self, remote: RemoteWorker, stages: Sequence[FakeStage]) -> None:
+        for stage in stages:
+            name = stage.info.name
+            pool = self.pools.setdefault(name, StagePool(stage.info))
+            replica = StageReplica(f"{name}@{remote.id}", name, remote)
+            pool.join(replica)
+            remote.on_lost.append(lambda pool=pool, replica=replica: pool.leave(replica.id))
+
+
+@asynccontextmanager
+async def rigged(*workers: Sequence[FakeStage], stall_s: float = 30.0) -> AsyncGenerator[Rig]:
+    """A rig with one worker for each group of stages, while the block lasts."""
+    rig = Rig()
+    tasks: list[asyncio.Task[None]] = []
+    for i, stages in enumerate(workers):
+        remote = RemoteWorker(f"w{i}")
+        inbox = lambda message, i=i: rig.workers[i].receive(message)  # noqa: E731
+        remote.link, link = wire.local_pair((remote.receive, remote.lost), (inbox, _nop))
+        rig.remotes.append(remote)
+        hosted = {stage.info.name: stage for stage in stages}
+        rig.workers.append(Worker(hosted, MODEL, ChunkSpec(), 8, 4, link.send))
+        tasks.append(asyncio.create_task(rig.workers[i].serve(), name=f"serve{i}"))
+        rig.join(remote, stages)
+    pools = sorted(rig.pools.values(), key=lambda pool: pool.info.order)
+    rig.orchestrator = Orchestrator(pools, stall_s)
+    await asyncio.sleep(0)
+    try:
+        yield rig
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        for task in tasks:
+            if not task.cancelled():
+                task.result()
+
+
+def _nop() -> None:
+    pass

@@ -1,0 +1,340 @@
+"""One request through the stages: what its reader meets, and what is left of it whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from engine import wire
+from engine.core import Chunk
+from engine.errors import EngineError, ReplicaLost, RequestError, StageFailed, StageUnavailable, Stalled
+from engine.stream import whole
+from engine.worker.stage import Seat
+from tests.engine.fakes import FakeStage, Result, Rig, echo, request, rigged, turns, until
+
+NOTHING = frozenset[str]()
+
+
+class Source(FakeStage):
+    """Emits ``n`` numbers, unasked."""
+
+    def __init__(self, n: int, name: str = "a", order: int = 0, **info: Any) -> None:
+        super().__init__(name, order, self.count, **info)
+        self.n = n
+
+    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        seat.state = 0
+        yield "start"
+
+    def count(self, seat: Seat) -> Result:
+        seat.rows.clear()
+        seat.hungry = False
+        if seat.state == self.n:
+            seat.done = True
+            return []
+        seat.state += 1
+        return [Chunk("x", seat.state)]
+
+
+async def numbers(n: int = 3, then: Callable[[], None] = lambda: None) -> AsyncGenerator[Chunk]:
+    for i in range(n):
+        yield Chunk("x", i)
+        await asyncio.sleep(0)
+    then()
+
+
+async def read(rig: Rig, inputs: AsyncIterator[Chunk] | None = None, **fields: Any) -> list[Any]:
+    async with rig.open(request(**fields), inputs) as chunks:
+        return [chunk.data async for chunk in chunks]
+
+
+async def settled(rig: Rig) -> None:
+    await until(lambda: rig.idle)
+    for worker in rig.workers:
+        assert worker.free == {name: stage.info.slots for name, stage in worker.stages.items()}
+
+
+def inner(name: str, order: int, act: Any = echo) -> FakeStage:
+    """A stage that feeds the next one, and emits nothing to the client."""
+    return FakeStage(name, order, act, emits=NOTHING)
+
+
+LAYOUTS = {
+    "one worker": lambda: [[inner("a", 0), inner("b", 1), FakeStage("c", 2)]],
+    "two workers": lambda: [[inner("a", 0), inner("b", 1)], [FakeStage("c", 2)]],
+    "three workers": lambda: [[inner("a", 0)], [inner("b", 1)], [FakeStage("c", 2)]],
+}
+everywhere = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+Layout = Callable[[], list[list[FakeStage]]]
+
+
+@everywhere
+async def test_what_is_fed_comes_out_in_order(layout: Layout) -> None:
+    async with rigged(*layout()) as rig:
+        assert await read(rig, numbers(150), live=True) == list(range(150))
+        await settled(rig)
+
+
+@everywhere
+async def test_an_empty_turn_ends(layout: Layout) -> None:
+    async with rigged(*layout()) as rig:
+        assert await read(rig, numbers(0), live=True) == []
+        await settled(rig)
+
+
+@everywhere
+async def test_left_at_any_turn_nothing_is_left(layout: Layout) -> None:
+    async with rigged(*layout()) as rig:
+        for after in range(0, 40, 3):
+            async with rig.open(request(live=True), numbers(100)):
+                await turns(after)
+            assert not any(pool.leased or pool.waiting for pool in rig.pools.values())
+        await settled(rig)
+
+
+@everywhere
+async def test_cancelled_from_outside_at_any_turn_nothing_is_left(layout: Layout) -> None:
+    async with rigged(*layout()) as rig:
+        for after in range(0, 40, 3):
+            task = asyncio.create_task(read(rig, numbers(100), live=True))
+            await turns(after)
+            task.cancel()
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled() or task.result()
+            assert not any(pool.leased or pool.waiting for pool in rig.pools.values())
+        await settled(rig)
+
+
+async def test_what_a_last_stage_would_feed_holds_up_nothing() -> None:
+    """Like the text of an answer without speech, which no talker reads."""
+    async with rigged([Source(300)], [FakeStage("b", 1, when="speaks")]) as rig:
+        assert await read(rig, modalities=("text",)) == list(range(1, 301))
+
+
+async def test_left_before_its_first_step_a_request_ends_its_stream() -> None:
+    async with rigged([Source(3)]) as rig:
+        async with rig.open(request()) as chunks:
+            pass
+        async with asyncio.timeout(1):
+            assert [chunk async for chunk in chunks] == []
+
+
+async def test_a_second_cancel_does_not_leave_the_request_running() -> None:
+    """Like a second Ctrl-C while the first is being obeyed."""
+    ended = asyncio.Event()
+
+    async def clinging() -> AsyncGenerator[Chunk]:
+        try:
+            await asyncio.Event().wait()
+            yield Chunk("x")
+        finally:
+            await turns(10)
+            ended.set()
+
+    async with rigged([FakeStage()]) as rig:
+        task = asyncio.create_task(read(rig, clinging(), live=True))
+        await turns()
+        task.cancel()
+        await turns(3)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert ended.is_set()
+        await settled(rig)
+
+
+async def test_inputs_that_are_not_read_to_their_end_are_closed() -> None:
+    closed: list[bool] = []
+
+    async def endless() -> AsyncGenerator[Chunk]:
+        try:
+            while True:
+                yield Chunk("x")
+                await asyncio.sleep(0)
+        finally:
+            closed.append(True)
+
+    def stuck(seat: Seat) -> Result:
+        seat.rows.clear()
+        return []
+
+    class Deaf(FakeStage):
+        async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+            await asyncio.Event().wait()
+            yield
+
+    for stage in (FakeStage(act=stuck), Deaf()):
+        async with rigged([stage]) as rig:
+            async with rig.open(request(live=True), endless()):
+                await turns(400)
+            assert closed.pop()
+
+
+@pytest.mark.parametrize("error", [RequestError("bad"), ZeroDivisionError("worse")])
+async def test_inputs_that_raise_end_the_request_with_one_engine_error(error: Exception) -> None:
+    async def raising() -> AsyncGenerator[Chunk]:
+        yield Chunk("x", 1)
+        raise error
+
+    async with rigged([FakeStage()]) as rig:
+        with pytest.raises(RequestError, match=str(error)) as caught:
+            await read(rig, raising(), live=True)
+        assert caught.value is error or caught.value.__cause__ is error
+        await settled(rig)
+
+
+async def test_a_request_that_no_stage_serves_is_refused() -> None:
+    async with rigged([FakeStage(when="speaks")]) as rig:
+        with pytest.raises(StageUnavailable):
+            await read(rig, modalities=("text",))
+
+
+async def test_what_cannot_be_sent_is_refused_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with rigged([FakeStage()]) as rig:
+        monkeypatch.setattr(rig.remotes[0].link, "send", wire.encode)
+        with pytest.raises(EngineError, match="cannot cross"):
+            await read(rig, text="\ud800")
+        assert rig.remotes[0].runs == 0
+        await settled(rig)
+
+
+def failing_at(n: int) -> Callable[[Seat], Result]:
+    def act(seat: Seat) -> Result:
+        chunk = seat.rows.popleft() if seat.rows else None
+        return StageFailed("here") if chunk and chunk.data == n else [chunk] if chunk else []
+
+    return act
+
+
+@pytest.mark.parametrize("n", [0, 1, 50])
+async def test_a_failing_stage_ends_the_stream_after_what_came_before(n: int) -> None:
+    for stages in ([[FakeStage("a", 0, failing_at(n))]], [[inner("a", 0)], [FakeStage("b", 1, failing_at(n))]]):
+        async with rigged(*stages) as rig:
+            got: list[int] = []
+            with pytest.raises(StageFailed, match="here"):
+                await read_into(got, rig)
+            assert got == list(range(n))
+            await settled(rig)
+
+
+async def read_into(got: list[int], rig: Rig) -> None:
+    async with rig.open(request(live=True), numbers(100)) as chunks:
+        async for chunk in chunks:
+            got.append(chunk.data)  # noqa: PERF401 - kept when it raises
+
+
+async def test_a_lost_worker_is_one_error_for_its_requests_and_none_for_others() -> None:
+    async with rigged([inner("a", 0), inner("b", 1)], [FakeStage("c", 2)]) as rig:
+        async with rig.open(request(live=True), numbers(10**6)) as chunks:
+            await anext(chunks)
+            link = rig.remotes[0].link
+            assert link is not None
+            link.close()
+            with pytest.raises(ReplicaLost):
+                async for _ in chunks:
+                    pass
+        with pytest.raises(StageUnavailable):
+            await read(rig, numbers(3), live=True)
+        await until(lambda: not rig.workers[1].runs)
+        assert not any(pool.leased for pool in rig.pools.values())
+
+
+async def test_a_stage_that_ends_early_does_not_hold_up_the_worker_before_it() -> None:
+    def once(seat: Seat) -> Result:
+        seat.done = True
+        return []
+
+    async with rigged([Source(500)], [FakeStage("b", 1, once)]) as rig:
+        async with asyncio.timeout(5):
+            assert await read(rig) == list(range(1, 501))
+        await settled(rig)
+
+
+class Held(FakeStage):
+    """Ends its first seat at once; of a second, it never takes the input."""
+
+    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        await asyncio.Event().wait()
+        yield
+
+
+async def test_an_ended_stage_before_a_slow_one_does_not_hold_up_the_worker_before_them() -> None:
+    def once(seat: Seat) -> Result:
+        seat.done = True
+        return []
+
+    async with rigged([Source(500)], [FakeStage("b", 1, once, emits=NOTHING), Held("c", 2)]) as rig:
+        async with asyncio.timeout(5), rig.open(request()) as chunks:
+            got = [(await anext(chunks)).data for _ in range(500)]
+        assert got == list(range(1, 501))
+        await settled(rig)
+
+
+async def test_no_progress_is_stalled_and_progress_is_not() -> None:
+    async with rigged([FakeStage()], stall_s=0.1) as rig:
+
+        async def slowly(n: int, wait_s: float) -> AsyncGenerator[Chunk]:
+            for i in range(n):
+                await asyncio.sleep(wait_s)
+                yield Chunk("x", i)
+
+        assert await read(rig, slowly(6, 0.04), live=True) == list(range(6))
+        with pytest.raises(Stalled, match="progress"):
+            await read(rig, slowly(1, 60), live=True)
+        await settled(rig)
+
+
+async def test_an_answer_that_nobody_reads_is_ended_and_says_so() -> None:
+    async with rigged([Source(10**9)], stall_s=0.05) as rig, rig.open(request()) as chunks:
+        await until(lambda: not rig.idle)
+        await until(lambda: rig.idle)
+        with pytest.raises(Stalled, match="read"):
+            async for _ in chunks:
+                pass
+
+
+async def test_progress_at_the_very_moment_of_the_stall_is_no_other_error() -> None:
+    """A reschedule of a timeout that has just expired raises RuntimeError."""
+
+    class Blocking(Source):
+        def count(self, seat: Seat) -> Result:
+            if seat.state == 3:
+                time.sleep(0.06)  # the stall timer and the next chunk fall into one turn
+            return super().count(seat)
+
+    for _ in range(5):
+        async with rigged([Blocking(10**9)], stall_s=0.05) as rig, rig.open(request()) as chunks:
+            await until(lambda: not rig.idle)
+            await until(lambda: rig.idle)
+            with pytest.raises(Stalled):
+                await whole(chunks)
+
+
+async def test_a_slow_reader_stops_the_stages() -> None:
+    stage = Source(10**9)
+    async with rigged([stage]) as rig, rig.open(request()) as chunks:
+        await until(lambda: len(stage.batches) > 100)
+        await turns(300)
+        made = len(stage.batches)
+        await turns(300)
+        assert len(stage.batches) == made <= 64 + 64 + 2
+        for _ in range(50):
+            await anext(chunks)
+        await turns(300)
+        assert made + 30 <= len(stage.batches) <= made + 70
+
+
+async def test_a_bug_of_ours_is_an_engine_error_too_and_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with rigged([FakeStage()]) as rig:
+        monkeypatch.setattr(rig.remotes[0], "run", lambda *_: 1 / 0)
+        with caplog.at_level(logging.ERROR), pytest.raises(EngineError, match="ZeroDivisionError"):
+            await read(rig)
+        assert "ZeroDivisionError" in caplog.text
