@@ -25,6 +25,7 @@ from app.realtime.events import MAX_MESSAGE_BYTES
 from app.service import MakeEngine, Service
 from app.telemetry import configure_logging, log
 from app.transports import websocket
+from app.transports.http_protocol import HttpProtocol
 from app.transports.socket_protocol import SocketProtocol
 from engine import ConfigError, Engine, EngineSpec
 
@@ -60,6 +61,7 @@ def config_of(service: Service) -> uvicorn.Config:
     """How uvicorn is to serve: every limit said, no compression (it costs 100 µs a message), no access log."""
     return uvicorn.Config(
         app_of(service),
+        http=HttpProtocol,
         ws=SocketProtocol,
         ws_max_size=MAX_MESSAGE_BYTES,
         ws_per_message_deflate=False,

@@ -100,16 +100,20 @@ async def test_a_thousand_quick_connects(server: Any, talk: Any) -> None:
         await client.alive()
 
 
-async def test_half_handshakes_hold_no_session(server: Any, talk: Any) -> None:
+async def test_half_handshakes_hold_no_session_and_no_socket_for_long(
+    monkeypatch: pytest.MonkeyPatch, server: Any, talk: Any
+) -> None:
+    monkeypatch.setattr("app.transports.http_protocol.HELLO_S", 0.5)
     sockets = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(50)]
     for one in sockets:
         one.sendall(b"GET /v1/realtime HTTP/1.1\r\nHost: 127.0.0.1\r\n")
     assert server.metric("parley_sessions") == 0
     async with talk(server) as client:
         await client.alive()
+        await eventually(lambda: len(server.server.server_state.connections) == 1)
+        await client.alive()
     for one in sockets:
         one.close()
-    await server.empty()
 
 
 async def test_a_session_expires(serve_with: Any, talk: Any) -> None:
