@@ -1,9 +1,10 @@
 """uvicorn's WebSocket protocol, with four ends that it leaves open.
 
 Small messages leave at once: on a socket whose listener was bound by hand, asyncio leaves Nagle's algorithm on, and
-the first packet of every answer would wait 40 ms for the peer's delayed acknowledgement. A peer that takes nothing any more can be cut off (``parley.abort`` in the scope's extensions); one that sent a frame
-too large, or bad UTF-8, gets to read the close code although it is still sending; a ping that is not answered frees the
-socket even when its buffer is full. Knows no event.
+the first packet of every answer would wait 40 ms for the peer's delayed acknowledgement. A peer that takes nothing any
+more can be cut off (``parley.abort`` in the scope's extensions); one that sent a frame too large, or bad UTF-8, gets to
+read the close code although it is still sending; a ping that is not answered frees the socket even when its buffer is
+full. Knows no event.
 """
 
 from __future__ import annotations
