@@ -73,6 +73,25 @@ async def test_speech_is_heard_and_answered(server: Running, browse: Browse, tmp
         assert await page.errors() == []
 
 
+async def test_a_second_thought_while_the_browser_asks_leaves_the_microphone_off(
+    server: Running, browse: Browse, tmp_path: Path
+) -> None:
+    async with browse(microphone=recording(tmp_path / "user.wav", (60, 0.3))) as page:
+        await page.open(server.http)
+        await page.value("""{
+          const open = navigator.mediaDevices.getUserMedia;
+          navigator.mediaDevices.getUserMedia = async (constraints) => {
+            await new Promise((resolve) => setTimeout(resolve, 300));
+            return (window.opened = await open(constraints));
+          };
+        }""")
+        await page.do("click", "#talk")
+        await page.do("click", "#talk")
+        await page.until("window.opened?.getTracks().every((track) => track.readyState === 'ended')")
+        await page.state("ready")
+        assert await page.wire("input_audio_buffer.append") == []
+
+
 async def test_a_turn_cut_off_by_ending_the_talk_is_answered(server: Running, browse: Browse, tmp_path: Path) -> None:
     async with browse(microphone=recording(tmp_path / "user.wav", (0.5, 0), (60, 0.3))) as page:
         await page.open(server.http)

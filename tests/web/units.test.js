@@ -90,12 +90,17 @@ test("the queue is bounded, and refuses a piece whole", () => {
   assert.equal(queue.waiting, CAPACITY);
 });
 
+/** What timers would do, for a test to do it. */
+const later = [];
+
 /** A client on a socket that is played by the test. */
 function talking() {
   const sent = [];
   const told = [];
   const sockets = [];
-  globalThis.window = { addEventListener() {}, setTimeout, clearTimeout };
+  later.length = 0;
+  globalThis.clearTimeout = (act) => later.splice(0, later.length, ...later.filter((one) => one !== act));
+  globalThis.window = { addEventListener() {}, setTimeout: (act) => later.push(act) && act };
   globalThis.WebSocket = class {
     static OPEN = 1;
     readyState = 1;
@@ -112,12 +117,11 @@ function talking() {
   const client = new RealtimeClient("ws://here", events);
   client.connect();
   const say = (type, fields = {}) => sockets.at(-1).onmessage({ data: JSON.stringify({ type, ...fields }) });
-  sockets[0].onopen();
   say("session.created");
   say("session.updated");
   sent.length = 0;
   told.length = 0;
-  return { client, say, sent, told, socket: sockets[0], types: () => sent.splice(0).map(({ type }) => type) };
+  return { client, say, sent, told, sockets, types: () => sent.splice(0).map(({ type }) => type) };
 }
 
 const created = { response: { id: "r", status: "in_progress" } };
@@ -168,24 +172,39 @@ test("a cancel that comes too late is no trouble, and a refused question frees t
   assert.deepEqual(types(), ["conversation.item.create", "response.create"]);
 });
 
-test("a lost connection forgets what waited, and a refusal is final", () => {
-  const { client, say, told, socket, types } = talking();
+test("a lost connection forgets what waited, and comes back", () => {
+  const { client, say, told, sockets, types } = talking();
   client.ask("one");
   say("response.created", created);
   client.ask("two");
   types();
-  socket.onclose({ code: 1008, reason: "no key" });
+  sockets[0].onclose({ code: 1006, reason: "" });
   assert.equal(client.answering, false);
-  assert.deepEqual(told.at(-1), ["lost", null, "no key"]);
+  assert.deepEqual(told.at(-1), ["lost", 500, ""]);
   assert.deepEqual(types(), []);
+  later.shift()();
+  assert.equal(sockets.length, 2);
+  assert.deepEqual(told.at(-1), ["connecting"]);
+  sockets[1].onclose({ code: 1006, reason: "" });
+  assert.deepEqual(told.at(-1), ["lost", 1000, ""]);
+});
+
+test("a refusal is final before the greeting, and a loss like another after it", () => {
+  const { told, sockets } = talking();
+  sockets[0].onclose({ code: 1008, reason: "too slow" });
+  assert.deepEqual(told.at(-1), ["lost", 500, "too slow"]);
+  later.shift()();
+  sockets[1].onclose({ code: 1008, reason: "no key" });
+  assert.deepEqual(told.at(-1), ["lost", null, "no key"]);
+  assert.deepEqual(later, []);
 });
 
 test("a microphone does not pile up behind a stalled network", () => {
-  const { client, socket, types } = talking();
-  socket.bufferedAmount = 1e6;
+  const { client, sockets, types } = talking();
+  sockets[0].bufferedAmount = 1e6;
   client.hear(new Int16Array(480));
   assert.deepEqual(types(), []);
-  socket.bufferedAmount = 0;
+  sockets[0].bufferedAmount = 0;
   client.hear(new Int16Array(480));
   assert.deepEqual(types(), ["input_audio_buffer.append"]);
 });

@@ -42,7 +42,7 @@ export class Call {
   private readonly client: RealtimeClient;
   private readonly player: Player;
   private microphone: Microphone | null = null;
-  private opening = false;
+  private wish: object | null = null; // the press of Talk that still holds
   private link: "connecting" | "ready" | "lost" = "connecting";
   private links = 0;
   private userSpeaking = false;
@@ -86,7 +86,7 @@ export class Call {
 
   /** Whether the microphone is on, or being opened. */
   get talking(): boolean {
-    return this.microphone !== null || this.opening;
+    return this.wish !== null;
   }
 
   /** Whether there is an answer to stop. */
@@ -98,7 +98,7 @@ export class Call {
     this.client.connect();
   }
 
-  /** To be called in the handler of the user's first click or key: only then may a page make a sound. */
+  /** To be called in the handler of a click or a key: only then may a page make a sound. Costs nothing when awake. */
   wake(): void {
     this.player.wake().catch((error: unknown) => this.view.problem(sentence(error, "Opening the loudspeaker")));
   }
@@ -106,6 +106,7 @@ export class Call {
   /** Ask a typed question. Returns its item id; null while there is no server. */
   ask(text: string): string | null {
     if (this.link !== "ready") return null;
+    this.wake();
     this.silence();
     const item = this.client.ask(text);
     this.view.problem(null);
@@ -124,21 +125,25 @@ export class Call {
   /** Turn the microphone on. */
   async talk(): Promise<void> {
     if (this.talking) return;
-    this.opening = true;
+    const wish = (this.wish = {});
+    this.wake();
     this.view.problem(null);
     this.view.changed();
     try {
-      this.microphone = await Microphone.open((pcm) => this.piece(pcm), () => this.microphoneLost());
+      const microphone = await Microphone.open((pcm) => this.piece(pcm), () => this.microphoneLost());
+      if (wish === this.wish) this.microphone = microphone;
+      else microphone.close(); // the user thought better of it while the browser asked
     } catch (error) {
+      if (wish !== this.wish) return;
+      this.hush();
       this.view.problem(sentence(error, "Opening the microphone"));
-    } finally {
-      this.opening = false;
-      this.view.changed();
     }
   }
 
   /** Turn the microphone off. A turn in progress ends here, and is answered. */
   hush(): void {
+    if (!this.talking) return;
+    this.wish = null;
     this.microphone?.close();
     this.microphone = null;
     if (this.userSpeaking) this.client.hear(TRAILING_SILENCE);

@@ -13,7 +13,7 @@ export interface ConnectionEvents {
 }
 
 const RETRY_MS = [500, 1000, 2000, 4000, 8000]; // then 8 s for ever
-const OPEN_TIMEOUT_MS = 10_000;
+const GREETING_TIMEOUT_MS = 10_000;
 const POLICY_VIOLATION = 1008; // RFC 6455 §7.4.1: the same attempt would be refused again
 
 export class Connection {
@@ -40,8 +40,7 @@ export class Connection {
     this.events.connecting();
     const socket = new WebSocket(this.url, ["realtime"]);
     this.socket = socket;
-    this.timer = window.setTimeout(() => socket.close(), OPEN_TIMEOUT_MS);
-    socket.onopen = () => clearTimeout(this.timer);
+    this.timer = window.setTimeout(() => socket.close(), GREETING_TIMEOUT_MS);
     socket.onmessage = ({ data }: MessageEvent<string>) => this.receive(data);
     socket.onclose = ({ code, reason }) => this.close(code, reason);
   }
@@ -60,6 +59,7 @@ export class Connection {
 
   /** The first message, and not the mere handshake, shows that a server is there: only then do retries begin anew. */
   private greet(): void {
+    clearTimeout(this.timer);
     this.attempts = 0;
     this.greeted = true;
     this.events.opened();
@@ -68,8 +68,8 @@ export class Connection {
   private close(code: number, reason: string): void {
     clearTimeout(this.timer);
     this.socket = null;
+    if (code === POLICY_VIOLATION && !this.greeted) return this.events.lost(null, reason);
     this.greeted = false;
-    if (code === POLICY_VIOLATION) return this.events.lost(null, reason);
     const retry_ms = RETRY_MS[Math.min(this.attempts++, RETRY_MS.length - 1)]!;
     this.timer = window.setTimeout(() => this.open(), retry_ms);
     this.events.lost(retry_ms, reason);
