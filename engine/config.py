@@ -83,7 +83,7 @@ def parse_config(text: str) -> EngineSpec:
     """The spec that a YAML text describes."""
     try:
         tree = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:  # an impossible date is a ValueError
         raise ConfigError(f"not valid YAML: {' '.join(str(error).split())}") from None
     spec: EngineSpec = build(EngineSpec, tree, "")
     _check(spec)
@@ -137,8 +137,9 @@ def _check(spec: EngineSpec) -> None:
         raise ConfigError("workers: at least one is needed")
     seen: dict[str, int] = {}
     for i, worker in enumerate(spec.workers):
-        if not worker.stages:
-            raise ConfigError(f"workers[{i}].stages: at least one is needed")
+        for name in ("stages", "devices"):
+            if not getattr(worker, name):
+                raise ConfigError(f"workers[{i}].{name}: at least one is needed")
         for name in ("replicas", "max_batch", "threads"):
             if getattr(worker, name) < 1:
                 raise ConfigError(f"workers[{i}].{name}: must be at least 1")
@@ -148,8 +149,8 @@ def _check(spec: EngineSpec) -> None:
             seen[stage] = i
     if not 1 <= spec.chunks.first <= spec.chunks.steady:
         raise ConfigError("chunks.first: must be at least 1 and at most chunks.steady")
-    if spec.chunks.growth < 1:
-        raise ConfigError("chunks.growth: must be at least 1")
+    if not 1 <= spec.chunks.growth < math.inf:
+        raise ConfigError("chunks.growth: must be a number from 1")
     for name in ("queue", "stall_s", "start_s"):
         if not (0 < getattr(spec, name) < math.inf):
             raise ConfigError(f"{name}: must be above 0")

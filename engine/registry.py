@@ -18,7 +18,13 @@ def load(package: str, name: str, export: str) -> Any:
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
         raise ConfigError(f"{package.rsplit('.', 1)[-1]}: there is no {name!r} ({hint})")
-    return getattr(importlib.import_module(f"{package}.{name}"), export)
+    try:
+        module = importlib.import_module(f"{package}.{name}")
+    except ImportError as error:
+        raise ConfigError(f"{name} cannot be loaded here: {error}") from error
+    if not hasattr(module, export):
+        raise ConfigError(f"{name} exports no {export}: it is not one that a configuration can name")
+    return getattr(module, export)
 
 
 def names(package: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
@@ -13,9 +14,11 @@ from engine.control.orchestrator import Chunks, Orchestrator, Pool
 from engine.control.pool import StagePool
 from engine.control.replica import RemoteWorker, StageReplica
 from engine.core import Chunk, ModelInfo, Request
-from engine.errors import StageUnavailable, plain
+from engine.errors import EngineError, ReplicaLost, StageUnavailable, plain
 from engine.registry import load
 from engine.wire import Hello, Task
+
+log = logging.getLogger(__name__)
 
 
 class Launcher(Protocol):
@@ -86,7 +89,10 @@ class Engine:
         except TimeoutError:
             raise StageUnavailable(f"the workers were not ready after {self.spec.start_s:g} s") from None
         except BaseExceptionGroup as group:
-            raise plain(group) from None
+            error = plain(group)
+            if isinstance(error, EngineError):
+                raise error from None
+            raise EngineError(f"a worker could not be started: {error!r}") from error
         pools = sorted(self._pools.values(), key=lambda pool: pool.info.order)
         self._orchestrator = Orchestrator(pools, self.spec.stall_s)
 
@@ -99,6 +105,8 @@ class Engine:
         self._join(worker, await worker.hello)
 
     def _join(self, worker: RemoteWorker, hello: Hello) -> None:
+        if not worker.alive:
+            raise ReplicaLost(f"the worker {worker.id} ended as soon as it was ready")
         self._model = hello.model
         for info in hello.stages:
             pool = self._pools.setdefault(info.name, StagePool(info, self.spec.balance, self.spec.queue))
@@ -107,7 +115,9 @@ class Engine:
             worker.on_lost.append(lambda pool=pool, replica=replica: pool.leave(replica.id))
 
     async def _close(self) -> None:
-        async with asyncio.TaskGroup() as closing:
-            for worker in self._workers.values():
-                closing.create_task(self._launcher.stop(worker))
+        """Stop every worker, however the others take it."""
+        workers = [self._launcher.stop(worker) for worker in self._workers.values()]
         self._workers.clear()
+        for result in await asyncio.gather(*workers, return_exceptions=True):
+            if isinstance(result, Exception):
+                log.error("a worker could not be stopped", exc_info=result)

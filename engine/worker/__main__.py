@@ -55,9 +55,12 @@ async def _work(task: wire.Task, sock: socket.socket) -> None:
         await asyncio.wait({serving, leaving}, return_when=asyncio.FIRST_COMPLETED)
         for one in (serving, leaving):
             one.cancel()
-        await asyncio.gather(serving, leaving, return_exceptions=True)
+        await asyncio.wait({serving, leaving})
+        if not serving.cancelled() and (error := serving.exception()):
+            log.error("the step loop broke", exc_info=error)
     link.close()
     await asyncio.sleep(0)  # let what was written leave
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+import logging
 from typing import Any
 
 from engine import wire
 from engine.control.replica import RemoteWorker
 from engine.errors import EngineError
 from engine.registry import load
+
+log = logging.getLogger(__name__)
 
 
 class Launcher:
@@ -39,21 +41,23 @@ class Launcher:
     ) -> None:
         try:
             built, hello = await asyncio.to_thread(build, task, link.send)
+            inner.append(built)
+            async with asyncio.TaskGroup() as tasks:
+                serving = tasks.create_task(built.serve(), name="serve")
+                await asyncio.sleep(0)
+                link.send(hello)
+                await gone.wait()
+                serving.cancel()
         except EngineError as error:
             link.send(wire.Refused(error.code, str(error)))
-            return
-        inner.append(built)
-        async with asyncio.TaskGroup() as tasks:
-            serving = tasks.create_task(built.serve(), name="serve")
-            await asyncio.sleep(0)
-            link.send(hello)
-            await gone.wait()
-            serving.cancel()
+        except Exception:
+            log.exception("the worker %s broke", task.id)
+        finally:
+            link.close()  # like a process that ends: whoever waits for it learns at once
 
     async def stop(self, worker: RemoteWorker) -> None:
         worker.close()
         serving = self._serving.pop(worker.id, None)
         if serving is not None:
             serving.cancel()
-            with suppress(asyncio.CancelledError):
-                await serving
+            await asyncio.wait([serving])

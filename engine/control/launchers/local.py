@@ -24,18 +24,22 @@ class Launcher:
     async def start(self, task: wire.Task, worker: RemoteWorker) -> None:
         """Start a process for a task; it says hello on the worker's link when it is warm."""
         ours, theirs = socket.socketpair()
-        with theirs:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "engine.worker", str(theirs.fileno()),
-                stdin=asyncio.subprocess.PIPE, pass_fds=(theirs.fileno(),),
-            )  # fmt: skip
-        self._processes[worker.id] = process
-        assert process.stdin is not None
-        process.stdin.write(msgspec.json.encode(task) + b"\n")
-        process.stdin.close()
-        ours.setblocking(False)
         link = wire.SocketLink(worker.receive, worker.lost)
-        await asyncio.get_running_loop().create_connection(lambda: link, sock=ours)
+        try:
+            with theirs:
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable, "-m", "engine.worker", str(theirs.fileno()),
+                    stdin=asyncio.subprocess.PIPE, pass_fds=(theirs.fileno(),),
+                )  # fmt: skip
+            self._processes[worker.id] = process
+            assert process.stdin is not None
+            process.stdin.write(msgspec.json.encode(task) + b"\n")
+            process.stdin.close()
+            ours.setblocking(False)
+            await asyncio.get_running_loop().create_connection(lambda: link, sock=ours)
+        except BaseException:
+            ours.close()
+            raise
         worker.link = link
 
     async def stop(self, worker: RemoteWorker) -> None:
@@ -45,9 +49,11 @@ class Launcher:
         if process is None:
             return
         try:
-            async with asyncio.timeout(GRACE_S):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(GRACE_S):
+                    await process.wait()
+        finally:  # cancelled meanwhile, it is killed as well
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    process.kill()
                 await process.wait()
-        except TimeoutError:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
