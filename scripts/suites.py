@@ -49,6 +49,7 @@ def main(names: list[str]) -> int:
         suites, skipped = read(reports)
     missing = missing_tools()
     show(suites, skipped, missing)
+    print(f"not part of this: {', '.join(f'make {name}' for name in HEAVY if name not in names)}")
     required = [tool for tool in os.environ.get("PARLEY_REQUIRE", "").split(",") if tool in missing]
     if required:
         print(f"PARLEY_REQUIRE: {', '.join(required)} is not installed")
@@ -60,11 +61,24 @@ def main(names: list[str]) -> int:
 def runs(names: list[str]) -> Iterator[list[str]]:
     """pytest's arguments for each run."""
     if names:
-        yield ["-m", " or ".join(names), "--timeout", "3600"]
+        if found := files(names):
+            yield ["-m", " or ".join(names), "--timeout", "3600", *found]
         return
     heavy = " or ".join((*HEAVY, "bench"))
     yield ["-n", "2", "--dist", "worksteal", "-m", f"not ({heavy})"]
-    yield ["-m", "bench"]
+    if found := files(["bench"]):
+        yield ["-m", "bench", *found]
+
+
+def files(marks: list[str]) -> list[str]:
+    """The test files that use one of the marks: collecting the others would only import what they import."""
+    found = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if uses(path, marks)]
+    return [str(path.relative_to(ROOT)) for path in found]
+
+
+def uses(path: Path, marks: list[str]) -> bool:
+    text = path.read_text(encoding="utf-8")
+    return any(f"mark.{mark}" in text for mark in marks)
 
 
 def run_pytest(report: Path, arguments: list[str]) -> int:
@@ -111,7 +125,6 @@ def show(suites: dict[str, Suite], skipped: Counter[str], missing: dict[str, str
         console.print(f"skipped {count}: {reason}", markup=False)
     for tool, names in missing.items():
         console.print(f"missing tool: {tool} (looked for {names})", markup=False)
-    console.print(f"not part of this: {', '.join(f'make {name}' for name in HEAVY)}", markup=False)
 
 
 def closing_line(suites: dict[str, Suite], seconds: float) -> str:
