@@ -15,9 +15,9 @@ from tests.web.browser import MODULES, Page, browsing
 
 
 @pytest.fixture(autouse=True)
-def _modules() -> None:
-    """The page's build tools and the browser's driver, which `npm ci` brings."""
-    if not (MODULES / ".package-lock.json").is_file():
+def _modules(request: pytest.FixtureRequest) -> None:
+    """Node alone is not enough: the page's build tools and the browser's driver are what `npm ci` brings."""
+    if request.node.get_closest_marker("node") and not (MODULES / ".package-lock.json").is_file():
         missing = "web/node_modules is missing (cd web && npm ci)"
         pytest.fail(f"PARLEY_REQUIRE: {missing}") if "node" in REQUIRED else pytest.skip(missing)
 
