@@ -100,7 +100,7 @@ class Answers:
         options, _ = answer_options(self.options, {})
         history = self._conversation.messages(options.instructions)
         reply = self._listening = self._reply(options, history, self._conversation, turn, turn.item_id)
-        reply.start(self.tasks, self._root)
+        reply.start(self.tasks, self._root, self._ended)
 
     def stop_listening(self) -> None:
         """Forget the turn that was being spoken."""
@@ -180,7 +180,7 @@ class Answers:
             self._aside.add(reply)
         log("response.created", session=self._session_id, response=reply.answer.id)
         reply.open()
-        reply.start(self.tasks, self._root)
+        reply.start(self.tasks, self._root, self._ended)
 
     def _stop(self, reply: Reply, reason: notices.Reason) -> None:
         reply.stop(reason)
@@ -190,13 +190,11 @@ class Answers:
         """The root of every answer: whatever goes wrong in it becomes its one end, and goes no further."""
         try:
             await reply.run(self._house.engine, self)
-        except EngineError as error:
+        except (EngineError, Refusal) as error:
             reply.fail(error.code, str(error))
         except Exception:  # noqa: BLE001 - a bug of ours must not end the session, and is logged with its place
             log_failure("response.bug", session=self._session_id, response=reply.answer.id)
             reply.fail("server_error", "The server failed to answer; the session goes on.")
-        finally:
-            self._ended(reply)
 
     def _ended(self, reply: Reply) -> None:
         self._aside.discard(reply)

@@ -6,7 +6,7 @@ Leaving ``run`` is the abort, whatever the reason: the request ends with it. Kno
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from app.realtime.answer import Answer
 from app.realtime.hearing import Turn
 from app.realtime.notices import Reason
 from app.realtime.playout import Packet, Playout
+from app.realtime.trouble import Refusal
 from app.telemetry import Metrics, log
 from engine import SPEAKER_RATE_HZ, Chunk, Chunks, EngineError, ModelInfo, Request
 
@@ -26,6 +27,9 @@ class Answering(Protocol):
     def model(self) -> ModelInfo: ...
 
     def open(self, request: Request, inputs: Any = None) -> AbstractAsyncContextManager[Chunks]: ...
+
+
+Root = Callable[["Reply"], Coroutine[Any, Any, None]]
 
 
 class Listener(Protocol):
@@ -88,9 +92,11 @@ class Reply:
     def active(self) -> bool:
         return self.answer.opened and not self.answer.closed
 
-    def start(self, group: asyncio.TaskGroup, root: Callable[[Reply], Any]) -> None:
-        """Run in ``group``, once; ``root`` awaits ``run`` and meets its errors."""
-        self._task = self._task or group.create_task(root(self), name=f"reply:{self.answer.id}")
+    def start(self, group: asyncio.TaskGroup, root: Root, ended: Callable[[Reply], None]) -> None:
+        """Run in ``group``, once: ``root`` awaits ``run`` and meets its errors; ``ended`` is called in any case."""
+        if self._task is None:
+            self._task = group.create_task(root(self), name=f"reply:{self.answer.id}")
+            self._task.add_done_callback(lambda _: ended(self))  # a task that is cancelled before it ran has no finally
 
     def open(self) -> None:
         """The answer begins, as far as the client is concerned."""
@@ -99,7 +105,7 @@ class Reply:
         self._opened.set()
 
     async def run(self, engine: Answering, listener: Listener) -> None:
-        """To the end of the answer. Raises one EngineError."""
+        """To the end of the answer. Raises one EngineError, or a Refusal."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._pace(listener), name=f"pace:{self.answer.id}")
             failure = await self._pull(engine, listener)
@@ -148,7 +154,7 @@ class Reply:
         """The answer is over, but its listener may still have been playing it when he began to speak."""
         self.answer.heard(self.playout.heard_samples(self._now()))
 
-    async def _pull(self, engine: Answering, listener: Listener) -> EngineError | None:
+    async def _pull(self, engine: Answering, listener: Listener) -> EngineError | Refusal | None:
         """Read the engine as fast as it makes things: what has to wait for the listener waits here, not on a slot."""
         inputs = self.turn.follow() if self.turn is not None else None
         try:
@@ -158,7 +164,7 @@ class Reply:
                         if _tells(chunk):
                             await self._opened.wait()  # nothing is told of a turn before it is committed
                         self._take(chunk, listener)
-        except EngineError as error:
+        except (EngineError, Refusal) as error:  # a Refusal: the conversation has no room for the answer
             self.playout.flush()
             return error
         finally:

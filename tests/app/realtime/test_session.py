@@ -124,9 +124,13 @@ class Talk:
 
     async def say(self, type: str, **fields: Any) -> None:
         """One event, and all that follows from it without waiting for a clock."""
-        self._said.put_nowait(decode(json.dumps({"type": type, **fields})))
+        self.mutter(type, **fields)
         for _ in range(40):
             await asyncio.sleep(0)
+
+    def mutter(self, type: str, **fields: Any) -> None:
+        """One event right behind the one before."""
+        self._said.put_nowait(decode(json.dumps({"type": type, **fields})))
 
     async def typed(self, text: str, **response: Any) -> None:
         content = [{"type": "input_text", "text": text}]
@@ -332,6 +336,24 @@ async def test_leaving_in_any_state_frees_the_engine() -> None:
         await talk.hear(tone(0.3))
         assert talk.engine.open_now == 2  # the barge-in took the second one's place
     assert talk.engine.open_now == 0
+
+
+async def test_an_answer_that_is_cancelled_before_its_task_ran_is_over() -> None:
+    """Both events lie there already: nothing runs between them."""
+    async with talking() as talk:
+        for _ in range(3):
+            talk.mutter("response.create")
+            await talk.say("response.cancel")
+        assert talk.statuses() == ["cancelled"] * 3
+        assert talk.engine.asked == []
+        assert talk.metrics.registry.get_sample_value("parley_responses_total", {"status": "cancelled"}) == 3
+
+
+async def test_an_answer_for_which_the_conversation_has_no_room_fails() -> None:
+    async with talking(limits=Limits(items=1)) as talk:
+        await talk.typed("hi")
+        assert talk.statuses() == ["failed"]
+        assert talk.of("response.done")[0]["response"]["status_details"]["error"]["code"] == "conversation_full"
 
 
 async def test_so_many_responses_at_once_and_no_more() -> None:
