@@ -26,7 +26,8 @@ from engine import (
     StageUnavailable,
     TextPart,
     WorkerSpec,
-)from tests.engine.fakes import turns, until
+)
+from tests.engine.fakes import turns, until
 
 LAUNCHERS = ["inline", "local"]
 STAGES = ("ears", "thinker", "talker", "code2wav")

@@ -1,0 +1,251 @@
+"""What the engine itself costs: hand-over between two stages, and a step's overhead, with stages that compute nothing.
+
+    python scripts/bench_engine.py [--json] [--rounds N]
+
+hand-over   from the end of the step that emits a chunk to the beginning of the next stage's step that has it, in one
+            process (both stages on one worker) and across processes (each stage in a worker process of its own, with
+            the server between them)
+step        wall time of the step loop per step, at batch 1 and at batch 17: their difference, over 16, is what each
+            further sequence costs; each seat gets one row, and emits one chunk to the server
+
+On a busy machine compare the best round: it is the one that was disturbed least.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import socket
+import statistics
+import sys
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from engine import wire
+from engine.config import ChunkSpec
+from engine.control.orchestrator import Orchestrator
+from engine.control.pool import StagePool
+from engine.control.replica import RemoteWorker, StageReplica
+from engine.core import Chunk, Message, ModelInfo, Request, StageInfo, TextPart
+from engine.worker.process import Worker
+from engine.worker.stage import Seat
+
+CHUNKS = 400  # a round
+BARS = {
+    "hand-over in process, p50": 60.0,
+    "hand-over across processes, p50": 150.0,
+    "step at batch 1": 150.0,
+    "each further sequence": 8.0,
+}
+
+
+class NoOp:
+    """Emits a chunk for each row, with the time at which the step ended; ``took`` is given the time since then."""
+
+    def __init__(self, name: str, order: int, emits: str, took: Callable[[float], None]) -> None:
+        kinds = frozenset({"x"})
+        self.info = StageInfo(name=name, order=order, emits=frozenset({emits}), feeds=kinds, slots=64)
+        self._took = took
+
+    def open(self, seat: Seat) -> None:
+        pass
+
+    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        async for chunk in inputs:
+            yield chunk.data
+
+    def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk]]:
+        began_s = time.monotonic()
+        return [self._pass_on(seat, began_s) for seat in seats]
+
+    def _pass_on(self, seat: Seat, began_s: float) -> Sequence[Chunk]:
+        if not seat.rows:
+            seat.done = seat.ended
+            return ()
+        self._took(began_s - seat.rows.popleft())
+        return (Chunk("x", time.monotonic()),)
+
+
+def first(took: Callable[[float], None]) -> NoOp:
+    return NoOp("first", 0, "nothing", took)
+
+
+def second(took: Callable[[float], None]) -> NoOp:
+    return NoOp("second", 1, "x", took)
+
+
+def worker(stages: Sequence[NoOp], send: Callable[[wire.Message], None]) -> Worker:
+    return Worker({s.info.name: s for s in stages}, ModelInfo(name="no-op"), ChunkSpec(), 64, 64, send)
+
+
+def ignore(_: float) -> None:
+    pass
+
+
+async def paced(n: int, wait_s: float) -> AsyncGenerator[Chunk]:
+    for _ in range(n):
+        await asyncio.sleep(wait_s)
+        yield Chunk("x", time.monotonic())
+
+
+def live_request() -> Request:
+    return Request(id="r", session="s", messages=(Message("user", (TextPart("go"),)),), live=True)
+
+
+def pool(stage: NoOp, remote: RemoteWorker) -> StagePool[StageReplica]:
+    found: StagePool[StageReplica] = StagePool(stage.info)
+    found.join(StageReplica(stage.info.name, stage.info.name, remote))
+    return found
+
+
+async def in_process(n: int) -> list[float]:
+    """Two stages on one worker: seconds of each hand-over."""
+    took: list[float] = []
+    served = worker([first(ignore), second(took.append)], lambda _: None)
+    serving = asyncio.create_task(served.serve())
+    await asyncio.sleep(0)
+    served.receive(wire.Open("r", live_request(), ("first", "second"), 1 << 30))
+    async for chunk in paced(n, 0.001):
+        served.receive(wire.Feed("r", chunk))
+    await asyncio.sleep(0.05)
+    serving.cancel()
+    await asyncio.wait([serving])
+    return took
+
+
+async def child(sock: socket.socket, name: str) -> None:
+    """A worker process with one stage, which at the end reports what it measured as one more chunk."""
+    gone, took = asyncio.Event(), list[float]()
+    inbox: list[wire.Message] = []
+    receive: Callable[[wire.Message], None] = inbox.append
+    link = wire.SocketLink(lambda message: receive(message), gone.set)
+    served = worker([(first if name == "first" else second)(took.append)], link.send)
+    await asyncio.get_running_loop().create_connection(lambda: link, sock=sock)
+    serving = asyncio.create_task(served.serve())
+    await asyncio.sleep(0)
+
+    def on_message(message: wire.Message) -> None:
+        if isinstance(message, wire.Stop):
+            link.send(wire.Emit("took", Chunk("took", took), True, False))
+        else:
+            served.receive(message)
+
+    receive = on_message
+    link.send(wire.Hello(name, 0, served.model, ()))
+    await gone.wait()
+    serving.cancel()
+    await asyncio.wait([serving])
+
+
+async def across(n: int) -> list[float]:
+    """Each stage in a process of its own, the server between them: seconds of each hand-over."""
+    remotes, processes = list[RemoteWorker](), list[asyncio.subprocess.Process]()
+    report: asyncio.Future[list[float]] = asyncio.get_running_loop().create_future()
+
+    def receiver(remote: RemoteWorker) -> Callable[[wire.Message], None]:
+        def receive(message: wire.Message) -> None:
+            if isinstance(message, wire.Emit) and message.run == "took":
+                report.set_result(message.chunk.data)
+            else:
+                remote.receive(message)
+
+        return receive
+
+    for name in ("first", "second"):
+        ours, theirs = socket.socketpair()
+        with theirs:
+            fd = str(theirs.fileno())
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, __file__, "--child", fd, name, pass_fds=[theirs.fileno()]
+            )
+        remote = RemoteWorker(name)
+        link = wire.SocketLink(receiver(remote), remote.lost)
+        await asyncio.get_running_loop().create_connection(lambda link=link: link, sock=ours)
+        remote.link = link
+        remotes.append(remote)
+        processes.append(process)
+    await asyncio.gather(*(remote.hello for remote in remotes))
+    pools = [pool(first(ignore), remotes[0]), pool(second(ignore), remotes[1])]
+    async with Orchestrator(pools, 30).open(live_request(), paced(n, 0.002)) as chunks:
+        async for _ in chunks:
+            pass
+    remotes[1].link.send(wire.Stop())  # pyright: ignore[reportOptionalMemberAccess]
+    took = await report
+    for remote, process in zip(remotes, processes, strict=True):
+        remote.close()
+        await process.wait()
+    return took
+
+
+async def stepping(batch: int, n: int) -> float:
+    """Seconds of one step of ``batch`` seats, its inbox and outbox included."""
+    left, right = socket.socketpair()
+    link = wire.SocketLink(lambda _: None, lambda: None)
+    await asyncio.get_running_loop().create_connection(lambda: link, sock=left)
+    served = worker([second(ignore)], link.send)
+    serving = asyncio.create_task(served.serve())
+    await asyncio.sleep(0)
+    drain = wire.SocketLink(lambda _: None, lambda: None)
+    await asyncio.get_running_loop().create_connection(lambda: drain, sock=right)
+    for i in range(batch):
+        served.receive(wire.Open(str(i), live_request(), ("second",), 1 << 30))
+    row = Chunk("x", time.monotonic())
+    for i in range(batch):
+        for _ in range(63):
+            served.receive(wire.Feed(str(i), row))
+    began_s, steps = time.perf_counter(), served.steps
+    spent_s, made = 0.0, 0
+    while made < n:
+        while served.steps - steps < 60:  # noqa: ASYNC110 - it is the turns that are measured
+            await asyncio.sleep(0)
+        spent_s, made = spent_s + time.perf_counter() - began_s, made + served.steps - steps
+        for i in range(batch):
+            for _ in range(60):
+                served.receive(wire.Feed(str(i), row))
+        began_s, steps = time.perf_counter(), served.steps
+    serving.cancel()
+    await asyncio.wait([serving])
+    link.close()
+    drain.close()
+    await asyncio.sleep(0.01)
+    return spent_s / made
+
+
+async def measure(rounds: int) -> dict[str, list[float]]:
+    """Microseconds, one figure a round."""
+    found: dict[str, list[float]] = {name: [] for name in BARS}
+    for _ in range(rounds):
+        found["hand-over in process, p50"].append(statistics.median(await in_process(CHUNKS)) * 1e6)
+        found["hand-over across processes, p50"].append(statistics.median(await across(CHUNKS)) * 1e6)
+        one, many = await stepping(1, 2 * CHUNKS), await stepping(17, CHUNKS)
+        found["step at batch 1"].append(one * 1e6)
+        found["each further sequence"].append((many - one) / 16 * 1e6)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print the figures of every round as JSON")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--child", nargs=2, metavar=("FD", "NAME"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        asyncio.run(child(socket.socket(fileno=int(options.child[0])), options.child[1]))
+        return 0
+    found = asyncio.run(measure(options.rounds))
+    if options.json:
+        print(json.dumps({"microseconds": found, "bars": BARS}))
+        return 0
+    print(f"{'microseconds':34}{'best':>8}{'median':>8}{'bar':>8}")
+    for name, figures in found.items():
+        print(f"{name:34}{min(figures):8.1f}{statistics.median(figures):8.1f}{BARS[name]:8.0f}")
+    return int(any(min(figures) > BARS[name] for name, figures in found.items()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
