@@ -80,7 +80,7 @@ class Oracle:
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
         self.eos = list(eos or [self.model.config.im_end_token_id])
         settings = json.loads((folder / "preprocessor_config.json").read_text())
-        self._ears = WhisperFeatureExtractor.from_pretrained(folder)
+        self._ears: Any = WhisperFeatureExtractor.from_pretrained(folder)
         self._eyes = Qwen2VLImageProcessorPil(
             **{name: settings[name] for name in ("patch_size", "merge_size", "temporal_patch_size", "size")}
         )

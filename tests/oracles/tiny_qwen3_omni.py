@@ -214,7 +214,7 @@ def _code2wav(sizes: Sizes) -> dict[str, Any]:
 @torch.no_grad()
 def _model(config: Qwen3OmniMoeConfig, sizes: Sizes) -> Any:
     torch.manual_seed(sizes.seed)
-    model = Qwen3OmniMoeForConditionalGeneration(config).eval()
+    model: Any = Qwen3OmniMoeForConditionalGeneration(config).eval()
     for name, parameter in model.named_parameters():
         _scale(name, parameter)
     last = model.code2wav.decoder[-1].conv

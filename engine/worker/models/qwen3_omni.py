@@ -575,12 +575,12 @@ class Code2Wav:
 
 def _info(place: Place) -> ModelInfo:
     source = Source(place)
-    abilities: set[Any] = {"text", "audio", "image"} | ({"speech"} if source.voices else set())
+    abilities: list[Any] = ["text", "audio", "image", "tools", *(["speech"] if source.voices else [])]
     return ModelInfo(
         name="qwen3_omni",
         voices=tuple(source.voices),
         languages=(),
-        abilities=frozenset(abilities | {"tools"}),
+        abilities=frozenset(abilities),
         frame_s=0.08,
         context=source.context,
     )

@@ -27,6 +27,7 @@ from engine.worker.stage import Place
 ARCHITECTURE = "Qwen3OmniMoeForConditionalGeneration"
 CONTEXT = 8192  # tokens of a prompt and its answer, unless the options say otherwise
 PIECE = 256  # tokens of a prompt that one step prefills
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 LONGEST_SOUND_S, SHORTEST_SOUND_S = 300.0, 0.02
 LARGEST_PICTURE = 64_000_000  # pixels
 
@@ -41,9 +42,9 @@ class Source:
         logging.getLogger("transformers.modeling_rope_utils").setLevel(logging.ERROR)  # it does not know M-RoPE's keys
         self.config: Any = Qwen3OmniMoeConfig.from_pretrained(folder, local_files_only=True)
         self.device = torch.device(f"cuda:{place.device}" if place.device.isdigit() else place.device)
-        self.dtype = getattr(torch, place.dtype, None)
-        if self.dtype not in (torch.float32, torch.bfloat16):
+        if place.dtype not in DTYPES:
             raise WeightsError(f"dtype: {place.dtype!r} is neither float32 nor bfloat16")
+        self.dtype = DTYPES[place.dtype]
         self.folder, self.slots = folder, place.slots
         self.context = int(place.options.get("context", min(CONTEXT, self.text.max_position_embeddings)))
         self.piece = int(place.options.get("piece", PIECE))
@@ -104,7 +105,7 @@ class Prompter:
     def __init__(self, source: Source) -> None:
         self.source, self.chat = source, Chat(source.folder)
         settings = read_json(source.folder / "preprocessor_config.json")
-        self._ears = WhisperFeatureExtractor.from_dict(settings)
+        self._ears: Any = WhisperFeatureExtractor.from_dict(settings)
         sizes = (
             "patch_size",
             "merge_size",
@@ -115,7 +116,7 @@ class Prompter:
             "image_mean",
             "image_std",
         )
-        self._eyes = Qwen2VLImageProcessorPil(**{name: settings[name] for name in sizes if settings.get(name)})
+        self._eyes: Any = Qwen2VLImageProcessorPil(**{name: settings[name] for name in sizes if settings.get(name)})
 
     def prompt(self, request: Request, heard: NDArray[np.int16] | None) -> Prompt:
         """Raises RequestError for what cannot be served, ContextOverflow for too long a prompt."""
@@ -234,7 +235,7 @@ def _wave(part: AudioPart) -> NDArray[np.float32]:
         raise RequestError(
             f"audio: {length_s:.2f} s; between {SHORTEST_SOUND_S} and {LONGEST_SOUND_S:.0f} s can be heard"
         )
-    return np.asarray(part.pcm, np.float32) / 32768
+    return np.asarray(part.pcm, np.float32) / np.float32(32768)
 
 
 def _pixels(part: ImagePart) -> NDArray[np.uint8]:

@@ -150,7 +150,8 @@ class Dense:
     """One gated feed-forward part for every row."""
 
     def __init__(self, read: Reader, config: Any, inner: int | None = None) -> None:
-        width, inner = config.hidden_size, inner or config.intermediate_size
+        width: int = config.hidden_size
+        inner = inner or int(config.intermediate_size)
         self.gate_up = read.joined(("gate_proj.weight", "up_proj.weight"), (inner, inner), width)
         self.down = read("down_proj.weight", width, inner)
 

@@ -18,6 +18,7 @@ class Rope:
     def __init__(self, dim: int, theta: float, device: torch.device, section: Sequence[int] | None = None) -> None:
         self._inverse = 1.0 / theta ** (torch.arange(0, dim, 2, dtype=torch.float32, device=device) / dim)
         axes = torch.zeros(dim // 2, dtype=torch.long)
+        section = tuple(section or ())
         for axis in (1, 2) if section else ():
             axes[axis : section[axis] * 3 : 3] = axis
         self._axes = torch.nn.functional.one_hot(axes, 3).T.to(device, torch.float32) if section else None
