@@ -1,7 +1,10 @@
 """Telling the answer that comes back through the microphone from the user who speaks over it.
 
 Works chunk by chunk on samples; knows no turn and no clock. The listener's playback lies on the microphone's own time:
-a piece starts when it was announced or when the one before ends, and its echo may come up to half a second later.
+a piece starts when it was announced or when the one before ends, and its echo may come up to half a second later. So it
+is no canceller that must learn a path, which would be wrong at every change of the delay: only what is much weaker than
+all that was played within reach is taken for echo. A louder echo (no echo cancellation in the client, loudspeaker at
+the microphone) passes as the user, and a user who is softer than that is not heard while it plays.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import numpy as np
 from engine.core import MIC_RATE_HZ, Pcm, Wave
 
 _REACH_S = 0.64  # the latest echo: 500 ms of network, buffers and device, and a room's tail
-_LOSS_DB = 13.0  # what a user's voice must at least reach below the playback: an echo at -20 dB stays under it
+_LOSS_DB = 12.0  # what comes back weaker than this below the loudest playback within reach counts as its echo
 
 
 class EchoGuard:
@@ -28,19 +31,19 @@ class EchoGuard:
         gap = position - self._start - len(self._played)
         if gap > self._reach:  # all that was played is out of reach
             self._start, self._played, gap = position, self._played[:0], 0
-        parts = [self._played, np.zeros(max(gap, 0), np.float32), pcm.astype(np.float32) / 32768]
-        self._played = np.concatenate(parts)
+        wave: Wave = np.divide(pcm, 32768, dtype=np.float32)
+        self._played = np.concatenate([self._played, np.zeros(max(gap, 0), np.float32), wave])
 
     def stopped(self, position: int) -> None:
         self._played = self._played[: max(0, position - self._start)]
 
-    def clean(self, chunk: Wave, start: int) -> tuple[Wave, bool]:
-        """The chunk (float32 [chunk], whose first sample is at position ``start``) and whether a user can be in it."""
+    def lets_through(self, chunk: Wave, start: int) -> bool:
+        """Whether the chunk (float32 [chunk], its first sample at position ``start``) can be more than echo."""
         old = min(max(0, start - self._reach - self._start), len(self._played))
         self._start, self._played = self._start + old, self._played[old:]
         heard = self._played[: max(0, start + len(chunk) - self._start)]
         if not len(heard):
-            return chunk, True
+            return True
         blocks = np.pad(heard, (0, -len(heard) % self._chunk)).reshape(-1, self._chunk)
         loudest = float(np.square(blocks).mean(1).max())
-        return chunk, float(np.square(chunk).mean()) > loudest * 10 ** (-_LOSS_DB / 10)
+        return float(np.square(chunk).mean()) > loudest * 10 ** (-_LOSS_DB / 10)

@@ -78,7 +78,7 @@ class Vad(Protocol):
 class Turns:
     """Turn detection of one microphone. Events depend on the samples and their order only, never on how they are cut.
 
-    About 0.3 ms of CPU per 32 ms fed, more while something plays: feed minutes of audio in pieces if others wait.
+    About 0.2 ms of CPU per 32 ms fed: feed minutes of audio in pieces if others wait.
     """
 
     def __init__(self, config: TurnConfig | None = None, vad: Vad | None = None) -> None:
@@ -124,10 +124,8 @@ class Turns:
 
     def _judge(self, pcm: Pcm) -> TurnEvent | None:
         start, self._judged = self._judged, self._judged + CHUNK
-        chunk = pcm.astype(np.float32) / 32768
-        audible = True
-        if self.config.echo_guard:
-            chunk, audible = self._echo.clean(chunk, start)
+        chunk: Wave = np.divide(pcm, 32768, dtype=np.float32)
+        audible = self._echo.lets_through(chunk, start) or not self.config.echo_guard
         probability = self._vad.probability(chunk) if audible else 0.0
         return self._during(probability) if self._speaking else self._before(probability)
 

@@ -9,7 +9,6 @@ sampler takes them. Pronunciations are those of the CMU dictionary in the pocket
 from __future__ import annotations
 
 import argparse
-import math
 import random
 import re
 from collections import defaultdict
@@ -85,7 +84,8 @@ class Automaton:
             seen = {word: counts.get((state, word), 0) + 0.5 for word in targets}  # no arc is impossible
             total = sum(seen.values())
             lines += [
-                f"TRANSITION {state} {target} {seen[word] / total:.6f} {word}".rstrip() for word, target in targets.items()
+                f"TRANSITION {state} {target} {seen[word] / total:.6f} {word}".rstrip()
+                for word, target in targets.items()
             ]
         return "\n".join([*lines, "FSG_END", ""])
 

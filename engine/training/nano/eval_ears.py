@@ -2,7 +2,7 @@
 
     python -m engine.training.nano.eval_ears                                the ears alone, on tests/data/spoken
     python -m engine.training.nano.eval_ears --engine configs/nano.yaml     through the engine: the answers are judged
-    python -m engine.training.nano.eval_ears --url ws://127.0.0.1:8000      through a running server, by its turn detection
+    python -m engine.training.nano.eval_ears --url ws://127.0.0.1:8000      through a running server, as a caller
 
 ``--set DIR`` takes another folder with an ``index.json`` (see make_spoken). Speech comes in pieces of 20 ms; ``--pace``
 is how many times faster than real time (the ears alone take no time into account). A request is right when the words

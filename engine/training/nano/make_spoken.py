@@ -3,8 +3,8 @@
     python -m engine.training.nano.make_spoken                      # the evaluation recordings -> tests/data/spoken
     python -m engine.training.nano.make_spoken --dev DIR            # other sentences, to tune by -> DIR
 
-Needs the ``flite`` command (and ``espeak-ng`` for the stress voice of --dev). The voices are kal16, awb and slt, in turn;
-never rms, whose speech trained the model's own voice. Writes Ogg Opus at 16 kHz and ``index.json``: a list of
+Needs the ``flite`` command (and ``espeak-ng`` for the stress voice of --dev). The voices are kal16, awb and slt, in
+turn; never rms, whose speech trained the model's own voice. Writes Ogg Opus at 16 kHz and ``index.json``: a list of
 ``file``, ``text``, ``voice`` and ``expect`` (what a right answer is, or null for what must be refused).
 """
 
