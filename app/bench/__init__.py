@@ -34,7 +34,7 @@ def run_bench(spec: EngineSpec, config: str | None, url: str | None, quick: bool
 
 def _of_engine(spec: EngineSpec, scale: int) -> list[Figure]:
     with terminal.waiting("hand-overs between stages …"):
-        figures = asyncio.run(engines.handovers(50 * scale))
+        figures = engines.handovers(scale)
     with terminal.waiting("speaking as fast as one thread can …"):
         return [*figures, asyncio.run(engines.real_time_factor(spec, scale))]
 

@@ -55,12 +55,25 @@ def test_a_missing_answer_makes_the_figures_void() -> None:
         assert not any(figure.passed for figure in sessions._first_audio("x", [good, bad]))
 
 
-async def test_hand_overs_and_the_real_time_factor() -> None:
-    inside, across = await engines.handovers(3)
-    assert inside.value is not None
-    assert across.value is not None
-    assert inside.value > 0
-    assert across.value > 0
+def test_hand_overs_have_their_bars() -> None:
+    figures = engines.handovers(1)
+    assert [figure.bar for figure in figures][:2] == [60, 150]
+    assert all(figure.value is not None and figure.value > 0 for figure in figures)
+
+
+def test_without_a_clone_there_are_no_hand_overs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(engines, "ALONE", tmp_path / "none.py")
+    assert engines.handovers(1) == []
+
+
+def test_a_failing_measurement_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("raise SystemExit('no such thing')")
+    monkeypatch.setattr(engines, "ALONE", tmp_path / "broken.py")
+    with pytest.raises(BenchError, match="no such thing"):
+        engines.handovers(1)
+
+
+async def test_the_real_time_factor() -> None:
     factor = await engines.real_time_factor(deployment("script"), 1)
     assert factor.value is not None
     assert 0 < factor.value < 1
