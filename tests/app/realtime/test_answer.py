@@ -1,0 +1,132 @@
+"""One response as a state machine: what is told, in which order, however it ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.realtime import notices
+from app.realtime.answer import Answer
+from app.realtime.conversation import Conversation
+from app.realtime.items import CallItem, MessageItem, Spoken, Text
+from app.realtime.options import AnswerOptions, Options, answer_options
+from app.realtime.playout import Packet
+
+
+def options(*modalities: str) -> AnswerOptions:
+    return answer_options(Options(), {"output_modalities": list(modalities) or ["audio"]})[0]
+
+
+def packet(seconds: float, text_end: int) -> Packet:
+    return Packet(np.zeros(int(seconds * 24_000), np.float32), text_end)
+
+
+def opened(kept: bool = True, *modalities: str) -> tuple[Answer, Conversation, list[Any]]:
+    told: list[Any] = []
+    conversation = Conversation("conv", limit=10, limit_bytes=10**6)
+    answer = Answer(options(*modalities), conversation if kept else None, 0.04, told.append)
+    answer.open()
+    return answer, conversation, told
+
+
+def kinds(told: list[Any]) -> list[str]:
+    return [type(notice).__name__ for notice in told]
+
+
+def test_a_spoken_answer() -> None:
+    answer, conversation, told = opened()
+    answer.text("one ", (7,))
+    answer.audio(packet(0.2, 4))
+    answer.text("two", (8, 9))
+    answer.audio(packet(0.1, 7))
+    answer.used(5, 3)
+    answer.close("completed")
+    assert kinds(told) == [
+        *("AnswerOpened", "MessageOpened", "TextPiece", "AudioPiece", "TextPiece", "AudioPiece"),
+        *("MessageClosed", "AnswerClosed"),
+    ]
+    item = conversation.items[0]
+    assert isinstance(item, MessageItem)
+    assert item.token_ids == (7, 8, 9)
+    assert item.content == (Spoken("one two", ((4_800, 4), (7_200, 7))),)
+    assert told[-1].answer.usage == notices.Usage(5, 3, round(0.3 / 0.04))
+    assert told[-1].answer.output == (item,)
+
+
+def test_sound_may_come_before_its_words() -> None:
+    answer, _, told = opened()
+    answer.audio(packet(0.1, 0))
+    answer.text("one", ())
+    assert kinds(told)[:3] == ["AnswerOpened", "MessageOpened", "AudioPiece"]
+
+
+def test_a_call_beside_a_message_has_an_index_of_its_own() -> None:
+    answer, conversation, told = opened()
+    answer.text("Let me see.", ())
+    answer.call("look", "{}", "call_1")
+    answer.close("completed")
+    places = {type(notice).__name__: notice.place.index for notice in told if hasattr(notice, "place")}
+    assert (places["MessageClosed"], places["CallMade"]) == (0, 1)
+    assert [type(item) for item in conversation.items] == [MessageItem, CallItem]
+
+
+def test_an_answer_of_nothing_is_still_one() -> None:
+    answer, conversation, told = opened()
+    answer.close("completed")
+    assert kinds(told) == ["AnswerOpened", "AnswerClosed"]
+    assert conversation.items == ()
+
+
+def test_an_answer_that_is_not_kept_leaves_the_conversation_alone() -> None:
+    answer, conversation, told = opened(False, "text")
+    answer.text("one", (1,))
+    answer.call("look", "{}", "")
+    answer.close("completed")
+    assert conversation.items == ()
+    assert told[-1].answer.conversation_id is None
+    assert told[-1].answer.output[0].content == (Text("one"),)
+
+
+def test_an_interrupted_answer_keeps_what_was_heard_and_no_token_ids() -> None:
+    answer, conversation, told = opened()
+    answer.text("one two three", (1, 2, 3))
+    answer.audio(packet(0.3, 13))
+    answer.close("cancelled", "turn_detected", heard_samples=4_000)
+    item = conversation.items[0]
+    assert isinstance(item, MessageItem)
+    assert (item.status, item.token_ids) == ("incomplete", ())
+    assert isinstance(item.content[0], Spoken)
+    assert item.content[0].heard_text == "one two"
+    assert told[-1].answer.reason == "turn_detected"
+
+
+def test_one_that_was_never_announced_ends_without_a_word() -> None:
+    told: list[Any] = []
+    answer = Answer(options(), None, 0.04, told.append)
+    answer.close("failed", error=("x", "y"))
+    assert told == []
+    assert answer.closed
+
+
+@pytest.mark.parametrize("outcome", ["completed", "cancelled", "failed", "incomplete"])
+@given(steps=st.lists(st.sampled_from(["text", "audio", "call", "close"]), max_size=10))
+def test_whatever_comes_it_ends_once_and_nothing_follows(outcome: Any, steps: list[str]) -> None:
+    answer, _, told = opened()
+    for step in [*steps, "close", "text", "audio", "call", "close"]:
+        match step:
+            case "text":
+                answer.text("word ", (1,))
+            case "audio":
+                answer.audio(packet(0.04, 3))
+            case "call":
+                answer.call("look", "{}", "")
+            case _:
+                answer.close(outcome)
+    names = kinds(told)
+    assert names.count("AnswerClosed") == 1
+    assert names[-1] == "AnswerClosed"
+    assert names.count("MessageOpened") == names.count("MessageClosed") <= 1

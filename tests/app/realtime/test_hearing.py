@@ -1,0 +1,71 @@
+"""The turn that is being spoken, and what was heard a moment ago."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.realtime.hearing import Recent, Turn
+from app.realtime.trouble import Refusal
+
+
+def block(*samples: int) -> np.ndarray:
+    return np.array(samples, np.int16)
+
+
+async def heard(turn: Turn) -> list[int]:
+    return [int(sample) async for chunk in turn.follow() for sample in chunk.data]
+
+
+async def test_every_reader_hears_the_whole_turn_whenever_it_comes() -> None:
+    turn = Turn(limit_samples=100)
+    async with asyncio.TaskGroup() as tasks:
+        early = tasks.create_task(heard(turn))
+        await asyncio.sleep(0)
+        turn.push(block(1, 2))
+        await asyncio.sleep(0)
+        middle = tasks.create_task(heard(turn))
+        await asyncio.sleep(0)
+        turn.push(block())
+        turn.push(block(3))
+        turn.close()
+        turn.close()
+    assert early.result() == middle.result() == await heard(turn) == turn.pcm.tolist() == [1, 2, 3]
+    assert turn.samples == 3
+
+
+async def test_a_reader_that_leaves_disturbs_nobody() -> None:
+    turn = Turn(limit_samples=100)
+    one, other = asyncio.ensure_future(heard(turn)), asyncio.ensure_future(heard(turn))
+    await asyncio.sleep(0)
+    one.cancel()
+    turn.push(block(1))
+    turn.close()
+    assert await other == [1]
+    with pytest.raises(asyncio.CancelledError):
+        await one
+
+
+def test_past_the_limit_nothing_of_a_block_is_taken() -> None:
+    turn = Turn(limit_samples=3)
+    turn.push(block(1, 2))
+    with pytest.raises(Refusal):
+        turn.push(block(3, 4))
+    assert turn.pcm.tolist() == [1, 2]
+
+
+@given(st.lists(st.integers(1, 50), max_size=20), st.integers(0, 100), st.integers(0, 1000))
+def test_what_is_kept_reaches_back_far_enough_and_not_much_further(sizes: list[int], keep: int, since: int) -> None:
+    recent, whole = Recent(), np.arange(sum(sizes), dtype=np.int16)
+    at = 0
+    for size in sizes:
+        recent.push(whole[at : at + size], keep)
+        at += size
+    assert recent.position == len(whole)
+    start = min(len(whole), max(len(whole) - keep, since))
+    assert recent.since(start).tolist() == whole[start:].tolist()
+    assert len(recent.since(0)) <= keep + 50
