@@ -182,9 +182,14 @@ def recording(path: Path, *parts: tuple[float, float]) -> Path:
     """A WAV of a tone: parts are (seconds, loudness from 0 to 1)."""
     rate_hz = 48_000
     pieces = [loud * np.sin(2 * np.pi * 300 * np.arange(int(s * rate_hz)) / rate_hz) for s, loud in parts]
+    return written(path, np.concatenate(pieces), rate_hz)
+
+
+def written(path: Path, samples: np.ndarray, rate_hz: int) -> Path:
+    """A WAV of samples in [-1, 1]."""
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
         file.setframerate(rate_hz)
-        file.writeframes((np.concatenate(pieces) * 32767).astype("<i2").tobytes())
+        file.writeframes((samples * 32767).astype("<i2").tobytes())
     return path

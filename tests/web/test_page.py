@@ -7,13 +7,17 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 
-from tests.app.rig import Running
-from tests.web.browser import AUDIBLE, Page, recording
+from tests.app.rig import Running, running, script_spec
+from tests.web.browser import AUDIBLE, Page, recording, written
 from tests.web.conftest import Browse
 
 pytestmark = [pytest.mark.chromium, pytest.mark.node]
+
+SPOKEN = Path(__file__).parents[1] / "data" / "spoken" / "in_000.ogg"
 
 
 async def test_a_typed_question_is_answered_aloud_and_in_words(page: Page) -> None:
@@ -71,6 +75,19 @@ async def test_speech_is_heard_and_answered(server: Running, browse: Browse, tmp
         await asyncio.sleep(0.3)
         assert len(await page.wire("input_audio_buffer.append")) == sent
         assert await page.errors() == []
+
+
+async def test_a_spoken_turn_is_found_by_the_real_detector(browse: Browse, tmp_path: Path) -> None:
+    voice, rate_hz = soundfile.read(SPOKEN, dtype="float32")
+    file = written(tmp_path / "user.wav", np.concatenate([np.zeros(rate_hz), voice, np.zeros(30 * rate_hz)]), rate_hz)
+    async with running(script_spec()) as server, browse(microphone=file) as page:
+        await page.open(server.http)
+        await page.listen()
+        await page.do("click", "#talk")
+        await page.sound()
+        await page.shows("#captions .parley", "I heard")
+        seconds = float((await page.value("document.querySelector('#captions .user p').textContent")).split()[0])
+        assert seconds == pytest.approx(len(voice) / rate_hz + 0.5, abs=0.5)
 
 
 async def test_a_second_thought_while_the_browser_asks_leaves_the_microphone_off(
