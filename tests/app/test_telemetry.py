@@ -28,10 +28,11 @@ async def test_no_log_line_holds_what_was_said_or_a_key(tmp_path: Path, caplog: 
         await client.append(tone(0.4))
         await client.append(silence(0.8))
         await client.until("response.done")
-    text = caplog.text + str(server.service.metrics.page())
+    ours = "\n".join(record.getMessage() for record in caplog.records if record.name == "parley")
+    text = ours + str(server.service.metrics.page())
     assert "session.opened" in text
     assert "response.done" in text
-    assert "seconds" not in [word for line in caplog.messages for word in line.split()]  # the transcript of the turn
+    assert "seconds" not in ours  # the transcript of the turn
     assert not [word for word in SECRETS if word in text]
 
 

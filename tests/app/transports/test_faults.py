@@ -45,7 +45,7 @@ async def test_a_client_that_vanishes_frees_everything(moment: str, how: str, se
 
 async def test_aborts_at_random_points_leave_the_baseline(server: Any, talk: Any) -> None:
     """Many short lives, each cut after a different number of events."""
-    for events in range(40):
+    for events in range(24):
         async with talk(server) as client:
             await (await client.say("long 30")).send("response.create")
             for _ in range(events):
