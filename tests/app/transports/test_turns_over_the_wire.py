@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.app.rig import silence, tone
+from app.media import decode_audio, resample
+from tests.app.rig import ROOT, running, script_spec, silence, tone
 
 TURN = [
     "input_audio_buffer.speech_started",
@@ -158,3 +159,26 @@ async def test_a_turn_that_never_ends_is_cut_at_the_limit(serve_with: Any, talk:
         await client.until("input_audio_buffer.committed")
         assert (await client.until("response.done"))["response"]["status"] == "completed"
         assert not client.of("error")
+
+
+async def test_a_recorded_voice_is_a_turn_and_noise_is_none(talk: Any) -> None:
+    """The real detector: a voice in steady noise, then the noise alone."""
+    voice = resample(decode_audio((ROOT / "tests/data/spoken/in_001.ogg").read_bytes(), limit_s=30), 16_000, 24_000)
+    noise = np.random.default_rng(1).normal(0, 60, len(voice) + 3 * 24_000)
+    noise[24_000 : 24_000 + len(voice)] += voice
+    async with running(script_spec()) as server, talk(server) as client:
+        pcm = noise.astype(np.int16)
+        for at in range(0, len(pcm), 480):
+            await client.append(pcm[at : at + 480])
+        response = (await client.until("response.done"))["response"]
+        assert response["output"][0]["content"][0]["transcript"].startswith("I heard")
+        started, stopped = (
+            client.of("input_audio_buffer.speech_started"),
+            client.of("input_audio_buffer.speech_stopped"),
+        )
+        assert (len(started), len(stopped)) == (1, 1)
+        assert 500 <= started[0]["audio_start_ms"] <= 1_300
+        assert 1_000 < stopped[0]["audio_end_ms"] <= 1_000 + len(voice) / 24 + 600
+        await client.append((np.random.default_rng(2).normal(0, 60, 48_000)).astype(np.int16))
+        await client.alive()
+        assert len(client.of("input_audio_buffer.speech_started")) == 1
