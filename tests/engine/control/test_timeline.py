@@ -1,0 +1,40 @@
+"""The first-audio ledger adds up, whatever marks there are."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.control.timeline import LINE, Timeline
+
+MARKS = [name for _, name in LINE]
+
+
+@given(st.floats(0, 1e3), st.dictionaries(st.sampled_from(MARKS[:-1]), st.floats(0, 2e3)), st.floats(0, 2e3))
+def test_the_terms_add_up_and_none_is_negative(commit_s: float, marks: dict[str, float], audio_s: float) -> None:
+    timeline = Timeline(commit_s)
+    for name, at_s in (marks | {"audio": audio_s}).items():
+        timeline.mark(name, at_s)
+    ledger = timeline.ledger()
+    assert ledger is not None
+    assert list(ledger.terms) == [term for term, _ in LINE]
+    assert all(ms >= 0 for ms in ledger.terms.values())
+    last_s = max(commit_s, audio_s, *marks.values()) if marks else max(commit_s, audio_s)
+    assert ledger.ttfa_ms == pytest.approx((last_s - commit_s) * 1000, abs=1e-6)
+
+
+def test_each_term_is_the_way_to_its_mark() -> None:
+    timeline = Timeline(0.5)
+    for i, name in enumerate(MARKS):
+        timeline.mark(name, float(i))
+        timeline.mark(name, 99.0)  # only the first counts
+    ledger = timeline.ledger()
+    assert ledger is not None
+    assert list(ledger.terms.values()) == [0.0, 500.0, *[1000.0] * 5]
+
+
+def test_missing_audio_is_missing_and_not_nought() -> None:
+    timeline = Timeline(0.0)
+    timeline.mark("talker.out", 1.0)
+    assert timeline.ledger() is None

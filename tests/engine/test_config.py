@@ -1,0 +1,109 @@
+"""A configuration means one thing, or says where it does not."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import ChunkSpec, ConfigError, load_config, parse_config
+from engine.registry import load, names
+
+GOOD = "model: script\nworkers:\n  - {stages: [a, b], replicas: 2}\n"
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_shipped_configuration_loads(path: Path) -> None:
+    assert load_config(path).workers
+
+
+def test_what_is_written_is_what_is_meant() -> None:
+    spec = parse_config(GOOD + "chunks: {first: 2, growth: 2}\nserver: {anything: [1]}\n")
+    assert spec.workers[0].stages == ("a", "b")
+    assert spec.workers[0].replicas == 2
+    assert spec.chunks == ChunkSpec(first=2, growth=2.0)
+    assert spec.server == {"anything": [1]}
+
+
+BAD = {
+    "": "the configuration: must be a mapping",
+    "[]": "the configuration: must be a mapping",
+    "model: script": "workers: missing",
+    "model: [": "not valid YAML",
+    "model: 2024-99-99": "not valid YAML",
+    "[" * 500: "not valid YAML",
+    "model: script\nworkers: []": "workers: at least one",
+    GOOD + "modle: x": "modle: unknown key (did you mean 'model'?)",
+    GOOD + "1: x": "1: unknown key",
+    "model: script\nworkers:\n  - {stages: [a], replica: 2}": "workers[0].replica: unknown key (did you mean 'r",
+    GOOD + "chunks: {fist: 1}": "chunks.fist: unknown key (did you mean 'first'?)",
+    GOOD + "balance: least_queues": "balance: 'least_queues' is none of least_queue, round_robin, random (did you mean",
+    GOOD + "queue: yes": "queue: must be int, not True",
+    GOOD + "queue: 1.5": "queue: must be int",
+    GOOD + "queue: 0": "queue: must be above 0",
+    GOOD + "stall_s: .nan": "stall_s: must be above 0",
+    GOOD + "stall_s: '3'": "stall_s: must be float, not '3'",
+    GOOD + "weights: [x]": "weights: must be str or nothing",
+    GOOD + "chunks: {growth: .nan}": "chunks.growth",
+    GOOD + "chunks: {growth: .inf}": "chunks.growth",
+    GOOD + "chunks: {growth: 0.5}": "chunks.growth",
+    GOOD + "chunks: {first: 26}": "chunks.first",
+    GOOD + "chunks: 3": "chunks: must be a mapping",
+    "model: script\nworkers: {stages: [a]}": "workers: must be a list",
+    "model: script\nworkers:\n  - {stages: a}": "workers[0].stages: must be a list, not 'a'",
+    "model: script\nworkers:\n  - {stages: [1]}": "workers[0].stages[0]: must be str",
+    "model: script\nworkers:\n  - {stages: []}": "workers[0].stages: at least one",
+    "model: script\nworkers:\n  - {stages: [a], devices: []}": "workers[0].devices: at least one",
+    "model: script\nworkers:\n  - {stages: [a], replicas: 0}": "workers[0].replicas: must be at least 1",
+    "model: script\nworkers:\n  - {stages: [a]}\n  - {stages: [a]}": "workers[1].stages: a is hosted by workers[0]",
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BAD.items(), ids=[message[:40] for message in BAD.values()])
+def test_a_mistake_is_named_with_its_place(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_spec_or_a_config_error(text: str) -> None:
+    try:
+        parse_config(text)
+    except ConfigError:
+        return
+    pytest.fail("no text of this kind describes a deployment")
+
+
+def test_an_unreadable_file_is_a_config_error(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    for name in ("missing", "binary", "."):
+        with pytest.raises(ConfigError, match="cannot read"):
+            load_config(tmp_path / name)
+
+
+@given(st.integers(1, 40), st.floats(1, 1e300), st.integers(0, 60))
+def test_chunks_grow_from_the_first_to_the_steady_size(first: int, growth: float, more: int) -> None:
+    spec = ChunkSpec(first=first, growth=growth, steady=first + more)
+    sizes = [spec.size(n) for n in range(200)]
+    assert sizes[0] == first
+    assert sizes == sorted(sizes)
+    assert all(b <= max(a + 1, growth * a + 1) for a, b in itertools.pairwise(sizes))
+    assert max(sizes) <= spec.steady
+    if growth >= 1.5:
+        assert sizes[-1] == spec.steady
+
+
+def test_a_name_selects_a_file() -> None:
+    assert {"inline", "local"} <= set(names("engine.control.launchers"))
+    assert load("engine.control.launchers", "inline", "Launcher").__module__ == "engine.control.launchers.inline"
+    with pytest.raises(ConfigError, match="did you mean 'inline'"):
+        load("engine.control.launchers", "inlin", "Launcher")
+    with pytest.raises(ConfigError, match="exports no Nothing"):
+        load("engine.control.launchers", "inline", "Nothing")
+    assert names("engine.nowhere") == []
