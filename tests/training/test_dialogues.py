@@ -8,6 +8,7 @@ from itertools import islice
 import pytest
 
 from engine.training.nano import dialogues
+from engine.training.nano.answers import answer_to
 from engine.training.nano.dialogues import (
     EVAL,
     answers_rightly,
@@ -20,10 +21,13 @@ from engine.training.nano.dialogues import (
 )
 from engine.training.nano.judge import plain_words
 from engine.training.nano.lexicon import is_held_out_pair
+from engine.training.nano.train_thinker import answer_ids
+from engine.worker.models.nano_thinker import SCRATCH, shown, user_words
 
 
-def shown(answer: str) -> str:
-    return "".join(c for c in answer if c.isascii())
+def said(turn: dialogues.Turn) -> str:
+    """What a listener hears of a turn's answer, read back from its ids."""
+    return shown(answer_ids(turn.answer), [word.strip('"') for word in user_words(turn.request.text)])
 
 
 def test_no_dialogue_contains_an_evaluation_prompt_or_a_held_out_pair() -> None:
@@ -53,7 +57,21 @@ def test_the_judge_accepts_what_the_generator_answers() -> None:
         for turn in dialogue:
             if turn.request.expect["kind"] == "name_unknown":
                 continue
-            assert answers_rightly(turn.request.expect, shown(turn.answer)) or turn.tool
+            assert answers_rightly(turn.request.expect, said(turn)) or turn.tool
+
+
+@pytest.mark.parametrize(
+    ("text", "expect", "digits"),
+    [
+        ("", {"kind": "number", "op": "plus", "a": 97, "b": 74, "value": 171}, "741197117"),
+        ("", {"kind": "number", "op": "plus", "a": 3, "b": 4, "value": 7}, "340700000"),
+        ("", {"kind": "number", "op": "minus", "a": 29, "b": 76, "value": -47}, "27296269177214"),
+        ("", {"kind": "number", "op": "minus", "a": 50, "b": 50, "value": 0}, "55000000005500"),
+    ],
+)
+def test_scratch_digits_compute_step_by_step(text: str, expect: dict[str, str | int], digits: str) -> None:
+    ids = answer_ids(answer_to(random.Random(0), expect, text))
+    assert "".join(str(i - SCRATCH) for i in ids if SCRATCH <= i < SCRATCH + 10) == digits
 
 
 def test_spoken_requests_stay_inside_the_vocabulary() -> None:

@@ -1,8 +1,9 @@
 """What nano answers to each kind of request.
 
-Scratch characters: before a number that has to be computed, the answer holds its digits in the order in which they
-are easy (units first), as private-use characters. The model reads them back; nobody sees or hears them.
-It knows no template and no token.
+Answers hold private-use characters for what is not text: scratch digits, in which a number is computed step by step
+before it is said; the mark that spells what follows; the marks of the user's words, by which they are repeated.
+Each step of the computing depends on the few digits just before it alone, so that a small network learns it from few
+examples (Nye et al. 2021, arXiv:2112.00114). It knows no template and no token.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ from engine.training.nano.judge import Expect
 
 SCRATCH = 0xE000
 """Scratch digit d is the character SCRATCH + d."""
+SPELL = SCRATCH + 10
+"""The characters after this one are said one by one."""
+WORD = SPELL + 1
+"""The character WORD + k is the user's word number k, from 0."""
 
 BIGGER = "Load a bigger model to ask me that."
 SAYINGS: dict[str, tuple[str, ...]] = {
@@ -55,14 +60,14 @@ SAYINGS: dict[str, tuple[str, ...]] = {
 }
 
 
-def answer_to(rng: random.Random, expect: Expect) -> str:
-    """The answer to a request of that kind and payload, scratch characters included."""
+def answer_to(rng: random.Random, expect: Expect, text: str = "") -> str:
+    """The answer to a request of that kind and payload, whose words are those of ``text``."""
     match str(expect["kind"]):
         case "repeat":
-            words = str(expect["words"])
-            return words if words.endswith((".", "!", "?")) else f"{words}."
+            count, total = len(str(expect["words"]).split()), len(text.split())
+            return "".join(chr(WORD + k) for k in range(total - count, total))
         case "spell":
-            return ", ".join(str(expect["word"]).lower()) + "."
+            return chr(SPELL) + str(expect["word"]).lower()
         case "count":
             first, last = int(expect["first"]), int(expect["last"])
             step = 1 if last >= first else -1
@@ -82,18 +87,47 @@ def answer_to(rng: random.Random, expect: Expect) -> str:
 
 def _number(expect: Expect) -> str:
     value = int(expect["value"])
+    said = f"minus {-value}." if value < 0 else f"{value}."
     match expect["op"]:
-        case "after" | "before" as op:
-            return f"{str(op).title()} {expect['n']} comes {value}."
+        case "after":
+            return f"After {expect['n']} comes {_added(int(expect['n']), 1)}{said}"
+        case "before":
+            return f"Before {expect['n']} comes {_subtracted(int(expect['n']), 1)}{said}"
         case "week":
             return "A week has 7 days."
         case "year":
             return "A year has 12 months."
         case op:
-            sign = "minus " if value < 0 else ""
-            return f"{expect['a']} {op} {expect['b']} is {sign}{scratch(abs(value))}{abs(value)}."
+            a, b = int(expect["a"]), int(expect["b"])
+            compute = {"plus": _added, "minus": _subtracted, "times": _multiplied}[str(op)]
+            return f"{a} {op} {b} is {compute(a, b)}{said}"
 
 
-def scratch(number: int) -> str:
-    """The digits of the number, units first, as characters that are never shown."""
-    return "".join(chr(SCRATCH + int(digit)) for digit in reversed(str(number)))
+def _added(a: int, b: int) -> str:
+    """Units, their carry and sum; tens, the carry, and what they make."""
+    carry, unit = divmod(a % 10 + b % 10, 10)
+    hundred, ten = divmod(a // 10 + b // 10 + carry, 10)
+    return _scratch(a % 10, b % 10, carry, unit, a // 10, b // 10, carry, hundred, ten)
+
+
+def _subtracted(a: int, b: int) -> str:
+    """Which is larger (0 neither, 1 the first, 2 the second), by tens, then by units; larger minus smaller."""
+    by_tens = _compared(a // 10, b // 10)
+    order = by_tens or _compared(a % 10, b % 10)
+    large, small = max(a, b), min(a, b)
+    borrow = int(large % 10 < small % 10)
+    unit, ten = (large - small) % 10, large // 10 - small // 10 - borrow
+    compare = (a // 10, b // 10, by_tens, a % 10, b % 10, order)
+    return _scratch(*compare, large % 10, small % 10, borrow, unit, large // 10, small // 10, borrow, ten)
+
+
+def _compared(a: int, b: int) -> int:
+    return 0 if a == b else 1 if a > b else 2
+
+
+def _multiplied(a: int, b: int) -> str:
+    return _scratch(a // 10, a % 10, b // 10, b % 10)
+
+
+def _scratch(*digits: int) -> str:
+    return "".join(chr(SCRATCH + digit) for digit in digits)

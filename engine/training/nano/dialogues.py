@@ -7,12 +7,12 @@ For the ears (grammar or language model):
   ``sample_request(rng)``  -> Request(text, expect): an in-domain utterance as plain lowercase words.
   ``spoken_vocabulary()``  every word that such an utterance can contain.
 For the thinker:
-  ``sample_dialogue(rng)`` -> Dialogue of one to three turns, typed and spoken forms mixed, refusals included.
+  ``sample_dialogue(rng)`` -> Dialogue of one to three turns, typed and spoken forms mixed, refusals included; or a
+                           drill. What is no text in an answer stands as private-use characters (``answers``).
 For evaluations:
   ``answers_rightly(expect, answer) -> bool`` the judge; ``read_requests(path)`` the committed sets;
   ``evaluation_texts()`` what no sampler here may return (compared by ``plain_words``).
 
-An answer may contain SCRATCH characters: digits that the model writes for itself and that are never shown.
 It knows no token, no tensor and no audio.
 """
 
@@ -109,13 +109,22 @@ def sample_request(rng: random.Random, kind: str | None = None) -> Request:
 
 
 def sample_dialogue(rng: random.Random) -> Dialogue:
-    """One to three turns as the thinker will see them; later turns can refer to earlier ones."""
-    if rng.random() < 0.55:
+    """One to three turns as the thinker will see them; later turns can refer to earlier ones. Or a drill."""
+    roll = rng.random()
+    if roll < 0.25:
+        return _drill(rng)
+    if roll < 0.65:
         return (_turn(rng, ()),)
     turns: Dialogue = ()
     for _ in range(rng.choice((2, 2, 3))):
         turns = (*turns, _turn(rng, turns))
     return turns
+
+
+def _drill(rng: random.Random) -> Dialogue:
+    """Several exercises of one hard ability in a row: sums and differences in few words, mostly."""
+    kinds = rng.choices((("sum",), ("minus",), ("sum", "minus"), ("spell", "spell", "repeat")), weights=(3, 3, 2, 3))[0]
+    return tuple(_answered(rng, _typed_request(rng, rng.choice(kinds))) for _ in range(rng.randint(3, 6)))
 
 
 def allowed(request: Request) -> bool:
@@ -154,7 +163,7 @@ def _wrap(kind: str, core: str) -> str:
 
 
 def _weight(kind: str) -> float:
-    heavy = {"repeat": 10, "spell": 9, "sum": 9, "minus": 9, "times": 3, "calendar": 3, "time": 3, "date": 3}
+    heavy = {"repeat": 4, "spell": 4, "sum": 4, "minus": 4, "times": 3, "calendar": 3, "time": 3, "date": 3}
     return heavy.get(kind, 1)
 
 
@@ -240,7 +249,7 @@ def _turn(rng: random.Random, before: Dialogue) -> Turn:
 def _answered(rng: random.Random, request: Request) -> Turn:
     kind = request.expect["kind"]
     if kind not in ("time", "date"):
-        return Turn(request, answer_to(rng, request.expect))
+        return Turn(request, answer_to(rng, request.expect, request.text))
     result = _clock_text(rng) if kind == "time" else _calendar_text(rng)
     if rng.random() < 0.15:
         result = " ".join(_letters(rng) for _ in range(rng.randint(1, 3)))  # a client's own tool may say anything
@@ -273,7 +282,9 @@ def _picture_turn(rng: random.Random) -> Turn:
 
 def _again_turn(rng: random.Random, before: Dialogue) -> Turn:
     text = expand(rng, rng.choice(TYPED_ONLY["again"]))
-    shown = "".join(c for c in before[-1].answer if c.isascii())
+    shown = before[-1].answer
+    if not shown.isascii():
+        return _turn(rng, before)
     request = Request(text, {"kind": "repeat", "words": shown})
     return Turn(request, shown) if allowed(request) else _turn(rng, before)
 
@@ -307,10 +318,11 @@ def _refused(rng: random.Random) -> Request:
 _REFUSED_SLOTS = {"topic": TOPICS, "place": PLACES, "person": FIGURES, "thing": THINGS}
 
 
-def _typed_request(rng: random.Random) -> Request:
+def _typed_request(rng: random.Random, wanted: str | None = None) -> Request:
     """An in-domain request in a typist's form, the hard abilities with open vocabulary preferred."""
     while True:
-        kind = rng.choices(("repeat", "spell", "sum", "minus", "my_name", ""), weights=(30, 16, 18, 20, 4, 12))[0]
+        common = rng.choices(("repeat", "spell", "sum", "minus", "my_name", ""), weights=(18, 20, 21, 23, 6, 12))[0]
+        kind = common if wanted is None else wanted
         if not kind:
             return _as_typed(rng, sample_request(rng))
         template = rng.choice(REQUESTS[kind] + TYPED_ONLY.get(kind, ()))

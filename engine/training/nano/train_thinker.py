@@ -155,7 +155,7 @@ def encode(dialogue: Dialogue) -> tuple[list[int], list[int]]:
 
 
 def answer_ids(answer: str) -> list[int]:
-    """An answer's ids: its scratch characters become scratch digits."""
+    """An answer's ids: private-use characters become the marks, in the same order."""
     return [SCRATCH + ord(c) - SCRATCH_CHAR if ord(c) >= SCRATCH_CHAR else ord(c) for c in answer]
 
 

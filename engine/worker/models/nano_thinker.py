@@ -1,8 +1,9 @@
 """The thinker of nano: text and tool results in, text and tool calls out; numpy and ONNX Runtime only.
 
 Tokens are the 128 characters of ASCII and, from 256 on, marks that no user's text can contain. What users say is folded
-to plain words first (``normalise``): one form for typed and for heard requests. The model was trained on templated
-dialogues (engine/training/nano); it converses about nothing else.
+to plain words first (``normalise``): one form for typed and for heard requests. Before each of the user's words stands
+that word's own mark; in an answer the mark means the word, so that repeating is pointing (pointer networks,
+arXiv:1506.03134). The model was trained on templated dialogues (engine/training/nano); it converses about nothing else.
 
 It knows no audio, no socket and no other stage.
 """
@@ -40,12 +41,14 @@ CONTEXT = 512
 """Positions of one conversation, prompt and answer together."""
 USER, BOT, END, TOOL, RESULT, UNHEARD, IMAGE, SCRATCH = range(256, 264)
 """Marks: who speaks, where an answer ends, a tool's name, its result, unintelligible speech, a picture, and the first
-of ten scratch digits, which the model writes for itself before a computed number."""
-VOCABULARY = SCRATCH + 10
+of ten scratch digits, in which the model computes before it says a number."""
+SPELL = SCRATCH + 10
+"""The characters that follow are said one by one: "b, e, e"."""
+WORD, WORDS = SPELL + 1, 32
+"""The first of the marks of the user's words, and how many words have one."""
+VOCABULARY = WORD + WORDS
 ANSWER_ROOM = 160
 """Positions kept free for the answer."""
-
-
 PIECE = 128
 """The most ids that one step prefills for a request: about 10 ms."""
 TEMPERATURE, TOP_P = 0.7, 0.9
@@ -55,13 +58,20 @@ WEIGHTS = Path(__file__).parents[2] / "weights" / "nano"
 
 @dataclass(slots=True)
 class Thought:
-    """One answer on its way. ``pending`` ids go into the network next; ``script`` is text to be spoken as it stands."""
+    """One answer on its way.
+
+    ``pending`` ids go into the network next; ``words`` are those that the user spoke; ``script`` is text to be spoken
+    as it stands. Of the ``answer``'s ids ``flushed`` have been passed on, of its text ``said`` characters.
+    """
 
     pending: list[int] = field(default_factory=list[int])
     prompt: list[int] = field(default_factory=list[int])
+    words: Sequence[str] = ()
     script: deque[str] = field(default_factory=deque[str])
-    piece: list[int] = field(default_factory=list[int])
+    answer: list[int] = field(default_factory=list[int])
     tool: str | None = None
+    said: int = 0
+    flushed: int = 0
     fed: int = 0
     made: int = 0
 
@@ -112,6 +122,7 @@ class Thinker:
         else:
             seat.state.pending = prompt_ids(messages, heard)
             seat.state.prompt = list(seat.state.pending)
+            seat.state.words = last_words(messages, heard)
 
     def _advanced(self, seat: Seat, count: int, logits: NDArray[np.float32]) -> list[Chunk]:
         thought: Thought = seat.state
@@ -131,12 +142,16 @@ class Thinker:
         thought.pending = [drawn]
         if drawn == END:
             return self._call(seat, thought.tool) if thought.tool is not None else _finish(seat, "stop")
-        thought.piece.append(drawn)
+        if drawn >= WORD:
+            chunks = _flush(thought)
+            thought.answer.append(drawn)
+            return chunks + _flush(thought)
+        thought.answer.append(drawn)
         if drawn == TOOL:
             thought.tool = ""
         elif thought.tool is not None:
-            thought.tool += shown([drawn])
-        elif drawn == ord(" "):
+            thought.tool += chr(drawn) if drawn < 128 else ""
+        elif drawn == ord(" ") or SPELL in thought.answer:
             return _flush(thought)
         return []
 
@@ -145,11 +160,11 @@ class Thinker:
         thought: Thought = seat.state
         if seat.request.tool_choice != "none" and any(tool.name == name for tool in seat.request.tools):
             call = Chunk("tool_call", {"name": name, "arguments": "{}"}, {"call_id": f"call_{seat.request.id}"})
-            thought.piece = []
+            thought.answer = []
             return [call, *_finish(seat, "tool")]
         told = result_ids(clock(name, self._now()))
         thought.tool = None
-        thought.piece += [END, *told]
+        thought.answer += [END, *told]
         thought.pending += told
         return []
 
@@ -161,18 +176,30 @@ def clock(tool: str, now: datetime) -> str:
     return f"{now.hour}:{now.minute:02}" if tool == "get_time" else "unknown"
 
 
-def shown(ids: Sequence[int]) -> str:
-    """The text of ids, marks and all that belongs to a tool left out."""
-    text, silent = "", False
+def shown(ids: Sequence[int], words: Sequence[str] = ()) -> str:
+    """The text of an answer's ids: marks of words as those ``words``, tools and scratch left out."""
+    text, silent, spelling = "", False, False
     for i in ids:
         silent = i == TOOL or (silent and i != BOT)
-        text += chr(i) if i < 128 and not silent else ""
+        spelling = spelling or i == SPELL
+        if silent or 128 <= i < WORD:
+            continue
+        space = " " if text and not text.endswith(" ") else ""
+        if i >= WORD:
+            text += space + words[i - WORD] if i - WORD < len(words) else ""
+        else:
+            text += f",{space}{chr(i)}" if spelling and text else chr(i)
     return text
 
 
 def _flush(thought: Thought) -> list[Chunk]:
-    text, ids, thought.piece = shown(thought.piece), thought.piece, []
-    return [Chunk("text", text, {"ids": ids})] if text else []
+    """The text that has become whole since the last time."""
+    text = shown(thought.answer, thought.words)[thought.said :]
+    if not text:
+        return []
+    ids = thought.answer[thought.flushed :]
+    thought.said, thought.flushed = thought.said + len(text), len(thought.answer)
+    return [Chunk("text", text, {"ids": ids})]
 
 
 def _finish(seat: Seat, why: str) -> list[Chunk]:
@@ -267,9 +294,24 @@ def prompt_ids(messages: tuple[Message, ...], heard: str | None = None) -> list[
 
 def user_ids(text: str, image: bool = False) -> list[int]:
     """A user's turn up to the mark where the answer begins; no words and no picture are unheard speech."""
-    words = normalise(text)[: CONTEXT - ANSWER_ROOM - 3]
-    content = [IMAGE] * image + text_ids(words)
+    content = [IMAGE] * image
+    for number, word in enumerate(user_words(text)):
+        content += [WORD + number if number < WORDS else ord(" "), *text_ids(word)]
     return [USER, *(content or [UNHEARD]), BOT]
+
+
+def user_words(text: str) -> list[str]:
+    """The words that the marks of a user's turn stand for, as many as fit."""
+    return normalise(text)[: CONTEXT - ANSWER_ROOM - 4].split()
+
+
+def last_words(messages: tuple[Message, ...], heard: str | None = None) -> list[str]:
+    """The words that an answer can point at, without quotation marks."""
+    asked = [message for message in messages if message.role == "user"][-1:]
+    if heard is not None and messages and messages[-1].role != "user":
+        asked = []
+    text = _user_text(asked[0]) if asked else ""
+    return [word.strip('"') for word in user_words(f"{text} {heard or ''}")]
 
 
 def result_ids(output: str) -> list[int]:
@@ -284,10 +326,16 @@ def text_ids(text: str) -> list[int]:
 
 
 def _user_ids(message: Message, heard: str | None) -> list[int]:
-    texts = [part.text if isinstance(part, TextPart) else part.transcript or ""
-             for part in message.parts if isinstance(part, TextPart | AudioPart)]  # fmt: skip
     image = any(isinstance(part, ImagePart) for part in message.parts)
-    return user_ids(" ".join([*texts, heard or ""]), image)
+    return user_ids(f"{_user_text(message)} {heard or ''}", image)
+
+
+def _user_text(message: Message) -> str:
+    return " ".join(
+        part.text if isinstance(part, TextPart) else part.transcript or ""
+        for part in message.parts
+        if isinstance(part, TextPart | AudioPart)
+    )
 
 
 def _assistant_ids(message: Message, opened: bool) -> list[int]:
