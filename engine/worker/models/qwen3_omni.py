@@ -35,7 +35,7 @@ from engine.worker.nn.conv import Piece
 from engine.worker.nn.decoder import Decoder, Rows
 from engine.worker.nn.encoders import encoder
 from engine.worker.nn.predictor import Predictor
-from engine.worker.nn.sampler import FAILED, Draw, draw, penalised
+from engine.worker.nn.sampler import FAILED, Draw, Draws, draw, penalised
 from engine.worker.nn.weights import Reader
 from engine.worker.stage import Family, Place, Seat
 
@@ -231,7 +231,7 @@ class Thinker:
 
     def _choose(self, seats: Sequence[Seat], hidden: Tensor) -> list[int]:
         steps = torch.tensor([seat.state.made for seat in seats], device=hidden.device)
-        return draw(F.linear(hidden, self.head), [seat.state.how for seat in seats], THINKER, steps).tolist()
+        return draw(F.linear(hidden, self.head), _draws(seats, hidden.device), THINKER, steps).tolist()
 
     def _take(self, seat: Seat, token: int) -> list[Chunk] | EngineError:
         """Make chunks of a new token: text for the client, a row for the talker, the usage with the last."""
@@ -287,6 +287,10 @@ class Thinker:
             used["prompt_ids"] = thought.prompt.ids
         finish = "stop" if token in self.ends else "length"
         return Chunk("usage", used, {"finish": "tool" if thought.called and finish == "stop" else finish})
+
+
+def _draws(seats: Sequence[Seat], device: torch.device) -> Draws:
+    return Draws.of([seat.state.how for seat in seats], device)
 
 
 # --- The talker
@@ -482,7 +486,7 @@ class Talker:
         """A frame for each seat: code 0, then the predictor's; the device is asked once, at the end."""
         slots = torch.tensor([seat.slot for seat in seats], device=hidden.device)
         steps = torch.tensor([seat.state.frames for seat in seats], device=hidden.device)
-        draws = [seat.state.how for seat in seats]
+        draws = _draws(seats, hidden.device)
         logits = penalised(F.linear(hidden, self.head).float(), self.heard[slots], self.penalty) + self.barred
         first = draw(logits, draws, TALKER, steps)
         self.heard[slots, first.clamp(min=0)] = True
@@ -586,4 +590,8 @@ def _info(place: Place) -> ModelInfo:
     )
 
 
-FAMILY = Family(info=_info, stages={"thinker": Thinker, "talker": Talker, "code2wav": Code2Wav}, rows_ahead=64)
+FAMILY = Family(
+    info=_info,
+    stages={"thinker": Thinker, "talker": Talker, "code2wav": Code2Wav},
+    rows_ahead=4096,  # a row is one id: text need not wait for the voice, which eats twelve a second
+)

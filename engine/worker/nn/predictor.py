@@ -5,8 +5,6 @@ Its cache lives for one frame, so a slot here is a row of the batch. Nothing wai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.worker.nn.decoder import Decoder, Rows
-from engine.worker.nn.sampler import Draw, draw
+from engine.worker.nn.sampler import Draws, draw
 from engine.worker.nn.weights import Reader
 
 TOP_K, TOP_P = 50, 0.8  # as the reference fixes it
@@ -33,12 +31,12 @@ class Predictor:
         self.heads = [read(f"lm_head.{i}.weight", config.vocab_size, width) for i in books]
         self._plans: dict[int, list[tuple[Rows, Tensor]]] = {}
 
-    def frame(self, hidden: Tensor, first: Tensor, draws: Sequence[Draw], steps: Tensor) -> tuple[Tensor, Tensor]:
+    def frame(self, hidden: Tensor, first: Tensor, draws: Draws, steps: Tensor) -> tuple[Tensor, Tensor]:
         """The further codes [batch, groups − 1] and the sum of their embeddings [batch, width]."""
-        draws = [replace(one, temperature=1.0, top_k=TOP_K, top_p=TOP_P) for one in draws]
+        draws = draws.fixed(1.0, TOP_K, TOP_P)
         rows = torch.stack((hidden, first), 1)
         codes, total = [], torch.zeros_like(first)
-        for group, (where, places) in enumerate(self._plan(len(draws))):
+        for group, (where, places) in enumerate(self._plan(len(hidden))):
             out, _ = self.decoder.forward(rows, places, where, self.cache)
             code = draw(F.linear(out[:, -1], self.heads[group]), draws, self.stream, steps, group + 1)
             codes.append(code)

@@ -7,7 +7,7 @@ the request runs or is resumed. Nothing here waits for the device.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -28,6 +28,45 @@ class Draw:
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """How each request of a batch draws: columns on the device, made once for all the draws of a step."""
+
+    seeds: Tensor
+    greedy: Tensor
+    temperature: Tensor
+    top_k: Tensor
+    top_p: Tensor
+    all_greedy: bool
+    widest: int
+    """The largest ``top_k``; 0 where one keeps all."""
+
+    @classmethod
+    def of(cls, hows: Sequence[Draw], device: torch.device) -> Draws:
+        """``hows`` in the order of the batch."""
+        keep_all = any(how.top_k == 0 for how in hows)
+        return cls(
+            seeds=torch.tensor([_signed(how.seed) for how in hows], device=device),
+            greedy=torch.tensor([how.greedy for how in hows], device=device),
+            temperature=torch.tensor([[how.temperature or 1.0] for how in hows], device=device),
+            top_k=torch.tensor([[how.top_k or 2**31] for how in hows], device=device),
+            top_p=torch.tensor([[how.top_p] for how in hows], device=device),
+            all_greedy=all(how.greedy for how in hows),
+            widest=0 if keep_all else max(how.top_k for how in hows),
+        )
+
+    def fixed(self, temperature: float, top_k: int, top_p: float) -> Draws:
+        """The same seeds and the same greed, with settings that are no request's to choose."""
+        column = torch.ones_like(self.temperature)
+        return replace(
+            self,
+            temperature=column * temperature,
+            top_k=torch.full_like(self.top_k, top_k),
+            top_p=column * top_p,
+            widest=top_k,
+        )
 
 
 def uniforms(seeds: Tensor, stage: int, steps: Tensor, codebook: int) -> Tensor:
@@ -53,7 +92,7 @@ def penalised(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
     return torch.where(seen, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
 
 
-def draw(logits: Tensor, draws: Sequence[Draw], stage: int, steps: Tensor, codebook: int = 0) -> Tensor:
+def draw(logits: Tensor, draws: Draws, stage: int, steps: Tensor, codebook: int = 0) -> Tensor:
     """One id for each row of ``logits`` [batch, ids]; FAILED where a row holds NaN.
 
     Top-k and top-p keep what is most likely, the least likely of them at the end of the number line that ``uniforms``
@@ -61,30 +100,21 @@ def draw(logits: Tensor, draws: Sequence[Draw], stage: int, steps: Tensor, codeb
     """
     logits = logits.float()
     best = logits.argmax(-1)
-    if not all(one.greedy for one in draws):
-        best = torch.where(
-            _column([one.greedy for one in draws], best)[:, 0], best, _drawn(logits, draws, stage, steps, codebook)
-        )
+    if not draws.all_greedy:
+        best = torch.where(draws.greedy, best, _drawn(logits, draws, uniforms(draws.seeds, stage, steps, codebook)))
     return torch.where(logits.isnan().any(-1), FAILED, best)
 
 
-def _drawn(logits: Tensor, draws: Sequence[Draw], stage: int, steps: Tensor, codebook: int) -> Tensor:
-    most = logits.shape[-1] if any(one.top_k == 0 for one in draws) else max(one.top_k for one in draws)
-    top, ids = torch.topk(logits, min(most, logits.shape[-1]), -1)
-    top = top / _column([one.temperature or 1.0 for one in draws], top)
+def _drawn(logits: Tensor, draws: Draws, points: Tensor) -> Tensor:
+    kept = logits.shape[-1]
+    top, ids = torch.topk(logits, min(draws.widest or kept, kept), -1)
     ranks = torch.arange(top.shape[-1], device=top.device)
-    top = top.masked_fill(ranks >= _column([one.top_k or top.shape[-1] for one in draws], ranks), -torch.inf)
+    top = (top / draws.temperature).masked_fill(ranks >= draws.top_k, -torch.inf)
     ends = top.softmax(-1).cumsum(-1)
     starts = torch.cat((torch.zeros_like(ends[:, :1]), ends[:, :-1]), -1)
-    kept = torch.where(starts < _column([one.top_p for one in draws], ends), ends, 0).amax(-1, keepdim=True)
-    seeds = _column([_signed(one.seed) for one in draws], ids)[:, 0]
-    points = uniforms(seeds, stage, steps, codebook)[:, None] * kept
-    place = (ends <= points).sum(-1, keepdim=True).clamp(max=top.shape[-1] - 1)
+    whole = torch.where((starts < draws.top_p) | (ranks == 0), ends, 0).amax(-1, keepdim=True)
+    place = (ends <= points[:, None] * whole).sum(-1, keepdim=True).clamp(max=top.shape[-1] - 1)
     return ids.gather(-1, place)[:, 0]
-
-
-def _column(values: Sequence[float], like: Tensor) -> Tensor:
-    return torch.tensor(values, device=like.device)[:, None]
 
 
 def _signed(seed: int) -> int:

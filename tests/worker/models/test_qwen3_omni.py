@@ -7,9 +7,11 @@ import json
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -26,9 +28,11 @@ from engine import (
     ToolCallPart,
     ToolResultPart,
     WeightsError,
+    load_config,
     parse_config,
 )
 from engine.worker.models import qwen3_omni
+from engine.worker.nn import predictor
 from engine.worker.stage import Place, Seat
 from tests.oracles.qwen3_omni import Answer, Oracle, Turn
 from tests.oracles.talk import Said, ask, request, spec
@@ -91,6 +95,59 @@ async def test_the_engine_says_what_the_reference_says(name: str, checkpoint: Fo
             assert len(said.codes) == 12
 
 
+CONFIGS = Path(__file__).parents[3] / "configs"
+
+
+def deployed(name: str, folder: Path) -> Any:
+    """A deployment of ours, on the CPU."""
+    whole = load_config(CONFIGS / f"{name}.yaml")
+    workers = tuple(replace(one, devices=("cpu",), dtype="float32", max_batch=2) for one in whole.workers)
+    return replace(whole, weights=str(folder), workers=workers)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", ["qwen3_omni_tiny", "qwen3_omni_2gpu"])
+async def test_our_deployments_run_in_processes_of_their_own(name: str, checkpoint: Folder, oracle: Reference) -> None:
+    """With two workers, rows cross from one to the other."""
+    reference, turns = oracle("plain"), PROMPTS["audio and image"]
+    answer = reference.answer(turns, 8, 12)
+    async with Engine(deployed(name, checkpoint("plain"))) as engine:
+        said = await ask(engine, request("t", turns))
+    compare(said, answer, reference.sound(said.codes))
+    assert len(said.codes) == 12
+
+
+def test_every_deployment_hosts_the_whole_line() -> None:
+    for name in ("tiny", "1gpu", "2gpu"):
+        found = load_config(CONFIGS / f"qwen3_omni_{name}.yaml")
+        assert [stage for worker in found.workers for stage in worker.stages] == ["thinker", "talker", "code2wav"]
+
+
+@pytest.mark.parametrize("sabotage", ["no end of the text", "flat pictures", "the last token spoken"])
+async def test_a_small_mistake_would_be_seen(
+    sabotage: str, checkpoint: Folder, oracle: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative controls of the comparison: each of these is wrong in one detail, and must not pass it."""
+    turns = PROMPTS["media in several turns"]
+    answer = oracle("plain").answer(turns, 4, 12)
+
+    def flat(_self: Any, ids: Any, _grids: Any) -> np.ndarray:
+        return np.tile(np.arange(len(ids), dtype=np.float32), (3, 1))
+
+    match sabotage:
+        case "no end of the text":
+            monkeypatch.setattr(qwen3_omni.Talker, "_end", lambda self, seat: self.source.config.tts_pad_token_id)
+        case "flat pictures":
+            monkeypatch.setattr(qwen3_omni.Prompter, "_places", flat)
+        case _:
+            word = qwen3_omni.Thinker._word
+            monkeypatch.setattr(qwen3_omni.Thinker, "_word", lambda self, seat, id, spoken: word(self, seat, id, True))
+    async with Engine(spec(checkpoint("plain"))) as engine:
+        said = await ask(engine, request("t", turns, tokens=4))
+    assert (said.ids, said.codes.tolist()) != (answer.ids, answer.codes.tolist())
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_a_long_answer_stays_with_the_reference(checkpoint: Folder, oracle: Reference) -> None:
@@ -114,7 +171,8 @@ async def test_sixteen_interleaved_answers_are_those_they_would_be_alone(checkpo
     ]
     async with Engine(spec(checkpoint("plain"), slots=16, piece=32)) as engine:
         alone = [await ask(engine, one) for one in requests]
-        together = await asyncio.gather(*(ask(engine, replace_id(one)) for one in requests))
+        again = [msgspec.structs.replace(one, id=f"{one.id}-again") for one in requests]
+        together = await asyncio.gather(*(ask(engine, one) for one in again))
         assert all(stage["leased"] == 0 for stage in engine.stats().values())
     for one, other in zip(alone, together, strict=True):
         assert one.ids == other.ids
@@ -122,12 +180,6 @@ async def test_sixteen_interleaved_answers_are_those_they_would_be_alone(checkpo
         assert one.wave.shape == other.wave.shape
         assert np.abs(one.wave - other.wave).max() <= 1e-4
     assert len({tuple(one.ids) for one in alone}) > 10, "different prompts and seeds give different answers"
-
-
-def replace_id(one: Any) -> Any:
-    import msgspec
-
-    return msgspec.structs.replace(one, id=f"{one.id}-again")
 
 
 async def test_a_seed_decides_and_another_one_decides_otherwise(checkpoint: Folder) -> None:
@@ -347,7 +399,7 @@ async def test_logits_that_are_no_numbers_fail_their_own_request(
         seats = batch if stage == "thinker" else [seat for seat, _ in batch]
         for seat in seats:
             if seat.request.id == "ill" and seat.state.fed > 5:
-                self.cache.values[:, seat.slot, :, :3] = torch_nan()
+                self.cache.values[:, seat.slot, :, :3] = float("nan")
         return sane(self, batch)
 
     turns = PROMPTS["text"]
@@ -366,10 +418,6 @@ async def test_logits_that_are_no_numbers_fail_their_own_request(
     for one in (well, other, *later):
         assert isinstance(one, Said)
         assert (one.ids, one.codes.tolist()) == (alone.ids, alone.codes.tolist())
-
-
-def torch_nan() -> float:
-    return float("nan")
 
 
 def damage(folder: Path, at: Path, fault: str) -> Path:
@@ -478,8 +526,6 @@ async def test_logits_under_forced_tokens_are_the_references(
     name: str, checkpoint: Folder, oracle: Reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is drawn from, with penalty and suppression, at every step of every stage; tokens are the reference's."""
-    from engine.worker.nn import predictor
-
     answer = oracle(name).answer(PROMPTS["audio and image"], 8, 12)
     groups = answer.codes.shape[1]
     wanted = {0: list(answer.thoughts.text), 1: list(answer.thoughts.codes), 2: list(answer.thoughts.residual)}

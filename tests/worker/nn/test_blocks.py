@@ -19,7 +19,7 @@ from engine.worker.nn.conv import CausalConv, CausalTransposedConv, Piece
 from engine.worker.nn.decoder import Decoder, Rows
 from engine.worker.nn.moe import _walked, grouped, mixture, route
 from engine.worker.nn.rope import Rope, rotate
-from engine.worker.nn.sampler import FAILED, Draw, draw, penalised, uniforms
+from engine.worker.nn.sampler import FAILED, Draw, Draws, draw, penalised, uniforms
 from engine.worker.nn.weights import Checkpoint, Reader, find
 
 CPU = torch.device("cpu")
@@ -74,12 +74,16 @@ def test_numbers_are_spread_evenly_along_every_counter() -> None:
     assert torch.corrcoef(torch.stack((a, b)))[0, 1].abs() < 0.06
 
 
+def drawn(logits: Tensor, hows: list[Draw], stage: int, steps: Tensor, codebook: int = 0) -> Tensor:
+    return draw(logits, Draws.of(hows, CPU), stage, steps, codebook)
+
+
 def test_draws_follow_the_probabilities_within_top_k_and_top_p() -> None:
     logits = torch.tensor([0.0, 2.0, 1.0, -1.0, 1.5]).repeat(20_000, 1)
     steps = torch.arange(len(logits))
 
     def shares(**how: Any) -> Tensor:
-        ids = draw(logits, [Draw(3, **how)] * len(logits), 0, steps)
+        ids = drawn(logits, [Draw(3, **how)] * len(logits), 0, steps)
         return torch.bincount(ids, minlength=5) / len(ids)
 
     assert torch.allclose(shares(), logits[0].softmax(-1), atol=0.015)
@@ -96,16 +100,20 @@ def test_a_draw_is_that_of_the_request_alone() -> None:
     torch.manual_seed(0)
     logits = torch.randn(6, 50)
     hows = [Draw(i, i == 2, 0.5 + i / 5, (0, 5, 10)[i % 3], 1 - i / 20) for i in range(6)]
-    together = draw(logits, hows, 1, torch.arange(6), 4)
-    alone = [draw(logits[i : i + 1], [hows[i]], 1, torch.tensor([i]), 4).item() for i in range(6)]
+    together = drawn(logits, hows, 1, torch.arange(6), 4)
+    alone = [drawn(logits[i : i + 1], [hows[i]], 1, torch.tensor([i]), 4).item() for i in range(6)]
     assert together.tolist() == alone
 
 
 def test_logits_that_are_no_numbers_are_told_apart() -> None:
     logits = torch.zeros(3, 4)
     logits[1, 2] = torch.nan
-    assert draw(logits, [Draw(0, greedy=True)] * 3, 0, torch.zeros(3, dtype=torch.long)).tolist()[1] == FAILED
-    assert (draw(logits, [Draw(0)] * 3, 0, torch.zeros(3, dtype=torch.long)) == FAILED).tolist() == [False, True, False]
+    assert drawn(logits, [Draw(0, greedy=True)] * 3, 0, torch.zeros(3, dtype=torch.long)).tolist()[1] == FAILED
+    assert (drawn(logits, [Draw(0)] * 3, 0, torch.zeros(3, dtype=torch.long)) == FAILED).tolist() == [
+        False,
+        True,
+        False,
+    ]
 
 
 def test_the_penalty_makes_what_was_said_less_likely_on_either_side_of_zero() -> None:
