@@ -45,7 +45,8 @@ if (navigator.mediaDevices) {
 }
 """
 
-# Every event on the wire, without its audio: {at: ms, out: whether the page sent it, …the event}.
+# Every event on the wire, without its audio: {at: ms, out: whether the page sent it, …the event}. While
+# `window.starve` is true the page gets no sound, as on a network that stalls.
 WIRE = """
 window.wire = [];
 const note = (out, text) =>
@@ -53,7 +54,10 @@ const note = (out, text) =>
 window.WebSocket = class extends WebSocket {
   constructor(...where) {
     super(...where);
-    this.addEventListener("message", ({data}) => note(false, data));
+    this.addEventListener("message", (message) => {
+      note(false, message.data);
+      if (window.starve && message.data.includes("output_audio.delta")) message.stopImmediatePropagation();
+    });
   }
   send(text) {
     note(true, text);

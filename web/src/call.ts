@@ -49,7 +49,7 @@ export class Call {
   private turnEnd: { at_ms: number; after: FirstSound["after"] } | null = null; // until its answer sounds
   private heard: Omit<FirstSound, "ledger"> | null = null; // until the answer's ledger comes
   private ledger: Ledger | null = null; // until its answer sounds
-  private lastItem = "";
+  private answerItem: string | null = null; // what the answer under way, or last complete, is called
 
   constructor(
     url: string,
@@ -68,7 +68,7 @@ export class Call {
       speechStarted: (item) => this.speechStarted(item),
       speechStopped: () => this.speechStopped(),
       heard: (item, text, final) => view.userText(item, text, final),
-      answerStarted: () => view.changed(),
+      answerStarted: () => this.answerStarted(),
       answerAudio: (item, pcm) => this.answerAudio(item, pcm),
       answerText: (item, delta) => view.answerText(item, delta),
       answerDone: (outcome) => this.answerDone(outcome),
@@ -193,23 +193,30 @@ export class Call {
     this.begin("spoken");
   }
 
+  private answerStarted(): void {
+    this.answerItem = null;
+    this.view.changed();
+  }
+
   private answerAudio(item: string, pcm: Int16Array<ArrayBuffer>): void {
-    this.lastItem = item;
+    this.answerItem = item;
     void this.player.play(item, pcm);
   }
 
   /** Cut the sound now; the server then learns how much of it was heard. */
   private silence(): void {
-    if (!this.player.playing) return;
-    void this.player.flush().then((cut) => {
-      if (cut === null) return;
-      this.client.truncate(cut.item, cut.heard_ms);
-      this.view.interrupted(cut.item);
+    const item = this.answerItem;
+    if (item === null || !this.answering) return;
+    this.answerItem = null;
+    void this.player.flush().then((heard) => {
+      if (heard?.item !== item) return;
+      this.client.truncate(item, heard.ms);
+      this.view.interrupted(item);
     });
   }
 
   private audible(item: string, at_ms: number): void {
-    if (this.turnEnd === null || item !== this.lastItem) return;
+    if (this.turnEnd === null || item !== this.answerItem) return;
     this.heard = { heard_ms: at_ms - this.turnEnd.at_ms, after: this.turnEnd.after };
     this.turnEnd = null;
     this.view.firstSound({ ...this.heard, ledger: this.ledger });
@@ -232,6 +239,7 @@ export class Call {
 
   private begin(after: FirstSound["after"]): void {
     this.turnEnd = { at_ms: performance.now(), after };
+    this.answerItem = null;
     this.heard = null;
     this.ledger = null;
     this.view.changed();

@@ -17,7 +17,7 @@ export type Order = { kind: "samples"; item: string; pcm: Int16Array } | { kind:
 export type Report =
   | { kind: "audible"; item: string; time_s: number }
   | { kind: "position"; position: Position | null; waiting: number; taken: number }
-  | { kind: "flushed"; position: Position | null; dropped: number; taken: number }
+  | { kind: "flushed"; position: Position | null; taken: number }
   | { kind: "full" };
 
 class Playback extends AudioWorkletProcessor {
@@ -61,8 +61,8 @@ class Playback extends AudioWorkletProcessor {
     const tail = new Float32Array(FADE_SAMPLES);
     this.queue.read(tail);
     this.fading = tail.map((sample, i) => sample * (1 - i / FADE_SAMPLES));
-    const dropped = this.queue.clear();
-    this.report({ kind: "flushed", position: this.queue.position, dropped, taken: this.taken });
+    this.queue.clear();
+    this.report({ kind: "flushed", position: this.queue.position, taken: this.taken });
   }
 
   private notice(out: Float32Array): void {

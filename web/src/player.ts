@@ -19,16 +19,16 @@ export interface PlayerEvents {
   full(): void;
 }
 
-/** What was cut off: how much of the item the listener heard, in ms. */
-export interface Cut {
+/** How much of an item the listener has heard. */
+export interface Heard {
   readonly item: string;
-  readonly heard_ms: number;
+  readonly ms: number;
 }
 
 export class Player {
   private readonly context = new AudioContext({ latencyHint: "interactive", sampleRate: RATE_HZ });
   private readonly node: Promise<AudioWorkletNode>;
-  private readonly flushes: ((cut: Cut | null) => void)[] = [];
+  private readonly flushes: ((heard: Heard | null) => void)[] = [];
   private sent = 0;
   private dry = true;
 
@@ -57,8 +57,8 @@ export class Player {
     this.post(await this.node, { kind: "samples", item, pcm }, [pcm.buffer]);
   }
 
-  /** Silence at once. What was cut off, or null when nothing was left to play. */
-  async flush(): Promise<Cut | null> {
+  /** Silence at once. What was heard last; null: nothing yet. */
+  async flush(): Promise<Heard | null> {
     const node = await this.node;
     return new Promise((resolve) => {
       this.flushes.push(resolve);
@@ -88,7 +88,7 @@ export class Player {
         return this.setDry(report.waiting === 0 && report.taken === this.sent);
       case "flushed":
         this.setDry(report.taken === this.sent);
-        return this.flushes.shift()?.(report.dropped > 0 ? this.cut(report.position) : null);
+        return this.flushes.shift()?.(this.heard(report.position));
       case "full":
         return this.events.full();
     }
@@ -101,10 +101,10 @@ export class Player {
   }
 
   /** What has left the queue but is still on its way to the loudspeaker counts as not heard. */
-  private cut(position: Position | null): Cut | null {
+  private heard(position: Position | null): Heard | null {
     if (position === null) return null;
     const played_ms = position.samples / SAMPLES_PER_MS;
-    return { item: position.item, heard_ms: Math.max(0, Math.floor(played_ms - this.latency_ms)) };
+    return { item: position.item, ms: Math.max(0, Math.floor(played_ms - this.latency_ms)) };
   }
 
   private heardAt_ms(contextTime_s: number): number {

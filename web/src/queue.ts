@@ -55,13 +55,11 @@ export class SampleQueue {
     return filled;
   }
 
-  /** Forgets what was not read; the number of samples forgotten. */
-  clear(): number {
-    const dropped = this.size;
+  /** Forgets what was not read. */
+  clear(): void {
     this.pieces.length = 0;
     this.offset = 0;
     this.size = 0;
-    return dropped;
   }
 
   private advance(item: string, pieceSamples: number, taken: number): void {
