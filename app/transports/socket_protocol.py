@@ -14,10 +14,11 @@ from asyncio.transports import BaseTransport
 from typing import cast
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
 from websockets.http11 import Request
 
 LINGER_S = 3.0
-"""How long a peer that broke the protocol may go on sending while it has not read our close frame."""
+"""How long a peer that is leaving may take to read what was sent to it, our close frame included."""
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
@@ -49,11 +50,21 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         if self.read_paused:
             self.read_paused = False
             self.transport.resume_reading()
-        self.close_timer = self.loop.call_later(LINGER_S, self.transport.abort)
+        self._cut_later()
+
+    def handle_close(self, event: Frame) -> None:
+        super().handle_close(event)
+        self._cut_later()
 
     def eof_received(self) -> None:
-        """The peer has finished: the transport closes itself."""
+        """The peer has finished; asyncio closes the transport once what is left has been sent, if it ever is."""
+        self._cut_later()
 
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
-        self.close_timer = self.loop.call_later(LINGER_S, self.transport.abort)
+        self._cut_later()
+
+    def _cut_later(self) -> None:
+        """A peer that leaves without reading would keep the socket open for ever."""
+        if self.close_timer is None:
+            self.close_timer = self.loop.call_later(LINGER_S, self.transport.abort)

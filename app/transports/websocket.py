@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import Literal
 
 from fastapi import WebSocket
 from fastapi.responses import JSONResponse
@@ -27,15 +28,15 @@ from app.telemetry import log
 from app.transports.outbox import Outbox
 
 SUBPROTOCOL = "realtime"
-GOING_AWAY, TRY_AGAIN, SLOW = 1001, 1013, 1008
+GOING_AWAY, SLOW = 1001, 1008
 
 
 class Leave(Exception):
-    """End the connection with a close code; ``abort`` is for a peer that takes nothing any more."""
+    """End the connection: say goodbye with ``code``, cut off a peer that takes nothing, or let one go that has left."""
 
-    def __init__(self, code: int, reason: str, abort: bool = False) -> None:
+    def __init__(self, code: int, reason: str, how: Literal["goodbye", "cut", "gone"] = "goodbye") -> None:
         super().__init__(reason)
-        self.code, self.reason, self.abort = code, reason, abort
+        self.code, self.reason, self.how = code, reason, how
 
 
 async def realtime(socket: WebSocket, service: Service) -> None:
@@ -66,7 +67,7 @@ async def _converse(socket: WebSocket, service: Service, house: House) -> None:
             tasks.create_task(_write(socket, outbox, house), name=f"write:{session.id}")
             tasks.create_task(_watch(session, service), name=f"watch:{session.id}")
             await session.run(told)
-            raise Leave(1000, "the client left")
+            raise Leave(1000, "the client left", "gone")
     except* Leave as leaves:
         leave = _first(leaves)
     log("session.closed", session=session.id, code=leave.code, reason=leave.reason)
@@ -94,13 +95,13 @@ async def _write(socket: WebSocket, outbox: Outbox, house: House) -> None:
     while True:
         await outbox.changed()
         if outbox.overflowed:
-            raise Leave(SLOW, "the client reads too slowly", abort=True)
+            raise Leave(SLOW, "the client reads too slowly", "cut")
         try:
             await _send_all(socket, outbox, house.limits.send_timeout_s)
         except TimeoutError:
-            raise Leave(SLOW, "the client does not read", abort=True) from None
+            raise Leave(SLOW, "the client does not read", "cut") from None
         except WebSocketDisconnect:
-            raise Leave(1006, "the client vanished", abort=True) from None
+            raise Leave(1006, "the client vanished", "gone") from None
 
 
 async def _send_all(socket: WebSocket, outbox: Outbox, timeout_s: float) -> None:
@@ -127,15 +128,17 @@ async def _watch(session: Session, service: Service) -> None:
 
 
 def _first(group: BaseExceptionGroup[Leave]) -> Leave:
-    """The reason to leave; if there are several, one that needs an abort."""
+    """The reason to leave; if there are several, the one that leaves least to do."""
     leaves = [error for error in group.exceptions if isinstance(error, Leave)]
-    return next((leave for leave in leaves if leave.abort), leaves[0])
+    return min(leaves, key=lambda leave: ("gone", "cut", "goodbye").index(leave.how))
 
 
 async def _close(socket: WebSocket, outbox: Outbox, leave: Leave, timeout_s: float) -> None:
     """Send what is left and say goodbye; a peer that does not take it in time is cut off."""
+    if leave.how == "gone":
+        return
     try:
-        if leave.abort:
+        if leave.how == "cut":
             raise TimeoutError
         await _send_all(socket, outbox, timeout_s)
         async with asyncio.timeout(timeout_s):

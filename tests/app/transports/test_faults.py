@@ -186,3 +186,18 @@ async def test_a_half_open_peer_is_found_by_pings(monkeypatch: pytest.MonkeyPatc
         await eventually(lambda: server.metric("parley_sessions") == 0)
         await _reset(reader)
         writer.close()
+
+
+async def test_a_peer_that_says_goodbye_and_reads_nothing_is_cut(monkeypatch: pytest.MonkeyPatch, server: Any) -> None:
+    """Megabytes are on their way to it: without a deadline they would keep its socket open for ever."""
+    monkeypatch.setattr("app.transports.socket_protocol.LINGER_S", 0.3)
+    reader, writer = await _raw(server)
+    audio = base64.b64encode(bytes(480_000)).decode()
+    item = {"id": "mine", "type": "message", "role": "user", "content": [{"type": "input_audio", "audio": audio}]}
+    await _send(writer, {"type": "conversation.item.create", "item": item})
+    for _ in range(8):
+        await _send(writer, {"type": "conversation.item.retrieve", "item_id": "mine"})
+    writer.write(b"\x88\x80" + bytes(4))
+    await eventually(lambda: server.metric("parley_sessions") == 0 and not server.server.server_state.connections)
+    await _reset(reader)
+    writer.close()
