@@ -543,7 +543,8 @@ class Code2Wav:
         self.info = StageInfo(name="code2wav", order=3, emits=frozenset({"audio"}), when="speaks", slots=place.slots)
         if not source.voices:
             raise WeightsError(f"{source.folder}: this checkpoint has no code2wav; host the thinker alone")
-        config, read = source.config.code2wav_config, source.reader("code2wav.")
+        config = source.config.code2wav_config
+        read = source.reader("code2wav.", torch.float32)  # it is small, and in bfloat16 a sixth of the sound is error
         self.net = CodecDecoder(read, config, source.slots)
 
     def open(self, seat: Seat) -> None:

@@ -57,8 +57,8 @@ class Source:
     def voices(self) -> dict[str, int]:
         return dict(self.config.talker_config.speaker_id or {}) if self.config.enable_audio_output else {}
 
-    def reader(self, prefix: str) -> Reader:
-        return Reader(self.checkpoint, prefix, self.device, self.dtype)
+    def reader(self, prefix: str, dtype: torch.dtype | None = None) -> Reader:
+        return Reader(self.checkpoint, prefix, self.device, dtype or self.dtype)
 
     def voice(self, request: Request) -> int:
         """The id of the request's voice, the checkpoint's first where it names none."""

@@ -14,11 +14,13 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import torch
 
 from engine import (
     Chunk,
     ContextOverflow,
     Engine,
+    EngineSpec,
     Message,
     RequestError,
     Sampling,
@@ -521,30 +523,61 @@ def test_a_cut_without_memory_would_be_heard(checkpoint: Folder, oracle: Referen
     assert len(np.concatenate(parts)) != len(whole)
 
 
+async def forced(
+    answer: Answer, turns: list[Turn], spec: EngineSpec, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Said, dict[int, int], dict[int, float]]:
+    """Answer with the reference's tokens; for each stage how many were drawn, and the farthest that a logit was off."""
+    theirs = {0: list(answer.thoughts.text), 1: list(answer.thoughts.codes), 2: list(answer.thoughts.residual)}
+    tokens = {0: list(answer.ids), 1: answer.codes[:, 0].tolist(), 2: answer.codes[:, 1:].flatten().tolist()}
+    counted, worst = dict.fromkeys(theirs, 0), dict.fromkeys(theirs, 0.0)
+
+    def force(logits: Any, draws: Any, stage: int, steps: Any, codebook: int = 0) -> Any:
+        wanted = theirs[stage].pop(0)
+        finite = wanted.isfinite()
+        assert finite.equal(logits[0].isfinite())
+        worst[stage] = max(worst[stage], float((logits[0] - wanted)[finite].abs().max()))
+        counted[stage] += 1
+        return torch.tensor([tokens[stage].pop(0)])
+
+    monkeypatch.setattr(qwen3_omni, "draw", force)
+    monkeypatch.setattr(predictor, "draw", force)
+    async with Engine(spec) as engine:
+        frames, groups = answer.codes.shape
+        said = await ask(engine, request("t", turns, len(answer.ids), frames, sampling=Sampling(temperature=0.9)))
+    assert said.ids == answer.ids
+    assert counted == {0: len(answer.ids), 1: frames, 2: frames * (groups - 1)}
+    return said, counted, worst
+
+
 @pytest.mark.parametrize("name", ["plain", "wide"])
 async def test_logits_under_forced_tokens_are_the_references(
     name: str, checkpoint: Folder, oracle: Reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is drawn from, with penalty and suppression, at every step of every stage; tokens are the reference's."""
-    answer = oracle(name).answer(PROMPTS["audio and image"], 8, 12)
-    groups = answer.codes.shape[1]
-    wanted = {0: list(answer.thoughts.text), 1: list(answer.thoughts.codes), 2: list(answer.thoughts.residual)}
-    forced = {0: list(answer.ids), 1: [*answer.codes[:, 0].tolist()], 2: answer.codes[:, 1:].flatten().tolist()}
-    worst = dict.fromkeys(wanted, 0.0)
-    counted = dict.fromkeys(wanted, 0)
-
-    def force(logits: Any, draws: Any, stage: int, steps: Any, codebook: int = 0) -> Any:
-        theirs, token = wanted[stage].pop(0), forced[stage].pop(0)
-        finite = theirs.isfinite()
-        assert finite.equal(logits[0].isfinite())
-        worst[stage] = max(worst[stage], float((logits[0] - theirs)[finite].abs().max()))
-        counted[stage] += 1
-        return logits.argmax(-1) * 0 + token
-
-    monkeypatch.setattr(qwen3_omni, "draw", force)
-    monkeypatch.setattr(predictor, "draw", force)
-    async with Engine(spec(checkpoint(name))) as engine:
-        said = await ask(engine, request("t", PROMPTS["audio and image"], sampling=Sampling(temperature=0.9)))
-    assert said.ids == answer.ids
-    assert counted == {0: 8, 1: 12, 2: 12 * (groups - 1)}
+    """What is drawn from, with penalty and suppression, at every step of every stage."""
+    turns = PROMPTS["audio and image"]
+    *_, worst = await forced(oracle(name).answer(turns, 8, 12), turns, spec(checkpoint(name)), monkeypatch)
     assert max(worst.values()) <= 1e-4, worst
+
+
+async def test_another_penalty_would_show(
+    checkpoint: Folder, oracle: Reference, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The negative control of the test above."""
+    turns = PROMPTS["text"]
+    folder = variant(checkpoint("plain"), tmp_path / "v", generation_config={"talker_repetition_penalty": 1.1})
+    *_, worst = await forced(oracle("plain").answer(turns, 3, 5), turns, spec(folder), monkeypatch)
+    assert worst[1] > 1e-3
+
+
+async def test_bfloat16_stays_near_the_reference(
+    checkpoint: Folder, oracle: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight bits of mantissa: some hundredths of logits whose spread is about one."""
+    turns = PROMPTS["audio and image"]
+    answer = oracle("plain").answer(turns, 8, 12)
+    half = spec(checkpoint("plain"))
+    half = replace(half, workers=tuple(replace(worker, dtype="bfloat16") for worker in half.workers))
+    said, _, worst = await forced(answer, turns, half, monkeypatch)
+    heard = oracle("plain").sound(said.codes)
+    assert 1e-4 < max(worst.values()) <= 0.1, worst
+    assert np.abs(said.wave - heard).max() <= 1e-4, "the sound is made in float32"
