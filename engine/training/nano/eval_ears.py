@@ -65,9 +65,10 @@ def main() -> None:
     parser.add_argument("--engine", type=Path, metavar="CONFIG")
     parser.add_argument("--url", help="of a running server")
     parser.add_argument("--pace", type=float, default=1.0)
-    parser.add_argument("--every", type=int, default=1, help="take every n-th recording")
+    parser.add_argument("--part", default="1/1", help="i/n: every n-th recording, from the i-th")
     args = parser.parse_args()
-    recordings = read(args.set)[:: args.every]
+    first, every = map(int, args.part.split("/"))
+    recordings = read(args.set)[first - 1 :: every]
     started = time.process_time()
     if args.engine:
         outcomes = asyncio.run(through_engine(args.engine, recordings, args.pace))
@@ -161,27 +162,24 @@ async def _ask_engine(engine: Any, recording: Recording, pace: float) -> Outcome
 
 
 async def through_server(url: str, recordings: list[Recording], pace: float) -> list[Outcome]:
-    """One connection for all: each recording is a turn that the server's own detection must find."""
+    """One conversation for each: a turn that the server's own detection must find."""
+    return [await _ask_server(url, recording, pace) for recording in recordings]
+
+
+async def _ask_server(url: str, recording: Recording, pace: float) -> Outcome:
     from websockets.asyncio.client import connect
 
-    async with connect(f"{url}/v1/realtime?model=nano", max_size=None) as socket:
-        return [await _ask_server(socket, recording, pace) for recording in recordings]
-
-
-async def _ask_server(socket: Any, recording: Recording, pace: float) -> Outcome:
-    async with asyncio.TaskGroup() as group:
+    answer = ""
+    async with connect(f"{url}/v1/realtime?model=nano", max_size=None) as socket, asyncio.TaskGroup() as group:
         speaking = group.create_task(_speak(socket, recording, pace), name="speak")
-        answer, items = "", 0
         async with asyncio.timeout(60):
             async for line in socket:
                 event = json.loads(line)
                 if event["type"] == "response.created":
-                    answer, items = "", 0
+                    answer = ""
                 elif event["type"] == "response.output_audio_transcript.delta":
                     answer += event["delta"]
-                elif event["type"] == "response.output_item.added":
-                    items += 1
-                elif event["type"] == "response.done" and event["response"]["status"] == "completed" and answer:
+                elif event["type"] == "response.done" and answer:
                     break
         speaking.cancel()
     return Outcome(answer, _judged(recording, answer))

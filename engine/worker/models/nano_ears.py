@@ -24,19 +24,22 @@ from engine.worker.stage import Place, Seat
 
 WEIGHTS = Path(__file__).parents[2] / "weights" / "nano"
 PIECE = MIC_RATE_HZ // 5  # samples a step searches at most: 10 to 20 ms of work
+SPEAKERS = 8  # at once: each one's decoders take 60 MB while he speaks
 LONGEST = 30 * MIC_RATE_HZ  # no request is longer; what follows is not listened to
+CEPSTRUM = MIC_RATE_HZ // 100  # samples between two cepstra: the unit of the decoder's positions
 FRAME = MIC_RATE_HZ // 50  # loudness is judged every 20 ms
-FIRST = MIC_RATE_HZ * 4 // 10  # the voice must reach so far for a first mean
-GROWTH = 1.8  # the search starts over when the voice has grown by this since the mean was taken
-PAUSE = MIC_RATE_HZ * 3 // 20  # quiet for so long, the user may have finished: take the mean of everything
+FIRST = MIC_RATE_HZ // 2  # the voice must reach so far for a first mean
+GROWTH = 2.0  # the search starts over when the voice has grown by this since the mean was taken
+PAUSE = MIC_RATE_HZ // 5  # quiet for so long, the user may have finished: take the mean of everything
 MEAN_REACH = MIC_RATE_HZ * 28 // 10  # from 3 s on pocketsphinx itself moves the mean
 MEAN_PRIOR = 500  # frames that the mean set before counts for (CMN_WIN in its cmn_live.c)
 QUIET = 60.0  # no voice is softer (root mean square of int16)
 _NOISE = np.random.default_rng(0).normal(0, 4, LONGEST).astype(np.int16)  # digital silence has no cepstrum
-REQUEST_BEAM = 1e-80  # wide: a right word that starts badly must survive
-PHONE_BEAM = 1e-40
+REQUEST_BEAM = 1e-60  # wide: a right word that starts badly must survive
+PHONE_BEAM = 1e-25
 NATS = 1024.0  # pocketsphinx scores are logarithms divided by 2**10 (SENSCR_SHIFT in its hmm.h)
-REFUSAL = -220.0  # nats; set on the development recordings, see EARS.md
+REFUSAL = -210.0  # nats; set on the development recordings, see EARS.md
+COVERAGE = 0.6  # speech is covered wholly by its words, noise to a quarter
 
 
 @dataclass(slots=True)
@@ -79,6 +82,17 @@ class Search:
         words = [re.sub(r"\(\d+\)$", "", word) for word in best.hypstr.split()] if best else []
         return " ".join(word for word in words if word[0] not in "<[")
 
+    def coverage(self, pcm: Pcm) -> float:
+        """After ``end``: how much of what is loud lies within the words, 0 to 1. Noise is loud beside them too."""
+        frames = pcm[: len(pcm) - len(pcm) % CEPSTRUM].reshape(-1, CEPSTRUM).astype(np.float32)
+        loudness = np.sqrt(np.square(frames).mean(1))
+        loud = loudness > loudness.max(initial=0) / 4
+        within = np.zeros(len(loud), bool)
+        for segment in self.requests.seg() or ():
+            if segment.word[0] not in "<[(":
+                within[segment.start_frame : segment.end_frame + 1] = True
+        return float((loud & within).sum() / max(1, loud.sum()))
+
     def margin(self) -> float:
         """After ``end``: by how much the request explains the speech better than plain phones do, in nats."""
         request, phones = self.requests.hyp(), self.phones.hyp()
@@ -93,7 +107,7 @@ class Ears:
     def __init__(self, place: Place) -> None:
         self.info = StageInfo(
             name="ears", order=0, emits=frozenset({"heard"}), feeds=frozenset({"heard"}), when="hears",
-            slots=place.slots,
+            slots=min(place.slots, SPEAKERS),
         )  # fmt: skip
         self._folder = (place.weights or WEIGHTS) / "ears"
         self._scout = self._decoder("phones", 0.1)  # takes means; it shall not search
@@ -140,9 +154,13 @@ class Ears:
         text, seat.done = "", True
         if search := self._held.get(seat.slot):
             self._release(seat.slot)
-            if search.margin() > REFUSAL and len(seat.state.pcm) < LONGEST:
+            if self._fits(search, seat.state.pcm):
                 text = search.words()
         return [Chunk("heard", text, {"final": True, "understood": bool(text)})]
+
+    def _fits(self, search: Search, pcm: Pcm) -> bool:
+        """Whether the speech is a request, rather than made into one."""
+        return len(pcm) < LONGEST and search.margin() > REFUSAL and search.coverage(pcm) > COVERAGE
 
     def _start_over(self, slot: int, hearing: Hearing) -> None:
         """Search again from the first sample, with the cepstral mean of what has been heard."""
