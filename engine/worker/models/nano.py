@@ -1,0 +1,28 @@
+"""nano, the built-in model: ears, thinker, talker and code2wav that a laptop's CPU runs faster than one can listen.
+
+How it was made, from what, and what it cannot do: ``engine/training/nano``. numpy, ONNX Runtime and pocketsphinx only.
+"""
+
+from __future__ import annotations
+
+from engine.core import ModelInfo
+from engine.worker.models.nano_ears import Ears
+from engine.worker.models.nano_thinker import CONTEXT, Thinker
+from engine.worker.models.nano_voice import FRAME_S, Code2Wav, Talker
+from engine.worker.stage import Family, Place
+
+
+def _info(place: Place) -> ModelInfo:
+    return ModelInfo(
+        name="nano",
+        voices=("rms",),
+        abilities=frozenset({"text", "audio", "tools", "speech"}),
+        frame_s=FRAME_S,
+        context=CONTEXT,
+    )
+
+
+FAMILY = Family(
+    info=_info,
+    stages={"ears": Ears, "thinker": Thinker, "talker": Talker, "code2wav": Code2Wav},
+)
