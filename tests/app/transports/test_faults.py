@@ -188,16 +188,21 @@ async def test_a_half_open_peer_is_found_by_pings(monkeypatch: pytest.MonkeyPatc
         writer.close()
 
 
-async def test_a_peer_that_says_goodbye_and_reads_nothing_is_cut(monkeypatch: pytest.MonkeyPatch, server: Any) -> None:
+async def test_a_peer_that_says_goodbye_and_reads_nothing_is_cut(
+    monkeypatch: pytest.MonkeyPatch, serve_with: Any
+) -> None:
     """Megabytes are on their way to it: without a deadline they would keep its socket open for ever."""
     monkeypatch.setattr("app.transports.socket_protocol.LINGER_S", 0.3)
-    reader, writer = await _raw(server)
     audio = base64.b64encode(bytes(480_000)).decode()
     item = {"id": "mine", "type": "message", "role": "user", "content": [{"type": "input_audio", "audio": audio}]}
-    await _send(writer, {"type": "conversation.item.create", "item": item})
-    for _ in range(8):
-        await _send(writer, {"type": "conversation.item.retrieve", "item_id": "mine"})
-    writer.write(b"\x88\x80" + bytes(4))
-    await eventually(lambda: server.metric("parley_sessions") == 0 and not server.server.server_state.connections)
-    await _reset(reader)
-    writer.close()
+    async with serve_with(limits={"send_timeout_s": 60}) as server:
+        reader, writer = await _raw(server)
+        await _send(writer, {"type": "conversation.item.create", "item": item})
+        for _ in range(40):
+            await _send(writer, {"type": "conversation.item.retrieve", "item_id": "mine"})
+        stuck = server.server.server_state.connections
+        await eventually(lambda: any(one.transport.get_write_buffer_size() for one in stuck))
+        writer.write(b"\x88\x80" + bytes(4))
+        await eventually(lambda: not server.metric("parley_sessions") and not stuck)
+        await _reset(reader)
+        writer.close()
