@@ -132,6 +132,8 @@ class Ears:
     def _listen(self, seat: Seat) -> list[Chunk]:
         hearing: Hearing = seat.state
         _take(hearing, [seat.rows.popleft() for _ in range(len(seat.rows))])
+        if seat.ended and not hearing.basis and hearing.voice_end:  # a word so short that no mean was taken yet
+            hearing.basis, hearing.stale = hearing.voice_end, True
         if hearing.stale:
             self._start_over(seat.slot, hearing)
         piece = hearing.pcm[hearing.searched : hearing.searched + PIECE] if hearing.basis else hearing.pcm[:0]
