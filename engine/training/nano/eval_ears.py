@@ -7,7 +7,7 @@
 ``--set DIR`` takes another folder with an ``index.json`` (see make_spoken). Speech comes in pieces of 20 ms; ``--pace``
 is how many times faster than real time (the ears alone take no time into account). A request is right when the words
 heard ask for the same (or, through engine and server, when the answer is judged right); other speech is refused when
-it is not understood. Exits with 1 below 90 % of either.
+it is not understood (or answered by an honest refusal). Exits with 1 below 90 % of either.
 """
 
 from __future__ import annotations
@@ -201,7 +201,10 @@ async def _speak(socket: Any, recording: Recording, pace: float) -> None:
 
 
 def _judged(recording: Recording, answer: str) -> bool:
-    return answers_rightly(recording.expect or {"kind": "unheard"}, answer)
+    """Other speech is refused by either: the ears that did not catch it, or the thinker that does not know."""
+    if recording.expect is not None:
+        return answers_rightly(recording.expect, answer)
+    return any(answers_rightly({"kind": kind}, answer) for kind in ("unheard", "refuse"))
 
 
 def pieces(pcm: Pcm) -> Iterator[Pcm]:
