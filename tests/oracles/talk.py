@@ -98,6 +98,6 @@ def _note(said: Said, chunk: Chunk, codes: list[np.ndarray], waves: list[np.ndar
             said.calls.append(chunk.data)
         case "usage":
             said.finish = chunk.meta["finish"]
-            said.prompt = [int(id) for id in chunk.data.get("prompt_ids", ())]
+            said.prompt += chunk.data.get("prompt_ids", [])
         case _:
             pass

@@ -35,8 +35,8 @@ from engine.worker.nn.conv import Piece
 from engine.worker.nn.decoder import Decoder, Rows
 from engine.worker.nn.encoders import encoder
 from engine.worker.nn.predictor import Predictor
+from engine.worker.nn.projection import Projection
 from engine.worker.nn.sampler import FAILED, Draw, Draws, draw, penalised
-from engine.worker.nn.weights import Reader
 from engine.worker.stage import Family, Place, Seat
 
 THINKER, TALKER, PREDICTOR = range(3)
@@ -284,7 +284,7 @@ class Thinker:
         assert thought.prompt is not None
         used: dict[str, Any] = {"input_tokens": len(thought.prompt.ids), "output_tokens": thought.made}
         if seat.request.dump:
-            used["prompt_ids"] = thought.prompt.ids
+            used["prompt_ids"] = thought.prompt.ids.tolist()
         finish = "stop" if token in self.ends else "length"
         return Chunk("usage", used, {"finish": "tool" if thought.called and finish == "stop" else finish})
 
@@ -334,8 +334,9 @@ class Talker:
         self.texts = source.checkpoint.tensor(
             "thinker.model.embed_tokens.weight", (source.text.vocab_size, source.text.hidden_size)
         )
-        self.project_text = Projection(read.below("text_projection"), config)
-        self.project_hidden = Projection(read.below("hidden_projection"), config)
+        sizes = config.thinker_hidden_size, text.intermediate_size, self.width
+        self.project_text = Projection(read.below("text_projection"), *sizes)
+        self.project_hidden = Projection(read.below("hidden_projection"), *sizes)
         self.codes = read("model.codec_embedding.weight", text.vocab_size, self.width)
         self.head = read("codec_head.weight", text.vocab_size, self.width)
         text.shared_expert_intermediate_size = text.shared_expert_intermediate_size or 0
@@ -448,7 +449,10 @@ class Talker:
         seat.rows.clear()
         speech.ended = False
         seat.done = seat.ended or speech.usage is not None
-        return [] if speech.usage is None else [Chunk("usage", speech.usage.data, {"finish": "length"})]
+        if speech.usage is None:
+            return []
+        used = {name: speech.usage.data[name] for name in ("input_tokens", "output_tokens")}
+        return [Chunk("usage", used, {"finish": "length"})]
 
     def _begin(self, batch: Sequence[tuple[Seat, int]]) -> Tensor:
         """The nine rows with which the talker's own turn begins; the last holds the first text token."""
@@ -511,18 +515,6 @@ class Talker:
     def _text_rows(self, ids: Sequence[int]) -> Tensor:
         """Projected embeddings of text ids, read from the mapped table."""
         return self.project_text(self.texts[torch.tensor(ids)].to(self.source.device, self.source.dtype))
-
-
-class Projection:
-    """From the thinker's width to the talker's."""
-
-    def __init__(self, read: Reader, config: Any) -> None:
-        inner, out = config.text_config.intermediate_size, config.text_config.hidden_size
-        self.up = read("linear_fc1.weight", inner, config.thinker_hidden_size), read("linear_fc1.bias", inner)
-        self.down = read("linear_fc2.weight", out, inner), read("linear_fc2.bias", out)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return F.linear(F.silu(F.linear(x, *self.up)), *self.down)
 
 
 # --- Code2wav

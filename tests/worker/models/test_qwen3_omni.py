@@ -228,6 +228,21 @@ async def test_live_speech_is_heard_as_a_clip(checkpoint: Folder) -> None:
     assert (live.prompt, live.ids, live.codes.tolist()) == (clip.prompt, clip.ids, clip.codes.tolist())
 
 
+@pytest.mark.parametrize("after", ["nothing", "text", "audio"])
+async def test_an_answer_that_is_left_leaves_no_trace(after: str, checkpoint: Folder) -> None:
+    turns, other = PROMPTS["text"], PROMPTS["media in several turns"]
+    async with Engine(spec(checkpoint("plain"), slots=1, piece=8)) as engine:
+        before = await ask(engine, request("before", turns))
+        async with engine.open(request("left", other, 200, 200)) as chunks:
+            async for chunk in chunks:
+                if after in (chunk.kind, "nothing"):
+                    break
+        again = await ask(engine, request("again", turns))
+        assert all(stage["leased"] == 0 for stage in engine.stats().values())
+    assert (again.ids, again.codes.tolist()) == (before.ids, before.codes.tolist())
+    assert np.abs(again.wave - before.wave).max() <= 1e-6
+
+
 # --- Ends
 
 
