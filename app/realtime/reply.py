@@ -137,7 +137,8 @@ class Reply:
 
     def report(self, metrics: Metrics, session_id: str) -> None:
         """Count how it went, and log one line."""
-        timing, playout, outcome = self.timing, self.playout, self.answer.view.outcome
+        timing, playout = self.timing, self.playout
+        outcome = self.answer.view.outcome if self.answer.closed else "abandoned"  # its client has left
         metrics.responses.labels(outcome).inc()
         metrics.underruns.inc(playout.underruns)
         metrics.underrun_s.inc(playout.underrun_s)

@@ -146,6 +146,10 @@ class Talk:
     def of(self, type: str) -> list[dict[str, Any]]:
         return [event for event in self.events if event["type"] == type]
 
+    def ended(self, status: str) -> float:
+        """Responses that the metrics have seen end so."""
+        return self.metrics.registry.get_sample_value("parley_responses_total", {"status": status}) or 0.0
+
     def statuses(self) -> list[str]:
         return [event["response"]["status"] for event in self.of("response.done")]
 
@@ -336,6 +340,7 @@ async def test_leaving_in_any_state_frees_the_engine() -> None:
         await talk.hear(tone(0.3))
         assert talk.engine.open_now == 2  # the barge-in took the second one's place
     assert talk.engine.open_now == 0
+    assert talk.ended("abandoned") == talk.ended("cancelled") == 1
 
 
 async def test_an_answer_that_is_cancelled_before_its_task_ran_is_over() -> None:
@@ -346,7 +351,7 @@ async def test_an_answer_that_is_cancelled_before_its_task_ran_is_over() -> None
             await talk.say("response.cancel")
         assert talk.statuses() == ["cancelled"] * 3
         assert talk.engine.asked == []
-        assert talk.metrics.registry.get_sample_value("parley_responses_total", {"status": "cancelled"}) == 3
+        assert talk.ended("cancelled") == 3
 
 
 async def test_an_answer_for_which_the_conversation_has_no_room_fails() -> None:
