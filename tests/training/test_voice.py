@@ -9,6 +9,7 @@ import asyncio
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import onnx
@@ -29,7 +30,7 @@ from engine.training.nano.corpus import normalise, unseen
 from engine.training.nano.export import blank_codec, export, graphs, halve, load, read_voice, weights
 from engine.training.nano.features import log_mel
 from engine.training.nano.speak import Steady, Voice, drive, sound
-from engine.training.nano.talker import Talker, TalkerStep, places_of
+from engine.training.nano.talker import Block, Talker, TalkerStep, places_of
 from engine.worker.models import nano_voice
 from engine.worker.stage import Place, Seat
 
@@ -93,7 +94,7 @@ class TestExport:
     def test_control_another_weight_is_another_talker(self, voice: Voice) -> None:
         talker, _ = read_voice(WEIGHTS)
         with torch.no_grad():
-            talker.blocks[0].out.weight.zero_()
+            cast(Block, talker.blocks[0]).out.weight.zero_()
         assert eager_agreement(talker, voice, TEXT) < 0.9
 
     def test_code2wav_is_the_same_in_torch(self, voice: Voice, eager: tuple[Talker, Filters]) -> None:

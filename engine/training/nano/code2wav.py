@@ -8,6 +8,7 @@ intelligible untrained.
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -43,6 +44,15 @@ class CausalBlock(nn.Module):
 
 class Filters(nn.Module):
     """Latents -> log F0 and log band gains. Slow blocks run at 25 Hz, fast ones at 100 Hz."""
+
+    books: Tensor
+    basis: Tensor
+    mean: Tensor
+    mel_mean: Tensor
+    mel_scale: Tensor
+    noise_level: Tensor
+    mel_to_band: Tensor
+    breath: Tensor
 
     def __init__(self, codec: Codec, width: int = 160, slow: int = 2, fast: int = 4) -> None:
         super().__init__()
@@ -109,7 +119,7 @@ class Filters(nn.Module):
 
 def _run(blocks: nn.ModuleList, x: Tensor, tails: Tensor) -> tuple[Tensor, Tensor]:
     """Blocks in a row; their tails lie one after the other in `tails` [B, reach of all, width]."""
-    reach = blocks[0].reach
+    reach = cast(CausalBlock, blocks[0]).reach
     after = []
     for index, block in enumerate(blocks):
         x, tail = block(x, tails[:, index * reach : (index + 1) * reach])
@@ -119,6 +129,10 @@ def _run(blocks: nn.ModuleList, x: Tensor, tails: Tensor) -> tuple[Tensor, Tenso
 
 class Source(nn.Module):
     """Band-limited pulses and white noise through minimum-phase filters, overlap-added every 10 ms. No weights."""
+
+    band_to_bin: Tensor
+    window: Tensor
+    fold: Tensor
 
     def __init__(self) -> None:
         super().__init__()

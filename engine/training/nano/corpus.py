@@ -127,11 +127,11 @@ def assistant_turn(rng: random.Random) -> str:
 
 def number(value: int) -> str:
     """Cardinal words without hyphens: 125 -> one hundred and twenty five."""
-    return str(_ENGINE.number_to_words(value)).replace("-", " ").replace(",", "")
+    return str(_ENGINE.number_to_words(str(value))).replace("-", " ").replace(",", "")
 
 
 def ordinal(value: int) -> str:
-    return str(_ENGINE.number_to_words(_ENGINE.ordinal(value))).replace("-", " ")
+    return str(_ENGINE.number_to_words(_ENGINE.ordinal(str(value)))).replace("-", " ")
 
 
 def spelled(word: str) -> str:

@@ -15,6 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -113,7 +114,7 @@ def pack(work: Path, waves: int, jobs: int) -> None:
     )
 
 
-def _pack_one(work: Path, item: tuple[Utterance, bool]) -> dict[str, object] | None:
+def _pack_one(work: Path, item: tuple[Utterance, bool]) -> dict[str, Any] | None:
     """numpy rather than torch crosses the process border: tensors would each hold a file descriptor."""
     codec, aligner = _tools(work)
     utterance, with_wave = item

@@ -127,7 +127,8 @@ def teacher_waves(work: Path, texts: Sequence[str]) -> list[Wave]:
     folder.mkdir(exist_ok=True)
     lines = "".join(f"{index}\t{spoken(text)}\n" for index, text in enumerate(texts))
     subprocess.run([work / "teacher", folder], input=lines, text=True, check=True, capture_output=True)
-    return [np.fromfile(folder / f"{index}.s16", "<i2").astype(np.float32) / 32768 for index in range(len(texts))]
+    scale = np.float32(32768)
+    return [np.fromfile(folder / f"{index}.s16", "<i2").astype(np.float32) / scale for index in range(len(texts))]
 
 
 def nano_waves(weights: Path | None, texts: Sequence[str]) -> list[Wave]:

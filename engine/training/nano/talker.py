@@ -7,6 +7,8 @@ loop. A frame regresses a latent and quantises it book by book; the code books o
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -103,6 +105,10 @@ def rotate(x: Tensor, angles: Tensor) -> Tensor:
 class Talker(nn.Module):
     """books: the codec's [8, 512, 64]; fixed."""
 
+    books: Tensor
+    scale: Tensor
+    spread: Tensor
+
     def __init__(self, books: Tensor, width: int = WIDTH, depth: int = LAYERS, heads: int = HEADS) -> None:
         super().__init__()
         self.text = TextEncoder()
@@ -132,7 +138,7 @@ class Talker(nn.Module):
         steps = torch.arange(x.shape[1])
         distance = steps[:, None] - steps
         mask = torch.where((distance >= 0) & (distance < WINDOW), 0.0, -1e9)
-        angles = rotary_angles(steps, x.shape[2] // self.blocks[0].heads)[None, None]
+        angles = rotary_angles(steps, x.shape[2] // cast(Block, self.blocks[0]).heads)[None, None]
         for block in self.blocks:
             x, _, _ = block(x, angles, None, mask)
         return self.norm(x)

@@ -123,7 +123,7 @@ class Training:
     def feedback(self, codes: Tensor, train: bool) -> tuple[Tensor, Tensor]:
         """The latents of the frames before, hidden (up to 60 % of an utterance) and blurred while training."""
         batch, frames, _ = codes.shape
-        embedded = sum(self.net.books[i][codes[..., i]] for i in range(BOOKS))
+        embedded = torch.stack([self.net.books[i][codes[..., i]] for i in range(BOOKS)]).sum(0)
         previous = F.pad(embedded, (0, 0, 1, 0))[:, :-1]
         unknown = torch.zeros(batch, frames, dtype=torch.bool)
         if train:
@@ -201,7 +201,8 @@ class Average:
     def update(self, net: nn.Module) -> None:
         self.count += 1
         share = 1 / min(self.horizon, 1 + self.count / 5)
-        torch._foreach_lerp_(self.weights, [p.detach() for p in net.parameters()], share)
+        now = [p.detach() for p in net.parameters()]
+        torch._foreach_lerp_(self.weights, now, share)  # pyright: ignore[reportPrivateImportUsage]
 
     def applied(self, net: nn.Module) -> _Swap:
         return _Swap(net, self.weights)
