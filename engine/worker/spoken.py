@@ -187,7 +187,7 @@ def _part(part: str) -> str:
         return LETTER_NAMES[part.lower()]
     pieces = re.findall(r"\d+(?:\.\d+)?|[^\W\d]+(?:'[^\W\d]+)*", part)
     mixed = len(pieces) > 1
-    return " ".join(digits_or_number(piece) if piece[0].isdigit() else _letters(piece, mixed) for piece in pieces)
+    return " ".join(digits_or_number(piece) if piece[0].isdecimal() else _letters(piece, mixed) for piece in pieces)
 
 
 def _letters(word: str, mixed: bool = False) -> str:

@@ -113,6 +113,7 @@ def test_cutting_changes_nothing(text: str, places: list[int]) -> None:
 @settings(deadline=None)
 @given(WRITTEN)
 @example("١٢ ½ ² Ⅳ x² 5²")
+@example("A➒b ➐mt ⓸")  # digits to Unicode, but no decimals
 def test_only_letters_and_pauses_in_order(text: str) -> None:
     said = say(text)
     assert re.fullmatch(r"(?:[a-z']+[,.?]?(?: |$))*", said.letters), said.letters
