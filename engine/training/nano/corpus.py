@@ -83,7 +83,11 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
-    excluded = {normalise(line) for path in (Path(__file__).parent / "eval").glob("*.txt") for line in path.open()}
+    excluded = {
+        normalise(line)
+        for path in (Path(__file__).parent / "eval").glob("*.txt")
+        for line in path.read_text().splitlines()
+    }
     lines = itertools.islice(unseen(sentences(args.seed, args.work), excluded), args.count)
     with (args.work / "corpus.tsv").open("w") as out:
         out.writelines(f"u{i:05d}\t{line}\n" for i, line in enumerate(lines))
@@ -356,7 +360,7 @@ def arpa_entries(path: Path) -> Iterator[tuple[int, list[str]]]:
 def dictionary() -> dict[str, list[str]]:
     """The bundled pronunciation dictionary: word -> phones, first pronunciation, plain words only."""
     out = {}
-    for line in (MODEL / "cmudict-en-us.dict").open():
+    for line in (MODEL / "cmudict-en-us.dict").read_text().splitlines():
         word, *phones = line.split()
         if WORD.fullmatch(word):
             out[word] = phones

@@ -46,7 +46,12 @@ class Utterance:
 
 def utterances(work: Path) -> list[Utterance]:
     """Everything the teacher has spoken so far, by name."""
-    lines = [line for path in sorted(work.glob("speech.*.tsv")) for line in path.open() if line.endswith(" \n")]
+    lines = [
+        line
+        for path in sorted(work.glob("speech.*.tsv"))
+        for line in path.read_text().splitlines(keepends=True)
+        if line.endswith(" \n")
+    ]
     return sorted((parse(work / "speech", line) for line in lines), key=lambda utterance: utterance.name)
 
 

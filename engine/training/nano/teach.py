@@ -22,8 +22,12 @@ def main() -> None:
     args = parser.parse_args()
     program = build(args.work)
     (args.work / "speech").mkdir(exist_ok=True)
-    done = {line.split("\t", 1)[0] for path in args.work.glob("speech.*.tsv") for line in path.open()}
-    lines = [line for line in (args.work / "corpus.tsv").open() if line.split("\t", 1)[0] not in done]
+    done = {line.split("\t", 1)[0] for path in args.work.glob("speech.*.tsv") for line in path.read_text().splitlines()}
+    lines = [
+        line
+        for line in (args.work / "corpus.tsv").read_text().splitlines(keepends=True)
+        if line.split("\t", 1)[0] not in done
+    ]
     running = [start(program, args.work, job, lines[job :: args.jobs]) for job in range(args.jobs)]
     for process in running:
         process.wait()
