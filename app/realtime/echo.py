@@ -4,8 +4,8 @@ Works chunk by chunk on samples; knows no turn and no clock. The listener's play
 a piece starts when it was announced or when the one before ends, and its echo may come up to half a second later. So it
 is no canceller that must learn a path, which would be wrong at every change of the delay: only what is much weaker than
 all that was played within reach is taken for echo. A louder echo (no echo cancellation in the client, loudspeaker at
-the microphone) passes as the user, and a user who is softer than that is not heard while it plays. In a room whose noise is that loud
-the guard lets everything through, and the echo within the noise may start a turn.
+the microphone) passes as the user, and a user who is softer than that is not heard while it plays. In a room whose
+noise is that loud the guard lets everything through, and the echo within the noise may start a turn.
 """
 
 from __future__ import annotations
