@@ -14,7 +14,7 @@ the user's text       the answer
 anything else         "You said: " and the text
 ====================  ==================================================================
 
-A last message of the assistant is spoken as it stands. A codec frame is 40 ms; a word lasts ``frames_per_word``.
+A last message of the assistant is spoken as it stands, unless the user speaks after it. A codec frame is 40 ms; a word lasts ``frames_per_word``.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _last_text(request: Request) -> str:
 
 def _answer(text: str, request: Request) -> Answer:
     word, _, rest = text.partition(" ")
-    if request.messages and request.messages[-1].role == "assistant":
+    if request.messages and request.messages[-1].role == "assistant" and not request.hears:
         return Answer(deque(text.split()))
     match word:
         case "say:":
