@@ -14,7 +14,8 @@ the user's text       the answer
 anything else         "You said: " and the text
 ====================  ==================================================================
 
-A last message of the assistant is spoken as it stands, unless the user speaks after it. A codec frame is 40 ms; a word lasts ``frames_per_word``.
+A last message of the assistant is spoken as it stands, unless the user speaks after it. A codec frame is
+40 ms; a word lasts ``frames_per_word``.
 """
 
 from __future__ import annotations
