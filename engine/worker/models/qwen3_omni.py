@@ -39,8 +39,7 @@ from engine.worker.nn.projection import Projection
 from engine.worker.nn.sampler import FAILED, Draw, Draws, draw, penalised
 from engine.worker.stage import Family, Place, Seat
 
-THINKER, TALKER, PREDICTOR = range(3)
-"""Streams of randomness."""
+THINKER, TALKER, PREDICTOR = range(3)  # streams of randomness
 CHARACTERS_PER_FRAME = 1.2  # about fifteen characters a second: an estimate of how far the voice has come
 ANSWER_FRAMES = 4096  # places kept for speech: five and a half minutes
 
@@ -130,7 +129,7 @@ class Thinker:
         if fed is not None:
             results[id(fed)] = self._feed(fed)  # one piece a step: what is being spoken waits for no longer
         writing = [seat for seat in seats if seat.state.writing and id(seat) not in results]
-        free = [seat for seat in writing if seat.state.script is None]
+        free = sorted((seat for seat in writing if seat.state.script is None), key=_slot)
         if free:
             results |= {id(seat): self._take(seat, id_) for seat, id_ in zip(free, self._write(free), strict=True)}
         for seat in writing:
@@ -163,7 +162,7 @@ class Thinker:
         piece = slice(thought.fed, end)
         hidden, tapped = self.decoder.forward(
             thought.rows[None, piece],
-            torch.from_numpy(prompt.places[:, None, piece]).to(self.source.device),
+            self._angles(torch.from_numpy(prompt.places[:, None, piece]).to(self.source.device)),
             Rows.of([seat.slot], [thought.fed], end - thought.fed, self.source.device),
             self.cache,
             self.tap,
@@ -178,6 +177,9 @@ class Thinker:
             return chunks
         first = self._take(seat, self._choose([seat], hidden[:, -1])[0])
         return first if isinstance(first, EngineError) else chunks + first
+
+    def _angles(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        return self.decoder.rope(places, self.source.dtype)
 
     def _encode(self, prompt: Prompt) -> tuple[Tensor, list[Tensor]]:
         """The prompt's rows, and what deepstack adds to the first layers."""
@@ -224,7 +226,9 @@ class Thinker:
         places = torch.tensor([thought.place for thought in thoughts], device=device)
         rows = Rows.of([seat.slot for seat in seats], [thought.fed for thought in thoughts], 1, device)
         last = torch.tensor([thought.last for thought in thoughts], device=device)
-        hidden, _ = self.decoder.forward(self.words[last][:, None], places.expand(3, -1)[..., None], rows, self.cache)
+        hidden, _ = self.decoder.forward(
+            self.words[last][:, None], self._angles(places.expand(3, -1)[..., None]), rows, self.cache
+        )
         for thought in thoughts:
             thought.fed, thought.place = thought.fed + 1, thought.place + 1
         return self._choose(seats, hidden[:, -1])
@@ -287,6 +291,11 @@ class Thinker:
             used["prompt_ids"] = thought.prompt.ids.tolist()
         finish = "stop" if token in self.ends else "length"
         return Chunk("usage", used, {"finish": "tool" if thought.called and finish == "stop" else finish})
+
+
+def _slot(seat: Seat) -> int:
+    """What a batch is sorted by: slots side by side are read without being copied."""
+    return seat.slot
 
 
 def _draws(seats: Sequence[Seat], device: torch.device) -> Draws:
@@ -368,13 +377,13 @@ class Talker:
 
     @torch.inference_mode()
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
-        prefilled = False
         beginning: list[tuple[Seat, int]] = []
         going: list[tuple[Seat, int]] = []
         results: dict[int, list[Chunk] | EngineError] = {}
         for seat in seats:
-            if not prefilled:
-                prefilled = self._prepare(seat)
+            if self._prepare(seat):  # one prefill a step, the most urgent
+                break
+        for seat in sorted(seats, key=_slot):
             speech: Speech = seat.state
             if speech.frames >= speech.limit:
                 results[id(seat)] = self._cut(seat)
@@ -412,7 +421,8 @@ class Talker:
         if len(media):
             rows[at] = self.project_hidden(torch.from_numpy(media.copy()).to(device, self.source.dtype))
         where = Rows.of([seat.slot], [speech.fed], len(ids), device)
-        self.decoder.forward(rows[None], torch.tensor(places, device=device)[:, None], where, self.cache)
+        angles = self.decoder.rope(torch.tensor(places, device=device)[:, None], self.source.dtype)
+        self.decoder.forward(rows[None], angles, where, self.cache)
         speech.fed += len(ids)
 
     def _next_text(self, seat: Seat) -> int | None:
@@ -481,7 +491,7 @@ class Talker:
         starts = torch.tensor([speech.place for speech in speeches], device=device)
         places = (starts[:, None] + torch.arange(count, device=device)).expand(3, -1, -1)
         where = Rows.of([seat.slot for seat in seats], [speech.fed for speech in speeches], count, device)
-        hidden, _ = self.decoder.forward(rows, places, where, self.cache)
+        hidden, _ = self.decoder.forward(rows, self.decoder.rope(places, self.source.dtype), where, self.cache)
         for speech in speeches:
             speech.fed, speech.place = speech.fed + count, speech.place + count
         return hidden[:, -1]

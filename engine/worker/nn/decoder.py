@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -37,39 +38,41 @@ class KvSlots:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Where the rows of one forward go: the same number of rows for each slot, appended at ``starts``.
+    """Where the rows of one forward go: the same number of rows for each slot, appended at its start.
 
-    ``at`` are cache places [batch, rows]; ``mask`` says who sees whom, or is None where everyone sees everything.
+    ``index`` are slots [batch], ``at`` cache places [batch, rows]; ``mask`` says who sees whom, or is None where
+    everyone sees everything. Slots that lie side by side (``beside``) are read in place; where they also start alike
+    (``together``, else None) they are written in place.
     """
 
-    slots: Sequence[int]
-    starts: Sequence[int]
-    count: int
     index: Tensor
     at: Tensor
     mask: Tensor | None
+    end: int
+    beside: slice | None
+    together: slice | None
 
     @classmethod
     def of(cls, slots: Sequence[int], starts: Sequence[int], count: int, device: torch.device) -> Rows:
         at = torch.tensor(starts, device=device)[:, None] + torch.arange(count, device=device)
-        even = count == 1 and min(starts) == max(starts)
-        end = max(starts) + count
-        mask = None if even else (torch.arange(end, device=device) <= at[..., None])[:, None]
-        return cls(slots, starts, count, torch.tensor(slots, device=device), at, mask)
-
-    @property
-    def end(self) -> int:
-        return max(self.starts) + self.count
-
-    @property
-    def neighbours(self) -> bool:
-        """Whether the slots lie side by side, so that the cache can be read in place."""
-        return all(b - a == 1 for a, b in zip(self.slots, self.slots[1:], strict=False))
+        alike, end = min(starts) == max(starts), max(starts) + count
+        mask = None if alike and count == 1 else (torch.arange(end, device=device) <= at[..., None])[:, None]
+        rising = all(b - a == 1 for a, b in pairwise(slots))
+        beside = slice(slots[0], slots[-1] + 1) if rising else None
+        together = slice(starts[0], end) if rising and alike else None
+        return cls(torch.tensor(slots, device=device), at, mask, end, beside, together)
 
     def past(self, cache: Tensor) -> Tensor:
         """What these rows may look at, of one layer's cache [slots, heads, length, dim]."""
-        slots = cache[self.slots[0] : self.slots[-1] + 1] if self.neighbours else cache[self.index]
+        slots = cache[self.index] if self.beside is None else cache[self.beside]
         return slots[:, :, : self.end]
+
+    def append(self, cache: Tensor, new: Tensor) -> None:
+        """Write the rows' own keys or values [batch, heads, rows, dim] into one layer's cache."""
+        if self.beside is not None and self.together is not None:
+            cache[self.beside, :, self.together] = new
+        else:
+            cache[self.index[:, None], :, self.at] = new.transpose(1, 2)
 
 
 class Decoder:
@@ -92,14 +95,20 @@ class Decoder:
         return KvSlots(len(self.layers), slots, heads, length, self.head_dim, self.device, self.dtype)
 
     def forward(
-        self, x: Tensor, positions: Tensor, rows: Rows, cache: KvSlots, tap: int = -1, added: Sequence[Tensor] = ()
+        self,
+        x: Tensor,
+        angles: tuple[Tensor, Tensor],
+        rows: Rows,
+        cache: KvSlots,
+        tap: int = -1,
+        added: Sequence[Tensor] = (),
     ) -> tuple[Tensor, Tensor]:
         """Hidden rows after the last norm, and the rows as they leave layer ``tap`` (counted from 1; 0 is ``x``).
 
-        ``x`` [batch, rows, width]; positions as Rope wants them; ``added[i]`` is added to what layer i gives
-        (deepstack: Meng et al. 2024), after the tap.
+        ``x`` [batch, rows, width]; ``angles`` of their places, from ``rope``; ``added[i]`` is added to what layer i
+        gives (deepstack: Meng et al. 2024), after the tap.
         """
-        cos, sin = self.rope(positions, x.dtype)
+        cos, sin = angles
         tapped = x
         for i, layer in enumerate(self.layers):
             x = layer.forward(x, cos, sin, rows, cache.keys[i], cache.values[i])
@@ -135,11 +144,10 @@ class Layer:
     def _attend(self, x: Tensor, cos: Tensor, sin: Tensor, rows: Rows, keys: Tensor, values: Tensor) -> Tensor:
         batch, count, _ = x.shape
         heads = F.linear(x, self.qkv, self.qkv_bias).view(batch, count, sum(self.heads), self.dim)
-        query, key, value = heads.split(self.heads, 2)
-        query = rotate(rms_norm(query, self.query_norm, self.eps).transpose(1, 2), cos, sin)
-        key = rotate(rms_norm(key, self.key_norm, self.eps).transpose(1, 2), cos, sin)
-        keys[rows.index[:, None], :, rows.at] = key.transpose(1, 2)
-        values[rows.index[:, None], :, rows.at] = value
+        query, key, value = heads.transpose(1, 2).split(self.heads, 1)
+        query = rotate(rms_norm(query, self.query_norm, self.eps), cos, sin)
+        rows.append(keys, rotate(rms_norm(key, self.key_norm, self.eps), cos, sin))
+        rows.append(values, value)
         mixed = F.scaled_dot_product_attention(
             query, rows.past(keys), rows.past(values), attn_mask=rows.mask, enable_gqa=True
         )

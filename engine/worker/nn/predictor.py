@@ -29,30 +29,30 @@ class Predictor:
         books = range(self.groups - 1)
         self.codes = [read(f"model.codec_embedding.{i}.weight", config.vocab_size, width) for i in books]
         self.heads = [read(f"lm_head.{i}.weight", config.vocab_size, width) for i in books]
-        self._plans: dict[int, list[tuple[Rows, Tensor]]] = {}
+        self._plans: dict[int, list[tuple[Rows, tuple[Tensor, Tensor]]]] = {}
 
     def frame(self, hidden: Tensor, first: Tensor, draws: Draws, steps: Tensor) -> tuple[Tensor, Tensor]:
         """The further codes [batch, groups − 1] and the sum of their embeddings [batch, width]."""
         draws = draws.fixed(1.0, TOP_K, TOP_P)
         rows = torch.stack((hidden, first), 1)
         codes, total = [], torch.zeros_like(first)
-        for group, (where, places) in enumerate(self._plan(len(hidden))):
-            out, _ = self.decoder.forward(rows, places, where, self.cache)
+        for group, (where, angles) in enumerate(self._plan(len(hidden))):
+            out, _ = self.decoder.forward(rows, angles, where, self.cache)
             code = draw(F.linear(out[:, -1], self.heads[group]), draws, self.stream, steps, group + 1)
             codes.append(code)
             rows = self.codes[group][code.clamp(min=0)][:, None]
             total = total + rows[:, 0]
         return torch.stack(codes, 1), total
 
-    def _plan(self, batch: int) -> list[tuple[Rows, Tensor]]:
+    def _plan(self, batch: int) -> list[tuple[Rows, tuple[Tensor, Tensor]]]:
         """Where each pass writes, made once for each size of batch."""
         if batch not in self._plans:
-            slots, device = range(batch), self.decoder.device
+            slots, device, decoder = range(batch), self.decoder.device, self.decoder
             starts = [(0, 2), *((at, 1) for at in range(2, self.groups))]
             self._plans[batch] = [
                 (
                     Rows.of(slots, [at] * batch, count, device),
-                    torch.arange(at, at + count, device=device, dtype=torch.float32).expand(batch, -1),
+                    decoder.rope(torch.arange(at, at + count, device=device)[None].float(), decoder.dtype),
                 )
                 for at, count in starts
             ]

@@ -178,7 +178,9 @@ def test_a_batch_of_slots_at_their_own_places_is_each_alone() -> None:
 
     def run(cache: Any, slot: int, a: int, b: int) -> Tensor:
         places = torch.arange(a, b, dtype=torch.float32)[None]
-        return decoder.forward(rows[slot][:, a:b], places, Rows.of([slot], [a], b - a, CPU), cache)[0][:, -1]
+        return decoder.forward(
+            rows[slot][:, a:b], decoder.rope(places, torch.float32), Rows.of([slot], [a], b - a, CPU), cache
+        )[0][:, -1]
 
     whole = torch.cat([run(decoder.cache(4, 16), slot, 0, n + 1) for slot, n in zip(slots, lengths, strict=True)])
     cache = decoder.cache(4, 16)
@@ -188,7 +190,7 @@ def test_a_batch_of_slots_at_their_own_places_is_each_alone() -> None:
             run(cache, slot, n // 2 + 1, n)
     last = torch.cat([rows[slot][:, -1:] for slot in slots])
     places = torch.tensor(lengths, dtype=torch.float32)[:, None]
-    together, _ = decoder.forward(last, places, Rows.of(slots, lengths, 1, CPU), cache)
+    together, _ = decoder.forward(last, decoder.rope(places, torch.float32), Rows.of(slots, lengths, 1, CPU), cache)
     assert torch.allclose(together[:, 0], whole, atol=1e-5)
 
 
