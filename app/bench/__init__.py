@@ -8,6 +8,8 @@ that runs dry.
 from __future__ import annotations
 
 import asyncio
+import signal
+import sys
 import time
 from pathlib import Path
 
@@ -24,7 +26,11 @@ REST_S = 1.0  # after the start, before the memory is read
 def run_bench(spec: EngineSpec, config: str | None, url: str | None, quick: bool, json_path: Path | None) -> bool:
     """Measure, print and save; whether every bar was held. Raises EngineError."""
     scale = 1 if quick else 4
-    figures = _of_server(url, scale) if url else [*_of_engine(spec, scale), *_of_own_server(config, scale)]
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server that was started ends too
+    try:
+        figures = _of_server(url, scale) if url else [*_of_engine(spec, scale), *_of_own_server(config, scale)]
+    finally:
+        signal.signal(signal.SIGTERM, before)
     show(figures, Console())
     if json_path is not None:
         save(figures, spec.model, json_path)
