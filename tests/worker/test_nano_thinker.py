@@ -200,7 +200,7 @@ def test_onnx_runtime_computes_what_torch_does(eager: Network, stage: Thinker) -
         assert text_of(answer(stage, asked(prompt))) == _eager_text(eager, ids, user_words(prompt))
 
 
-@pytest.mark.filterwarnings("ignore:You are using the legacy:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the exporter's own
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 def test_other_weights_would_be_noticed(tmp_path: Path, stage: Thinker) -> None:
     torch.manual_seed(0)

@@ -122,9 +122,26 @@ def sample_dialogue(rng: random.Random) -> Dialogue:
 
 
 def _drill(rng: random.Random) -> Dialogue:
-    """Several exercises of one hard ability in a row: sums and differences in few words, mostly."""
-    kinds = rng.choices((("sum",), ("minus",), ("sum", "minus"), ("spell", "spell", "repeat")), weights=(3, 3, 2, 3))[0]
+    """Several exercises in a row: one hard ability, or requests of every kind and refusals in turn."""
+    if rng.random() < 0.5:
+        return tuple(_answered(rng, _mixed_request(rng)) for _ in range(rng.randint(3, 6)))
+    kinds = rng.choices((("sum", "minus"), ("sum",), ("minus",), ("spell", "repeat")), weights=(4, 2, 2, 2))[0]
     return tuple(_answered(rng, _typed_request(rng, rng.choice(kinds))) for _ in range(rng.randint(3, 6)))
+
+
+def _mixed_request(rng: random.Random) -> Request:
+    if rng.random() < 0.4:
+        return _refused(rng)
+    return _as_typed(rng, _addressed(rng, sample_request(rng, rng.choice(list(REQUESTS)))))
+
+
+def _addressed(rng: random.Random, request: Request) -> Request:
+    """Now and then with more words of address around it than speech requests have."""
+    if request.expect["kind"] in ("repeat", "spell", "user_name", "okay") or rng.random() < 0.7:
+        return request
+    first, last = rng.choice(("nano", "hey", "so", "okay", "well", "")), rng.choice(("nano", "please", "then", ""))
+    longer = replace(request, text=f"{first} {request.text} {last}".strip())
+    return longer if allowed(longer) else request
 
 
 def allowed(request: Request) -> bool:
@@ -163,7 +180,7 @@ def _wrap(kind: str, core: str) -> str:
 
 
 def _weight(kind: str) -> float:
-    heavy = {"repeat": 4, "spell": 4, "sum": 4, "minus": 4, "times": 3, "calendar": 3, "time": 3, "date": 3}
+    heavy = {"calendar": 5, "times": 5, "repeat": 4, "minus": 4, "count": 3, "time": 3, "date": 3, "spell": 2, "sum": 2}
     return heavy.get(kind, 1)
 
 
@@ -237,10 +254,10 @@ def _turn(rng: random.Random, before: Dialogue) -> Turn:
         return _again_turn(rng, before)
     if before and roll < 0.17:
         return _name_turn(rng, before)
-    if roll < 0.29:
+    if roll < 0.35:
         request = _refused(rng)
-    elif roll < 0.55:
-        request = sample_request(rng)
+    elif roll < 0.58:
+        request = _addressed(rng, sample_request(rng))
     else:
         request = _typed_request(rng)
     return _answered(rng, request)
@@ -305,14 +322,19 @@ def _refused(rng: random.Random) -> Request:
             text = " ".join(rng.choices(dictionary_words(), k=rng.randint(3, 7)))
         else:
             text = expand(rng, rng.choice(REFUSED))
-            for slot, values in _REFUSED_SLOTS.items():
-                filling = rng.choice(values) if rng.random() < 0.6 else rng.choice(dictionary_words())
-                text = text.replace("{" + slot + "}", filling)
+            text = re.sub(r"\{(topic|place|person|thing|any)\}", lambda slot: _beyond(rng, slot[1]), text)
             text = re.sub(r"\{big\}", lambda _: str(rng.randint(100, 9999)), text)
             text = re.sub(r"\{a\}", lambda _: str(rng.randint(1, 99)), text)
         request = _as_typed(rng, Request(text, {"kind": "refuse"}))
         if allowed(request):
             return request
+
+
+def _beyond(rng: random.Random, slot: str) -> str:
+    """What a refused question is about: of the slot's own list, or any word at all."""
+    if slot in _REFUSED_SLOTS and rng.random() < 0.6:
+        return rng.choice(_REFUSED_SLOTS[slot])
+    return rng.choice(SPOKEN_WORDS if rng.random() < 0.6 else dictionary_words())
 
 
 _REFUSED_SLOTS = {"topic": TOPICS, "place": PLACES, "person": FIGURES, "thing": THINGS}
@@ -321,7 +343,7 @@ _REFUSED_SLOTS = {"topic": TOPICS, "place": PLACES, "person": FIGURES, "thing": 
 def _typed_request(rng: random.Random, wanted: str | None = None) -> Request:
     """An in-domain request in a typist's form, the hard abilities with open vocabulary preferred."""
     while True:
-        common = rng.choices(("repeat", "spell", "sum", "minus", "my_name", ""), weights=(18, 20, 21, 23, 6, 12))[0]
+        common = rng.choices(("repeat", "spell", "sum", "minus", "my_name", ""), weights=(20, 12, 14, 24, 6, 24))[0]
         kind = common if wanted is None else wanted
         if not kind:
             return _as_typed(rng, sample_request(rng))

@@ -311,7 +311,7 @@ def last_words(messages: tuple[Message, ...], heard: str | None = None) -> list[
     if heard is not None and messages and messages[-1].role != "user":
         asked = []
     text = _user_text(asked[0]) if asked else ""
-    return [word.strip('"') for word in user_words(f"{text} {heard or ''}")]
+    return [word.replace('"', "") for word in user_words(f"{text} {heard or ''}")]
 
 
 def result_ids(output: str) -> list[int]:
