@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pocketsphinx
@@ -123,12 +124,13 @@ def _decoder() -> pocketsphinx.Decoder:
 
 def teacher_waves(work: Path, texts: Sequence[str]) -> list[Wave]:
     """The teacher's speech of the same spoken letters."""
-    folder = work / "eval"
-    folder.mkdir(exist_ok=True)
     lines = "".join(f"{index}\t{spoken(text)}\n" for index, text in enumerate(texts))
-    subprocess.run([work / "teacher", folder], input=lines, text=True, check=True, capture_output=True)
     scale = np.float32(32768)
-    return [np.fromfile(folder / f"{index}.s16", "<i2").astype(np.float32) / scale for index in range(len(texts))]
+    with TemporaryDirectory() as folder:
+        subprocess.run([work / "teacher", folder], input=lines, text=True, check=True, capture_output=True)
+        return [
+            np.fromfile(Path(folder, f"{index}.s16"), "<i2").astype(np.float32) / scale for index in range(len(texts))
+        ]
 
 
 def nano_waves(weights: Path | None, texts: Sequence[str]) -> list[Wave]:
