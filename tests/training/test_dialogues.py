@@ -22,7 +22,7 @@ from engine.training.nano.dialogues import (
 from engine.training.nano.judge import plain_words
 from engine.training.nano.lexicon import is_held_out_pair
 from engine.training.nano.train_thinker import answer_ids
-from engine.worker.models.nano_thinker import SCRATCH, shown, user_words
+from engine.worker.models.nano.thinker import SCRATCH, shown, user_words
 
 
 def said(turn: dialogues.Turn) -> str:

@@ -31,10 +31,10 @@ from engine.training.nano.export import blank_codec, export, graphs, halve, load
 from engine.training.nano.features import log_mel
 from engine.training.nano.speak import Steady, Voice, drive, sound
 from engine.training.nano.talker import Block, Talker, TalkerStep, places_of
-from engine.worker.models import nano_voice
+from engine.worker.models.nano import voice as nano_voice
 from engine.worker.stage import Place, Seat
 
-WEIGHTS = Path(nano_voice.__file__).parents[2] / "weights" / "nano"
+WEIGHTS = Path(nano_voice.__file__).parents[3] / "weights" / "nano"
 TEXT = "Hello, I am nano. It is 3:30, and you owe me $5."
 
 

@@ -19,8 +19,8 @@ from engine.errors import WeightsError
 from engine.training.nano.dialogues import read_requests, sample_request
 from engine.training.nano.ears import requests_automaton
 from engine.training.nano.eval_ears import SPOKEN, Recording, alone, meanings, pieces, read
-from engine.worker.models import nano_ears
-from engine.worker.models.nano_ears import PIECE, Ears
+from engine.worker.models.nano import ears as nano_ears
+from engine.worker.models.nano.ears import PIECE, Ears
 from engine.worker.stage import Place, Seat
 
 LIVE = Request(id="r", session="s", messages=(), live=True)
@@ -215,7 +215,7 @@ def test_the_automaton_takes_what_the_templates_say_and_nothing_else() -> None:
         request = sample_request(rng)
         assert automaton.accepts(request.text.split()), request.text
         assert request.expect in meanings(request.text)
-    eval_folder = Path(nano_ears.__file__).parents[2] / "training" / "nano" / "eval"
+    eval_folder = Path(nano_ears.__file__).parents[3] / "training" / "nano" / "eval"
     for request in read_requests(eval_folder / "spoken_out_of_domain.txt"):
         assert not automaton.accepts(request.text.split())
         assert meanings(request.text) == []

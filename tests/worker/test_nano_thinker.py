@@ -28,7 +28,7 @@ from engine.training.nano.eval_thinker import serve
 from engine.training.nano.thinker import Shape, empty_state, export
 from engine.training.nano.thinker import Thinker as Network
 from engine.training.nano.train_thinker import from_onnx
-from engine.worker.models.nano_thinker import (
+from engine.worker.models.nano.thinker import (
     ANSWER_ROOM,
     BOT,
     CONTEXT,

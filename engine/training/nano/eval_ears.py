@@ -32,7 +32,7 @@ import soundfile
 
 from engine.core import MIC_RATE_HZ, Chunk, Pcm, Request
 from engine.training.nano.dialogues import SLOTS, answers_rightly, expect_of, user_templates
-from engine.worker.models.nano_ears import Ears
+from engine.worker.models.nano.ears import Ears
 from engine.worker.stage import Place, Seat
 
 SPOKEN = Path(__file__).parents[3] / "tests" / "data" / "spoken"

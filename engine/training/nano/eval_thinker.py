@@ -18,7 +18,7 @@ import numpy as np
 from engine.core import Chunk, ImagePart, Message, Part, Sampling, TextPart
 from engine.core import Request as EngineRequest
 from engine.training.nano.dialogues import EVAL, Request, answers_rightly, read_requests
-from engine.worker.models.nano_thinker import WEIGHTS, Network, Thinker
+from engine.worker.models.nano.thinker import WEIGHTS, Network, Thinker
 from engine.worker.stage import Place, Seat
 
 SETS = ("typed_repeat.jsonl", "typed_spell.jsonl", "typed_sums.jsonl", "typed_refuse.txt")

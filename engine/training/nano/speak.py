@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from engine.core import SPEAKER_RATE_HZ, Chunk, Request
 from engine.stream import of
-from engine.worker.models.nano_voice import Code2Wav, Talker
+from engine.worker.models.nano.voice import Code2Wav, Talker
 from engine.worker.stage import Place, Seat, Stage
 
 

@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from engine.worker.models.nano_thinker import CONTEXT, VOCABULARY
+from engine.worker.models.nano.thinker import CONTEXT, VOCABULARY
 
 
 @dataclass(frozen=True, slots=True)

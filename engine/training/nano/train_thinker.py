@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from engine.training.nano.answers import SCRATCH as SCRATCH_CHAR
 from engine.training.nano.dialogues import Dialogue, stream
 from engine.training.nano.thinker import Shape, Thinker, export
-from engine.worker.models.nano_thinker import BOT, CONTEXT, END, RESULT, SCRATCH, TOOL, text_ids, user_ids
+from engine.worker.models.nano.thinker import BOT, CONTEXT, END, RESULT, SCRATCH, TOOL, text_ids, user_ids
 
 POOL = 4096
 """Dialogues that are sorted by length together, so that a batch wastes little on padding."""

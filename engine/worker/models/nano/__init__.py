@@ -6,9 +6,9 @@ How it was made, from what, and what it cannot do: ``engine/training/nano``. num
 from __future__ import annotations
 
 from engine.core import ModelInfo
-from engine.worker.models.nano_ears import Ears
-from engine.worker.models.nano_thinker import CONTEXT, Thinker
-from engine.worker.models.nano_voice import FRAME_S, Code2Wav, Talker
+from engine.worker.models.nano.ears import Ears
+from engine.worker.models.nano.thinker import CONTEXT, Thinker
+from engine.worker.models.nano.voice import FRAME_S, Code2Wav, Talker
 from engine.worker.stage import Family, Place
 
 

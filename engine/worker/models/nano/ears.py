@@ -22,7 +22,7 @@ from engine.core import MIC_RATE_HZ, AudioPart, Chunk, Pcm, Request, StageInfo
 from engine.errors import EngineError, WeightsError
 from engine.worker.stage import Place, Seat
 
-WEIGHTS = Path(__file__).parents[2] / "weights" / "nano"
+WEIGHTS = Path(__file__).parents[3] / "weights" / "nano"
 PIECE = MIC_RATE_HZ // 5  # samples a step searches at most: 10 to 20 ms of work
 SPEAKERS = 8  # at once: each one's decoders take 60 MB while he speaks
 LONGEST = 30 * MIC_RATE_HZ  # no request is longer; what follows is not listened to

@@ -41,7 +41,7 @@ Floats = NDArray[np.float32]
 
 def session(place: Place, name: str) -> ort.InferenceSession:
     """Open one network of the voice; `place.weights` is a folder, by default the built-in one."""
-    folder = place.weights or Path(__file__).parents[2] / "weights" / "nano"
+    folder = place.weights or Path(__file__).parents[3] / "weights" / "nano"
     path = folder / f"{name}.onnx"
     if not path.is_file():
         raise WeightsError(f"{path} is missing: point `weights` to a folder with nano's ONNX files")

@@ -53,7 +53,7 @@ PIECE = 128
 """The most ids that one step prefills for a request: about 10 ms."""
 TEMPERATURE, TOP_P = 0.7, 0.9
 """Where the request leaves them open. What the model is sure of is then certain; coins still fall both ways."""
-WEIGHTS = Path(__file__).parents[2] / "weights" / "nano"
+WEIGHTS = Path(__file__).parents[3] / "weights" / "nano"
 
 
 @dataclass(slots=True)

@@ -29,7 +29,7 @@ from engine.core import Chunk, ModelInfo, StageInfo
 from engine.errors import EngineError, StageFailed, WeightsError
 from engine.stream import windows
 from engine.worker.chat import Pieces
-from engine.worker.models.qwen3_omni_prompt import Prompt, Prompter, Source
+from engine.worker.models.qwen3_omni.prompt import Prompt, Prompter, Source
 from engine.worker.nn.codec import CodecDecoder
 from engine.worker.nn.conv import Piece
 from engine.worker.nn.decoder import Decoder, Rows
