@@ -173,6 +173,7 @@ def test_the_newest_turns_are_kept() -> None:
 
 @pytest.fixture(scope="module")
 def eager() -> Network:
+    torch.set_num_threads(1)  # a second thread only waits for the first where other tests hold the cores
     return from_onnx(WEIGHTS / "thinker.onnx").eval()
 
 
