@@ -130,7 +130,7 @@ def _drill(rng: random.Random) -> Dialogue:
 
 
 def _mixed_request(rng: random.Random) -> Request:
-    if rng.random() < 0.4:
+    if rng.random() < 0.25:
         return _refused(rng)
     return _as_typed(rng, _addressed(rng, sample_request(rng, rng.choice(list(REQUESTS)))))
 
@@ -180,7 +180,7 @@ def _wrap(kind: str, core: str) -> str:
 
 
 def _weight(kind: str) -> float:
-    heavy = {"calendar": 5, "times": 5, "repeat": 4, "minus": 4, "count": 3, "time": 3, "date": 3, "spell": 2, "sum": 2}
+    heavy = {"calendar": 5, "times": 5, "count": 5, "repeat": 4, "minus": 4, "sum": 4, "time": 2, "date": 2, "next": 2}
     return heavy.get(kind, 1)
 
 
@@ -254,9 +254,9 @@ def _turn(rng: random.Random, before: Dialogue) -> Turn:
         return _again_turn(rng, before)
     if before and roll < 0.17:
         return _name_turn(rng, before)
-    if roll < 0.35:
+    if roll < 0.30:
         request = _refused(rng)
-    elif roll < 0.58:
+    elif roll < 0.60:
         request = _addressed(rng, sample_request(rng))
     else:
         request = _typed_request(rng)
