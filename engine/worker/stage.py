@@ -1,6 +1,6 @@
 """The seam between the step loop and a model: what a stage is, and the seat that a request takes at it.
 
-A family (one file in ``engine/worker/models``) exports ``FAMILY``: how to describe the model and how to build each of
+A family (one module of ``engine/worker/models``) exports ``FAMILY``: how to describe the model and how to build each of
 its stages. The step loop knows no model; a stage knows no loop, no socket and no other request's state.
 """
 
