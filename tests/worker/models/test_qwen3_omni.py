@@ -240,7 +240,8 @@ async def test_an_answer_that_is_left_leaves_no_trace(after: str, checkpoint: Fo
         again = await ask(engine, request("again", turns))
         assert all(stage["leased"] == 0 for stage in engine.stats().values())
     assert (again.ids, again.codes.tolist()) == (before.ids, before.codes.tolist())
-    assert np.abs(again.wave - before.wave).max() <= 1e-6
+    # The chunks fall elsewhere, and sums round elsewhere: the tolerance is the reference's.
+    assert np.abs(again.wave - before.wave).max() <= 1e-4
 
 
 # --- Ends
