@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.secrets import PREFIX, Secret, Secrets
 from app.settings import Settings
 from app.telemetry import log
 
@@ -24,11 +25,25 @@ KEY_SUBPROTOCOL = "openai-insecure-api-key."
 """How a browser, which can't set headers on a WebSocket, sends a key (openai-node ``realtime/websocket.ts``)."""
 
 
-class Gate:
-    """ASGI middleware: 403 for a foreign Host or Origin, 401 without a key where keys are set."""
+SECRET_ROUTES = frozenset(
+    {("websocket", "/v1/realtime"), ("POST", "/v1/realtime/calls"), ("GET", "/v1/realtime/ice-servers")}
+)
+"""What a client secret opens: a session, and what a browser asks before it has one."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, keys: tuple[str, ...], open_paths: frozenset[str]) -> None:
-        self._app, self._open_paths = app, open_paths
+SECRET = "parley.secret"
+"""Where the scope carries the Secret that a connection came with."""
+
+
+class Gate:
+    """ASGI middleware: 403 for a foreign Host or Origin, 401 without a key where keys are set.
+
+    A client secret is as good as a key on ``SECRET_ROUTES``; an expired one is refused there even without any keys.
+    """
+
+    def __init__(
+        self, app: ASGIApp, settings: Settings, keys: tuple[str, ...], secrets: Secrets, open_paths: frozenset[str]
+    ) -> None:
+        self._app, self._open_paths, self._secrets = app, open_paths, secrets
         self._hosts = {name.lower() for name in ("localhost", settings.host, *settings.allowed_hosts)}
         self._origins = {origin.lower().rstrip("/") for origin in settings.allowed_origins}
         self._keys = tuple(_digest(key) for key in keys)
@@ -51,7 +66,18 @@ class Gate:
             return 403, "host_not_allowed", "The Host header names no host of this server: see server.allowed_hosts."
         if origin is not None and not self._knows_origin(origin, host):
             return 403, "origin_not_allowed", "Pages of this origin may not connect: see server.allowed_origins."
-        if self._keys and not self._is_open(scope) and not self._has_key(headers):
+        return self._key_refusal(scope, given_key(headers))
+
+    def _key_refusal(self, scope: Scope, given: str | None) -> tuple[int, str, str] | None:
+        if given is not None and self._is_key(given):
+            return None
+        if given is not None and given.startswith(PREFIX) and _route(scope) in SECRET_ROUTES:
+            secret = self._secrets.find(given)
+            if secret is None:
+                return 401, "invalid_api_key", _EXPIRED
+            scope[SECRET] = secret
+            return None
+        if self._keys and not self._is_open(scope):
             return 401, "invalid_api_key", "This server asks for an API key: send 'Authorization: Bearer <key>'."
         return None
 
@@ -72,12 +98,17 @@ class Gate:
         """Probes, and the files of the page: they hold no secret, what they call asks for a key."""
         return scope["type"] == "http" and scope["path"] in self._open_paths
 
-    def _has_key(self, headers: Headers) -> bool:
-        given = given_key(headers)
-        if given is None:
-            return False
+    def _is_key(self, given: str) -> bool:
         digest = _digest(given)
         return sum(hmac.compare_digest(digest, key) for key in self._keys) > 0  # any() would stop at a match
+
+
+_EXPIRED = "The client secret is unknown or has expired: ask for a new one at POST /v1/realtime/client_secrets."
+
+
+def secret_of(scope: Scope) -> Secret | None:
+    """The client secret that a connection came with, if it came with one."""
+    return scope.get(SECRET)
 
 
 def given_key(headers: Headers) -> str | None:
@@ -105,6 +136,10 @@ def error_body(status: int, code: str, message: str) -> dict[str, dict[str, str 
     """An error as the protocol's HTTP endpoints show it."""
     kind = "server_error" if status >= 500 else "invalid_request_error"
     return {"error": {"type": kind, "code": code, "message": message, "param": None}}
+
+
+def _route(scope: Scope) -> tuple[str, str]:
+    return scope.get("method", "websocket"), scope["path"]
 
 
 def _digest(key: str) -> bytes:

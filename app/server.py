@@ -16,10 +16,13 @@ from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI, Response, WebSocket
+from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from app.auth import OPEN_PATHS, Gate
+from app.http.client_secrets import client_secrets
+from app.http.trouble import add_errors
 from app.pages import add_pages, page_paths
 from app.realtime.events import MAX_MESSAGE_BYTES
 from app.service import MakeEngine, Service
@@ -115,15 +118,36 @@ def app_of(service: Service) -> FastAPI:
 
     app = FastAPI(title="Parley", version=version("parley"), docs_url=None, redoc_url=None, lifespan=lifespan)
     app.state.service = service
-    app.add_middleware(Gate, settings=service.settings, keys=service.keys, open_paths=OPEN_PATHS | page_paths())
+    app.add_middleware(
+        Gate,
+        settings=service.settings,
+        keys=service.keys,
+        secrets=service.secrets,
+        open_paths=OPEN_PATHS | page_paths(),
+    )
+    _add_cors(app, service.settings.allowed_origins)
+    add_errors(app)
 
     @app.websocket("/v1/realtime")
     async def realtime(socket: WebSocket) -> None:  # pyright: ignore[reportUnusedFunction]
         await websocket.realtime(socket, service)
 
+    app.include_router(client_secrets(service))
     _add_operations(app, service)
     add_pages(app)
     return app
+
+
+def _add_cors(app: FastAPI, origins: tuple[str, ...]) -> None:
+    """Let the pages of allowed origins read what they get. Outermost, since a preflight carries no key."""
+    if origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=[origin.lower().rstrip("/") for origin in origins],
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],  # the official clients send headers of their own, and the key is one already
+            expose_headers=["Location"],  # where a call is: its id
+        )
 
 
 def _add_operations(app: FastAPI, service: Service) -> None:

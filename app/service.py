@@ -17,6 +17,7 @@ from app.realtime.house import House
 from app.realtime.ids import new_id
 from app.realtime.reply import Answering
 from app.realtime.turns import Silero, Vad
+from app.secrets import Secrets
 from app.settings import read_keys, settings_of
 from app.telemetry import Metrics, Stats, log, log_failure
 from engine import MIC_RATE_HZ, AudioPart, Engine, EngineError, EngineSpec, Message, Request, TextPart
@@ -54,6 +55,7 @@ class Service:
     def __init__(self, spec: EngineSpec, make_engine: MakeEngine = Engine, vad: Callable[[], Vad] = Silero) -> None:
         self.settings = settings_of(spec.server)
         self.keys = read_keys(self.settings.keys_file)
+        self.secrets = Secrets(self.settings.limits.secrets)
         self.metrics = Metrics(lambda: self._engine.stats() if self._engine else {})
         self.failure: EngineError | None = None
         self.draining = asyncio.Event()
@@ -97,17 +99,22 @@ class Service:
                 self._task.cancel()
                 await asyncio.wait([self._task], timeout=1.0)
 
+    def house(self) -> House:
+        """What every session shares. Raises Closed while there is no engine that can answer."""
+        if self._engine is None or self.state != "ready":
+            raise self._refused(self.state, f"The server is {self.state}; try again soon.")
+        return House(self._engine, self.metrics, self.settings.limits, self.settings.turns, self._vad)
+
     @contextmanager
     def admit(self) -> Generator[House]:
         """A place for one session while the block lasts. Raises Closed."""
-        if self._engine is None or self.state != "ready":
-            raise self._refused(self.state, f"The server is {self.state}; try again soon.")
+        house = self.house()
         if self._sessions >= self.settings.limits.sessions:
             raise self._refused("server_full", f"All {self._sessions} sessions are taken; try again later.")
         self._sessions += 1
         self.metrics.sessions.set(self._sessions)
         try:
-            yield House(self._engine, self.metrics, self.settings.limits, self.settings.turns, self._vad)
+            yield house
         finally:
             self._sessions -= 1
             self.metrics.sessions.set(self._sessions)

@@ -30,6 +30,8 @@ class Limits:
     """What one conversation holds: half an hour of speech (older speech stays as its words), or one large picture."""
     responses: int = 4
     """Responses of one session at a time, those outside its conversation included."""
+    secrets: int = 1000
+    """Client secrets alive at a time: a page needs one for each call, and each holds at most 64 kB of settings."""
     unsent_s: float = 10.0
     """Audio that may wait for a socket: pacing puts 1.5 s there, more means that its client does not read."""
     send_timeout_s: float = 2.0
@@ -76,6 +78,7 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
         "items",
         "conversation_mb",
         "responses",
+        "secrets",
         "unsent_s",
         "send_timeout_s",
     ):

@@ -55,11 +55,11 @@ def _events(notice: Notice) -> list[Event]:
         case SessionOpened(session, conversation_id):
             conversation = {"id": conversation_id, "object": "realtime.conversation"}
             return [
-                {"type": "session.created", "session": _session(session)},
+                {"type": "session.created", "session": encode_session(session)},
                 {"type": "conversation.created", "conversation": conversation},
             ]
         case SessionChanged(session):
-            return [{"type": "session.updated", "session": _session(session)}]
+            return [{"type": "session.updated", "session": encode_session(session)}]
         case SpeechBegan(item_id, at_ms):
             return [{"type": "input_audio_buffer.speech_started", "audio_start_ms": at_ms, "item_id": item_id}]
         case SpeechEnded(item_id, at_ms):
@@ -189,7 +189,8 @@ def _begun(item: CallItem) -> CallItem:
     return CallItem(id=item.id, call_id=item.call_id, name=item.name, arguments="", status="in_progress")
 
 
-def _session(view: SessionView) -> Event:
+def encode_session(view: SessionView) -> Event:
+    """A session object."""
     options: Event = msgspec.to_builtins(view.options)
     head = {"id": view.id, "object": "realtime.session", "expires_at": view.expires_at_s}
     return {**head, **options, "parley": dict(view.loaded)}

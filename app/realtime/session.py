@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import assert_never
+from typing import Any, assert_never
 
 from msgspec.structs import replace
 
@@ -31,20 +31,29 @@ from engine import EngineError, ModelInfo
 
 
 class Session:
-    """``tell`` takes each notice at once and never waits. ``asked_model`` is the name that the client asked for."""
+    """``tell`` takes each notice at once and never waits. ``asked_model`` is the name that the client asked for.
 
-    def __init__(self, house: House, tell: Callable[[Notice], None], asked_model: str = "") -> None:
+    ``start`` are the settings that it begins with, where they are not the defaults. Raises Refusal if they can't be.
+    """
+
+    def __init__(
+        self,
+        house: House,
+        tell: Callable[[Notice], None],
+        asked_model: str = "",
+        start: dict[str, Any] | None = None,
+    ) -> None:
         self.id = new_id("sess")
         self._house, self._tell = house, tell
         limits, model = house.limits, house.engine.model
         self._conversation = Conversation(new_id("conv"), limits.items, int(limits.conversation_mb * 1e6))
-        self._options = _first_options(model, asked_model)
+        self._options = opening_options(model, start or {}, asked_model)
         self._expires_at_s = int(house.wall() + limits.session_s)
         self._answers = Answers(self.id, house, self._conversation, self._options, tell)
         self._microphone = Microphone(self._answers, self._conversation, house, self._options, tell)
         self._answers.ear = self._microphone
-        if asked_model not in ("", model.name):
-            log("session.model_mapped", session=self.id, asked=asked_model, loaded=model.name)
+        if self._options.model != model.name:
+            log("session.model_mapped", session=self.id, asked=self._options.model, loaded=model.name)
 
     async def run(self, told: AsyncIterator[Told]) -> None:
         """Serve the client until ``told`` ends. Everything that the session holds is gone when this returns."""
@@ -142,13 +151,22 @@ class Session:
         self._tell(notices.SessionChanged(self._view()))
 
     def _view(self) -> SessionView:
-        voice = self._house.voice(name_of(self._options.audio.output.voice))
-        loaded = {"model": self._house.engine.model.name, "voice": voice}
-        return SessionView(self.id, self._expires_at_s, self._options, loaded)
+        return session_view(self._house, self.id, self._expires_at_s, self._options)
 
 
-def _first_options(model: ModelInfo, asked: str) -> Options:
-    """The defaults, as far as they depend on the model."""
-    options = Options(model=asked or model.name, output_modalities=["audio" if "speech" in model.abilities else "text"])
+def session_view(house: House, id: str, expires_at_s: int, options: Options) -> SessionView:
+    """A session as its client sees it."""
+    loaded = {"model": house.engine.model.name, "voice": house.voice(name_of(options.audio.output.voice))}
+    return SessionView(id, expires_at_s, options, loaded)
+
+
+def opening_options(model: ModelInfo, start: dict[str, Any], asked_model: str = "") -> Options:
+    """What a session begins with: the defaults, as far as they depend on the model, and ``start`` merged in.
+
+    Raises Refusal.
+    """
+    asked = asked_model or str(start.get("model") or "")[:200] or model.name
+    options = Options(model=asked, output_modalities=["audio" if "speech" in model.abilities else "text"])
     audio, voice = options.audio, model.voices[0] if model.voices else ""
-    return replace(options, audio=replace(audio, output=replace(audio.output, voice=voice)))
+    options = replace(options, audio=replace(audio, output=replace(audio.output, voice=voice)))
+    return session_options(options, start)[0]

@@ -15,7 +15,7 @@ from fastapi import WebSocket
 from fastapi.responses import JSONResponse
 from starlette.websockets import WebSocketDisconnect
 
-from app.auth import error_body
+from app.auth import error_body, secret_of
 from app.realtime.commands import Told
 from app.realtime.events import decode
 from app.realtime.events_out import encode
@@ -59,7 +59,9 @@ async def realtime(socket: WebSocket, service: Service) -> None:
 
 async def _converse(socket: WebSocket, service: Service, house: House) -> None:
     outbox = Outbox(house.limits.unsent_s)
-    session = Session(house, lambda notice: _put(outbox, notice), socket.query_params.get("model", "")[:200])
+    secret = secret_of(socket.scope)
+    model, start = socket.query_params.get("model", "")[:200], secret.session if secret is not None else None
+    session = Session(house, lambda notice: _put(outbox, notice), model, start)
     log("session.opened", session=session.id, client=socket.client.host if socket.client else "")
     leave = Leave(1000, "")
     try:

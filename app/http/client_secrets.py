@@ -1,0 +1,64 @@
+"""``POST /v1/realtime/client_secrets``: a short-lived key for a page, and the settings its sessions start from."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from app.http.body import StrictRoute
+from app.http.trouble import HttpRefusal
+from app.realtime.events_out import encode_session
+from app.realtime.ids import new_id
+from app.realtime.session import opening_options, session_view
+from app.secrets import LIFETIME_S, LIFETIMES_S, TooManySecrets
+from app.service import Service
+from app.telemetry import log
+
+
+class ExpiresAfter(BaseModel):
+    anchor: Literal["created_at"] = "created_at"
+    seconds: int = Field(default=LIFETIME_S, ge=LIFETIMES_S[0], le=LIFETIMES_S[1])
+
+
+class SecretRequest(BaseModel):
+    """What the key is for."""
+
+    expires_after: ExpiresAfter = ExpiresAfter()
+    session: dict[str, Any] = Field(
+        default={}, description="Settings as in session.update; the rest keeps its defaults."
+    )
+
+
+class ClientSecret(BaseModel):
+    value: str = Field(description="Usable any number of times until it expires; sessions outlive it.")
+    expires_at: int = Field(description="Unix time in seconds.")
+    session: dict[str, Any] = Field(description="The settings in effect.")
+
+
+class _SmallBody(StrictRoute):
+    max_bytes = 64 * 1024  # instructions and tools; as many secrets as may be alive each keep one
+
+
+def client_secrets(service: Service) -> APIRouter:
+    """The route, for one server."""
+    router = APIRouter(route_class=_SmallBody, tags=["Realtime"])
+
+    @router.post("/v1/realtime/client_secrets", summary="Make a short-lived key for a browser")
+    async def create(body: SecretRequest) -> ClientSecret:  # pyright: ignore[reportUnusedFunction]
+        return _issue(service, body)
+
+    return router
+
+
+def _issue(service: Service, body: SecretRequest) -> ClientSecret:
+    house, lifetime_s = service.house(), body.expires_after.seconds
+    options = opening_options(house.engine.model, body.session)
+    try:
+        secret = service.secrets.issue(body.session, lifetime_s)
+    except TooManySecrets as error:
+        raise HttpRefusal(429, "too_many_client_secrets", str(error)) from None
+    log("client_secret.issued", lifetime_s=lifetime_s)
+    session = session_view(house, new_id("sess"), int(house.wall() + house.limits.session_s), options)
+    return ClientSecret(value=secret.value, expires_at=int(house.wall() + lifetime_s), session=encode_session(session))

@@ -1,0 +1,96 @@
+"""Every error of an HTTP route as the OpenAI API's JSON: ``{"error": {message, type, code, param}}``."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException as Unrouted
+
+from app.auth import error_body
+from app.media import MediaError
+from app.realtime.trouble import Refusal
+from app.service import Closed
+from engine import ContextOverflow, EngineError, Overloaded, RequestError, StageUnavailable
+
+RETRY_AFTER_S = "5"
+
+
+class HttpRefusal(HTTPException):
+    """A request that can't be served: the status, the API's code for it, and the field at fault if there is one."""
+
+    def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
+        super().__init__(status, message)
+        self.code, self.param = code, param
+
+
+ERRORS = (HttpRefusal, Closed, Refusal, MediaError, EngineError)
+"""What a route may raise for a reason of its own; all of them become the API's JSON."""
+
+
+def refusal_of(error: Exception) -> HttpRefusal:
+    """Any of ERRORS as HTTP has it."""
+    match error:
+        case HttpRefusal():
+            return error
+        case Closed(code=code):
+            return HttpRefusal(503, code, str(error))
+        case Refusal(code=code, param=param):
+            return HttpRefusal(400, code, str(error), param)
+        case MediaError():
+            return HttpRefusal(400, "invalid_value", f"The media can't be taken: {error}.")
+        case ContextOverflow():
+            return HttpRefusal(400, "context_length_exceeded", str(error))
+        case RequestError(code=code):
+            return HttpRefusal(400, code, str(error))
+        case Overloaded(code=code) | StageUnavailable(code=code):
+            return HttpRefusal(503, code, str(error))
+        case _:
+            return HttpRefusal(500, getattr(error, "code", "server_error"), str(error))
+
+
+def body_of(refusal: HttpRefusal) -> dict[str, dict[str, str | None]]:
+    """The JSON of a refusal."""
+    body = error_body(refusal.status_code, refusal.code, refusal.detail)
+    body["error"]["param"] = refusal.param
+    return body
+
+
+def add_errors(app: FastAPI) -> None:
+    """Answer in one shape, whatever a route refuses with."""
+    for kind in ERRORS:
+        app.add_exception_handler(kind, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(Unrouted, _unrouted)
+
+
+async def _refused(request: Request, error: Exception) -> JSONResponse:
+    return response_of(refusal_of(error))
+
+
+def response_of(refusal: HttpRefusal) -> JSONResponse:
+    """The whole answer to a request that is refused before it began."""
+    headers = {"retry-after": RETRY_AFTER_S} if refusal.status_code == 503 else None
+    return JSONResponse(body_of(refusal), refusal.status_code, headers)
+
+
+async def _invalid(request: Request, error: Exception) -> JSONResponse:
+    """The first mistake of a body, with its path; what was sent is not repeated."""
+    first: dict[str, Any] = cast("RequestValidationError", error).errors()[0]
+    if first["type"] == "json_invalid":
+        return response_of(HttpRefusal(400, "invalid_json", f"The body is not valid JSON: {first['ctx']['error']}."))
+    path = ".".join(str(step) for step in first["loc"][1:])
+    code = "missing_required_parameter" if first["type"] == "missing" else "invalid_value"
+    message = f"{path}: {first['msg']}." if path else "The body must be JSON, with Content-Type: application/json."
+    return response_of(HttpRefusal(400, code, message, path or None))
+
+
+async def _unrouted(request: Request, error: Exception) -> JSONResponse:
+    """No such path or method, or a body that can't be read."""
+    known = cast("Unrouted", error)
+    code = {404: "not_found", 405: "method_not_allowed"}.get(known.status_code, "invalid_request")
+    response = response_of(HttpRefusal(known.status_code, code, f"{known.detail}."))
+    response.headers.update(known.headers or {})
+    return response

@@ -1,0 +1,64 @@
+"""Ephemeral client secrets: short-lived keys that open realtime sessions, each with the settings it was made for.
+
+A page gets one from its own backend, so that the server's real key never reaches a browser. Knows no route and no wire
+format. Source: the Realtime GA protocol, ``POST /v1/realtime/client_secrets``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+PREFIX = "ek_"
+LIFETIME_S = 600
+LIFETIMES_S = (10, 7200)
+"""What the protocol lets a client ask for, and its default above."""
+
+
+class TooManySecrets(Exception):
+    """As many are alive as the server keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """``session`` is the change of settings that sessions opened with it start from."""
+
+    value: str
+    session: dict[str, Any]
+    expires_s: float
+    """On the monotonic clock."""
+
+
+class Secrets:
+    """The secrets alive: at most ``limit``, each usable any number of times until it expires. ``now`` is monotonic."""
+
+    def __init__(self, limit: int, now: Callable[[], float] = time.monotonic) -> None:
+        self._limit, self._now = limit, now
+        # By digest: how long a look-up takes tells something about digests, and nothing about the keys.
+        self._alive: dict[bytes, Secret] = {}
+
+    def issue(self, session: dict[str, Any], lifetime_s: float = LIFETIME_S) -> Secret:
+        """A new secret, of 256 random bits. Raises TooManySecrets."""
+        self._forget()
+        if len(self._alive) >= self._limit:
+            raise TooManySecrets(f"{self._limit} client secrets are alive, as many as there may be.")
+        secret = Secret(PREFIX + secrets.token_hex(32), session, self._now() + lifetime_s)
+        self._alive[_digest(secret.value)] = secret
+        return secret
+
+    def find(self, value: str) -> Secret | None:
+        """The secret that a client sent, unless it has expired or never was."""
+        secret = self._alive.get(_digest(value))
+        return secret if secret is not None and self._now() < secret.expires_s else None
+
+    def _forget(self) -> None:
+        now_s = self._now()
+        self._alive = {digest: one for digest, one in self._alive.items() if now_s < one.expires_s}
+
+
+def _digest(value: str) -> bytes:
+    return hashlib.sha256(value.encode("utf-8", "surrogateescape")).digest()
