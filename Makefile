@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 CONFIG ?= configs/nano.yaml
 PORT ?= 8000
 HOST ?= 127.0.0.1
-SETUP := pyproject.toml constraints.txt scripts/setup.sh
+SETUP := pyproject.toml constraints.txt scripts/setup.sh engine/worker/nn/native.c
 
 .PHONY: help serve test check bench doctor format web chaos soak gpu conformance constraints clean
 

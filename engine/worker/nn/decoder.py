@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.worker.nn.moe import mixture, route, swiglu
+from engine.worker.nn.native import NativeStack
 from engine.worker.nn.rope import Rope, rotate
 from engine.worker.nn.weights import Reader
 
@@ -29,6 +30,8 @@ class KvSlots:
         self.length = length
         self.keys = torch.zeros(layers, slots, heads, length, dim, device=device, dtype=dtype)
         self.values = torch.zeros_like(self.keys)
+        self.native: NativeStack | None = None
+        """What appends single rows, where there is such."""
 
     def clear(self, slot: int) -> None:
         """Forget a slot whose rows may be NaN: a masked NaN still poisons what it is multiplied with."""
@@ -92,7 +95,9 @@ class Decoder:
     def cache(self, slots: int, length: int) -> KvSlots:
         """A cache for this stack."""
         heads = self.config.num_key_value_heads
-        return KvSlots(len(self.layers), slots, heads, length, self.head_dim, self.device, self.dtype)
+        cache = KvSlots(len(self.layers), slots, heads, length, self.head_dim, self.device, self.dtype)
+        cache.native = NativeStack.of(self, cache)
+        return cache
 
     def forward(
         self,
@@ -108,6 +113,8 @@ class Decoder:
         ``x`` [batch, rows, width]; ``angles`` of their places, from ``rope``; ``added[i]`` is added to what layer i
         gives (deepstack: Meng et al. 2024), after the tap.
         """
+        if cache.native is not None and x.shape[1] == 1 and tap < 0 and not added:
+            return cache.native.step(x, angles, rows), x
         cos, sin = angles
         tapped = x
         for i, layer in enumerate(self.layers):

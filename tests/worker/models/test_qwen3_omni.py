@@ -34,7 +34,7 @@ from engine import (
     parse_config,
 )
 from engine.worker.models import qwen3_omni
-from engine.worker.nn import predictor
+from engine.worker.nn import native, predictor
 from engine.worker.stage import Place, Seat
 from tests.oracles.qwen3_omni import Answer, Oracle, Turn
 from tests.oracles.talk import Said, ask, request, spec
@@ -95,6 +95,18 @@ async def test_the_engine_says_what_the_reference_says(name: str, checkpoint: Fo
             compare(said, answer, reference.sound(said.codes))
             assert len(said.ids) == 8
             assert len(said.codes) == 12
+
+
+async def test_without_native_steps_it_says_the_same(
+    checkpoint: Folder, oracle: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "library", lambda: None)
+    reference, turns = oracle("plain"), PROMPTS["media in several turns"]
+    answer = reference.answer(turns, 8, 12)
+    async with Engine(spec(checkpoint("plain"))) as engine:
+        said = await ask(engine, request("t", turns))
+    compare(said, answer, reference.sound(said.codes))
+    assert len(said.codes) == 12
 
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -557,6 +569,7 @@ async def forced(
 
     monkeypatch.setattr(qwen3_omni, "draw", force)
     monkeypatch.setattr(predictor, "draw", force)
+    monkeypatch.setattr(native, "library", lambda: None)  # a native frame draws by itself
     async with Engine(spec) as engine:
         frames, groups = answer.codes.shape
         said = await ask(engine, request("t", turns, len(answer.ids), frames, sampling=Sampling(temperature=0.9)))

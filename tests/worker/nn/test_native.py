@@ -1,0 +1,146 @@
+"""Steps and frames as native calls: the same as the torch blocks compute, and only where they are of that kind."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from engine.worker.nn import native
+from engine.worker.nn.decoder import Decoder, KvSlots, Rows
+from engine.worker.nn.predictor import Predictor
+from engine.worker.nn.sampler import FAILED, Draw, Draws
+from tests.worker.nn.test_blocks import CPU, reader
+
+built = pytest.mark.skipif(
+    native.library() is None, reason="native.c is not built: no compiler when this was installed"
+)
+
+DENSE: dict[str, Any] = {
+    "hidden_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 10,
+    "rms_norm_eps": 1e-6, "intermediate_size": 52, "rope_parameters": {"rope_theta": 1e4},
+}  # fmt: skip
+EXPERTS = DENSE | {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 24, "norm_topk_prob": True}
+KINDS: dict[str, dict[str, Any]] = {
+    "dense": DENSE,
+    "one head for all": DENSE | {"num_key_value_heads": 1, "attention_bias": True},
+    "experts": EXPERTS,
+    "shares as they are": EXPERTS | {"norm_topk_prob": False, "num_experts_per_tok": 1},
+    "a shared expert": EXPERTS | {"shared_expert_intermediate_size": 36},
+}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def filled(decoder: Decoder) -> KvSlots:
+    cache = decoder.cache(5, 32)
+    dice = torch.Generator().manual_seed(1)
+    cache.keys.normal_(generator=dice)
+    cache.values.normal_(generator=dice)
+    return cache
+
+
+def stepped(decoder: Decoder, cache: KvSlots, x: torch.Tensor, slots: list[int], starts: list[int]) -> torch.Tensor:
+    places = torch.tensor(starts, dtype=torch.float32)[:, None] + 3
+    return decoder.forward(x, decoder.rope(places, torch.float32), Rows.of(slots, starts, 1, CPU), cache)[0]
+
+
+@built
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_is_what_torch_computes(kind: str) -> None:
+    decoder = Decoder(reader(3), SimpleNamespace(**KINDS[kind]))
+    ours, theirs = filled(decoder), filled(decoder)
+    assert ours.native is not None
+    theirs.native = None
+    slots, starts = [3, 0, 4], [7, 0, 31]
+    x = torch.randn(3, 1, 40, generator=torch.Generator().manual_seed(2))
+    one, other = (stepped(decoder, cache, x, slots, starts) for cache in (ours, theirs))
+    assert torch.allclose(one, other, atol=1e-5)
+    assert torch.allclose(ours.keys, theirs.keys, atol=1e-5)
+    assert torch.allclose(ours.values, theirs.values, atol=1e-5)
+
+
+@built
+def test_another_slot_would_show() -> None:
+    """The negative control of the test above."""
+    decoder = Decoder(reader(3), SimpleNamespace(**DENSE))
+    ours, theirs = filled(decoder), filled(decoder)
+    theirs.native = None
+    x = torch.ones(1, 1, 40)
+    assert not torch.allclose(stepped(decoder, ours, x, [1], [7]), stepped(decoder, theirs, x, [2], [7]), atol=1e-3)
+
+
+PREDICTOR = SimpleNamespace(**DENSE, num_code_groups=6, vocab_size=90)
+
+
+def predictors(monkeypatch: pytest.MonkeyPatch) -> tuple[Predictor, Predictor]:
+    """The native one, and the same in torch."""
+    ours = Predictor(reader(4), PREDICTOR, 16, stream=2)
+    monkeypatch.setattr(native, "library", lambda: None)
+    return ours, Predictor(reader(4), PREDICTOR, 16, stream=2)
+
+
+@built
+@pytest.mark.parametrize("greedy", [True, False, None])
+def test_a_frame_draws_what_torch_draws(greedy: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None: some rows are greedy and some are not. Rounding may tip a draw; so far as it did not, all is alike."""
+    dice, drawn, same = torch.Generator().manual_seed(5), 0, 0
+    ours, theirs = predictors(monkeypatch)
+    for step in range(20):
+        rows = 1 + step % 7
+        hidden, first = torch.randn(2, rows, 40, generator=dice)
+        hows = [Draw(2**64 - 1 - 77 * i, bool(i % 2) if greedy is None else greedy) for i in range(rows)]
+        steps = torch.arange(rows) + step
+        codes, total = ours.frame(hidden, first, Draws.of(hows, CPU), steps)
+        expected, sums = theirs.frame(hidden, first, Draws.of(hows, CPU), steps)
+        alike = (codes == expected).all(1)
+        drawn, same = drawn + rows, same + int(alike.sum())
+        assert torch.allclose(total[alike], sums[alike], atol=1e-4)
+    assert same >= drawn - 1
+
+
+@built
+def test_another_seed_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control of the test above."""
+    ours, theirs = predictors(monkeypatch)
+    hidden, first = torch.randn(2, 4, 40, generator=torch.Generator().manual_seed(6))
+    codes, _ = ours.frame(hidden, first, Draws.of([Draw(1)] * 4, CPU), torch.arange(4))
+    other, _ = theirs.frame(hidden, first, Draws.of([Draw(2)] * 4, CPU), torch.arange(4))
+    assert not codes.equal(other)
+
+
+@built
+def test_what_is_no_number_is_told_and_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = predictors(monkeypatch)
+    hidden, first = torch.randn(2, 3, 40, generator=torch.Generator().manual_seed(7))
+    hidden[1] = torch.nan
+    draws, steps = Draws.of([Draw(3)] * 3, CPU), torch.arange(3)
+    codes, _ = ours.frame(hidden, first, draws, steps)
+    assert (codes[1] == FAILED).all()
+    expected, _ = theirs.frame(hidden, first, draws, steps)
+    assert codes.equal(expected)
+
+
+def test_where_it_was_not_built_or_is_not_of_its_kind_torch_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (
+        Decoder(reader(), SimpleNamespace(**DENSE | {"mlp_only_layers": [0]} | EXPERTS)).cache(1, 4).native is None
+    ), "layers that differ"
+    torch.set_num_threads(2)
+    assert Decoder(reader(), SimpleNamespace(**DENSE)).cache(1, 4).native is None, "more threads than it has"
+    torch.set_num_threads(1)
+    monkeypatch.setattr(native, "library", lambda: None)
+    assert Decoder(reader(), SimpleNamespace(**DENSE)).cache(1, 4).native is None
+
+
+@built
+def test_a_library_of_other_sources_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(native, "VERSION", native.VERSION + 1)
+    assert native.library.__wrapped__() is None
+    assert "install Parley again" in caplog.text
