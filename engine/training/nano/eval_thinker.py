@@ -2,12 +2,15 @@
 
 Prints, for every ability, how many requests were answered rightly. It runs the exported weights through the very
 stage that serves (ONNX Runtime); ``--wrong`` shows what went wrong, ``--speed`` times prefill and decode steps.
+``--fresh SEED`` draws requests that nobody has looked at instead, from the words and pairs of numbers that training
+never sees, and refusals that were written after it.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -18,6 +21,7 @@ import numpy as np
 from engine.core import Chunk, ImagePart, Message, Part, Sampling, TextPart
 from engine.core import Request as EngineRequest
 from engine.training.nano.dialogues import EVAL, Request, answers_rightly, read_requests
+from engine.training.nano.make_eval import distinct, typed_repeat, typed_spell, typed_sum
 from engine.worker.models.nano.thinker import WEIGHTS, Network, Thinker
 from engine.worker.stage import Place, Seat
 
@@ -31,16 +35,33 @@ def main() -> None:
     parser.add_argument("--weights", type=Path, default=WEIGHTS, help="folder with thinker.onnx")
     parser.add_argument("--wrong", action="store_true")
     parser.add_argument("--speed", action="store_true")
+    parser.add_argument("--fresh", type=int, metavar="SEED")
     args = parser.parse_args()
     stage = Thinker(Place(weights=args.weights, slots=SLOTS))
-    for name in SETS + SPOKEN:
-        requests = read_requests(EVAL / name)
+    sets = committed() if args.fresh is None else fresh(random.Random(args.fresh))
+    for name, requests in sets.items():
         answers = ask(stage, [r.text for r in requests])
         _report(name, requests, answers, args.wrong)
     pictures = ask(stage, ["What is in this picture?", "", "Describe the image.", "Who is this?"], image=True)
     print("pictures:", pictures)
     if args.speed:
         print_speed(args.weights)
+
+
+def committed() -> dict[str, list[Request]]:
+    return {name: read_requests(EVAL / name) for name in SETS + SPOKEN}
+
+
+def fresh(rng: random.Random) -> dict[str, list[Request]]:
+    """Requests of the same kinds as the committed sets, but others."""
+    old = {request.text for name in SETS for request in read_requests(EVAL / name)}
+    drawn = {
+        "repeat": distinct(300, lambda i: typed_repeat(rng, 1 + i % 2)),  # words only: the sentences are committed ones
+        "spell": distinct(300, lambda _: typed_spell(rng)),
+        "sums": distinct(300, lambda i: typed_sum(rng, "sum" if i % 2 else "minus")),
+        "refuse": read_requests(EVAL / "fresh_refuse.txt"),
+    }
+    return {f"fresh {name}": [r for r in requests if r.text not in old] for name, requests in drawn.items()}
 
 
 def _report(name: str, requests: Sequence[Request], answers: Sequence[str], show_wrong: bool) -> None:
