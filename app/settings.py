@@ -46,6 +46,8 @@ class TurnSettings:
     """Speech in a row that starts a turn: a click is shorter."""
     echo_guard: bool = True
     """Whether the answer that comes back through the microphone is told from the user."""
+    guess_ms: int = 200
+    """Silence after which an answer is begun, and held until the turn is over or the user goes on; 0: not before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,9 @@ class Metrics:
             "parley_sessions_refused", "Refused connections", ["why"], registry=self.registry
         )
         self.responses = Counter("parley_responses", "Responses by their end", ["status"], registry=self.registry)
+        self.guesses = Counter(
+            "parley_guesses", "Answers begun before the turn was over", ["what"], registry=self.registry
+        )
         self.errors = Counter("parley_errors", "Error events by code", ["code"], registry=self.registry)
         self.ttfa_s = Histogram(
             "parley_ttfa_seconds", "From commit to the first audio sent", buckets=_SECONDS, registry=self.registry

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import msgspec
 import numpy as np
@@ -26,6 +26,11 @@ GRANT = 16  # credit goes back in such pieces: a message for every chunk would c
 _ARRAY = 1  # msgpack extension code
 _DTYPES = frozenset({"<i2", "<i4", "<i8", "<f2", "<f4", "<f8", "|u1", "|i1", "|b1"})
 _HEADER = struct.Struct(">I")
+
+
+PlayoutState = Literal["held", "due", "playing"]
+"""An answer to a turn that may not be over is ``held``: nobody hears it yet. It is ``due`` once the turn is over, and
+``playing`` from the listener's first sample on."""
 
 
 class Frame(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="t"):
@@ -84,11 +89,11 @@ class Close(Frame, frozen=True, tag="close"):
     run: str
 
 
-class Played(Frame, frozen=True, tag="played"):
-    """To the worker: the listener started (or, ``flushed``, will hear no more)."""
+class Playout(Frame, frozen=True, tag="playout"):
+    """To the worker: what becomes of the sound that a run makes."""
 
     run: str
-    flushed: bool = False
+    state: PlayoutState
 
 
 class Hello(Frame, frozen=True, tag="hello"):
@@ -123,7 +128,7 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     options: dict[str, Any] = {}
 
 
-Message = Open | Feed | End | Emit | Grant | Failed | Close | Played | Hello | Refused | Stop
+Message = Open | Feed | End | Emit | Grant | Failed | Close | Playout | Hello | Refused | Stop
 
 
 def _pack(value: Any) -> msgspec.msgpack.Ext:

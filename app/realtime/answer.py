@@ -95,10 +95,10 @@ class Answer:
     def used(self, input_tokens: int, output_tokens: int) -> None:
         self._input_tokens, self._text_tokens = input_tokens, output_tokens
 
-    def timed(self, ledger: Ledger | None) -> None:
+    def timed(self, ledger: Ledger | None, ahead_ms: float) -> None:
         """Note where the time to first audio went."""
         if ledger is not None and not self.closed:
-            self.view = replace(self.view, ledger=dict(ledger.terms), ttfa_ms=ledger.ttfa_ms)
+            self.view = replace(self.view, ledger=dict(ledger.terms), ttfa_ms=ledger.ttfa_ms, ahead_ms=ahead_ms)
 
     def close(
         self,

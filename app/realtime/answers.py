@@ -17,6 +17,7 @@ from app.realtime.answer import Answer
 from app.realtime.commands import Reference, Respond
 from app.realtime.conversation import Conversation, prompt
 from app.realtime.drafts import finished
+from app.realtime.guesses import Guesses
 from app.realtime.hearing import Turn
 from app.realtime.house import House
 from app.realtime.ids import new_id
@@ -60,6 +61,7 @@ class Answers:
         self._listening: Reply | None = None
         self._transcribing: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
+        self.guesses = Guesses(house.turns.guess_ms)
 
     async def respond(self, word: Respond) -> None:
         """The client asks for an answer."""
@@ -100,7 +102,24 @@ class Answers:
         options, _ = answer_options(self.options, {})
         history = self._conversation.messages(options.instructions)
         reply = self._listening = self._reply(options, history, self._conversation, turn, turn.item_id)
+        if turn.paused:
+            reply.hold()
         reply.start(self.tasks, self._root, self._ended)
+
+    def guess(self) -> None:
+        """The user may have finished: answer what he said so far, and keep the answer back."""
+        if self._listening is not None and self._listening.turn is not None:
+            self._listening.turn.pause()
+            self._listening.hold()
+
+    def listen_on(self) -> None:
+        """He had not: forget that answer, and listen to the turn as it goes on."""
+        reply = self._listening
+        if reply is not None and reply.turn is not None:
+            self._judge(right=False)
+            reply.turn.resume()
+            self.stop_listening()
+            self.listen(reply.turn)
 
     def stop_listening(self) -> None:
         """Forget the turn that was being spoken."""
@@ -118,6 +137,8 @@ class Answers:
     def answer_turn(self, turn: Turn) -> None:
         """The turn is over and in the conversation: its answer begins."""
         reply, self._listening = self._listening, None
+        if turn.paused:
+            self._judge(right=True)
         if self._current is not None and self._current.active:
             if reply is not None:
                 reply.leave()
@@ -181,6 +202,10 @@ class Answers:
         log("response.created", session=self._session_id, response=reply.answer.id)
         reply.open()
         reply.start(self.tasks, self._root, self._ended)
+
+    def _judge(self, right: bool) -> None:
+        self.guesses.judged(right)
+        self._house.metrics.guesses.labels("used" if right else "forgotten").inc()
 
     def _stop(self, reply: Reply, reason: notices.Reason) -> None:
         reply.stop(reason)

@@ -24,6 +24,8 @@ class Turn:
         self.item_id = new_id("item")
         self.samples = 0
         self.closed = False
+        self.paused = False
+        """Whether the user may have finished: who follows the turn is told that it is over."""
         self._limit = limit_samples
         self._blocks: list[Pcm] = []
         self._news = asyncio.Event()
@@ -49,20 +51,29 @@ class Turn:
             self._blocks.append(pcm)
             self._tell()
 
+    def pause(self) -> None:
+        """The user may have finished: whoever follows it comes to an end, and may have to follow it anew."""
+        self.paused = True
+        self._tell()
+
+    def resume(self) -> None:
+        """The user goes on."""
+        self.paused = False
+
     def close(self) -> None:
         """The user has finished. May be called twice."""
         self.closed = True
         self._tell()
 
     async def follow(self) -> AsyncGenerator[Chunk]:
-        """The turn from its beginning, block by block as they come, until it is closed. For any number of readers."""
+        """The turn from its beginning, block by block as they come, until it is closed or paused. For many readers."""
         read = 0
         while True:
             news = self._news
             while read < len(self._blocks):
                 yield Chunk("audio", self._blocks[read])
                 read += 1
-            if self.closed:
+            if self.closed or self.paused:
                 return
             await news.wait()
 

@@ -20,7 +20,15 @@ from app.realtime.items import Heard, MessageItem
 from app.realtime.options import Options
 from app.realtime.playout import Packet
 from app.realtime.trouble import Refusal
-from app.realtime.turns import SpeechStarted, SpeechStopped, TurnConfig, TurnEvent, Turns
+from app.realtime.turns import (
+    SpeechPaused,
+    SpeechResumed,
+    SpeechStarted,
+    SpeechStopped,
+    TurnConfig,
+    TurnEvent,
+    Turns,
+)
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
 from engine.core import Pcm
 
@@ -66,15 +74,7 @@ class Microphone:
             self._drop_turn()
             self._detector = None if detection is None else Turns(vad=self._house.vad())
             self._detector_start = self._recent.position
-        if detection is not None and self._detector is not None:
-            house = self._house.turns
-            self._detector.config = TurnConfig(
-                detection.threshold,
-                detection.prefix_padding_ms,
-                detection.silence_ms,
-                house.min_speech_ms,
-                house.echo_guard,
-            )
+        self._tune()
 
     async def append(self, data: bytes) -> None:
         """Hear little-endian 16-bit samples. Long pieces are heard in steps, so that other sessions get their turn."""
@@ -120,6 +120,22 @@ class Microphone:
         if self._detector is not None:
             self._detector.stopped()
 
+    def _tune(self) -> None:
+        """Set the detector by the session's settings, and by how the session's guesses went."""
+        detection, house = self._options.audio.input.turn_detection, self._house.turns
+        if detection is None or self._detector is None:
+            return
+        silence_ms = detection.silence_ms
+        pause_ms = self._answers.guesses.pause_ms(silence_ms) if detection.create_response else silence_ms
+        self._detector.config = TurnConfig(
+            detection.threshold,
+            detection.prefix_padding_ms,
+            silence_ms,
+            house.min_speech_ms,
+            house.echo_guard,
+            pause_ms,
+        )
+
     def _hear_by_hand(self, pcm: Pcm) -> None:
         turn = self._turn or Turn(self._limit)
         turn.push(pcm)
@@ -155,9 +171,15 @@ class Microphone:
                     self._answers.interrupt()
                 if detection is not None and detection.create_response:
                     self._answers.listen(turn)
+            case SpeechPaused():
+                self._answers.guess()
+            case SpeechResumed():
+                self._answers.listen_on()
+                self._tune()
             case SpeechStopped(audio_end_ms=end_ms):
                 if self._turn is not None:
                     self._stopped(self._turn, self._detector_start + end_ms * MIC_RATE_HZ // 1000)
+                    self._tune()
 
     def _stopped(self, turn: Turn, position: int) -> None:
         detection = self._options.audio.input.turn_detection

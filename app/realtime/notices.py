@@ -128,6 +128,9 @@ class AnswerView:
     ledger: Mapping[str, float] | None = None
     """Where the time to first audio went, in ms."""
     ttfa_ms: float | None = None
+    """What the terms of the ledger add up to."""
+    ahead_ms: float = 0.0
+    """How much of that had passed when the user's turn was over."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,10 @@ class Timing:
     def ttfa_s(self) -> float | None:
         return None if self.first_sent_s is None else self.first_sent_s - self.asked_s
 
+    def ahead_ms(self, held_s: float | None) -> float:
+        """How long before the turn was over its answer was begun."""
+        return 0.0 if held_s is None else (self.asked_s - held_s) * 1000
+
     def rtf(self, samples: int) -> float | None:
         """Time to make what followed the first chunk over its length; None if nothing did."""
         if self.first_made_s is None or self.last_made_s is None or samples <= self.first_made_samples:
@@ -86,6 +90,7 @@ class Reply:
         self._news = asyncio.Event()
         self._opened = asyncio.Event()
         self._finish = "stop"
+        self._held_s: float | None = None  # since when the answer is made although the turn may go on
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -98,9 +103,17 @@ class Reply:
             self._task = group.create_task(root(self), name=f"reply:{self.answer.id}")
             self._task.add_done_callback(lambda _: ended(self))  # a task that is cancelled before it ran has no finally
 
+    def hold(self) -> None:
+        """The answer is made, but nobody is to know of it before ``open``: the turn may go on."""
+        self._held_s = self._now()
+        if self._chunks is not None:
+            self._chunks.held()
+
     def open(self) -> None:
         """The answer begins, as far as the client is concerned."""
         self.timing.asked_s = self._now()
+        if self._held_s is not None and self._chunks is not None:
+            self._chunks.due()
         self.answer.open()
         self._opened.set()
 
@@ -119,8 +132,6 @@ class Reply:
     def stop(self, reason: Reason) -> int:
         """End it now, if it is not over: one last notice, nothing more is sent. Returns the samples heard by now."""
         heard = self.playout.heard_samples(self._now())
-        if self._chunks is not None:
-            self._chunks.flushed()
         self.playout.flush()
         self.answer.close("cancelled", reason, heard_samples=heard)
         self.leave()
@@ -176,6 +187,8 @@ class Reply:
     @contextmanager
     def _reading(self, chunks: Chunks) -> Generator[None]:
         self._chunks = chunks
+        if self._held_s is not None and not self.answer.opened:
+            chunks.held()
         try:
             yield
         finally:
@@ -224,7 +237,7 @@ class Reply:
             if self.timing.first_sent_s is None:
                 self.timing.first_sent_s = self._now()
                 if self._chunks is not None:
-                    self.answer.timed(self._chunks.ledger)
+                    self.answer.timed(self._chunks.ledger, self.timing.ahead_ms(self._held_s))
                     self._chunks.played()
             self.answer.audio(packet)
             listener.on_sent(packet)

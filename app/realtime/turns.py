@@ -7,6 +7,8 @@ meanwhile it must be told (``playing``), so that the answer coming back through 
     for event in turns.feed(pcm):            # int16 [n] at 16 kHz, pieces of any size
         match event:
             case SpeechStarted(audio_start_ms=start):   # barge-in: stop what plays, then turns.stopped()
+            case SpeechPaused():                        # the turn may be over: begin an answer, and hold it
+            case SpeechResumed():                       # it was not: forget that answer
             case SpeechStopped(audio_end_ms=end):       # the turn is input[start:end]
     turns.playing(pcm)     # int16 [n] at 16 kHz just sent to the listener, who plays such pieces one after the other
     turns.stopped()        # playback was flushed, or has drained: the pieces not yet played will not be
@@ -36,10 +38,11 @@ _HYSTERESIS = 0.15  # speech goes on down to this much below the threshold, as i
 
 @dataclass(frozen=True, slots=True)
 class TurnConfig:
-    """The protocol's ``server_vad`` settings, and two of ours.
+    """The protocol's ``server_vad`` settings, and three of ours.
 
     ``threshold`` is the speech probability from which a chunk counts as speech. ``min_speech_ms`` of it in a row start
-    a turn (a click is shorter); ``echo_guard`` says whether what plays is told apart from the user.
+    a turn (a click is shorter); ``echo_guard`` says whether what plays is told apart from the user; after ``pause_ms``
+    of silence the turn may be over (no such event where that is not shorter than the silence that ends it).
     """
 
     threshold: float = 0.5
@@ -47,6 +50,7 @@ class TurnConfig:
     silence_duration_ms: int = 500
     min_speech_ms: int = 64
     echo_guard: bool = True
+    pause_ms: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,16 @@ class SpeechStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeechPaused:
+    """The user has been silent for a moment, within the turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechResumed:
+    """The user goes on after a pause, in the same turn."""
+
+
+@dataclass(frozen=True, slots=True)
 class SpeechStopped:
     """``audio_end_ms`` is where the turn's audio ends, silence included; ``speech_end_ms`` where the voice ended."""
 
@@ -64,7 +78,7 @@ class SpeechStopped:
     speech_end_ms: int
 
 
-TurnEvent = SpeechStarted | SpeechStopped
+TurnEvent = SpeechStarted | SpeechPaused | SpeechResumed | SpeechStopped
 
 
 class Vad(Protocol):
@@ -87,7 +101,7 @@ class Turns:
         self._echo = EchoGuard(CHUNK)
         self._pending: Pcm = np.empty(0, np.int16)  # fewer than CHUNK samples, not judged yet
         self._judged = 0  # samples that were
-        self._speaking = False
+        self._speaking = self._paused = False
         self._voiced = 0  # samples of uninterrupted speech before a start
         self._speech_end = 0  # where the last chunk of speech ended
         self._floor = 0  # a turn's audio never starts before this: it belongs to the turn before
@@ -120,7 +134,7 @@ class Turns:
 
     def reset(self) -> None:
         """Forget an open turn; the next one starts at the earliest here. Positions count on."""
-        self._speaking, self._voiced, self._floor = False, 0, self.position
+        self._speaking, self._paused, self._voiced, self._floor = False, False, 0, self.position
 
     def _judge(self, pcm: Pcm) -> TurnEvent | None:
         start, self._judged = self._judged, self._judged + CHUNK
@@ -137,13 +151,17 @@ class Turns:
         self._speaking, self._voiced, self._speech_end = True, 0, self._judged
         return SpeechStarted(_ms(start))
 
-    def _during(self, probability: float) -> SpeechStopped | None:
+    def _during(self, probability: float) -> TurnEvent | None:
         if probability >= max(self.config.threshold - _HYSTERESIS, 0.01):
             self._speech_end = self._judged
-        if self._judged - self._speech_end < _samples(self.config.silence_duration_ms):
+        silence = self._judged - self._speech_end
+        if silence >= _samples(self.config.silence_duration_ms):
+            self._speaking, self._paused, self._floor = False, False, self._judged
+            return SpeechStopped(_ms(self._judged), _ms(self._speech_end))
+        before, self._paused = self._paused, silence >= _samples(self.config.pause_ms)
+        if self._paused == before:
             return None
-        self._speaking, self._floor = False, self._judged
-        return SpeechStopped(_ms(self._judged), _ms(self._speech_end))
+        return SpeechPaused() if self._paused else SpeechResumed()
 
 
 class Silero:

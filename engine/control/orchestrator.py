@@ -19,6 +19,7 @@ from engine.control.timeline import Ledger, Timeline
 from engine.core import Chunk, Request
 from engine.errors import EngineError, RequestError, StageUnavailable, Stalled, plain
 from engine.stream import Stream, closing
+from engine.wire import PlayoutState
 
 log = logging.getLogger(__name__)
 
@@ -46,17 +47,21 @@ class Chunks:
         """Where the time to first audio went; None before there is any."""
         return self.timeline.ledger()
 
+    def held(self) -> None:
+        """Report that nobody hears the answer for now: the user may go on. All that is awaited comes before it."""
+        self._report("held")
+
+    def due(self) -> None:
+        """Report that an answer which was held is awaited."""
+        self._report("due")
+
     def played(self) -> None:
         """Report that the listener's first sample plays now; until then it counts as playing once it is made."""
-        self._report(flushed=False)
+        self._report("playing")
 
-    def flushed(self) -> None:
-        """Report that the listener will hear no more."""
-        self._report(flushed=True)
-
-    def _report(self, flushed: bool) -> None:
+    def _report(self, state: PlayoutState) -> None:
         for host in {replica.host for replica in self.hosts}:
-            host.played(self.request.id, flushed)
+            host.report(self.request.id, state)
 
 
 class Orchestrator:

@@ -123,11 +123,11 @@ class RemoteWorker:
         if self.link is not None:
             self.link.send(message)
 
-    def played(self, request_id: str, flushed: bool) -> None:
+    def report(self, request_id: str, state: wire.PlayoutState) -> None:
         """Pass a playout report on to every run of a request."""
         for id in self._runs:
             if id.rpartition("/")[0] == request_id:
-                self._send(wire.Played(id, flushed))
+                self._send(wire.Playout(id, state))
 
     def close(self) -> None:
         if self.link is not None:

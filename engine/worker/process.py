@@ -71,8 +71,8 @@ class Worker:
                 self._runs[run][0].commit(self._clock())
             case wire.Grant(run, n) if self._has(run):
                 self._runs[run][0].grant(n)
-            case wire.Played(run, flushed) if self._has(run):
-                self._runs[run][0].played(flushed, self._clock())
+            case wire.Playout(run, state) if self._has(run):
+                self._runs[run][0].report(state, self._clock())
             case wire.Close(run) if self._has(run):
                 self._close(*self._runs[run])
             case _:

@@ -118,7 +118,8 @@ class Run:
     def wait_s(self, hosted: Hosted, now_s: float) -> float:
         """How long a stage that makes sound is to wait for a listener who has enough ahead; 0 for the others."""
         lead_s = self.request.lead_s
-        if lead_s is None or hosted.stage.info.when != "speaks" or self.listener.started_s is None:
+        waits = self.listener.speculative or self.listener.started_s is not None
+        if lead_s is None or hosted.stage.info.when != "speaks" or not waits:
             return 0.0
         return self.listener.slack_s(now_s) - lead_s
 
@@ -194,9 +195,12 @@ class Run:
             self.listener.committed, self.listener.arrived_s = True, now_s
         self._wake()
 
-    def played(self, flushed: bool, now_s: float) -> None:
-        if not flushed:
+    def report(self, state: wire.PlayoutState, now_s: float) -> None:
+        """What becomes of the sound: it is held, awaited, or heard from now on."""
+        self.listener.speculative = state == "held"
+        if state == "playing":
             self.listener.started_s = now_s
+        self._wake()
 
     def _took_input(self) -> None:
         self._taken += 1

@@ -35,6 +35,7 @@ class Listener:
     committed: bool = True
     """Whether the user's turn is over (False while it is still being spoken)."""
     speculative: bool = False
+    """Whether nobody is to hear it yet: the turn that it answers may go on."""
     produced_s: float = 0.0
     started_s: float | None = None
 
@@ -45,7 +46,7 @@ class Listener:
     def produce(self, audio_s: float, now_s: float) -> None:
         """Audio leaves. Until a playout report says otherwise, a listener plays from its first sample on."""
         if self.started_s is None:
-            self.started_s = now_s
+            self.started_s = None if self.speculative else now_s
         elif self.slack_s(now_s) < 0:  # it ran dry: it goes on from here
             self.started_s = now_s - self.produced_s
         self.produced_s += audio_s

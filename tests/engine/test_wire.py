@@ -34,7 +34,7 @@ messages = (
     | st.builds(wire.Failed, texts, texts, texts)
     | st.builds(wire.End, texts)
     | st.builds(wire.Close, texts)
-    | st.builds(wire.Played, texts, st.booleans())
+    | st.builds(wire.Playout, texts, st.sampled_from(["held", "due", "playing"]))
     | st.just(wire.Stop())
 )
 

@@ -65,8 +65,11 @@ class FakeChunks:
     def played(self) -> None:
         self.reports.append("played")
 
-    def flushed(self) -> None:
-        self.reports.append("flushed")
+    def held(self) -> None:
+        self.reports.append("held")
+
+    def due(self) -> None:
+        self.reports.append("due")
 
 
 class FakeEngine:
@@ -99,13 +102,15 @@ class FakeEngine:
 class Talk:
     """A session fed by hand; ``events`` are the wire's, checked one by one."""
 
-    def __init__(self, engine: FakeEngine, limits: Limits | None = None) -> None:
+    def __init__(self, engine: FakeEngine, limits: Limits | None = None, turns: TurnSettings | None = None) -> None:
         self.engine = engine
         self.events: list[dict[str, Any]] = []
         self.metrics = Metrics()
         self.now_s = 100.0
         self._said: asyncio.Queue[Any] = asyncio.Queue()
-        house = House(engine, self.metrics, limits or Limits(), TurnSettings(), LoudnessVad, now=lambda: self.now_s)
+        house = House(
+            engine, self.metrics, limits or Limits(), turns or TurnSettings(), LoudnessVad, now=lambda: self.now_s
+        )
         self.session = Session(house, self._tell)
 
     def _tell(self, notice: Any) -> None:
@@ -149,6 +154,11 @@ class Talk:
     def ended(self, status: str) -> float:
         """Responses that the metrics have seen end so."""
         return self.metrics.registry.get_sample_value("parley_responses_total", {"status": status}) or 0.0
+
+    def guesses(self) -> tuple[float, ...]:
+        """Answers begun before the turn was over: used and forgotten ones."""
+        value = self.metrics.registry.get_sample_value
+        return tuple(value("parley_guesses_total", {"what": what}) or 0.0 for what in ("used", "forgotten"))
 
     def statuses(self) -> list[str]:
         return [event["response"]["status"] for event in self.of("response.done")]
@@ -255,6 +265,78 @@ async def test_speech_is_listened_to_while_it_is_spoken() -> None:
     assert (item["role"], item["content"][0]["type"]) == ("user", "input_audio")
 
 
+async def test_an_answer_is_begun_in_a_pause_and_held_until_the_turn_is_over() -> None:
+    async with talking() as talk:
+        await talk.hear(tone(0.3))
+        await talk.hear(silence(0.35))
+        assert talk.engine.asked[0].reports == ["held"]
+        assert talk.engine.asked[0].heard_samples / 16_000 == pytest.approx(0.3 + 0.25, abs=0.1)
+        assert [event["type"] for event in talk.events][2:] == ["input_audio_buffer.speech_started"]
+        talk.now_s += 0.25
+        await talk.hear(silence(0.25))
+        assert talk.statuses() == ["completed"]
+        assert talk.engine.asked[0].reports == ["held", "due", "played"]
+    assert len(talk.engine.asked) == 1
+    assert talk.guesses() == (1, 0)
+
+
+async def test_a_user_who_goes_on_gets_one_answer_to_all_he_said() -> None:
+    async with talking() as talk:
+        for _ in range(2):
+            await talk.hear(tone(0.3))
+            await talk.hear(silence(0.35))
+        assert talk.engine.open_now == 1
+        await talk.hear(silence(0.25))
+        assert len(talk.of("response.created")) == len(talk.of("input_audio_buffer.speech_started")) == 1
+    first, second = talk.engine.asked
+    assert (first.reports, second.reports) == (["held"], ["held", "due", "played"])
+    assert second.heard_samples > 2 * first.heard_samples
+    assert talk.guesses() == (1, 1)
+
+
+async def test_who_often_goes_on_is_answered_later() -> None:
+    async with talking() as talk:
+        pauses = []
+        for _ in range(6):
+            await talk.hear(tone(0.3))
+            made, waited_s = len(talk.engine.asked), 0.0
+            while talk.engine.asked[made - 1].reports != ["held"] and waited_s < 0.45:
+                await talk.hear(silence(0.032))
+                waited_s += 0.032
+            pauses.append(waited_s)
+    assert pauses == sorted(pauses)
+    assert pauses[-1] > pauses[0] + 0.15
+
+
+async def test_no_answer_is_begun_early_where_none_is_wanted_or_the_house_forbids_it() -> None:
+    detection = {"type": "server_vad", "create_response": False}
+    async with talking() as talk:
+        await talk.say("session.update", session={"audio": {"input": {"turn_detection": detection}}})
+        await talk.hear(tone(0.3))
+        await talk.hear(silence(0.35))
+        assert not talk.engine.asked
+    async with talking(turns=TurnSettings(guess_ms=0)) as talk:
+        await talk.hear(tone(0.3))
+        await talk.hear(silence(0.35))
+        assert talk.engine.asked[0].reports == []
+        await talk.hear(silence(0.35))
+        assert talk.statuses() == ["completed"]
+
+
+async def test_a_truncate_in_a_pause_is_in_the_answer_that_was_begun() -> None:
+    async with talking() as talk:
+        await talk.typed("hi")
+        talk.now_s += 10
+        await talk.hear(tone(0.3))
+        await talk.hear(silence(0.35))
+        item_id = talk.of("response.done")[0]["response"]["output"][0]["id"]
+        await talk.say("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=100)
+        await talk.hear(silence(0.25))
+    assert talk.engine.asked[-1].request.messages[-1].parts == (TextPart("one"),)
+    assert talk.engine.asked[-1].reports == ["held", "due", "played"]
+    assert talk.statuses() == ["completed", "completed"]
+
+
 async def test_the_words_that_were_heard_are_in_the_next_prompt() -> None:
     async with talking() as talk:
         await talk.hear(tone(0.3))
@@ -287,7 +369,7 @@ async def test_a_truncate_in_mid_speech_is_in_the_prompt_of_the_answer() -> None
     assert len(talk.engine.asked) == 3
     last = talk.engine.asked[-1]
     assert last.request.messages[-1].parts == (TextPart("one"),)
-    assert last.heard_samples / 16_000 == pytest.approx(0.8, abs=0.1)  # all of the turn, not its second half
+    assert last.heard_samples / 16_000 == pytest.approx(0.55, abs=0.1)  # from its beginning, up to the pause
     assert talk.statuses() == ["completed", "completed"]
 
 
@@ -323,13 +405,12 @@ async def test_a_transcript_that_fails_is_told() -> None:
         assert failed["error"]["code"] == "stage_failed"
 
 
-async def test_a_stop_in_mid_answer_leaves_the_engine_and_reports_the_flush() -> None:
+async def test_a_stop_in_mid_answer_leaves_the_engine() -> None:
     async with talking() as talk:
         await talk.typed("wait")
         assert talk.engine.open_now == 1
         await talk.say("response.cancel")
         assert talk.engine.open_now == 0
-        assert talk.engine.asked[0].reports == ["flushed"]
         assert talk.statuses() == ["cancelled"]
 
 

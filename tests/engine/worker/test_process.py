@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from engine import wire
-from engine.core import Chunk
+from engine.core import SPEAKER_RATE_HZ, Chunk
 from engine.errors import ContextOverflow, RequestError, StageFailed
 from engine.worker.stage import Seat
 from tests.engine.fakes import Desk, FakeStage, Result, echo, fed, opened, turns, until, working
@@ -52,7 +53,7 @@ async def test_closed_at_any_turn_a_run_leaves_nothing(after: int) -> None:
         await turns()
         await settled(desk)
         said = len(desk.sent)
-        desk.put(*fed("r", 1), wire.Grant("r", 1), wire.Played("r"), wire.End("r"))
+        desk.put(*fed("r", 1), wire.Grant("r", 1), wire.Playout("r", "playing"), wire.End("r"))
         await turns()
         assert len(desk.sent) == said
 
@@ -269,3 +270,38 @@ async def test_a_batch_takes_every_ready_seat_up_to_its_size() -> None:
             desk.put(opened(f"r{i}"), *fed(f"r{i}", 0))
         await turns(50)
         assert [len(batch) for batch in stage.batches] == [4, 4, 2]
+
+
+def speak(seat: Seat) -> Result:
+    """A tenth of a second of sound for each row."""
+    seat.rows.popleft()
+    return [Chunk("audio", np.zeros(SPEAKER_RATE_HZ // 10, np.float32))]
+
+
+async def test_a_held_answer_is_made_as_far_ahead_as_it_may_and_plays_once_it_is_due() -> None:
+    now_s = 100.0
+    stage = FakeStage(act=speak, emits=frozenset({"audio"}), when="speaks")
+    async with working(stage, clock=lambda: now_s) as desk:
+        desk.put(opened("r", lead_s=1.0), wire.Playout("r", "held"), *fed("r", *range(40)))
+        await turns(200)
+        held = len(desk.of(wire.Emit, "r")) - 1  # a mark is among them
+        assert held == 11  # nobody hears it, so time does not make room
+        now_s += 30
+        await turns(200)
+        assert len(desk.of(wire.Emit, "r")) - 1 == held
+        desk.put(wire.Playout("r", "due"), wire.Playout("r", "playing"))
+        now_s += 0.95
+        desk.put(wire.Playout("r", "playing"))  # as any report it wakes the loop
+        await turns(200)
+        assert len(desk.of(wire.Emit, "r")) - 1 == held
+        desk.put(wire.Close("r"))
+        await settled(desk)
+
+
+async def test_who_is_held_waits_for_whoever_is_heard() -> None:
+    stage = FakeStage()
+    async with working(stage, max_batch=1) as desk:
+        desk.put(opened("held"), wire.Playout("held", "held"), opened("due"))
+        desk.put(*fed("held", 1, 2, 3), *fed("due", 1, 2, 3), wire.End("held"), wire.End("due"))
+        await desk.ended("held", "due")
+    assert [batch[0] for batch in stage.batches] == ["due"] * 4 + ["held"] * 4
