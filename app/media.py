@@ -132,6 +132,11 @@ def decode_image(data: bytes) -> NDArray[np.uint8]:
     return np.ascontiguousarray(np.rot90(pixels, k=round(_rotation(frame) / 90)))
 
 
+def image_url(jpeg: bytes) -> str:
+    """A JPEG as a data URI."""
+    return "data:image/jpeg;base64," + pybase64.b64encode(jpeg).decode("ascii")
+
+
 def _rotation(frame: Any) -> float:
     return float(getattr(frame, "rotation", 0) or 0)
 

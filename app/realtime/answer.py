@@ -14,17 +14,22 @@ import numpy as np
 from app.realtime.conversation import Conversation
 from app.realtime.ids import new_id
 from app.realtime.items import CallItem, Item, MessageItem, Spoken, Status, Text
+from app.realtime.line import SOCKET, Line
 from app.realtime.notices import (
     AnswerClosed,
     AnswerOpened,
     AnswerView,
     AudioPiece,
     CallMade,
+    ItemCut,
     MessageClosed,
     MessageOpened,
     Notice,
     Outcome,
     Place,
+    PlaybackBegan,
+    PlaybackCut,
+    PlaybackEnded,
     Reason,
     TextPiece,
     Usage,
@@ -38,10 +43,16 @@ class Answer:
     """``tell`` gets the notices, in order and at once. Its items are kept in ``conversation``, if there is one."""
 
     def __init__(
-        self, options: AnswerOptions, conversation: Conversation | None, frame_s: float, tell: Callable[[Notice], None]
+        self,
+        options: AnswerOptions,
+        conversation: Conversation | None,
+        frame_s: float,
+        tell: Callable[[Notice], None],
+        line: Line = SOCKET,
     ) -> None:
         self.id = new_id("resp")
-        self._conversation, self._tell = conversation, tell
+        self._conversation, self._tell, self.line = conversation, tell, line
+        self._playing = False
         self._frame_s = frame_s
         self._output: list[Item] = []
         self._message: _Message | None = None
@@ -79,6 +90,7 @@ class Answer:
         """Samples that leave for the listener now."""
         if not self.closed and len(packet.samples):
             message = self._message_open()
+            self._play()
             self._sent_samples += len(packet.samples)
             message.marks.append((self._sent_samples, packet.text_end))
             pcm = (np.clip(packet.samples, -1, 1) * 32767).astype("<i2").tobytes()
@@ -111,8 +123,11 @@ class Answer:
         if self.closed:
             return
         whole = outcome == "completed"
+        if outcome in ("cancelled", "failed"):
+            self._fall_silent()
         if self._message is not None:
             self._close_message(self._message, "completed" if whole else "incomplete", heard_samples)
+            self._cut(self._message, heard_samples)
         usage = Usage(
             self._input_tokens, self._text_tokens, round(self._sent_samples / SPEAKER_RATE_HZ / self._frame_s)
         )
@@ -121,8 +136,15 @@ class Answer:
         if self._opened:
             self._tell(AnswerClosed(self.view))
 
+    def played(self) -> None:
+        """After the end: its listener has heard all of it."""
+        if self._playing:
+            self._playing = False
+            self._tell(PlaybackEnded(self.id))
+
     def heard(self, samples: int) -> None:
         """After the end: the listener interrupted what was still playing, and heard no more than ``samples``."""
+        self._fall_silent()
         message = self._message
         if message is None or self._conversation is None or samples >= self._sent_samples:
             return
@@ -130,6 +152,28 @@ class Answer:
         if isinstance(item, MessageItem) and isinstance(item.content[0], Spoken) and not item.content[0].cut:
             content = (replace(item.content[0], heard_samples=samples),)
             self._conversation.put(replace(item, content=content, token_ids=()))
+            self._cut(message, samples)
+
+    def _play(self) -> None:
+        if self.line.plays and not self._sent_samples:
+            self._playing = True
+            self._tell(PlaybackBegan(self.id))
+
+    def _fall_silent(self) -> None:
+        if self._playing:
+            self._playing = False
+            self._tell(PlaybackCut(self.id))
+
+    def _cut(self, message: _Message, heard_samples: int | None) -> None:
+        """Where the server plays, it knows what was heard: it truncates the item itself, if it is still there."""
+        if self._conversation is None or not self.line.plays:
+            return
+        if heard_samples is None or heard_samples >= self._sent_samples:
+            return
+        if any(one.id == message.place.item_id for one in self._conversation.items):
+            end_ms = heard_samples * 1000 // SPEAKER_RATE_HZ
+            self._conversation.cut(message.place.item_id, 0, end_ms)
+            self._tell(ItemCut(message.place.item_id, 0, end_ms))
 
     def _message_open(self) -> _Message:
         if self._message is None:

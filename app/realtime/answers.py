@@ -22,6 +22,7 @@ from app.realtime.hearing import Turn
 from app.realtime.house import House
 from app.realtime.ids import new_id
 from app.realtime.items import Heard, Item, MessageItem
+from app.realtime.line import SOCKET, Line
 from app.realtime.options import AnswerOptions, Options, answer_options
 from app.realtime.playout import Packet
 from app.realtime.reply import Reply
@@ -39,10 +40,11 @@ class Ear(Protocol):
 
 
 class Answers:
-    """One session's replies. ``tasks`` and ``ear`` are set before the first command."""
+    """One session's replies. ``tasks`` and ``ear`` are set before the first command, ``line`` if it is no socket."""
 
     tasks: asyncio.TaskGroup
     ear: Ear
+    line: Line = SOCKET
 
     def __init__(
         self,
@@ -87,12 +89,12 @@ class Answers:
         message = "Cancellation failed: no active response found"
         raise Refusal("response_cancel_not_active", message, None if response_id is None else "response_id")
 
-    def interrupt(self) -> None:
-        """The user speaks over the answer, or over what is still playing of it."""
+    def interrupt(self, reason: notices.Reason = "turn_detected") -> None:
+        """The user speaks over the answer, or over what is still playing of it; or the client wants silence."""
         if self._current is None:
             return
         if self._current.active:
-            self._stop(self._current, "turn_detected")
+            self._stop(self._current, reason)
         else:
             self._current.interrupted()
             self.ear.hushed()
@@ -134,8 +136,8 @@ class Answers:
             self.stop_listening()
             self.listen(reply.turn)
 
-    def answer_turn(self, turn: Turn) -> None:
-        """The turn is over and in the conversation: its answer begins."""
+    def answer_turn(self, turn: Turn, seen: bool = False) -> None:
+        """The turn is over and in the conversation: its answer begins. ``seen``: its item holds a picture too."""
         reply, self._listening = self._listening, None
         if turn.paused:
             self._judge(right=True)
@@ -144,7 +146,9 @@ class Answers:
                 reply.leave()
             self.transcribe(turn)
             self._refuse_second(self._current)
-        if reply is None or reply.answer.closed:  # its request failed while it listened: ask again, with the whole turn
+        if reply is not None and seen:
+            reply.leave()  # it heard the turn, but not of the picture
+        if seen or reply is None or reply.answer.closed:  # it failed while it listened: ask again, with the whole turn
             options, _ = answer_options(self.options, {})
             history = self._conversation.messages(options.instructions)
             reply = self._reply(options, history, self._conversation, None, turn.item_id)
@@ -195,6 +199,7 @@ class Answers:
         return self._conversation.revision, self.options
 
     def _begin(self, reply: Reply, kept: bool) -> None:
+        self._check_line(reply)
         if kept:
             self._current = reply
         else:
@@ -206,6 +211,13 @@ class Answers:
     def _judge(self, right: bool) -> None:
         self.guesses.judged(right)
         self._house.metrics.guesses.labels("used" if right else "forgotten").inc()
+
+    def _check_line(self, reply: Reply) -> None:
+        """What the server plays has one voice: a second one at a time would be mixed into it."""
+        speaking = (one for one in (self._current, *self._aside) if one is not None and one.active)
+        if self.line.plays and reply.answer.options.speaks and any(one.answer.options.speaks for one in speaking):
+            message = "An answer is being played: ask for text beside it, or wait for its end."
+            raise Refusal("conversation_already_has_active_response", message)
 
     def _stop(self, reply: Reply, reason: notices.Reason) -> None:
         reply.stop(reason)
@@ -281,7 +293,7 @@ class Answers:
         turn: Turn | None,
         heard_id: str | None,
     ) -> Reply:
-        answer = Answer(options, conversation, self._house.engine.model.frame_s, self._tell)
+        answer = Answer(options, conversation, self._house.engine.model.frame_s, self._tell, self.line)
         request = Request(
             id=answer.id,
             session=self._session_id,

@@ -60,6 +60,21 @@ class AppendAudio:
 
 
 @dataclass(frozen=True, slots=True)
+class Hear:
+    """int16 [samples] at MIC_RATE_HZ from a microphone that the server listens to; only transports that do have it."""
+
+    pcm: Any
+
+
+@dataclass(frozen=True, slots=True)
+class See:
+    """A camera's newest frame: a JPEG and its pixels, uint8 [height, width, 3]. It joins the next turn's item."""
+
+    pixels: Any
+    jpeg: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class CommitAudio:
     pass
 
@@ -114,6 +129,8 @@ class Cancel:
 Command = (
     Configure
     | AppendAudio
+    | Hear
+    | See
     | CommitAudio
     | ClearAudio
     | FlushOutput

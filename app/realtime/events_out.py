@@ -30,6 +30,9 @@ from app.realtime.notices import (
     MessageOpened,
     Notice,
     Place,
+    PlaybackBegan,
+    PlaybackCut,
+    PlaybackEnded,
     SessionChanged,
     SessionOpened,
     SessionView,
@@ -77,6 +80,12 @@ def _events(notice: Notice) -> list[Event]:
             return [_error(notice)]
         case ItemAdded() | ItemShown() | ItemDropped() | ItemCut():
             return _item_events(notice)
+        case PlaybackBegan(answer_id):
+            return [{"type": "output_audio_buffer.started", "response_id": answer_id}]
+        case PlaybackEnded(answer_id):
+            return [{"type": "output_audio_buffer.stopped", "response_id": answer_id}]
+        case PlaybackCut(answer_id):
+            return [{"type": "output_audio_buffer.cleared", "response_id": answer_id}]
         case _:
             return _answer_events(notice)
 

@@ -10,13 +10,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from app.media import Resampler, pcm16
+from app.media import Resampler, image_url, pcm16
 from app.realtime import notices
 from app.realtime.answers import Answers
+from app.realtime.commands import See
 from app.realtime.conversation import Conversation
 from app.realtime.hearing import Recent, Turn
 from app.realtime.house import House
-from app.realtime.items import Heard, MessageItem
+from app.realtime.items import Heard, MessageItem, Picture
 from app.realtime.options import Options
 from app.realtime.playout import Packet
 from app.realtime.trouble import Refusal
@@ -55,6 +56,8 @@ class Microphone:
     ) -> None:
         self._answers, self._conversation, self._house, self._tell = answers, conversation, house, tell
         self._options = options
+        self.frame: See | None = None
+        """The newest picture of the client's camera that no turn has yet."""
         self._limit = int(house.limits.audio_s * MIC_RATE_HZ)
         self._resampler = Resampler(options.audio.input.format.rate, MIC_RATE_HZ)
         self._echo = Resampler(SPEAKER_RATE_HZ, MIC_RATE_HZ)
@@ -83,6 +86,10 @@ class Microphone:
             pcm = await asyncio.to_thread(self._resampler.push, pcm)
         else:
             pcm = self._resampler.push(pcm)
+        await self.hear(pcm)
+
+    async def hear(self, pcm: Pcm) -> None:
+        """Hear int16 [samples] at MIC_RATE_HZ."""
         if self._detector is None:
             self._hear_by_hand(pcm)
             return
@@ -188,7 +195,7 @@ class Microphone:
 
     def _commit(self, turn: Turn, respond: bool) -> None:
         """The turn becomes an item. If the conversation has no room for it, it is dropped."""
-        item = MessageItem(id=turn.item_id, role="user", content=(Heard(turn.pcm),))
+        item = MessageItem(id=turn.item_id, role="user", content=(Heard(turn.pcm), *self._seen()))
         try:
             previous = self._conversation.add(item)
         except Refusal:
@@ -201,9 +208,14 @@ class Microphone:
         self._tell(notices.ItemAdded(item, previous))
         turn.close()
         if respond:
-            self._answers.answer_turn(turn)
+            self._answers.answer_turn(turn, seen=len(item.content) > 1)
         else:
             self._answers.transcribe(turn)
+
+    def _seen(self) -> tuple[Picture, ...]:
+        """What the camera saw last, once: a picture that the last turn has already says nothing new."""
+        frame, self.frame = self.frame, None
+        return () if frame is None else (Picture(frame.pixels, image_url(frame.jpeg)),)
 
     def _drop_turn(self) -> None:
         if self._turn is not None:

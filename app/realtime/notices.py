@@ -175,6 +175,27 @@ class AudioPiece:
 
 
 @dataclass(frozen=True, slots=True)
+class PlaybackBegan:
+    """The server plays the answer's first sound; told only where the server plays (``Line.plays``)."""
+
+    answer_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlaybackEnded:
+    """All of the answer was played."""
+
+    answer_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlaybackCut:
+    """The answer fell silent before its end: nothing of it is heard from now on."""
+
+    answer_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class MessageClosed:
     place: Place
     item: MessageItem
@@ -219,6 +240,9 @@ Notice = (
     | MessageOpened
     | TextPiece
     | AudioPiece
+    | PlaybackBegan
+    | PlaybackEnded
+    | PlaybackCut
     | MessageClosed
     | CallMade
     | AnswerClosed

@@ -9,14 +9,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from app.realtime.line import SOCKET
 from engine import SPEAKER_RATE_HZ
 from engine.core import Wave
-
-PACKET_S = 0.1
-"""The most audio in one packet: what goes out after a barge-in was decided is at most this."""
-
-LEAD_S = 1.5
-"""How far sending runs ahead of the listener over a socket: rides out a hiccup of a second, and can be recalled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +30,8 @@ class Packet:
 class Playout:
     """Samples on their way from the engine to a listener, whose player starts at the first packet without a buffer."""
 
-    lead_s: float = LEAD_S
+    lead_s: float = SOCKET.lead_s
+    packet_s: float = SOCKET.packet_s
     produced_samples: int = 0
     sent_samples: int = 0
     underruns: int = 0
@@ -47,7 +43,7 @@ class Playout:
 
     def push(self, samples: Wave, text_end: int) -> None:
         """Take float32 [samples] from the engine; ``text_end`` characters of the answer are spoken once they were."""
-        size = round(PACKET_S * SPEAKER_RATE_HZ)
+        size = round(self.packet_s * SPEAKER_RATE_HZ)
         before = self._last_text_end
         for at in range(0, len(samples), size):
             piece = samples[at : at + size]
@@ -84,10 +80,13 @@ class Playout:
         self._waiting.clear()
         self._ended = True
 
-    def heard_samples(self, now_s: float) -> int:
-        """How much of what was sent the listener has played, if his player has no delay."""
-        unplayed_s = max(0.0, (self._dry_at_s or now_s) - now_s)
-        return max(0, self.sent_samples - round(unplayed_s * SPEAKER_RATE_HZ))
+    def heard_samples(self, now_s: float, lag_s: float = 0.0) -> int:
+        """How much of what was sent the listener has played, if he hears it ``lag_s`` after it has left."""
+        return max(0, self.sent_samples - round(self.unplayed_s(now_s, lag_s) * SPEAKER_RATE_HZ))
+
+    def unplayed_s(self, now_s: float, lag_s: float = 0.0) -> float:
+        """Seconds until the listener has played all that was sent."""
+        return 0.0 if self._dry_at_s is None else max(0.0, self._dry_at_s + lag_s - now_s)
 
     def _send(self, packet: Packet, now_s: float) -> None:
         if self._dry_at_s is not None and self._dry_at_s < now_s:

@@ -83,7 +83,7 @@ class Reply:
         self.answer, self.request, self.turn, self.heard_id = answer, request, turn, heard_id
         self.basis = basis
         """What the prompt was made of, to see whether it still holds."""
-        self.playout = Playout()
+        self.playout = Playout(answer.line.lead_s, answer.line.packet_s)
         self.timing = Timing(now())
         self._now = now
         self._chunks: Chunks | None = None
@@ -128,10 +128,11 @@ class Reply:
             self.answer.close("incomplete", "max_output_tokens")
         else:
             self.answer.close("completed")
+        await self._play_out()
 
     def stop(self, reason: Reason) -> int:
         """End it now, if it is not over: one last notice, nothing more is sent. Returns the samples heard by now."""
-        heard = self.playout.heard_samples(self._now())
+        heard = self._heard_samples()
         self.playout.flush()
         self.answer.close("cancelled", reason, heard_samples=heard)
         self.leave()
@@ -164,7 +165,17 @@ class Reply:
 
     def interrupted(self) -> None:
         """The answer is over, but its listener may still have been playing it when he began to speak."""
-        self.answer.heard(self.playout.heard_samples(self._now()))
+        self.answer.heard(self._heard_samples())
+
+    def _heard_samples(self) -> int:
+        return self.playout.heard_samples(self._now(), self.answer.line.lag_s())
+
+    async def _play_out(self) -> None:
+        """Where the server plays, it knows when the listener has heard the end."""
+        line = self.answer.line
+        if line.plays:
+            await asyncio.sleep(self.playout.unplayed_s(self._now(), line.lag_s()))
+            self.answer.played()
 
     async def _pull(self, engine: Answering, listener: Listener) -> EngineError | Refusal | None:
         """Read the engine as fast as it makes things: what has to wait for the listener waits here, not on a slot."""

@@ -22,6 +22,7 @@ from app.realtime.drafts import finished
 from app.realtime.house import House
 from app.realtime.ids import new_id
 from app.realtime.items import Item
+from app.realtime.line import SOCKET, Line
 from app.realtime.microphone import Microphone
 from app.realtime.notices import Notice, SessionView
 from app.realtime.options import Options, name_of, session_options
@@ -42,6 +43,7 @@ class Session:
         tell: Callable[[Notice], None],
         asked_model: str = "",
         start: dict[str, Any] | None = None,
+        line: Line = SOCKET,
     ) -> None:
         self.id = new_id("sess")
         self._house, self._tell = house, tell
@@ -51,7 +53,7 @@ class Session:
         self._expires_at_s = int(house.wall() + limits.session_s)
         self._answers = Answers(self.id, house, self._conversation, self._options, tell)
         self._microphone = Microphone(self._answers, self._conversation, house, self._options, tell)
-        self._answers.ear = self._microphone
+        self._answers.ear, self._answers.line, self._line = self._microphone, line, line
         if self._options.model != model.name:
             log("session.model_mapped", session=self.id, asked=self._options.model, loaded=model.name)
 
@@ -95,8 +97,12 @@ class Session:
 
     async def _obey(self, word: Command | Refusal) -> None:
         match word:
-            case commands.AppendAudio(data):
-                await self._microphone.append(data)
+            case commands.AppendAudio() | commands.FlushOutput():
+                await self._obey_where_played(word)
+            case commands.Hear(pcm):
+                await self._microphone.hear(pcm)
+            case commands.See():
+                self._microphone.frame = word
             case commands.CommitAudio():
                 self._microphone.commit()
             case commands.ClearAudio():
@@ -110,15 +116,26 @@ class Session:
                 await self._answers.respond(word)
             case commands.Cancel(response_id):
                 self._answers.cancel(response_id)
-            case commands.FlushOutput():
-                message = "output_audio_buffer.clear is for transports on which the server plays: cancel the response."
-                raise Refusal("invalid_event_for_transport", message, "type")
             case commands.DropItem() | commands.ShowItem() | commands.CutItem():
                 self._edit(word)
             case Refusal():
                 raise word
             case _:
                 assert_never(word)
+
+    async def _obey_where_played(self, word: commands.AppendAudio | commands.FlushOutput) -> None:
+        """Sound either comes and goes as messages, or the transport carries it itself."""
+        match word:
+            case commands.AppendAudio(data) if not self._line.plays:
+                await self._microphone.append(data)
+            case commands.FlushOutput() if self._line.plays:
+                self._answers.interrupt("client_cancelled")
+            case commands.AppendAudio():
+                message = "The microphone's track is heard on this transport; audio can't be appended as well."
+                raise Refusal("invalid_event_for_transport", message, "type")
+            case commands.FlushOutput():
+                message = "output_audio_buffer.clear is for transports on which the server plays: cancel the response."
+                raise Refusal("invalid_event_for_transport", message, "type")
 
     def _edit(self, word: commands.DropItem | commands.ShowItem | commands.CutItem) -> None:
         match word:

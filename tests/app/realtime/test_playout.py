@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.realtime.playout import PACKET_S, Playout
+from app.realtime.line import SOCKET
+from app.realtime.playout import Playout
 from engine import SPEAKER_RATE_HZ
 
 
@@ -25,10 +26,10 @@ def due(playout: Playout, now_s: float) -> float:
 def test_the_lead_leaves_at_once_and_the_rest_as_it_is_played() -> None:
     playout = Playout(lead_s=1.0)
     playout.push(wave(5.0), 10)
-    assert 1.0 <= due(playout, 100.0) <= 1.0 + PACKET_S + 1e-6
+    assert 1.0 <= due(playout, 100.0) <= 1.0 + SOCKET.packet_s + 1e-6
     wait_s = playout.due_in_s(100.0)
     assert wait_s is not None
-    assert 0 < wait_s <= PACKET_S
+    assert 0 < wait_s <= SOCKET.packet_s
     assert due(playout, 100.0 + wait_s - 0.001) == 0
     assert due(playout, 101.0) > 0.85
     assert playout.underruns == 0
@@ -80,7 +81,7 @@ def test_every_sample_leaves_once_in_order_with_rising_text(sizes: list[int], st
         while (packet := playout.take(now_s)) is not None:
             got.append(packet.samples)
             marks.append(packet.text_end)
-            assert packet.seconds <= PACKET_S + 1e-9
+            assert packet.seconds <= SOCKET.packet_s + 1e-9
     assert np.array_equal(np.concatenate([*got, np.empty(0, np.float32)]), whole)
     assert marks == sorted(marks)
     assert not sizes or marks[-1] == len(sizes)

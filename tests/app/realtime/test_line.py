@@ -1,0 +1,166 @@
+"""A line on which the server plays: when it says so, what a barge-in cuts, and what the client may not do there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+
+from app.realtime import commands
+from app.realtime.commands import Told
+from app.realtime.items import MessageItem, Picture, Spoken
+from app.realtime.line import Line
+from app.realtime.session import Session
+from engine import ImagePart
+from tests.app.realtime.test_session import FakeEngine, Talk, check_order
+
+LINE = Line(lead_s=0.04, packet_s=0.02, plays=True, lag_s=lambda: 0.01)
+SOUND = ("response.output_audio.delta",)
+JPEG = bytes.fromhex("ffd8ffd9")
+
+
+class Call(Talk):
+    """A session on such a line, whose clock the test moves."""
+
+    def __init__(self, engine: FakeEngine, line: Line = LINE) -> None:
+        super().__init__(engine)
+        self.session = Session(self.session._house, self._tell, line=line)
+
+    async def word(self, word: commands.Command) -> None:
+        self._said.put_nowait(Told(word))
+        await self._said.join()
+
+    async def later(self, seconds: float) -> None:
+        """Let the clock go on, in steps of a packet, and what waits for it run."""
+        for _ in range(round(seconds / LINE.packet_s)):
+            self.now_s += LINE.packet_s
+            await asyncio.sleep(0.025)
+
+    def order(self, *kinds: str) -> list[str]:
+        return [event["type"] for event in self.events if event["type"] in kinds]
+
+    def sent_ms(self) -> int:
+        return 20 * len(self.of(SOUND[0]))
+
+
+@asynccontextmanager
+async def calling(**options: Any) -> AsyncGenerator[Call]:
+    call = Call(FakeEngine(), **options)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        tasks.create_task(call.run())
+        await asyncio.sleep(0)
+        yield call
+        call.leave()
+    check_order([event for event in call.events if not event["type"].startswith("output_audio_buffer")])
+
+
+async def test_an_answer_is_started_after_its_part_and_stopped_after_its_end() -> None:
+    async with calling() as call:
+        await call.typed("go on")
+        assert call.sent_ms() == 60, "one packet, and 40 ms ahead"
+        await call.later(0.3)
+    buffer = ("output_audio_buffer.started", "output_audio_buffer.stopped", "output_audio_buffer.cleared")
+    order = call.order("response.content_part.added", "response.done", *buffer)
+    assert order == ["response.content_part.added", buffer[0], "response.done", buffer[1]]
+    first = next(i for i, event in enumerate(call.events) if event["type"] in SOUND)
+    assert call.events[first - 1]["type"] == buffer[0]
+
+
+async def test_a_barge_in_clears_truncates_and_then_ends_the_response() -> None:
+    async with calling() as call:
+        await call.typed("go on")
+        await call.later(0.04)
+        await call.word(commands.Hear(np.full(8_000, 8_000, np.int16)))
+        kinds = ("input_audio_buffer.speech_started", "output_audio_buffer.cleared", "conversation.item.truncated")
+        assert call.order(*kinds, "response.done") == [*kinds, "response.done"]
+        done, cut = call.of("response.done")[0]["response"], call.of("conversation.item.truncated")[0]
+        assert (done["status"], done["status_details"]["reason"]) == ("cancelled", "turn_detected")
+        assert cut["audio_end_ms"] == 30, "40 ms have passed, the last 10 of them are still on their way"
+        item = call.session._conversation.get(cut["item_id"])
+        assert isinstance(item, MessageItem)
+        spoken = item.content[0]
+        assert isinstance(spoken, Spoken)
+        assert (spoken.heard_samples, spoken.cut) == (720, True)
+        sent_ms = call.sent_ms()
+        await call.later(0.1)
+        assert call.sent_ms() == sent_ms
+        await call.word(commands.Hear(np.zeros(16_000, np.int16)))
+
+
+async def test_the_end_of_an_answer_that_is_still_heard_is_cut_too() -> None:
+    async with calling(line=Line(0.04, 0.02, True, lambda: 5.0)) as call:
+        await call.typed("go on")
+        await call.later(0.3)
+        assert call.of("response.done")
+        assert not call.of("output_audio_buffer.stopped")
+        await call.say("output_audio_buffer.clear")
+        assert call.of("output_audio_buffer.cleared")[0]["response_id"] == call.of("response.done")[0]["response"]["id"]
+        assert call.of("conversation.item.truncated")[0]["audio_end_ms"] == 0
+        await call.say("output_audio_buffer.clear")
+        assert len(call.of("output_audio_buffer.cleared")) == 1
+
+
+async def test_clearing_stops_the_answer() -> None:
+    async with calling() as call:
+        await call.typed("go on")
+        await call.say("output_audio_buffer.clear")
+        assert call.statuses() == ["cancelled"]
+        assert call.of("output_audio_buffer.cleared")
+        assert not call.of("error")
+
+
+async def test_a_broken_answer_is_cleared() -> None:
+    async with calling() as call:
+        await call.typed("fail")
+        assert call.order("output_audio_buffer.started", "output_audio_buffer.cleared", "response.done") == [
+            *("output_audio_buffer.started", "output_audio_buffer.cleared", "response.done")
+        ]
+
+
+async def test_audio_cannot_be_appended() -> None:
+    async with calling() as call:
+        await call.hear(np.zeros(100, np.int16))
+        assert call.of("error")[0]["error"]["code"] == "invalid_event_for_transport"
+
+
+async def test_one_voice_at_a_time() -> None:
+    async with calling() as call:
+        await call.typed("wait")
+        await call.say("response.create", response={"conversation": "none"})
+        assert call.of("error")[0]["error"]["code"] == "conversation_already_has_active_response"
+        await call.say("response.create", response={"conversation": "none", "output_modalities": ["text"]})
+        assert len(call.of("response.created")) == 2
+        await call.say("response.cancel")
+
+
+async def test_a_socket_is_told_nothing_of_playing() -> None:
+    """The negative control: where the client plays, none of it is said."""
+    async with calling(line=Line()) as call:
+        await call.typed("go on")
+        await call.later(0.3)
+        await call.say("output_audio_buffer.clear")
+        assert call.of("error")[0]["error"]["code"] == "invalid_event_for_transport"
+    assert not [event for event in call.events if event["type"].startswith("output_audio_buffer")]
+
+
+async def test_the_newest_frame_joins_the_turn_once() -> None:
+    async with calling() as call:
+        for level in (1, 2):
+            await call.word(commands.See(np.full((2, 2, 3), level, np.uint8), JPEG))
+        for _ in range(2):
+            await call.word(commands.Hear(np.full(8_000, 8_000, np.int16)))
+            await call.word(commands.Hear(np.zeros(16_000, np.int16)))
+            await call.later(0.3)
+        turns = [item for item in call.session._conversation.items if isinstance(item, MessageItem)]
+        pictures = [
+            [part for part in item.content if isinstance(part, Picture)] for item in turns if item.role == "user"
+        ]
+        assert [len(some) for some in pictures] == [1, 0]
+        assert pictures[0][0].pixels[0, 0, 0] == 2
+        shown = call.of("conversation.item.added")[0]["item"]["content"]
+        assert [part["type"] for part in shown] == ["input_audio", "input_image"]
+        asked = call.engine.requests[1]  # the first one listened along, and knew of no picture
+        assert any(isinstance(part, ImagePart) for part in asked.messages[-1].parts)
