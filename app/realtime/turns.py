@@ -33,6 +33,8 @@ CHUNK = 512
 """Samples that are judged at once: what Silero's network takes at 16 kHz (32 ms)."""
 
 _CONTEXT = 64  # samples of the previous chunk that the network sees again
+_BLOCK = 64  # samples, 4 ms: how exactly the end of a voice is found within what the network judges
+_INAUDIBLE_DB = 40.0  # below the loudest of the turn: the network calls the silence after a word speech for 60 ms
 _HYSTERESIS = 0.15  # speech goes on down to this much below the threshold, as in Silero's own iterator
 
 
@@ -103,7 +105,8 @@ class Turns:
         self._judged = 0  # samples that were
         self._speaking = self._paused = False
         self._voiced = 0  # samples of uninterrupted speech before a start
-        self._speech_end = 0  # where the last chunk of speech ended
+        self._speech_end = 0  # where speech was last heard
+        self._loudest = 0.0  # power of the loudest block of the turn
         self._floor = 0  # a turn's audio never starts before this: it belongs to the turn before
 
     @property
@@ -141,20 +144,30 @@ class Turns:
         chunk: Wave = np.divide(pcm, 32768, dtype=np.float32)
         audible = self._echo.lets_through(chunk, start) or not self.config.echo_guard
         probability = self._vad.probability(chunk) if audible else 0.0
-        return self._during(probability) if self._speaking else self._before(probability)
+        if not self._speaking:
+            return self._before(probability)
+        if probability >= max(self.config.threshold - _HYSTERESIS, 0.01):
+            self._hear_voice(chunk, start)
+        return self._during()
 
     def _before(self, probability: float) -> SpeechStarted | None:
         self._voiced = self._voiced + CHUNK if probability >= self.config.threshold else 0
         if not self._voiced or self._voiced < _samples(self.config.min_speech_ms):
             return None
         start = max(self._floor, self._judged - self._voiced - _samples(self.config.prefix_padding_ms))
-        self._speaking, self._voiced, self._speech_end = True, 0, self._judged
+        self._speaking, self._voiced, self._speech_end, self._loudest = True, 0, self._judged, 0.0
         return SpeechStarted(_ms(start))
 
-    def _during(self, probability: float) -> TurnEvent | None:
-        if probability >= max(self.config.threshold - _HYSTERESIS, 0.01):
-            self._speech_end = self._judged
-        silence = self._judged - self._speech_end
+    def _hear_voice(self, chunk: Wave, start: int) -> None:
+        """A chunk of speech: note where in it the voice ends, if it can be heard beside the rest of the turn."""
+        power = np.square(chunk.reshape(-1, _BLOCK)).mean(1)
+        self._loudest = max(self._loudest, float(power.max()))
+        heard = np.flatnonzero(power > self._loudest * 10 ** (-_INAUDIBLE_DB / 10))
+        if len(heard):
+            self._speech_end = start + (int(heard[-1]) + 1) * _BLOCK
+
+    def _during(self) -> TurnEvent | None:
+        silence = self._judged - self._speech_end + CHUNK // 2  # the nearest chunk's end, not the next one's
         if silence >= _samples(self.config.silence_duration_ms):
             self._speaking, self._paused, self._floor = False, False, self._judged
             return SpeechStopped(_ms(self._judged), _ms(self._speech_end))

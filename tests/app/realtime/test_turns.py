@@ -56,6 +56,37 @@ def test_the_prefix_neither_precedes_the_stream_nor_reaches_into_the_turn_before
     assert events[2] == SpeechStarted(stop)
 
 
+class Lingering(Loudness):
+    """As the real detector does, it takes the first moments after a word for speech."""
+
+    def __init__(self) -> None:
+        self._after = 0
+
+    def probability(self, chunk: Wave) -> float:
+        self._after = 0 if super().probability(chunk) > 0.1 else self._after + 1
+        return float(self._after < 3)
+
+
+@pytest.mark.parametrize("hiss", [0.0, 0.005])  # 40 dB below the voice is heard beside it, less is not
+def test_the_end_of_the_voice_is_where_it_is_heard_last(hiss: float) -> None:
+    voice = np.concatenate([level(1, 20), level(1, 0.5)])
+    rest = level(hiss, 30) * np.where(np.arange(30 * CHUNK) % 2, 1, -1).astype(np.int16)
+    detector = Turns(TurnConfig(silence_duration_ms=480), Lingering())
+    start, stop = feed(detector, np.concatenate([voice, rest]))
+    assert start == SpeechStarted(0)
+    assert isinstance(stop, SpeechStopped)
+    assert stop.speech_end_ms == 20.5 * CHUNK_MS
+    assert abs(stop.audio_end_ms - stop.speech_end_ms - 480) <= CHUNK_MS / 2
+
+
+def test_a_loud_room_leaves_the_end_to_the_detector() -> None:
+    voice, rest = level(1, 20), level(0.05, 30)
+    detector = Turns(TurnConfig(silence_duration_ms=480), Lingering())
+    stop = feed(detector, np.concatenate([voice, rest]))[1]
+    assert isinstance(stop, SpeechStopped)
+    assert stop.speech_end_ms == 22 * CHUNK_MS
+
+
 def test_a_click_is_no_turn_and_a_breath_ends_none() -> None:
     assert feed(turns(), np.concatenate([level(0, 9), level(1), level(0, 9), level(1), level(0, 9)])) == []
     events = feed(turns(), np.concatenate([level(1, 9), level(0, 15), level(1, 9), level(0, 20)]))
@@ -72,7 +103,7 @@ def test_settings_change_while_it_listens() -> None:
     detector = turns()
     feed(detector, level(1, 10))
     detector.config = TurnConfig(silence_duration_ms=100)
-    assert feed(detector, level(0, 4)) == [SpeechStopped(14 * CHUNK_MS, 10 * CHUNK_MS)]
+    assert feed(detector, level(0, 4)) == [SpeechStopped(13 * CHUNK_MS, 10 * CHUNK_MS)]  # the nearest chunk
 
 
 def test_reset_forgets_an_open_turn_and_keeps_counting() -> None:
