@@ -16,7 +16,7 @@ import msgspec
 
 from engine import wire
 from engine.errors import EngineError
-from engine.worker.host import build, calm
+from engine.worker.host import build, calm, settle
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +47,7 @@ async def _work(task: wire.Task, sock: socket.socket) -> None:
     except EngineError as error:
         link.send(wire.Refused(error.code, str(error)))
     else:
+        settle()
         receive = worker.receive
         serving = asyncio.create_task(worker.serve(), name="serve")
         await asyncio.sleep(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 from pathlib import Path
 
@@ -33,6 +34,15 @@ def build(task: wire.Task, send: Send) -> tuple[Worker, wire.Hello]:
     worker = Worker(stages, model, task.chunks, family.rows_ahead, task.worker.max_batch, send)
     infos = tuple(stage.info for stage in stages.values())
     return worker, wire.Hello(task.id, os.getpid(), model, infos)
+
+
+def settle() -> None:
+    """What has been loaded stays: without this the collector looks through all of it now and then, in mid-speech.
+
+    A full collection takes 94 ms with torch and transformers loaded, 28 ms without; afterwards, well under one.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def calm() -> None:
