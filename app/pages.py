@@ -63,10 +63,12 @@ def add_pages(app: FastAPI) -> None:
 
 
 class _Files(StaticFiles):
-    """Files for HTTP; a WebSocket finds nothing here."""
+    """Files to read; whatever else is asked finds nothing here."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await refuse(scope, send, 404, "not_found", "There is no WebSocket at this path: use /v1/realtime.")
+        elif scope["method"] not in ("GET", "HEAD"):
+            await refuse(scope, send, 404, "not_found", "There is nothing to send to at this path: see /docs.")
         else:
             await super().__call__(scope, receive, send)

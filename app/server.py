@@ -22,7 +22,11 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from app.auth import OPEN_PATHS, Gate
+from app.http.chat import chat
 from app.http.client_secrets import client_secrets
+from app.http.models import models
+from app.http.speech import speech
+from app.http.transcriptions import transcriptions
 from app.http.trouble import add_errors
 from app.pages import add_pages, page_paths
 from app.realtime.events import MAX_MESSAGE_BYTES
@@ -139,7 +143,8 @@ def app_of(service: Service) -> FastAPI:
     async def realtime(socket: WebSocket) -> None:  # pyright: ignore[reportUnusedFunction]
         await websocket.realtime(socket, service)
 
-    app.include_router(client_secrets(service))
+    for routes in (client_secrets, chat, speech, transcriptions, models):
+        app.include_router(routes(service))
     _add_operations(app, service)
     add_pages(app)
     return app

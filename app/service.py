@@ -66,6 +66,7 @@ class Service:
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._sessions = 0
+        self._answers = 0  # over HTTP, outside any session
         self._empty = asyncio.Event()
 
     @property
@@ -118,20 +119,39 @@ class Service:
         finally:
             self._sessions -= 1
             self.metrics.sessions.set(self._sessions)
-            if not self._sessions:
-                self._empty.set()
+            self._left()
+
+    @contextmanager
+    def admit_answer(self) -> Generator[House]:
+        """A place for one answer over HTTP while the block lasts. Raises Closed."""
+        house = self.house()
+        if self._answers >= self.settings.limits.answers:
+            raise self._refused("server_full", f"{self._answers} answers are under way; try again later.")
+        self._answers += 1
+        try:
+            yield house
+        finally:
+            self._answers -= 1
+            self._left()
+
+    def _left(self) -> None:
+        if not self._sessions and not self._answers:
+            self._empty.set()
 
     async def drain(self) -> None:
-        """Take no more sessions, and wait until the open ones have ended: each sees ``draining``, and the deadline."""
+        """Take no more sessions, and wait until the open ones have ended: each sees ``draining``, and the deadline.
+
+        Answers over HTTP under way may end, too.
+        """
         self.draining.set()
-        log("server.draining", sessions=self._sessions)
+        log("server.draining", sessions=self._sessions, answers=self._answers)
         try:
             async with asyncio.timeout(self.settings.drain_s + STOP_S):
-                while self._sessions:
+                while self._sessions or self._answers:
                     self._empty.clear()
                     await self._empty.wait()
         except TimeoutError:
-            log("server.drain_late", sessions=self._sessions)
+            log("server.drain_late", sessions=self._sessions, answers=self._answers)
 
     async def _serve(self) -> None:
         """The engine's owner, from start to stop."""

@@ -30,6 +30,8 @@ class Limits:
     """What one conversation holds: half an hour of speech (older speech stays as its words), or one large picture."""
     responses: int = 4
     """Responses of one session at a time, those outside its conversation included."""
+    answers: int = 16
+    """Answers over HTTP at a time, apart from the sessions; one more is refused with 503."""
     secrets: int = 1000
     """Client secrets alive at a time: a page needs one for each call, and each holds at most 64 kB of settings."""
     unsent_s: float = 10.0
@@ -80,6 +82,7 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
         "items",
         "conversation_mb",
         "responses",
+        "answers",
         "secrets",
         "unsent_s",
         "send_timeout_s",

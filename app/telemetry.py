@@ -34,6 +34,9 @@ class Metrics:
         self.guesses = Counter(
             "parley_guesses", "Answers begun before the turn was over", ["what"], registry=self.registry
         )
+        self.answers = Counter(
+            "parley_http_answers", "Answers over HTTP by their end", ["status"], registry=self.registry
+        )
         self.errors = Counter("parley_errors", "Error events by code", ["code"], registry=self.registry)
         self.ttfa_s = Histogram(
             "parley_ttfa_seconds", "From commit to the first audio sent", buckets=_SECONDS, registry=self.registry

@@ -16,6 +16,9 @@ from fastapi.routing import APIRoute
 
 from app.http.trouble import HttpRefusal
 
+Responses = dict[int | str, dict[str, Any]]
+"""What a route answers, as OpenAPI has it."""
+
 MAX_BODY_BYTES = 32 * 1024 * 1024
 """A picture of 10 MiB and a recording of five minutes, both in base64, in one message."""
 

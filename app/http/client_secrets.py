@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from app.http.body import StrictRoute
-from app.http.trouble import HttpRefusal
+from app.http.trouble import RESPONSES, HttpRefusal
 from app.realtime.events_out import encode_session
 from app.realtime.ids import new_id
 from app.realtime.session import opening_options, session_view
@@ -43,7 +43,7 @@ class _SmallBody(StrictRoute):
 
 def client_secrets(service: Service) -> APIRouter:
     """The route, for one server."""
-    router = APIRouter(route_class=_SmallBody, tags=["Realtime"])
+    router = APIRouter(route_class=_SmallBody, tags=["Realtime"], responses=RESPONSES)
 
     @router.post("/v1/realtime/client_secrets", summary="Make a short-lived key for a browser")
     async def create(body: SecretRequest) -> ClientSecret:  # pyright: ignore[reportUnusedFunction]

@@ -7,6 +7,7 @@ from typing import Any, cast
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException as Unrouted
 
 from app.auth import error_body
@@ -25,6 +26,23 @@ class HttpRefusal(HTTPException):
         super().__init__(status, message)
         self.code, self.param = code, param
 
+
+class ErrorFields(BaseModel):
+    message: str
+    type: str
+    code: str
+    param: str | None
+
+
+class ErrorBody(BaseModel):
+    error: ErrorFields
+
+
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": ErrorBody, "description": "The request can't be served as asked; `param` names the field."},
+    "5XX": {"model": ErrorBody, "description": "The server failed, or has no room; 503 says when to try again."},
+}
+"""What a route may answer besides its own, as OpenAPI has it."""
 
 ERRORS = (HttpRefusal, Closed, Refusal, MediaError, EngineError)
 """What a route may raise for a reason of its own; all of them become the API's JSON."""

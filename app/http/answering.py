@@ -1,0 +1,87 @@
+"""One answer of the engine over HTTP: whether it can be given, its place, its figures. Knows no API's shapes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from app.http.trouble import HttpRefusal
+from app.service import Service
+from app.telemetry import log
+from engine import SPEAKER_RATE_HZ, Chunk, Ledger, ModelInfo, Request
+
+Take = Callable[[Chunk], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Figures:
+    """What an answer took, complete once it has ended."""
+
+    finish: str = "stop"
+    input_tokens: int = 0
+    text_tokens: int = 0
+    audio_tokens: int = 0
+    ledger: Ledger | None = None
+
+    @property
+    def output_tokens(self) -> int:
+        return self.text_tokens + self.audio_tokens
+
+    def parley(self) -> dict[str, Any] | None:
+        """Ours, not the API's: where the time to first audio went."""
+        if self.ledger is None:
+            return None
+        terms = {name: round(ms, 3) for name, ms in self.ledger.terms.items()}
+        return {"ledger": {"ttfa_ms": round(self.ledger.ttfa_ms, 3), "terms_ms": terms}}
+
+
+async def answer(service: Service, request: Request, take: Take) -> Figures:
+    """Run a request to its end, handing every chunk to ``take``. Raises Closed, EngineError, and what ``take`` does.
+
+    Cancelling it is the abort.
+    """
+    figures, samples, outcome = Figures(), 0, "failed"
+    with service.admit_answer() as house:
+        try:
+            async with house.engine.open(request) as chunks:
+                async for chunk in chunks:
+                    if chunk.kind == "audio":
+                        if not samples:
+                            chunks.played()
+                            figures.ledger = chunks.ledger
+                        samples += len(chunk.data)
+                    elif chunk.kind == "usage":
+                        figures.finish = chunk.meta.get("finish", "stop")
+                        figures.input_tokens = int(chunk.data.get("input_tokens", 0))
+                        figures.text_tokens = int(chunk.data.get("output_tokens", 0))
+                    await take(chunk)
+            outcome = "completed"
+        except asyncio.CancelledError:
+            outcome = "cancelled"
+            raise
+        finally:
+            house.metrics.answers.labels(outcome).inc()
+            log("http.answered", request=request.id, status=outcome, audio_s=samples / SPEAKER_RATE_HZ)
+        figures.audio_tokens = round(samples / SPEAKER_RATE_HZ / house.engine.model.frame_s)
+    return figures
+
+
+def check_model(model: ModelInfo, asked: str) -> None:
+    """Over HTTP another model's name is a mistake. Raises HttpRefusal."""
+    if asked != model.name:
+        message = f"The model {asked[:100]!r} is not loaded: this server has {model.name!r}."
+        raise HttpRefusal(404, "model_not_found", message, "model")
+
+
+def check_voice(model: ModelInfo, asked: str | None, param: str) -> None:
+    """Another voice than the model's is a mistake. Raises HttpRefusal."""
+    if "speech" not in model.abilities:
+        raise HttpRefusal(400, "unsupported_value", f"{model.name} does not speak.", param)
+    if asked is not None and asked not in model.voices:
+        raise HttpRefusal(400, "invalid_value", f"There is no voice {asked[:100]!r}: {_list(model.voices)}.", param)
+
+
+def _list(names: Iterable[str]) -> str:
+    return f"choose one of {', '.join(names)}" if names else "the model has only its own, leave it out"

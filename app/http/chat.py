@@ -1,0 +1,179 @@
+"""``POST /v1/chat/completions``: one answer to a conversation, as text or speech, whole or streamed.
+
+Source: openai-python ``types/chat``; what is streamed has the shape of ``chat.completion.chunk``. Knows no tensor.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from msgspec.structs import replace
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.http.answering import answer, check_model, check_voice
+from app.http.body import Responses, StrictRoute
+from app.http.completion import StreamedCompletion, WholeCompletion
+from app.http.live import ClientGone, Live, Write, while_there
+from app.http.messages import ChatMessage, engine_messages
+from app.http.sound import Format
+from app.http.trouble import RESPONSES, HttpRefusal
+from app.realtime.ids import new_id
+from app.service import Service
+from engine import ModelInfo, Sampling, Tool
+from engine import Request as EngineRequest
+
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "stop": ([],),
+    "logprobs": (False,),
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "logit_bias": ({},),
+    "functions": ([],),
+    "response_format": ({"type": "text"},),
+}
+"""Fields that would change the answer, and are not served: None or these values are the same as leaving them out."""
+
+
+class AudioParams(BaseModel):
+    voice: str | None = None
+    format: Format | None = Field(default=None, description="pcm16 when streamed, else wav; streams may be any, too.")
+
+
+class FunctionSpec(BaseModel):
+    name: str = Field(min_length=1, max_length=128)
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+    def tool(self) -> Tool:
+        return Tool(self.name, self.description or "", self.parameters or {})
+
+
+class ToolSpec(BaseModel):
+    type: Literal["function"] = "function"
+    function: FunctionSpec
+
+
+class ChosenFunction(BaseModel):
+    name: str
+
+
+class ToolChoice(BaseModel):
+    type: Literal["function"] = "function"
+    function: ChosenFunction
+
+
+class StreamOptions(BaseModel):
+    include_usage: bool = False
+
+
+Tokens = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class ChatRequest(BaseModel):
+    """What is asked. Fields that only concern OpenAI's own service are ignored."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str
+    messages: list[ChatMessage] = Field(min_length=1, max_length=2000)
+    modalities: list[Literal["text", "audio"]] | None = None
+    audio: AudioParams | None = None
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    tools: list[ToolSpec] | None = Field(default=None, max_length=128)
+    tool_choice: Literal["auto", "none", "required"] | ToolChoice | None = None
+    max_tokens: Tokens | None = None
+    max_completion_tokens: Tokens | None = None
+    temperature: float | None = Field(default=None, ge=0, le=2, allow_inf_nan=False)
+    top_p: float | None = Field(default=None, gt=0, le=1, allow_inf_nan=False)
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
+
+    @property
+    def speaks(self) -> bool:
+        return "audio" in (self.modalities or ())
+
+    def chosen(self) -> str:
+        """``auto``, ``none``, ``required``, or the name of the one function to call."""
+        choice = self.tool_choice
+        return choice.function.name if isinstance(choice, ToolChoice) else choice or "auto"
+
+    def sampling(self) -> Sampling:
+        """Without a seed every answer is drawn anew."""
+        seed = secrets.randbits(32) if self.seed is None else self.seed
+        return Sampling(greedy=self.temperature == 0, temperature=self.temperature, top_p=self.top_p, seed=seed)
+
+
+def chat(service: Service) -> APIRouter:
+    """The route, for one server."""
+    router = APIRouter(route_class=StrictRoute, tags=["Chat"], responses=RESPONSES)
+    media: Responses = {200: {"content": {"application/json": {}, "text/event-stream": {}}}}
+
+    @router.post("/v1/chat/completions", summary="Answer a conversation", responses=media, response_model=None)
+    async def complete(request: Request, body: ChatRequest) -> Response:  # pyright: ignore[reportUnusedFunction]
+        asked = await _asked(service, body)
+        return _streamed(service, body, asked) if body.stream else await _whole(service, body, asked, request)
+
+    return router
+
+
+def _streamed(service: Service, body: ChatRequest, asked: EngineRequest) -> Response:
+    with_usage = body.stream_options is not None and body.stream_options.include_usage
+
+    async def produce(write: Write) -> None:
+        stream = StreamedCompletion(write, asked.id, body.model, with_usage, _format(body, "pcm16"))
+        await stream.run(answer(service, asked, stream.take))
+
+    return Live(produce, "text/event-stream")
+
+
+async def _whole(service: Service, body: ChatRequest, asked: EngineRequest, request: Request) -> Response:
+    whole = WholeCompletion(asked.id, body.model, _format(body, "wav"))
+    try:
+        figures = await while_there(request.receive, answer(service, asked, whole.take))
+    except ClientGone:
+        return Response(status_code=499)  # nobody reads it
+    return JSONResponse(await whole.body(figures, int(time.time())))
+
+
+def _format(body: ChatRequest, otherwise: Format) -> Format | None:
+    """The answer's sound format; None if it makes none."""
+    if not body.speaks:
+        return None
+    return (body.audio.format if body.audio is not None else None) or otherwise
+
+
+async def _asked(service: Service, body: ChatRequest) -> EngineRequest:
+    """The engine's request. Raises HttpRefusal or MediaError."""
+    house = service.house()
+    _check(body, house.engine.model)
+    asked = EngineRequest(
+        id=new_id("chatcmpl"),
+        session=new_id("sess"),
+        messages=await engine_messages(body.messages, house.limits),
+        modalities=("text", "audio") if body.speaks else ("text",),
+        voice=body.audio.voice if body.speaks and body.audio is not None else None,
+        sampling=body.sampling(),
+        tools=tuple(tool.function.tool() for tool in body.tools or ()),
+        tool_choice=body.chosen(),
+    )
+    limit = body.max_completion_tokens or body.max_tokens
+    return asked if limit is None else replace(asked, max_text_tokens=limit)
+
+
+def _check(body: ChatRequest, model: ModelInfo) -> None:
+    """What pydantic can't see. Raises HttpRefusal."""
+    check_model(model, body.model)
+    if body.speaks:
+        check_voice(model, body.audio.voice if body.audio is not None else None, "audio.voice")
+    if body.messages[-1].role not in ("user", "tool"):
+        message = "The last message must be the user's, or a tool's: an answer is made to it."
+        raise HttpRefusal(400, "invalid_value", message, f"messages.{len(body.messages) - 1}.role")
+    for name, neutral in _NEUTRAL.items():
+        value = (body.model_extra or {}).get(name)
+        if value is not None and value not in neutral:
+            raise HttpRefusal(400, "unsupported_parameter", f"{name} is not served: leave it out.", name)

@@ -1,0 +1,157 @@
+"""A chat completion as it grows: the engine's chunks as one JSON object, or as a stream of server-sent events.
+
+An answer's sound is not kept: its ``expires_at`` is the moment at which it was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import numpy as np
+import orjson
+import pybase64
+
+from app.http.answering import Figures
+from app.http.live import Write
+from app.http.sound import Encoder, Format, encoded, encoder
+from app.http.trouble import ERRORS, body_of, refusal_of
+from app.realtime.ids import new_id
+from engine import Chunk
+from engine.core import Wave
+
+_FINISH = {"stop": "stop", "length": "length", "tool": "tool_calls"}
+
+
+class WholeCompletion:
+    """Gathers an answer. ``format`` is that of its sound; None for a typed one."""
+
+    def __init__(self, id: str, model: str, format: Format | None) -> None:
+        self._id, self._model = id, model
+        self._format: Format | None = format
+        self._text = ""
+        self._waves: list[Wave] = []
+        self._calls: list[dict[str, Any]] = []
+
+    async def take(self, chunk: Chunk) -> None:
+        match chunk.kind:
+            case "text":
+                self._text += chunk.data
+            case "audio":
+                self._waves.append(chunk.data)
+            case "tool_call":
+                self._calls.append(_call(chunk))
+            case _:
+                pass
+
+    async def body(self, figures: Figures, now_s: int) -> dict[str, Any]:
+        """The ``chat.completion`` object."""
+        choice = {
+            "index": 0,
+            "message": await self._message(now_s),
+            "logprobs": None,
+            "finish_reason": _FINISH.get(figures.finish, "stop"),
+        }
+        head = {"id": self._id, "object": "chat.completion", "created": now_s, "model": self._model}
+        return {**head, "choices": [choice], "usage": usage(figures), "parley": figures.parley()}
+
+    async def _message(self, now_s: int) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": self._text or None, "refusal": None}
+        if self._waves and self._format is not None:
+            data = await asyncio.to_thread(encoded, np.concatenate(self._waves), self._format)
+            sound = {"id": new_id("audio"), "data": _base64(data), "transcript": self._text}
+            message |= {"content": None, "audio": {**sound, "expires_at": now_s}}
+        if self._calls:
+            message["tool_calls"] = self._calls
+        return message
+
+
+class StreamedCompletion:
+    """Writes an answer as ``chat.completion.chunk`` events, and ``[DONE]`` after the last."""
+
+    def __init__(self, write: Write, id: str, model: str, with_usage: bool, format: Format | None) -> None:
+        self._write, self._with_usage = write, with_usage
+        self._head = {"id": id, "object": "chat.completion.chunk", "created": int(time.time()), "model": model}
+        self._encoder: Encoder | None = encoder(format) if format is not None else None
+        self._audio_id = new_id("audio")
+        self._begun = False
+        self._calls = 0
+
+    async def run(self, answering: Coroutine[Any, Any, Figures]) -> None:
+        """Write all of it. An error after the first event is an event, too."""
+        try:
+            figures = await answering
+            await self._end(figures)
+        except ERRORS as error:
+            if not self._begun:
+                raise
+            await self._event(body_of(refusal_of(error)))
+
+    async def take(self, chunk: Chunk) -> None:
+        match chunk.kind:
+            case "text" if self._encoder is not None:
+                await self._delta({"audio": {"id": self._audio_id, "transcript": chunk.data}})
+            case "text":
+                await self._delta({"content": chunk.data})
+            case "audio" if self._encoder is not None:
+                await self._sound(await asyncio.to_thread(self._encoder.push, chunk.data))
+            case "tool_call":
+                await self._delta({"tool_calls": [{"index": self._calls, **_call(chunk)}]})
+                self._calls += 1
+            case _:
+                pass
+
+    async def _end(self, figures: Figures) -> None:
+        if self._encoder is not None:
+            await self._sound(await asyncio.to_thread(self._encoder.end))
+            await self._delta({"audio": {"id": self._audio_id, "expires_at": int(time.time())}})
+        extra = {"parley": parley} if (parley := figures.parley()) is not None else {}
+        await self._delta({}, _FINISH.get(figures.finish, "stop"), extra)
+        if self._with_usage:
+            await self._event({**self._head, "choices": [], "usage": usage(figures)})
+        await self._write(b"data: [DONE]\n\n")
+
+    async def _sound(self, data: bytes) -> None:
+        if data:
+            await self._delta({"audio": {"id": self._audio_id, "data": _base64(data)}})
+
+    async def _delta(
+        self, delta: dict[str, Any], finish: str | None = None, extra: dict[str, Any] | None = None
+    ) -> None:
+        if not self._begun:
+            delta = {"role": "assistant", "refusal": None, **delta}
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        none_yet = {"usage": None} if self._with_usage else {}
+        await self._event({**self._head, "choices": [choice], **none_yet, **(extra or {})})
+
+    async def _event(self, event: dict[str, Any]) -> None:
+        self._begun = True
+        await self._write(b"data: " + orjson.dumps(event) + b"\n\n")
+
+
+def usage(figures: Figures) -> dict[str, Any]:
+    """Token counts; a codec frame is one audio token."""
+    return {
+        "prompt_tokens": figures.input_tokens,
+        "completion_tokens": figures.output_tokens,
+        "total_tokens": figures.input_tokens + figures.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
+        "completion_tokens_details": {
+            "text_tokens": figures.text_tokens,
+            "audio_tokens": figures.audio_tokens,
+            "reasoning_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
+    }
+
+
+def _call(chunk: Chunk) -> dict[str, Any]:
+    function = {"name": chunk.data["name"], "arguments": chunk.data["arguments"]}
+    return {"id": str(chunk.meta.get("call_id") or new_id("call")), "type": "function", "function": function}
+
+
+def _base64(data: bytes) -> str:
+    return pybase64.b64encode(data).decode("ascii")

@@ -1,0 +1,100 @@
+"""Responses that are written as they come, and work that ends when its client leaves. Knows no API and no engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from app.http.trouble import ERRORS
+from app.telemetry import log
+
+T = TypeVar("T")
+Write = Callable[[bytes], Awaitable[None]]
+
+SLOW_S = 30.0
+"""A client that takes nothing for so long has left: a player that keeps its pace takes some every second."""
+
+
+class ClientGone(Exception):
+    """Nobody waits for the answer any more."""
+
+
+async def while_there(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """The result of ``work``, which is cancelled when the client leaves; then raises ClientGone.
+
+    The request's body must have been read. What ``work`` raises comes out as it is.
+    """
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            watch = tasks.create_task(_until_gone(receive), name="http:watch")
+            result = await work
+            watch.cancel()
+    except BaseExceptionGroup as group:
+        gone = [error for error in group.exceptions if isinstance(error, ClientGone)]
+        raise (gone or group.exceptions)[0] from None
+    return result
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    raise ClientGone("the client left")
+
+
+class Live(Response):
+    """A body that ``produce`` writes piece by piece, at the pace of its reader.
+
+    Until the first piece an error of ``ERRORS`` becomes an ordinary refusal; after it the connection breaks off, so
+    that no client takes a part for the whole.
+    """
+
+    def __init__(self, produce: Callable[[Write], Coroutine[Any, Any, object]], media_type: str) -> None:
+        self.status_code, self.media_type = 200, media_type
+        self.background = None
+        self.init_headers({"cache-control": "no-store", "x-accel-buffering": "no"})
+        self._produce = produce
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = _Body(send, self)
+        try:
+            await while_there(receive, self._produce(body.write))
+        except ClientGone as gone:
+            log("http.left", path=scope["path"], reason=str(gone))
+            return
+        except ERRORS as error:
+            if not body.begun:
+                raise
+            log("http.broken", path=scope["path"], error=type(error).__name__)
+            return  # without the last piece, at which the server cuts the connection
+        await body.end()
+
+
+class _Body:
+    """What has been sent of a response; its head leaves with the first piece."""
+
+    def __init__(self, send: Send, response: Response) -> None:
+        self.begun = False
+        self._send, self._response = send, response
+
+    async def write(self, piece: bytes) -> None:
+        """Raises ClientGone if nobody takes it."""
+        try:
+            async with asyncio.timeout(SLOW_S):
+                await self._begin()
+                await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        except TimeoutError:
+            raise ClientGone("the client does not read") from None
+
+    async def end(self) -> None:
+        await self._begin()
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _begin(self) -> None:
+        if not self.begun:
+            self.begun = True
+            head = {"status": self._response.status_code, "headers": self._response.raw_headers}
+            await self._send({"type": "http.response.start", **head})

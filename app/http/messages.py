@@ -1,0 +1,155 @@
+"""The messages of a chat completion, and the engine's messages that they mean.
+
+Everything is bounded before it is decoded, and decoded off the event loop. Source: openai-python ``types/chat``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from app.http.trouble import HttpRefusal
+from app.media import decode_audio, decode_base64, decode_image_url
+from app.settings import Limits
+from engine import AudioPart, ImagePart, Message, Part, TextPart, ToolCallPart, ToolResultPart
+
+
+class TextContent(BaseModel):
+    type: Literal["text"]
+    text: str
+
+
+class AudioData(BaseModel):
+    data: str = Field(description="Base64.")
+    format: Literal["wav", "mp3", "flac", "ogg", "opus"] = "wav"
+
+
+class AudioContent(BaseModel):
+    type: Literal["input_audio"]
+    input_audio: AudioData
+
+
+class ImageUrl(BaseModel):
+    url: str = Field(description="A data URI of a PNG or JPEG; addresses are not fetched.")
+    detail: str = "auto"
+
+
+class ImageContent(BaseModel):
+    type: Literal["image_url"]
+    image_url: ImageUrl
+
+
+class RefusalContent(BaseModel):
+    type: Literal["refusal"]
+    refusal: str
+
+
+UserContent = Annotated[TextContent | AudioContent | ImageContent, Field(discriminator="type")]
+AssistantContent = Annotated[TextContent | RefusalContent, Field(discriminator="type")]
+Parts = Field(max_length=64)
+
+
+class SystemMessage(BaseModel):
+    role: Literal["system", "developer"]
+    content: str | Annotated[list[TextContent], Parts]
+
+
+class UserMessage(BaseModel):
+    role: Literal["user"]
+    content: str | Annotated[list[UserContent], Parts]
+
+
+class FunctionCall(BaseModel):
+    name: str
+    arguments: str
+
+
+class ToolCall(BaseModel):
+    id: str
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+
+class AssistantMessage(BaseModel):
+    role: Literal["assistant"]
+    content: str | Annotated[list[AssistantContent], Parts] | None = None
+    tool_calls: Annotated[list[ToolCall], Parts] | None = None
+    audio: dict[str, Any] | None = Field(
+        default=None, description="Not looked up, since answers are not kept: send the transcript as content."
+    )
+
+
+class ToolMessage(BaseModel):
+    role: Literal["tool"]
+    content: str | Annotated[list[TextContent], Parts]
+    tool_call_id: str
+
+
+ChatMessage = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
+
+
+async def engine_messages(messages: list[ChatMessage], limits: Limits) -> tuple[Message, ...]:
+    """What the engine is asked with. Raises HttpRefusal or MediaError."""
+    room = _Room(int(limits.conversation_mb * 1e6))
+    return tuple([await _message(message, f"messages.{i}", limits, room) for i, message in enumerate(messages)])
+
+
+class _Room:
+    """What is left of the bytes that decoded pictures and sounds may take."""
+
+    def __init__(self, size: int) -> None:
+        self._size = self._left = size
+
+    def take(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            message = f"The messages' pictures and sounds are larger than {self._size // 10**6} MB once decoded."
+            raise HttpRefusal(400, "invalid_value", message, "messages")
+
+
+async def _message(message: ChatMessage, path: str, limits: Limits, room: _Room) -> Message:
+    match message:
+        case SystemMessage(content=content):
+            return Message("system", _texts(content))
+        case UserMessage(content=content):
+            parts = [TextContent(type="text", text=content)] if isinstance(content, str) else content
+            return Message("user", tuple([await _part(part, limits, room) for part in parts]))
+        case ToolMessage(content=content, tool_call_id=call_id):
+            return Message("tool", (ToolResultPart(call_id, _text(content)),))
+        case AssistantMessage():
+            return _assistant(message, path)
+
+
+async def _part(part: TextContent | AudioContent | ImageContent, limits: Limits, room: _Room) -> Part:
+    match part:
+        case TextContent(text=text):
+            return TextPart(text)
+        case AudioContent(input_audio=sound):
+            pcm = await asyncio.to_thread(decode_audio, decode_base64(sound.data), limits.audio_s)
+            room.take(pcm.nbytes)
+            return AudioPart(pcm)
+        case ImageContent(image_url=image):
+            pixels = await asyncio.to_thread(decode_image_url, image.url)
+            room.take(pixels.nbytes)
+            return ImagePart(pixels)
+
+
+def _assistant(message: AssistantMessage, path: str) -> Message:
+    text = _text(message.content or "")
+    if not text and not message.tool_calls:
+        why = "Answers are not kept here: send the transcript of this one as its content."
+        raise HttpRefusal(400, "invalid_value", f"{path}.content is missing. {why}", f"{path}.content")
+    calls = (ToolCallPart(call.function.name, call.function.arguments, call.id) for call in message.tool_calls or ())
+    return Message("assistant", (*((TextPart(text),) if text else ()), *calls))
+
+
+def _texts(content: str | list[TextContent]) -> tuple[Part, ...]:
+    return (TextPart(_text(content)),)
+
+
+def _text(content: str | list[TextContent] | list[AssistantContent]) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(part.text if isinstance(part, TextContent) else part.refusal for part in content)

@@ -1,0 +1,141 @@
+"""Speech as bytes that a player takes, encoded as it comes: raw samples, WAV, and what FFmpeg's encoders make.
+
+A stream's length is not known when it begins, so headers leave it open. Knows no route.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from typing import Any, Literal, Protocol
+
+import av
+import numpy as np
+
+from engine import SPEAKER_RATE_HZ
+from engine.core import Wave
+
+Format = Literal["mp3", "opus", "aac", "flac", "wav", "pcm", "pcm16"]
+MEDIA_TYPES = {
+    "mp3": "audio/mpeg",
+    "opus": "audio/ogg; codecs=opus",
+    "aac": "audio/aac",
+    "flac": "audio/flac",
+    "wav": "audio/wav",
+    "pcm": f"audio/pcm; rate={SPEAKER_RATE_HZ}; channels=1",
+    "pcm16": f"audio/pcm; rate={SPEAKER_RATE_HZ}; channels=1",
+}
+_OPEN = 0xFFFFFFFF
+
+
+class Encoder(Protocol):
+    """Float32 [samples] at SPEAKER_RATE_HZ in, bytes out; the pieces joined are one file."""
+
+    def push(self, wave: Wave) -> bytes: ...
+
+    def end(self) -> bytes:
+        """What was held back. Nothing may be pushed after it."""
+        ...
+
+
+def encoder(format: Format) -> Encoder:
+    """A fresh encoder. ``pcm`` (also called ``pcm16``) is 16-bit little-endian mono without a header."""
+    match format:
+        case "pcm" | "pcm16":
+            return _Raw(b"")
+        case "wav":
+            return _Raw(wav_header(None))
+        case _:
+            return _Compressed(format, _Bytes())
+
+
+def encoded(wave: Wave, format: Format) -> bytes:
+    """A whole clip as a file; a WAV says its length."""
+    if format == "wav":
+        pcm = samples(wave)
+        return wav_header(len(pcm)) + pcm
+    if format in ("pcm", "pcm16"):
+        return samples(wave)
+    file = io.BytesIO()  # a container that can look back writes its length, too
+    one = _Compressed(format, file)
+    one.push(wave)
+    one.end()
+    return file.getvalue()
+
+
+def samples(wave: Wave) -> bytes:
+    """As 16-bit little-endian."""
+    return (np.clip(wave, -1, 1) * 32767).astype("<i2").tobytes()
+
+
+def wav_header(size: int | None) -> bytes:
+    """44 bytes of RIFF/WAVE for mono 16-bit samples of so many bytes; None is a stream, whose length is open."""
+    riff, data = (_OPEN, _OPEN) if size is None else (36 + size, size)
+    form = struct.pack("<HHIIHH", 1, 1, SPEAKER_RATE_HZ, 2 * SPEAKER_RATE_HZ, 2, 16)
+    return struct.pack("<4sI4s4sI", b"RIFF", riff, b"WAVE", b"fmt ", 16) + form + struct.pack("<4sI", b"data", data)
+
+
+class _Raw:
+    """Samples as they are, after a header."""
+
+    def __init__(self, header: bytes) -> None:
+        self._header = header
+
+    def push(self, wave: Wave) -> bytes:
+        header, self._header = self._header, b""
+        return header + samples(wave)
+
+    def end(self) -> bytes:
+        header, self._header = self._header, b""
+        return header
+
+
+_CODECS: dict[str, tuple[str, str, dict[str, str]]] = {
+    "mp3": ("mp3", "libmp3lame", {"id3v2_version": "0"}),
+    "opus": ("ogg", "libopus", {"page_duration": "20000"}),  # µs; the default holds a second back
+    "aac": ("adts", "aac", {}),
+    "flac": ("flac", "flac", {}),
+}
+
+
+class _Compressed:
+    """A container written to ``target``; its pieces are handed out if that keeps any."""
+
+    def __init__(self, format: str, target: _Bytes | io.BytesIO) -> None:
+        container, codec, options = _CODECS[format]
+        self._target = target
+        self._file: Any = av.open(target, "w", format=container, options={"flush_packets": "1", **options})
+        self._stream: Any = self._file.add_stream(codec, rate=SPEAKER_RATE_HZ, layout="mono")
+        self._at = 0
+
+    def push(self, wave: Wave) -> bytes:
+        if len(wave):
+            pcm = np.frombuffer(samples(wave), "<i2")
+            frame = av.AudioFrame.from_ndarray(pcm[None], format="s16", layout="mono")
+            frame.sample_rate, frame.pts = SPEAKER_RATE_HZ, self._at
+            self._at += len(wave)
+            self._file.mux(self._stream.encode(frame))
+        return self._taken()
+
+    def end(self) -> bytes:
+        self._file.mux(self._stream.encode(None))
+        self._file.close()
+        return self._taken()
+
+    def _taken(self) -> bytes:
+        return self._target.take() if isinstance(self._target, _Bytes) else b""
+
+
+class _Bytes:
+    """Where a container writes; it can't seek, so the container doesn't look back."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def write(self, piece: Any) -> int:
+        self._pieces.append(bytes(piece))
+        return len(piece)
+
+    def take(self) -> bytes:
+        pieces, self._pieces = self._pieces, []
+        return b"".join(pieces)

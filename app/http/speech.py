@@ -1,0 +1,117 @@
+"""``POST /v1/audio/speech``: a text, spoken as it stands; the sound leaves as it is made."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal
+
+import orjson
+import pybase64
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, Field
+
+from app.http.answering import Figures, answer, check_model, check_voice
+from app.http.body import Responses, StrictRoute
+from app.http.live import Live, Write
+from app.http.sound import MEDIA_TYPES, Format, encoder
+from app.http.trouble import ERRORS, RESPONSES, HttpRefusal, body_of, refusal_of
+from app.realtime.ids import new_id
+from app.service import Service
+from engine import Chunk, Message, Request, TextPart
+
+
+class VoiceId(BaseModel):
+    id: str
+
+
+class SpeechRequest(BaseModel):
+    """What is to be said. ``instructions`` are accepted and have no effect: no voice here takes any."""
+
+    model: str
+    input: str = Field(min_length=1, max_length=4096)
+    voice: str | VoiceId | None = None
+    response_format: Format = Field(default="mp3", description="pcm is 16-bit little-endian mono at 24 kHz.")
+    speed: float = Field(default=1.0, ge=0.25, le=4.0, allow_inf_nan=False)
+    stream_format: Literal["audio", "sse"] = "audio"
+
+    @property
+    def voice_name(self) -> str | None:
+        return self.voice.id if isinstance(self.voice, VoiceId) else self.voice
+
+
+class _SmallBody(StrictRoute):
+    max_bytes = 64 * 1024  # the longest text, in any script and escaped
+
+
+def speech(service: Service) -> APIRouter:
+    """The route, for one server."""
+    router = APIRouter(route_class=_SmallBody, tags=["Audio"], responses=RESPONSES)
+    sounds: dict[str, Any] = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in MEDIA_TYPES.values()}
+    media: Responses = {200: {"content": {**sounds, "text/event-stream": {}}}}
+
+    @router.post("/v1/audio/speech", summary="Speak a text", responses=media, response_class=Response)
+    async def speak(body: SpeechRequest) -> Response:  # pyright: ignore[reportUnusedFunction]
+        asked = _asked(service, body)
+        if body.stream_format == "sse":
+            return Live(lambda write: _events(service, asked, body.response_format, write), "text/event-stream")
+        media_type = MEDIA_TYPES[body.response_format]
+        return Live(lambda write: _sound(service, asked, body.response_format, write), media_type)
+
+    return router
+
+
+def _asked(service: Service, body: SpeechRequest) -> Request:
+    """The engine's request. Raises HttpRefusal."""
+    model = service.house().engine.model
+    check_model(model, body.model)
+    check_voice(model, body.voice_name, "voice")
+    if not body.input.strip():
+        raise HttpRefusal(400, "invalid_value", "input holds nothing to say.", "input")
+    return Request(
+        id=new_id("speech"),
+        session=new_id("sess"),
+        messages=(Message("assistant", (TextPart(body.input),)),),
+        voice=body.voice_name,
+        speed=body.speed,
+    )
+
+
+async def _sound(service: Service, asked: Request, format: Format, write: Write) -> Figures:
+    """Write the file as it grows."""
+    encoding = encoder(format)
+
+    async def take(chunk: Chunk) -> None:
+        if chunk.kind == "audio" and (piece := await asyncio.to_thread(encoding.push, chunk.data)):
+            await write(piece)
+
+    figures = await answer(service, asked, take)
+    if piece := await asyncio.to_thread(encoding.end):
+        await write(piece)
+    return figures
+
+
+async def _events(service: Service, asked: Request, format: Format, write: Write) -> None:
+    """Write the same bytes as ``speech.audio.delta`` events, and what they took at the end."""
+    begun = False
+
+    async def delta(piece: bytes) -> None:
+        nonlocal begun
+        begun = True
+        await write(_event({"type": "speech.audio.delta", "audio": pybase64.b64encode(piece).decode("ascii")}))
+
+    try:
+        figures = await _sound(service, asked, format, delta)
+        await write(_event({"type": "speech.audio.done", "usage": _usage(figures)}))
+    except ERRORS as error:
+        if not begun:
+            raise
+        await write(_event({"type": "error", **body_of(refusal_of(error))}))
+
+
+def _usage(figures: Figures) -> dict[str, int]:
+    total = figures.input_tokens + figures.output_tokens
+    return {"input_tokens": figures.input_tokens, "output_tokens": figures.output_tokens, "total_tokens": total}
+
+
+def _event(event: dict[str, Any]) -> bytes:
+    return b"data: " + orjson.dumps(event) + b"\n\n"

@@ -1,0 +1,259 @@
+"""``POST /v1/chat/completions``, through the official client."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from openai import APIError, APIStatusError, AsyncOpenAI
+
+from app.http.sound import encoded, wav_header
+from tests.app.http.test_sound import WAVE, decoded
+from tests.app.rig import Running, eventually, running, script_spec
+
+PIXEL = (
+    "data:image/png;base64,"
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+URL = "/v1/chat/completions"
+FRAME_S = 0.04
+SPOKEN: dict[str, Any] = {"modalities": ["text", "audio"]}
+LONG: dict[str, Any] = {**SPOKEN, "max_tokens": 5000}
+
+
+def user(*content: Any) -> list[Any]:
+    return [{"role": "user", "content": content[0] if isinstance(content[0], str) else list(content)}]
+
+
+async def ask(openai: AsyncOpenAI, messages: Any, **fields: Any) -> Any:
+    return await openai.chat.completions.create(model="script", messages=messages, **fields)
+
+
+async def streamed(openai: AsyncOpenAI, messages: Any, **fields: Any) -> list[Any]:
+    return [chunk async for chunk in await ask(openai, messages, stream=True, **fields)]
+
+
+async def post(server: Running, **body: Any) -> httpx.Response:
+    async with httpx.AsyncClient(base_url=server.http) as http:
+        return await http.post(URL, json={"model": "script", "messages": user("say: hello"), **body})
+
+
+async def test_a_typed_answer(openai: AsyncOpenAI) -> None:
+    done = await ask(openai, user("say: one two three"))
+    assert done.object == "chat.completion"
+    assert done.model == "script"
+    assert done.choices[0].message.content == "one two three"
+    assert done.choices[0].message.audio is None
+    assert done.choices[0].finish_reason == "stop"
+    assert (done.usage.completion_tokens, done.usage.total_tokens) == (3, 4)
+
+
+async def test_a_typed_answer_streams(openai: AsyncOpenAI) -> None:
+    chunks = await streamed(openai, user("say: one two three"), stream_options={"include_usage": True})
+    assert [chunk.object for chunk in chunks] == ["chat.completion.chunk"] * 5
+    assert len({chunk.id for chunk in chunks}) == 1
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert [chunk.choices[0].delta.content for chunk in chunks[:4]] == ["one ", "two ", "three", None]
+    assert [chunk.choices[0].finish_reason for chunk in chunks[:4]] == [None, None, None, "stop"]
+    assert not chunks[4].choices
+    assert chunks[4].usage.completion_tokens == 3
+    assert all(chunk.usage is None for chunk in chunks[:4])
+
+
+async def test_without_being_asked_a_stream_tells_no_usage(openai: AsyncOpenAI) -> None:
+    chunks = await streamed(openai, user("say: one"))
+    assert all(chunk.choices and chunk.usage is None for chunk in chunks)
+
+
+async def test_a_spoken_answer(openai: AsyncOpenAI) -> None:
+    done = await ask(openai, user("say: one two"), **SPOKEN, audio={"voice": "tone", "format": "wav"})
+    message = done.choices[0].message
+    assert message.content is None
+    assert message.audio.transcript == "one two"
+    sound = decoded(base64.b64decode(message.audio.data))
+    assert len(sound) == 2 * 2 * FRAME_S * 24_000
+    assert np.abs(sound).max() > 0.1
+    assert done.usage.completion_tokens_details.audio_tokens == 4
+    assert done.parley["ledger"]["ttfa_ms"] > 0
+
+
+@pytest.mark.parametrize("format", ["mp3", "flac", "opus", "aac", "pcm16"])
+async def test_a_spoken_answer_has_the_format_that_was_asked_for(format: Any, openai: AsyncOpenAI) -> None:
+    done = await ask(openai, user("say: one two three"), **SPOKEN, audio={"voice": "tone", "format": format})
+    data = base64.b64decode(done.choices[0].message.audio.data)
+    sound = decoded(wav_header(len(data)) + data if format == "pcm16" else data)
+    assert abs(len(sound) - 3 * 2 * FRAME_S * 24_000) < 3000
+    assert np.abs(sound).max() > 0.1
+
+
+async def test_a_spoken_answer_streams(openai: AsyncOpenAI) -> None:
+    """The transcript and the samples come as they are made, in the delta's ``audio``."""
+    asked: Any = {"audio": {"voice": "tone", "format": "pcm16"}, "stream_options": {"include_usage": True}}
+    chunks = await streamed(openai, user("say: one two"), **SPOKEN, **asked)
+    pieces = [chunk.choices[0].delta.to_dict().get("audio") for chunk in chunks if chunk.choices]
+    pieces = [piece for piece in pieces if piece]
+    assert len({piece["id"] for piece in pieces}) == 1
+    assert "".join(piece.get("transcript", "") for piece in pieces) == "one two"
+    data = [base64.b64decode(piece["data"]) for piece in pieces if "data" in piece]
+    assert len(data) > 1
+    assert len(b"".join(data)) == 2 * 2 * FRAME_S * 48_000
+    assert pieces[-1]["expires_at"] > 1_000_000_000
+    assert chunks[-2].choices[0].finish_reason == "stop"
+    assert chunks[-1].usage.completion_tokens_details.audio_tokens == 4
+
+
+async def test_a_tool_is_called_and_its_result_answered(openai: AsyncOpenAI) -> None:
+    tool = {"type": "function", "function": {"name": "time", "parameters": {"type": "object", "properties": {}}}}
+    done = await ask(openai, user('tool time {"zone": "UTC"}'), tools=[tool], tool_choice="auto")
+    call = done.choices[0].message.tool_calls[0]
+    assert done.choices[0].finish_reason == "tool_calls"
+    assert (call.function.name, call.function.arguments) == ("time", '{"zone": "UTC"}')
+    messages = [
+        *user("what time is it?"),
+        done.choices[0].message.model_dump(exclude_none=True),
+        {"role": "tool", "tool_call_id": call.id, "content": "noon"},
+        *user("say: it is noon"),
+    ]
+    assert (await ask(openai, messages)).choices[0].message.content == "it is noon"
+
+
+async def test_a_tool_call_streams(openai: AsyncOpenAI) -> None:
+    chunks = await streamed(openai, user("tool time {}"))
+    calls = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or ()]
+    assert [(call.index, call.function.name, call.function.arguments) for call in calls] == [(0, "time", "{}")]
+    assert calls[0].id
+    assert chunks[-1].choices[0].finish_reason == "tool_calls"
+
+
+@pytest.mark.parametrize("format", ["wav", "mp3", "flac"])
+async def test_speech_is_heard(format: Any, openai: AsyncOpenAI) -> None:
+    data = base64.b64encode(encoded(WAVE, format)).decode()
+    part = {"type": "input_audio", "input_audio": {"data": data, "format": format}}
+    done = await ask(openai, user(part, {"type": "text", "text": "what was that?"}))
+    assert done.choices[0].message.content == "I heard 1.0 seconds." if format != "mp3" else True
+    assert done.choices[0].message.content.startswith("I heard 1.")
+
+
+async def test_pictures_and_every_role_are_taken(openai: AsyncOpenAI) -> None:
+    messages = [
+        {"role": "developer", "content": "Be brief."},
+        {"role": "system", "content": [{"type": "text", "text": "Be kind."}]},
+        *user("hello"),
+        {"role": "assistant", "content": [{"type": "text", "text": "Hello."}]},
+        *user({"type": "image_url", "image_url": {"url": PIXEL}}, {"type": "text", "text": "say: a dot"}),
+    ]
+    assert (await ask(openai, messages)).choices[0].message.content == "a dot"
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+async def test_an_answer_ends_at_its_limit(field: str, openai: AsyncOpenAI) -> None:
+    done = await ask(openai, user("long 20"), **{field: 5})
+    assert done.choices[0].finish_reason == "length"
+    assert done.usage.completion_tokens == 5
+
+
+async def test_an_answer_that_breaks_is_an_error_whole_or_streamed(openai: AsyncOpenAI) -> None:
+    with pytest.raises(APIStatusError) as broken:
+        await ask(openai, user("fail"))
+    assert (broken.value.status_code, broken.value.code) == (500, "stage_failed")
+    with pytest.raises(APIError, match="this answer fails"):
+        await streamed(openai, user("fail"))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_leaves_ends_its_answer(stream: bool, server: Running) -> None:
+    asking = asyncio.create_task(post(server, messages=user("long 5000"), stream=stream, **LONG), name="asking")
+    await eventually(lambda: any(server._leased()))
+    asking.cancel()
+    await asyncio.wait([asking])
+    await eventually(lambda: server.metric("parley_http_answers_total", status="cancelled") == 1)
+    await server.empty()
+    assert server.metric("parley_http_answers_total", status="completed") == 0
+
+
+URL_PART = {"type": "image_url", "image_url": {"url": "http://127.0.0.1/x.png"}}
+OLD_ANSWER = {"role": "assistant", "audio": {"id": "x"}}
+
+
+def sound(data: str) -> Any:
+    return {"type": "input_audio", "input_audio": {"data": data}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "code", "param"),
+    [
+        ({"model": "gpt-5"}, 404, "model_not_found", "model"),
+        ({"messages": []}, 400, "invalid_value", "messages"),
+        ({"messages": [{"role": "king", "content": "x"}]}, 400, "invalid_value", "messages.0"),
+        ({"messages": [{"role": "assistant", "content": "x"}]}, 400, "invalid_value", "messages.0.role"),
+        ({"messages": [OLD_ANSWER, *user("y")]}, 400, "invalid_value", "messages.0.content"),
+        ({**SPOKEN, "audio": {"voice": "alloy", "format": "wav"}}, 400, "invalid_value", "audio.voice"),
+        ({**SPOKEN, "audio": {"format": "wma"}}, 400, "invalid_value", "audio.format"),
+        ({"n": 2}, 400, "unsupported_parameter", "n"),
+        ({"stop": ["x"]}, 400, "unsupported_parameter", "stop"),
+        ({"response_format": {"type": "json_object"}}, 400, "unsupported_parameter", "response_format"),
+        ({"max_tokens": 0}, 400, "invalid_value", "max_tokens"),
+        ({"seed": 2**64}, 400, "invalid_value", "seed"),
+        ({"messages": user(URL_PART)}, 400, "invalid_value", None),
+        ({"messages": user(sound("????"))}, 400, "invalid_value", None),
+        ({"messages": user(sound("AAAA"))}, 400, "invalid_value", None),
+    ],
+)
+async def test_mistakes_are_told_in_the_api_s_shape(
+    fields: Any, status: int, code: str, param: str | None, server: Running
+) -> None:
+    answer = await post(server, **fields)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (status, code, param)
+    assert error["type"] == "invalid_request_error"
+
+
+async def test_what_changes_nothing_is_taken(server: Running) -> None:
+    fields = {"n": 1, "stop": None, "frequency_penalty": 0.0, "user": "me", "store": False, "service_tier": "auto"}
+    assert (await post(server, **fields)).status_code == 200
+
+
+async def test_many_pictures_are_bounded_before_they_fill_the_memory() -> None:
+    """A picture of 48 MB in 50 kB, and more than one of them."""
+    async with running(script_spec(limits={"conversation_mb": 0.000004})) as server:
+        one = {"type": "image_url", "image_url": {"url": PIXEL}}
+        assert (await post(server, messages=user(one, {"type": "text", "text": "say: x"}))).status_code == 200
+        answer = await post(server, messages=user(one, one))
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages")
+
+
+async def test_a_body_over_the_cap_is_refused_as_it_comes(server: Running) -> None:
+    async def endless() -> AsyncGenerator[bytes]:
+        for _ in range(64):
+            yield b" " * 2**20
+
+    async with httpx.AsyncClient(base_url=server.http) as http:
+        answer = await http.post(URL, content=endless(), headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
+
+
+async def test_answers_have_a_limit_of_their_own() -> None:
+    async with running(script_spec(limits={"answers": 1, "sessions": 1})) as server:
+        async with _under_way(server):
+            second = await post(server)
+            assert (second.status_code, second.json()["error"]["code"]) == (503, "server_full")
+            assert second.headers["retry-after"]
+            with server.service.admit():
+                pass  # a session's place is another one
+        await server.empty()
+        assert (await post(server)).status_code == 200
+
+
+@asynccontextmanager
+async def _under_way(server: Running) -> AsyncGenerator[None]:
+    """A long answer, begun and not yet ended."""
+    body = {"model": "script", "messages": user("long 3000"), "stream": True, **LONG}
+    async with httpx.AsyncClient(base_url=server.http) as http, http.stream("POST", URL, json=body) as response:
+        await anext(response.aiter_lines())
+        yield

@@ -1,0 +1,126 @@
+"""``POST /v1/audio/speech``, through the official client."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from openai import APIStatusError, AsyncOpenAI
+
+from app.http.sound import wav_header
+from tests.app.http.test_sound import decoded
+from tests.app.rig import Running, eventually
+
+URL = "/v1/audio/speech"
+WORD_S = 2 * 0.04  # two codec frames
+LONG = "a " * 2048
+"""8 MB of samples: more than the sockets between a server and its client hold."""
+
+
+async def post(server: Running, **body: Any) -> httpx.Response:
+    async with httpx.AsyncClient(base_url=server.http) as http:
+        return await http.post(URL, json={"model": "script", "input": "one two three", "voice": "tone", **body})
+
+
+@pytest.mark.parametrize(
+    ("format", "kind"),
+    [
+        ("mp3", "audio/mpeg"),
+        ("opus", "audio/ogg; codecs=opus"),
+        ("aac", "audio/aac"),
+        ("flac", "audio/flac"),
+        ("wav", "audio/wav"),
+        ("pcm", "audio/pcm; rate=24000; channels=1"),
+    ],
+)
+async def test_every_format_of_the_official_client(format: Any, kind: str, openai: AsyncOpenAI) -> None:
+    asked: Any = {"model": "script", "voice": "tone", "input": "one two three", "response_format": format}
+    async with openai.audio.speech.with_streaming_response.create(**asked) as response:
+        assert response.headers["content-type"] == kind
+        assert "content-length" not in response.headers
+        pieces = [piece async for piece in response.iter_bytes()]
+    data = b"".join(pieces)
+    sound = decoded(wav_header(len(data)) + data if format == "pcm" else data)
+    assert abs(len(sound) / 24_000 - 3 * WORD_S) < 0.12  # what an MP3 or AAC encoder pads with
+    assert np.abs(sound).max() > 0.1
+
+
+async def test_the_first_sound_leaves_before_the_last_is_made(server: Running) -> None:
+    body = {"model": "script", "input": "word " * 800, "response_format": "pcm"}
+    async with httpx.AsyncClient(base_url=server.http) as http, http.stream("POST", URL, json=body) as response:
+        first = await anext(response.aiter_raw())
+        assert any(server._leased())
+    assert 0 < len(first) < 800 * WORD_S * 48_000 / 4
+
+
+async def test_events_carry_the_same_samples(server: Running) -> None:
+    whole = await post(server, response_format="pcm")
+    answer = await post(server, response_format="pcm", stream_format="sse")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    events = [json.loads(line.removeprefix("data: ")) for line in answer.text.splitlines() if line]
+    assert {event["type"] for event in events[:-1]} == {"speech.audio.delta"}
+    assert b"".join(base64.b64decode(event["audio"]) for event in events[:-1]) == whole.content
+    assert events[-1]["type"] == "speech.audio.done"
+    assert events[-1]["usage"]["output_tokens"] == 3 + 6  # words, and codec frames
+
+
+async def test_a_client_that_leaves_ends_its_speech(server: Running) -> None:
+    body = {"model": "script", "input": LONG, "response_format": "wav"}
+    async with httpx.AsyncClient(base_url=server.http) as http, http.stream("POST", URL, json=body) as response:
+        assert (await anext(response.aiter_raw())).startswith(b"RIFF")
+    await eventually(lambda: server.metric("parley_http_answers_total", status="cancelled") == 1)
+    await server.empty()
+
+
+async def test_a_client_that_does_not_read_holds_nobody_up(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is left after a while, and what it held is free; others are served meanwhile."""
+    monkeypatch.setattr("app.http.live.SLOW_S", 0.5)
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1)
+    body = json.dumps({"model": "script", "input": LONG, "response_format": "wav"}).encode()
+    head = (
+        f"POST {URL} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+    )
+    writer.write(head.encode() + b"\r\n" + body)
+    try:
+        await eventually(lambda: server.service._answers == 1)
+        assert (await post(server)).status_code == 200
+        await server.empty()
+        await eventually(lambda: not server.service._answers)
+    finally:
+        writer.close()
+
+
+async def test_a_voice_may_be_an_object_or_left_out(server: Running) -> None:
+    assert (await post(server, voice={"id": "tone"})).status_code == 200
+    assert (await post(server, voice=None)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "code", "param"),
+    [
+        ({"model": "tts-1"}, 404, "model_not_found", "model"),
+        ({"voice": "alloy"}, 400, "invalid_value", "voice"),
+        ({"input": ""}, 400, "invalid_value", "input"),
+        ({"input": " \n"}, 400, "invalid_value", "input"),
+        ({"input": "x" * 4097}, 400, "invalid_value", "input"),
+        ({"speed": 0.2}, 400, "invalid_value", "speed"),
+        ({"speed": 4.1}, 400, "invalid_value", "speed"),
+        ({"response_format": "wma"}, 400, "invalid_value", "response_format"),
+        ({"stream_format": "carrier-pigeon"}, 400, "invalid_value", "stream_format"),
+    ],
+)
+async def test_mistakes_are_told(fields: Any, status: int, code: str, param: str, server: Running) -> None:
+    answer = await post(server, **fields)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (status, code, param)
+
+
+async def test_the_official_client_raises_what_it_knows(openai: AsyncOpenAI) -> None:
+    with pytest.raises(APIStatusError) as refused:
+        await openai.audio.speech.create(model="tts-1", voice="tone", input="hello")
+    assert refused.value.status_code == 404
