@@ -172,6 +172,7 @@ def doctor(
 def bench(
     url: Annotated[str | None, typer.Option(help="A running server, like ws://127.0.0.1:8000.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions: under a minute.")] = False,
+    minutes: Annotated[float, typer.Option(min=0.05, help="Of full load, unless --quick.")] = 1.0,
     json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here.")] = None,
     config: Config = None,
 ) -> None:
@@ -184,7 +185,7 @@ def bench(
     from app.bench import run_bench
 
     with plainly():
-        passed = run_bench(deployment(config), config, url, quick, json_path)
+        passed = run_bench(deployment(config), config, url, None if quick else minutes, json_path)
     raise typer.Exit(int(not passed))
 
 

@@ -15,20 +15,28 @@ from pathlib import Path
 
 from rich.console import Console
 
-from app.bench import engines, sessions, subject
+from app.bench import endurance, engines, sessions, subject
 from app.bench.figures import Figure, save, show
 from app.commands import terminal
 from engine import EngineSpec
 
+LOAD = 0.8
+"""How much of the talker's time full load takes: so many listeners are spoken to at once."""
+
 REST_S = 1.0  # after the start, before the memory is read
 
 
-def run_bench(spec: EngineSpec, config: str | None, url: str | None, quick: bool, json_path: Path | None) -> bool:
-    """Measure, print and save; whether every bar was held. Raises EngineError."""
-    scale = 1 if quick else 4
+def run_bench(
+    spec: EngineSpec, config: str | None, url: str | None, minutes: float | None, json_path: Path | None
+) -> bool:
+    """Measure, print and save; whether every bar was held. Raises EngineError.
+
+    ``minutes`` of full load come last, after more repetitions and longer conversations; None is the quick bench.
+    """
+    scale = 1 if minutes is None else 4
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server that was started ends too
     try:
-        figures = _of_server(url, scale) if url else [*_of_engine(spec, scale), *_of_own_server(config, scale)]
+        figures = _of_server(url, scale) if url else _of_all(spec, config, scale, minutes)
     finally:
         signal.signal(signal.SIGTERM, before)
     show(figures, Console())
@@ -38,22 +46,37 @@ def run_bench(spec: EngineSpec, config: str | None, url: str | None, quick: bool
     return all(figure.passed for figure in figures)
 
 
+def _of_all(spec: EngineSpec, config: str | None, scale: int, minutes: float | None) -> list[Figure]:
+    alone = _of_engine(spec, scale)
+    factor = alone[-1].value
+    with terminal.waiting("starting a server …") as status, subject.running(config) as server:
+        time.sleep(REST_S)
+        figures = [
+            *alone,
+            Figure(name="start to green", value=server.green_s, unit="s", bar=10),
+            Figure(name="memory at rest, all processes", value=server.rss_gb(), unit="GB", bar=1.0),
+        ]
+        status.stop()
+        figures += _of_server(server.url, scale)
+        if minutes is not None and factor is not None:
+            figures += _of_endurance(server.url, int(LOAD / factor), minutes)
+        return figures
+
+
+def _of_endurance(url: str, listeners: int, minutes: float) -> list[Figure]:
+    with terminal.waiting("users who hesitate …"):
+        figures = asyncio.run(endurance.hesitant(url, 12))
+    with terminal.waiting("long conversations …"):
+        figures.append(asyncio.run(endurance.long_conversations(url, 3)))
+    with terminal.waiting(f"{listeners} listeners for {minutes:g} min …"):
+        return [*figures, *asyncio.run(endurance.full_load(url, listeners, minutes * 60))]
+
+
 def _of_engine(spec: EngineSpec, scale: int) -> list[Figure]:
     with terminal.waiting("hand-overs between stages …"):
         figures = engines.handovers(scale)
     with terminal.waiting("speaking as fast as one thread can …"):
         return [*figures, asyncio.run(engines.real_time_factor(spec, scale))]
-
-
-def _of_own_server(config: str | None, scale: int) -> list[Figure]:
-    with terminal.waiting("starting a server …") as status, subject.running(config) as server:
-        time.sleep(REST_S)
-        figures = [
-            Figure(name="start to green", value=server.green_s, unit="s", bar=10),
-            Figure(name="memory at rest, all processes", value=server.rss_gb(), unit="GB", bar=1.0),
-        ]
-        status.stop()
-        return [*figures, *_of_server(server.url, scale)]
 
 
 def _of_server(url: str, scale: int) -> list[Figure]:

@@ -48,6 +48,11 @@ class Player:
         self._waves.append(wave)
 
     @property
+    def ends_s(self) -> float:
+        """When the listener has heard all that came."""
+        return self._plays_until_s
+
+    @property
     def seconds(self) -> float:
         return self.samples / SPEAKER_RATE_HZ
 

@@ -49,22 +49,22 @@ async def typed_at_once(url: str, rounds: int) -> list[Figure]:
                 *(client.typed(PROMPTS[(i + j) % len(PROMPTS)]) for j, client in enumerate(clients))
             )
         ]
-    return [*_underruns(f"{AT_ONCE} typed answers at once", turns), *_first_audio("TTFA of those", turns)]
+    return [*underruns(f"{AT_ONCE} typed answers at once", turns), *_first_audio("TTFA of those", turns)]
 
 
 async def voices(url: str, rounds: int) -> list[Figure]:
     """Eight open microphones; two of their users speak at a time, the others are silent."""
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(open_client(url)) for _ in range(AT_ONCE)]
-        speech = await _speech(clients[0])
-        turns = [turn for i in range(rounds) for turn in await _voice_round(clients, speech, i)]
+        words = await speech(clients[0])
+        turns = [turn for i in range(rounds) for turn in await _voice_round(clients, words, i)]
     return [
-        *_underruns(f"{AT_ONCE} voice sessions, {SPEAKERS} speaking", turns),
+        *underruns(f"{AT_ONCE} voice sessions, {SPEAKERS} speaking", turns),
         *_first_audio("TTFA(speech end), voice", turns),
     ]
 
 
-async def _speech(client: Client) -> Pcm:
+async def speech(client: Client) -> Pcm:
     """Some words to say into a microphone: int16 [samples] at SPEAKER_RATE_HZ, no silence at its ends."""
     turn = await client.typed(SPOKEN)
     wave = turn.player.wave
@@ -78,28 +78,28 @@ async def _voice_round(clients: Sequence[Client], speech: Pcm, number: int) -> l
     """Each client's microphone runs until both answers are complete; two have speech on theirs."""
     speakers = [clients[(number * SPEAKERS + i) % len(clients)] for i in range(SPEAKERS)]
     others = [client for client in clients if client not in speakers]
-    silent = [asyncio.create_task(_silence(client)) for client in others]
+    silent = [asyncio.create_task(silence(client)) for client in others]
     try:
-        return list(await asyncio.gather(*(_speak(client, speech) for client in speakers)))
+        return list(await asyncio.gather(*(speak(client, speech) for client in speakers)))
     finally:
         for task in silent:
             task.cancel()
         await asyncio.wait(silent)
 
 
-async def _speak(client: Client, speech: Pcm) -> Turn:
+async def speak(client: Client, speech: Pcm) -> Turn:
     """Speak, then stay silent with the microphone on until the answer is complete."""
     await client.microphone(speech)
     client.speech_ended()
-    silence = asyncio.create_task(_silence(client))
+    quiet = asyncio.create_task(silence(client))
     try:
         return await client.answer()
     finally:
-        silence.cancel()
-        await asyncio.wait([silence])
+        quiet.cancel()
+        await asyncio.wait([quiet])
 
 
-async def _silence(client: Client) -> None:
+async def silence(client: Client) -> None:
     """A silent microphone, for ever."""
     while True:
         await client.microphone(np.zeros(SPEAKER_RATE_HZ, "<i2"))
@@ -117,7 +117,7 @@ def _first_audio(name: str, turns: Sequence[Turn], bar: float | None = None) -> 
     ]
 
 
-def _underruns(name: str, turns: Sequence[Turn]) -> list[Figure]:
+def underruns(name: str, turns: Sequence[Turn]) -> list[Figure]:
     """Underruns of a player without prebuffer. An answer that is not complete makes the figure void."""
     whole = all(turn.complete for turn in turns)
     count = sum(turn.player.underruns for turn in turns)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
 import pytest
 
 from app import bench
-from app.bench import engines, sessions, subject
+from app.bench import endurance, engines, sessions, subject
 from app.bench.client import BenchError, Turn, open_client
 from app.bench.player import Player
 from app.commands.deployment import deployment
@@ -49,9 +50,9 @@ def test_a_missing_answer_makes_the_figures_void() -> None:
     good = Turn(0.0, status="completed")
     good.player.receive(0.1, np.full(2400, 0.1, np.float32))
     late, silent = Turn(0.0), Turn(0.0, Player(), status="completed")
-    assert [figure.value for figure in sessions._underruns("x", [good])] == [0.0]
+    assert [figure.value for figure in sessions.underruns("x", [good])] == [0.0]
     for bad in (late, silent):
-        assert not any(figure.passed for figure in sessions._underruns("x", [good, bad]))
+        assert not any(figure.passed for figure in sessions.underruns("x", [good, bad]))
         assert not any(figure.passed for figure in sessions._first_audio("x", [good, bad]))
 
 
@@ -83,6 +84,26 @@ def test_the_json_of_a_quick_run_names_every_figure(tmp_path: Path, monkeypatch:
     """Voice needs a model whose speech a turn detector knows as speech; here its place is taken by a typed turn."""
     monkeypatch.setattr(bench.sessions, "voices", lambda url, rounds: sessions.typed(url, 1))
     with subject.running("script") as server:
-        bench.run_bench(deployment("script"), "script", server.url, quick=True, json_path=tmp_path / "figures.json")
+        bench.run_bench(deployment("script"), "script", server.url, minutes=None, json_path=tmp_path / "figures.json")
     names = [row["name"] for row in orjson.loads((tmp_path / "figures.json").read_bytes())["figures"]]
     assert "TTFA(commit), typed, p50" in names
+
+
+def test_long_conversations_and_load_against_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endurance, "TURNS", 6)
+    with subject.running("script") as server:
+        figures = [asyncio.run(endurance.long_conversations(server.url, 1))]
+        figures += asyncio.run(endurance.full_load(server.url, 3, 1))
+    assert all(figure.value is not None for figure in figures), figures
+    assert figures[-1].value == 0
+
+
+async def test_an_answer_in_the_hesitation_makes_the_figure_void(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hasty(client: Any, said: Any) -> Turn:
+        turn = Turn(1.0, status="completed")
+        turn.player.receive(1.2, np.full(2400, 0.1, np.float32))
+        return turn
+
+    monkeypatch.setattr(endurance, "_hesitate", hasty)
+    with subject.running("script") as server:
+        assert not any(figure.passed for figure in await endurance.hesitant(server.url, 2))

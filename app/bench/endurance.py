@@ -1,0 +1,94 @@
+"""What takes its time to measure, over the WebSocket: hesitant users, long conversations, and minutes of full load."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from statistics import median
+
+import numpy as np
+
+from app.bench.client import Client, Turn, open_client
+from app.bench.figures import Figure, percentile
+from app.bench.sessions import PROMPTS, speak, speech, underruns
+from engine import SPEAKER_RATE_HZ
+from engine.core import Pcm
+
+END_MS = 500
+"""The silence that ends a turn, by the protocol's defaults."""
+
+HESITATION_S = 0.35
+"""Longer than the silence after which an answer is begun, shorter than the one that ends a turn."""
+
+TURNS = 20
+ASKED = ("Repeat after me: the red house.", "Repeat after me: the big train.", "Repeat after me: the old river.")
+"""Turns of one length, whose answers are of one length too."""
+
+
+async def hesitant(url: str, count: int) -> list[Figure]:
+    """TTFA(speech end) beyond the silence that ends a turn, of users who pause in mid-sentence.
+
+    Nothing may be heard before the turn is over: an answer to half a sentence would come ``HESITATION_S`` early.
+    """
+    async with open_client(url) as client:
+        words = await speech(client)
+        half = np.zeros(round(HESITATION_S * SPEAKER_RATE_HZ), "<i2")
+        turns = [await _hesitate(client, np.concatenate([words, half, words])) for _ in range(count)]
+    beyond = [turn.ttfa_s * 1000 - END_MS for turn in turns if turn.ttfa_s is not None]
+    whole = len(beyond) == len(turns)
+    early = sum(ms < 0 for ms in beyond)
+    note = f"{count} turns with a pause of {HESITATION_S * 1000:.0f} ms, {early} answered too early"
+    held = whole and not early
+    return [
+        Figure(name="TTFA(speech end) − end silence, p50", value=percentile(beyond, 50) if held else None, unit="ms"),
+        Figure(
+            name="TTFA(speech end) − end silence, p95", value=percentile(beyond, 95) if held else None, unit="ms",
+            bar=20, note=note,
+        ),
+    ]  # fmt: skip
+
+
+async def long_conversations(url: str, count: int) -> Figure:
+    """TTFA of the last turns of long conversations over that of their first turns."""
+    ratios: list[float] = []
+    for _ in range(count):
+        async with open_client(url) as client:
+            await client.typed(ASKED[0])
+        async with open_client(url) as client:
+            turns = [await client.typed(ASKED[i % len(ASKED)]) for i in range(TURNS)]
+        times = [turn.ttfa_s for turn in turns if turn.ttfa_s is not None]
+        if len(times) < TURNS:
+            return Figure(name=f"TTFA of turn {TURNS} over turn 1", value=None, unit="", note="answers are missing")
+        ratios.append(median(times[-3:]) / median(times[:3]))
+    note = f"median of {count} conversations, three turns at each end"
+    return Figure(name=f"TTFA of turn {TURNS} over turn 1", value=median(ratios), unit="", bar=1.10, note=note)
+
+
+async def full_load(url: str, listeners: int, seconds: float) -> list[Figure]:
+    """So many listeners who are spoken to all the time; each asks again as soon as he has heard the answer."""
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(open_client(url)) for _ in range(listeners)]
+        until_s = time.monotonic() + seconds
+        talks = await asyncio.gather(*(_talk(client, i, until_s) for i, client in enumerate(clients)))
+    turns = [turn for talk in talks for turn in talk]
+    return underruns(f"{listeners} listeners for {seconds:.0f} s", turns)
+
+
+async def _talk(client: Client, number: int, until_s: float) -> Sequence[Turn]:
+    """One listener's turns: he begins at a moment of his own, so that not all ask at once for ever."""
+    turns: list[Turn] = []
+    await asyncio.sleep(number * 0.1)
+    while time.monotonic() < until_s:
+        turn = await client.typed(PROMPTS[(number + len(turns)) % len(PROMPTS)])
+        turns.append(turn)
+        await asyncio.sleep(max(0.0, turn.player.ends_s - time.monotonic()))
+    return turns
+
+
+async def _hesitate(client: Client, said: Pcm) -> Turn:
+    """Say it, and hear the answer to its end."""
+    turn = await speak(client, said)
+    await asyncio.sleep(max(0.0, turn.player.ends_s - time.monotonic()))
+    return turn
