@@ -29,6 +29,38 @@ class WorkerSpec:
     """The most requests that one step takes, and the most that a replica holds at once."""
     threads: int = 1
     dtype: str = "float32"
+    resources: Mapping[str, float] = field(default_factory=dict[str, float])
+    """What a launcher that places workers on other machines asks for, one replica each, like ``{num_gpus: 1}``; it
+    counts the devices then."""
+
+    def device(self, replica: int) -> str:
+        """Where the ``replica``-th (from 0) computes: a device of its own, unless it is the CPU."""
+        return str(self.devices[replica % len(self.devices)])
+
+    @property
+    def most(self) -> float:
+        """How many replicas there is a device for."""
+        placed = self.resources or not any(_exclusive(device) for device in self.devices)
+        return math.inf if placed else len(self.devices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatSpec:
+    """How often a worker says that it lives, and after how much silence it is given up."""
+
+    interval_s: float = 0.2
+    timeout_s: float = 1.0
+    """A worker whose steps take longer is given five of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSpec:
+    """Where workers from elsewhere may come in; without ``listen`` none may."""
+
+    listen: str | None = None
+    """HOST:PORT, port 0 takes any free one."""
+    token_file: str | None = None
+    """The secret that a worker must know. Made anew at every start if the file is not there, and removed at the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +91,14 @@ class EngineSpec:
     """Requests that may wait for a slot of a stage; one more is refused."""
     stall_s: float = 30.0
     """A request that makes no progress for so long is ended."""
+    empty_s: float = 0.8
+    """How long a request waits for a stage that has no replica left: a lost worker may be back by then."""
     start_s: float = 300.0
     """A worker that is not ready after so long is given up."""
+    drain_s: float = 30.0
+    """How long a worker that is to leave may go on with the requests it has."""
+    heartbeat: HeartbeatSpec = HeartbeatSpec()
+    cluster: ClusterSpec = ClusterSpec()
     launcher: str = "local"
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The family's own settings."""
@@ -82,12 +120,25 @@ def load_config(path: str | Path) -> EngineSpec:
 def parse_config(text: str) -> EngineSpec:
     """The spec that a YAML text describes."""
     try:
-        tree = yaml.safe_load(text)
+        tree = yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:  # an impossible date is a ValueError
         raise ConfigError(f"not valid YAML: {' '.join(str(error).split())}") from None
     spec: EngineSpec = build(EngineSpec, tree, "")
     _check(spec)
     return spec
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader, but a key that is there twice is a mistake, not the last one's say."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen: set[object] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise ConfigError(f"line {key.start_mark.line + 1}: the key {key.value!r} is there twice")
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 def build(kind: Any, value: Any, path: str) -> Any:
@@ -140,9 +191,11 @@ def _check(spec: EngineSpec) -> None:
         for name in ("stages", "devices"):
             if not getattr(worker, name):
                 raise ConfigError(f"workers[{i}].{name}: at least one is needed")
-        for name in ("replicas", "max_batch", "threads"):
+        for name in ("max_batch", "threads"):
             if getattr(worker, name) < 1:
                 raise ConfigError(f"workers[{i}].{name}: must be at least 1")
+        if worker.replicas < (0 if spec.cluster.listen else 1):
+            raise ConfigError(f"workers[{i}].replicas: must be at least 1 (0 needs cluster.listen)")
         for stage in worker.stages:
             if stage in seen:
                 raise ConfigError(f"workers[{i}].stages: {stage} is hosted by workers[{seen[stage]}] already")
@@ -154,6 +207,47 @@ def _check(spec: EngineSpec) -> None:
     for name in ("queue", "stall_s", "start_s"):
         if not (0 < getattr(spec, name) < math.inf):
             raise ConfigError(f"{name}: must be above 0")
+    for name in ("empty_s", "drain_s"):
+        if not (0 <= getattr(spec, name) < math.inf):
+            raise ConfigError(f"{name}: must not be below 0")
+    if not 0 < spec.heartbeat.interval_s <= spec.heartbeat.timeout_s / 2 < math.inf:
+        raise ConfigError("heartbeat.interval_s: must be above 0 and at most half of heartbeat.timeout_s")
+    if spec.cluster.listen is not None:
+        address_of(spec.cluster.listen, "cluster.listen")
+    if (spec.cluster.listen is None) != (spec.cluster.token_file is None):
+        raise ConfigError("cluster: listen and token_file go together")
+    _check_devices(spec.workers)
+
+
+def _check_devices(workers: tuple[WorkerSpec, ...]) -> None:
+    """A device other than the CPU belongs to one worker."""
+    taken: dict[str, int] = {}
+    for i, worker in enumerate(workers):
+        if worker.replicas > worker.most:
+            raise ConfigError(
+                f"workers[{i}].devices: {worker.replicas} replicas need {worker.replicas} devices, one each, "
+                f"not {len(worker.devices)}"
+            )
+        for device in worker.devices if not worker.resources else ():
+            name = str(device).removeprefix("cuda:")
+            if _exclusive(device) and name in taken:
+                raise ConfigError(
+                    f"workers[{i}].devices: {device} belongs to workers[{taken[name]}] already; "
+                    "stages that share a device share a worker"
+                )
+            taken[name] = i
+
+
+def _exclusive(device: str | int) -> bool:
+    return str(device) != "cpu"
+
+
+def address_of(text: str, path: str) -> tuple[str, int]:
+    """``HOST:PORT`` as a pair; an IPv6 address stands in brackets. Raises ConfigError that names ``path``."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ConfigError(f"{path}: must be HOST:PORT, not {text!r:.60}")
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def _join(path: str, key: object) -> str:

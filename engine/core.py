@@ -171,6 +171,25 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The longest prompt in tokens."""
 
 
+class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One replica of one stage, as the server sees it at a moment."""
+
+    stage: str
+    replica: str
+    """The name of its worker, which its successors inherit."""
+    incarnation: int
+    """How many workers have had that name."""
+    state: Literal["up", "draining"]
+    leased: int
+    """Requests that it has, of at most ``slots``."""
+    slots: int
+    queue: int
+    """Of those, how many had to wait for a step at its last heartbeat."""
+    step_ms: float
+    age_s: float
+    """Seconds since it joined."""
+
+
 Pcm = NDArray[np.int16]
 Wave = NDArray[np.float32]
 

@@ -8,6 +8,7 @@ brought them is closed. Knows no worker and no engine, only what they say to eac
 from __future__ import annotations
 
 import asyncio
+import logging
 import struct
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, Protocol, cast
@@ -19,6 +20,8 @@ from numpy.typing import NDArray
 from engine.config import ChunkSpec, WorkerSpec
 from engine.core import Chunk, ModelInfo, Request, StageInfo
 from engine.errors import WireError
+
+log = logging.getLogger(__name__)
 
 MAX_FRAME_BYTES = 256 << 20  # a minute of 4k video frames fits; a lying length does not take the memory
 CREDIT = 64  # chunks of a run under way each way: about as many as lie between two stages of a worker
@@ -103,6 +106,8 @@ class Hello(Frame, frozen=True, tag="hello"):
     pid: int
     model: ModelInfo
     stages: tuple[StageInfo, ...]
+    line: tuple[str, ...] = ()
+    """Every stage of the model, hosted here or not, in the order that chunks pass them."""
 
 
 class Refused(Frame, frozen=True, tag="refused"):
@@ -112,12 +117,42 @@ class Refused(Frame, frozen=True, tag="refused"):
     message: str
 
 
+class Beat(Frame, frozen=True, tag="beat"):
+    """From the worker, every ``Task.beat_s``: that it lives, and how it gets on.
+
+    ``worker`` is the id it was given, which names its incarnation too. ``steps`` counts the steps it has made,
+    ``queues`` the seats of each stage that could step now, ``step_s`` how long a step of each stage takes.
+    """
+
+    worker: str
+    steps: int
+    queues: dict[str, int]
+    step_s: dict[str, float]
+
+
+class Join(Frame, frozen=True, tag="join"):
+    """The first word of a worker that came over the network: what it offers to host, and where.
+
+    ``key`` names the place it wants to fill: the one it was started for, or one of its own choice, by which it gets
+    the same place again when it comes back.
+    """
+
+    key: str
+    stages: tuple[str, ...]
+    device: str
+    address: str
+
+
+class Leave(Frame, frozen=True, tag="leave"):
+    """From the worker: give me nothing more, and let me go when what I have is done."""
+
+
 class Stop(Frame, frozen=True, tag="stop"):
     """To the worker: exit."""
 
 
-class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a launcher tells a new worker before there is a link: what to load, and where."""
+class Task(Frame, frozen=True, tag="task"):
+    """To a new worker, first of all: what to load, and where. ``id`` is its name and its incarnation."""
 
     id: str
     model: str
@@ -125,10 +160,14 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     worker: WorkerSpec
     device: str
     chunks: ChunkSpec
+    beat_s: float
     options: dict[str, Any] = {}
 
 
-Message = Open | Feed | End | Emit | Grant | Failed | Close | Playout | Hello | Refused | Stop
+Message = (
+    Open | Feed | End | Emit | Grant | Failed | Close | Playout  # a run's
+    | Task | Hello | Refused | Beat | Join | Leave | Stop  # a worker's
+)  # fmt: skip
 
 
 def _pack(value: Any) -> msgspec.msgpack.Ext:
@@ -202,11 +241,16 @@ class Splitter:
 
 
 class Link(Protocol):
-    """One end of a connection: ``send`` never waits; what arrives goes to the receiver it was made with."""
+    """One end of a connection: ``send`` never waits; what arrives goes to the receiver it was made with.
+
+    ``close`` lets what was sent leave first, ``abort`` waits for nobody: it is for an end that does not read any more.
+    """
 
     def send(self, message: Message) -> None: ...
 
     def close(self) -> None: ...
+
+    def abort(self) -> None: ...
 
 
 Receive = Callable[[Message], None]
@@ -236,8 +280,9 @@ class SocketLink(asyncio.Protocol):
         try:
             for message in self._splitter.feed(data):
                 self._receive(message)
-        except WireError:
-            self.close()
+        except WireError as error:
+            log.warning("a connection is closed: %s", error)
+            self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -256,6 +301,10 @@ class SocketLink(asyncio.Protocol):
         if self._transport is not None:
             self._flush()
             self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
 
     def _flush(self) -> None:
         unsent, self._unsent, self._gathering = self._unsent, [], False
@@ -281,6 +330,8 @@ class LocalLink:
             peer.peer = None
             self._loop.call_soon(peer._lost)
             self._loop.call_soon(self._lost)
+
+    abort = close
 
 
 def local_pair(left: tuple[Receive, Lost], right: tuple[Receive, Lost]) -> tuple[LocalLink, LocalLink]:

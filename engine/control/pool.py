@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from engine.core import StageInfo
-from engine.errors import Overloaded, ReplicaLost, StageUnavailable
+from engine.errors import ConfigError, Overloaded, ReplicaLost, StageUnavailable
 
 
 class Replica(Protocol):
@@ -38,6 +38,11 @@ class Member(Generic[R]):
     slots: int
     draining: bool = False
     leases: set[asyncio.Timeout] = field(default_factory=set[asyncio.Timeout])
+    queue: int = 0
+    """Seats that could have stepped at its last heartbeat, and had to wait."""
+    step_s: float = 0.0
+    empty: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while a draining member has no lease left."""
 
     @property
     def free(self) -> bool:
@@ -45,6 +50,8 @@ class Member(Generic[R]):
 
 
 Policy = Callable[[Sequence[Member[Any]]], Member[Any]]
+SLOW = 1.5  # a replica counts as slower than another from here on: smaller differences are noise
+SESSIONS = 4096  # bindings that a pool remembers: far more than sessions are open; the oldest is forgotten first
 
 
 def _round_robin() -> Policy:
@@ -53,8 +60,21 @@ def _round_robin() -> Policy:
 
 
 def _least_queue(members: Sequence[Member[Any]]) -> Member[Any]:
-    least = min(len(member.leases) for member in members)
-    return random.choice([member for member in members if len(member.leases) == least])
+    """The one that will come to a request soonest; a tie is drawn."""
+    waits = [_wait(member, members) for member in members]
+    return random.choice([member for member, wait in zip(members, waits, strict=True) if wait == min(waits)])
+
+
+def _wait(member: Member[Any], members: Sequence[Member[Any]]) -> float:
+    """What lies before a further request: its leases and what waited there, each as long as its steps are slow."""
+    return (1 + len(member.leases) + member.queue) * _slowness(member, members)
+
+
+def _slowness(member: Member[Any], members: Sequence[Member[Any]]) -> float:
+    """How many times longer than the quickest's its steps take; 1 if that may be noise."""
+    quickest_s = min((one.step_s for one in members if one.step_s), default=0.0)
+    slowness = member.step_s / quickest_s if quickest_s else 1.0
+    return slowness if slowness >= SLOW else 1.0
 
 
 POLICIES: dict[str, Callable[[], Policy]] = {
@@ -65,17 +85,31 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 
 
 class StagePool(Generic[R]):
-    """One stage's replicas. Requests that find no free slot wait in order of arrival, at most ``queue`` of them."""
+    """One stage's replicas. Requests that find no free slot wait in order of arrival, at most ``queue`` of them.
 
-    def __init__(self, info: StageInfo, balance: str = "least_queue", queue: int = 64) -> None:
+    While there is no replica at all they wait ``empty_s`` for one to join. Who gets a request: the worker that it has
+    already, else the replica that its session had last (what it computed may still be there), else the policy's choice.
+    """
+
+    def __init__(self, info: StageInfo, balance: str = "least_queue", queue: int = 64, empty_s: float = 0.0) -> None:
+        if balance not in POLICIES:
+            raise ConfigError(f"balance: {balance!r:.60} is none of {', '.join(POLICIES)}")
         self.info = info
-        self._queue = queue
+        self._queue, self._empty_s = queue, empty_s
         self._choose = POLICIES[balance]()
         self._members: dict[str, Member[R]] = {}
         self._waiters: deque[asyncio.Event] = deque()
+        self._sessions: OrderedDict[str, str] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._members)
+
+    def __contains__(self, replica_id: str) -> bool:
+        return replica_id in self._members
+
+    def members(self) -> list[Member[R]]:
+        """Those that are here now, in the order they joined."""
+        return list(self._members.values())
 
     @property
     def leased(self) -> int:
@@ -89,10 +123,21 @@ class StagePool(Generic[R]):
         self._members[replica.id] = Member(replica, self.info.slots)
         self._serve_waiters()
 
+    def report(self, replica_id: str, queue: int, step_s: float) -> None:
+        """What a replica's heartbeat says of its load. Unknown ids are ignored."""
+        if member := self._members.get(replica_id):
+            member.queue, member.step_s = queue, step_s
+
     def drain(self, replica_id: str) -> None:
         """No new leases on it; those that are out run to their end."""
-        if replica_id in self._members:
-            self._members[replica_id].draining = True
+        if member := self._members.get(replica_id):
+            member.draining = True
+            self._empties(member)
+
+    async def emptied(self, replica_id: str) -> None:
+        """Wait until a draining replica has no lease, or has left."""
+        if member := self._members.get(replica_id):
+            await member.empty.wait()
 
     def leave(self, replica_id: str) -> None:
         """Forget a replica; every lease on it ends in ReplicaLost. Unknown ids are ignored: leaving twice is fine."""
@@ -101,16 +146,24 @@ class StagePool(Generic[R]):
             now = asyncio.get_running_loop().time()
             for lease in member.leases:
                 lease.reschedule(now)
-        self._serve_waiters()
+            member.empty.set()
+            self._serve_waiters()
+
+    def close(self) -> None:
+        """Nobody will join any more: who waits for a replica need not. May be called twice."""
+        self._empty_s = 0.0
+        for waiter in self._waiters:
+            waiter.set()
 
     @asynccontextmanager
-    async def lease(self, prefer: str | None = None) -> AsyncGenerator[R]:
-        """A slot of a replica, preferably in worker ``prefer``, until the block is left.
+    async def lease(self, prefer: str | None = None, session: str | None = None) -> AsyncGenerator[R]:
+        """A slot of a replica, preferably in worker ``prefer``, or where the session was, until the block is left.
 
-        Raises StageUnavailable when there is no replica, Overloaded when the queue is full, and ReplicaLost when the
-        replica leaves before the block does.
+        Raises StageUnavailable when there is no replica for ``empty_s``, Overloaded when the queue is full, and
+        ReplicaLost when the replica leaves before the block does.
         """
-        member = await self._admit(prefer)  # no await from here to the entry in its leases
+        member = await self._admit(prefer, session)  # no await from here to the entry in its leases
+        self._bind(session, member)
         scope = asyncio.timeout(None)
         try:
             async with scope:
@@ -123,15 +176,16 @@ class StagePool(Generic[R]):
             raise
         finally:
             member.leases.discard(scope)
+            self._empties(member)
             self._serve_waiters()
 
     def has_room_on(self, worker: str) -> bool:
         """Whether a lease preferring this worker would get a slot there without waiting."""
         return not self._waiters and any(m.free and m.replica.worker == worker for m in self._members.values())
 
-    async def _admit(self, prefer: str | None) -> Member[R]:
+    async def _admit(self, prefer: str | None, session: str | None) -> Member[R]:
         """Wait for a free slot, in order of arrival."""
-        if not self._waiters and (member := self._pick(prefer)):
+        if not self._waiters and (member := self._pick(prefer, session)):
             return member
         if len(self._waiters) >= self._queue:
             raise Overloaded(f"{self.info.name} is full and {self._queue} requests wait already; try again later")
@@ -139,22 +193,48 @@ class StagePool(Generic[R]):
         self._waiters.append(turn)
         try:
             while True:
-                await turn.wait()
-                turn.clear()
-                if self._waiters[0] is turn and (member := self._pick(prefer)):
+                await self._turn(turn)
+                if self._waiters[0] is turn and (member := self._pick(prefer, session)):
                     return member
         finally:
             self._waiters.remove(turn)
             self._serve_waiters()  # its turn, if it could not take it, goes to the next
 
-    def _pick(self, prefer: str | None) -> Member[R] | None:
-        if not self._members:
-            raise StageUnavailable(f"no replica of {self.info.name} is up")
+    async def _turn(self, turn: asyncio.Event) -> None:
+        """Wait to be woken; while there is no replica, for ``empty_s`` at most. Raises StageUnavailable."""
+        try:
+            async with asyncio.timeout(None if self._members else self._empty_s):
+                await turn.wait()
+        except TimeoutError:
+            if not self._members:
+                raise StageUnavailable(f"no replica of {self.info.name} is up; try again soon") from None
+        turn.clear()
+
+    def _pick(self, prefer: str | None, session: str | None) -> Member[R] | None:
         free = [member for member in self._members.values() if member.free]
-        near = [member for member in free if member.replica.worker == prefer]
-        return near[0] if near else self._choose(free) if free else None
+        if near := [member for member in free if member.replica.worker == prefer]:
+            return near[0]
+        bound = self._sessions.get(session or "")
+        if known := [member for member in free if member.replica.id == bound and _slowness(member, free) == 1.0]:
+            return known[0]
+        return self._choose(free) if free else None
+
+    def _bind(self, session: str | None, member: Member[R]) -> None:
+        if session:
+            self._sessions[session] = member.replica.id
+            self._sessions.move_to_end(session)
+            if len(self._sessions) > SESSIONS:
+                self._sessions.popitem(last=False)
+
+    @staticmethod
+    def _empties(member: Member[R]) -> None:
+        if member.draining and not member.leases:
+            member.empty.set()
 
     def _serve_waiters(self) -> None:
-        """Wake the first in line if there is a slot for it, or none ever will be."""
-        if self._waiters and (not self._members or any(member.free for member in self._members.values())):
+        """Wake the first in line if there is a slot for it; all if there is no replica: now their patience counts."""
+        if not self._members:
+            for waiter in self._waiters:
+                waiter.set()
+        elif self._waiters and any(member.free for member in self._members.values()):
             self._waiters[0].set()

@@ -37,13 +37,17 @@ class Inbox:
 
 
 class RemoteWorker:
-    """A worker that has said hello. ``lost`` callbacks run once, when its link is gone."""
+    """One incarnation of a worker. ``on_lost`` callbacks run once, when its link is gone or it is fenced off."""
 
     def __init__(self, id: str) -> None:
         self.id = id
         self.link: wire.Link | None = None
         self.hello: asyncio.Future[wire.Hello] = asyncio.get_running_loop().create_future()
         self.on_lost: list[Callable[[], None]] = []
+        self.on_beat: Callable[[wire.Beat], None] = lambda beat: None
+        self.on_leave: Callable[[], None] = lambda: None
+        self.gone = asyncio.Event()
+        self.fenced = False
         self._runs: dict[str, Inbox] = {}
         self._count = 0
 
@@ -57,6 +61,8 @@ class RemoteWorker:
         return self.link is not None
 
     def receive(self, message: wire.Message) -> None:
+        if self.gone.is_set():
+            return  # it was given up; whatever it says now comes too late
         match message:
             case wire.Hello() if not self.hello.done():
                 self.hello.set_result(message)
@@ -67,10 +73,24 @@ class RemoteWorker:
                     self._runs[run].room.release()
             case wire.Emit(run) | wire.End(run) | wire.Failed(run) if run in self._runs:
                 self._runs[run].put(message)
+            case wire.Beat():
+                self.on_beat(message)
+            case wire.Leave():
+                self.on_leave()
             case _:
                 pass  # of a run that was closed meanwhile
 
+    def fence(self) -> None:
+        """Give it up: nothing that it still says is heard."""
+        link, self.fenced = self.link, True
+        self.lost()
+        if link is not None:
+            link.abort()
+
     def lost(self) -> None:
+        if self.gone.is_set():
+            return
+        self.gone.set()
         self.link = None
         if not self.hello.done():
             self.hello.set_exception(

@@ -33,7 +33,7 @@ def build(task: wire.Task, send: Send) -> tuple[Worker, wire.Hello]:
     stages = {name: make(place) for name, make in family.stages.items() if name in task.worker.stages}
     worker = Worker(stages, model, task.chunks, family.rows_ahead, task.worker.max_batch, send)
     infos = tuple(stage.info for stage in stages.values())
-    return worker, wire.Hello(task.id, os.getpid(), model, infos)
+    return worker, wire.Hello(task.id, os.getpid(), model, infos, tuple(family.stages))
 
 
 def settle() -> None:

@@ -49,6 +49,14 @@ class Worker:
         """How many slots of each stage are free."""
         return {name: slots.qsize() for name, slots in self._free.items()}
 
+    def beat(self, id: str) -> wire.Beat:
+        """How the worker gets on, for those who choose whom to give what."""
+        now_s = self._clock()
+        queues = dict.fromkeys(self.stages, 0)
+        for run, hosted in self._seats():
+            queues[hosted.entry.stage] += run.ready(hosted, now_s)
+        return wire.Beat(id, self.steps, queues, dict(self._scheduler.step_s))
+
     async def serve(self) -> None:
         """Step for ever; cancelling ends every run."""
         async with asyncio.TaskGroup() as self._group:

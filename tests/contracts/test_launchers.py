@@ -154,8 +154,8 @@ def the_worker() -> psutil.Process:
     return found[0]
 
 
-async def test_a_killed_process_is_missed_at_once_and_by_its_requests_only() -> None:
-    async with Engine(spec("local")) as engine, engine.open(asked("long 100000")) as chunks:
+async def test_a_killed_process_is_missed_at_once_and_another_takes_its_place() -> None:
+    async with Engine(spec("local", empty_s=20.0)) as engine, engine.open(asked("long 100000")) as chunks:
         await anext(chunks)
         the_worker().kill()
         killed_s = asyncio.get_running_loop().time()
@@ -163,10 +163,11 @@ async def test_a_killed_process_is_missed_at_once_and_by_its_requests_only() -> 
             async for _ in chunks:
                 pass
         assert asyncio.get_running_loop().time() - killed_s < 1
-        assert not engine.ready
+        assert engine.missing == STAGES
         assert idle(engine)
-        with pytest.raises(StageUnavailable):
-            await answer(engine, "hello")
+        assert await answer(engine, "say: here again") == "here again"
+        assert engine.ready
+        assert {replica.incarnation for replica in engine.replicas()} == {2}
 
 
 async def test_a_stopped_process_is_killed_at_the_end() -> None:
@@ -191,7 +192,7 @@ async def test_a_second_ctrl_c_kills_what_would_not_end() -> None:
 
 async def test_garbage_on_its_socket_ends_a_worker() -> None:
     async with Engine(spec("local")) as engine:
-        remote = next(iter(engine._workers.values()))  # pyright: ignore[reportPrivateUsage]
+        remote = next(iter(engine._fleet._posts.values())).worker  # pyright: ignore[reportPrivateUsage]
         transport = remote.link._transport  # pyright: ignore
         transport.write(b"\xff" * 64)
         await until(lambda: not engine.ready)

@@ -23,6 +23,7 @@ class Launcher:
     async def start(self, task: wire.Task, worker: RemoteWorker) -> None:
         """Build a worker for a task; it says hello on the worker's link."""
         build = load("engine.worker", "host", "build")
+        beats = load("engine.worker", "heart", "beats")
         inner: list[Any] = []
         gone = asyncio.Event()
 
@@ -33,12 +34,15 @@ class Launcher:
                 inner[0].receive(message)
 
         worker.link, link = wire.local_pair((worker.receive, worker.lost), (receive, gone.set))
-        self._serving[worker.id] = asyncio.create_task(self._serve(build, task, link, inner, gone), name=worker.id)
+        self._serving[worker.id] = asyncio.create_task(
+            self._serve((build, beats), task, link, inner, gone), name=worker.id
+        )
         await asyncio.sleep(0)
 
     async def _serve(
-        self, build: Any, task: wire.Task, link: wire.LocalLink, inner: list[Any], gone: asyncio.Event
+        self, parts: tuple[Any, Any], task: wire.Task, link: wire.LocalLink, inner: list[Any], gone: asyncio.Event
     ) -> None:
+        build, beats = parts
         try:
             built, hello = await asyncio.to_thread(build, task, link.send)
             inner.append(built)
@@ -46,8 +50,10 @@ class Launcher:
                 serving = tasks.create_task(built.serve(), name="serve")
                 await asyncio.sleep(0)
                 link.send(hello)
+                beating = tasks.create_task(beats(built, task, link.send), name="beats")
                 await gone.wait()
                 serving.cancel()
+                beating.cancel()
         except EngineError as error:
             link.send(wire.Refused(error.code, str(error)))
         except Exception:

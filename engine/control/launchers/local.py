@@ -7,8 +7,6 @@ import socket
 import sys
 from contextlib import suppress
 
-import msgspec
-
 from engine import wire
 from engine.control.replica import RemoteWorker
 
@@ -28,19 +26,17 @@ class Launcher:
         try:
             with theirs:
                 process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "engine.worker", str(theirs.fileno()),
-                    stdin=asyncio.subprocess.PIPE, pass_fds=(theirs.fileno(),),
+                    sys.executable, "-m", "engine.worker", "--socket", str(theirs.fileno()),
+                    stdin=asyncio.subprocess.DEVNULL, pass_fds=(theirs.fileno(),),
                 )  # fmt: skip
             self._processes[worker.id] = process
-            assert process.stdin is not None
-            process.stdin.write(msgspec.json.encode(task) + b"\n")
-            process.stdin.close()
             ours.setblocking(False)
             await asyncio.get_running_loop().create_connection(lambda: link, sock=ours)
         except BaseException:
             ours.close()
             raise
         worker.link = link
+        link.send(task)
 
     async def stop(self, worker: RemoteWorker) -> None:
         """End a worker and wait until its process is gone."""
@@ -50,7 +46,7 @@ class Launcher:
             return
         try:
             with suppress(TimeoutError):
-                async with asyncio.timeout(GRACE_S):
+                async with asyncio.timeout(0 if worker.fenced else GRACE_S):
                     await process.wait()
         finally:  # cancelled meanwhile, it is killed as well
             if process.returncode is None:

@@ -1,0 +1,330 @@
+"""The workers of an engine: started, watched, brought back when they are lost, added and taken away while it serves.
+
+Every change ends in a pool's join, drain or leave. Knows no request, and not what runs in a worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from engine import wire
+from engine.config import EngineSpec, WorkerSpec
+from engine.control.membership import Membership
+from engine.control.pool import Member, StagePool
+from engine.control.replica import RemoteWorker, StageReplica
+from engine.core import ModelInfo, ReplicaInfo
+from engine.errors import ConfigError, EngineError, ReplicaLost, RequestError, StageUnavailable, plain
+
+log = logging.getLogger(__name__)
+
+Pool = StagePool[StageReplica]
+
+
+class Launcher(Protocol):
+    """Where a worker runs."""
+
+    async def start(self, task: wire.Task, worker: RemoteWorker) -> None: ...
+
+    async def stop(self, worker: RemoteWorker) -> None: ...
+
+
+@dataclass(eq=False, slots=True)
+class Post:
+    """A place that one worker fills at a time. Its name stays, its workers are numbered."""
+
+    name: str
+    spec: WorkerSpec
+    device: str
+    launcher: Launcher
+    host: int | None = None
+    """Which entry of ``workers:`` it is of; None for a worker that came by itself."""
+    worker: RemoteWorker | None = None
+    wanted: bool = True
+    filling: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a worker is started for it, so that there are never two."""
+
+
+class Fleet:
+    """``start`` returns when every stage has its replicas; ``close`` when no worker is left."""
+
+    def __init__(self, spec: EngineSpec, launcher: Launcher) -> None:
+        self.pools: dict[str, Pool] = {}
+        self.model: ModelInfo | None = None
+        self._spec, self._launcher = spec, launcher
+        self._loop = asyncio.get_running_loop()
+        self._membership = Membership(spec.heartbeat, self._loop.time)
+        self._posts: dict[str, Post] = {}
+        self._line: tuple[str, ...] = ()
+        self._joined = asyncio.Event()
+        self._changing = asyncio.Lock()  # one change of the fleet at a time: two would count each other's workers
+        self._group = asyncio.TaskGroup()
+        self._running: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Start what the spec describes. Raises the EngineError that keeps it from starting."""
+        opened = asyncio.Event()
+        self._running = asyncio.create_task(self._run(opened), name="fleet")
+        await opened.wait()
+        posts = [self._post(i, r) for i, worker in enumerate(self._spec.workers) for r in range(worker.replicas)]
+        try:
+            async with asyncio.timeout(self._spec.start_s), asyncio.TaskGroup() as starting:
+                for post in posts:
+                    starting.create_task(self._begin(post), name=f"start:{post.name}")
+        except TimeoutError:
+            raise StageUnavailable(f"the workers were not ready after {self._spec.start_s:g} s") from None
+        except BaseExceptionGroup as group:
+            error = plain(group)
+            if isinstance(error, EngineError):
+                raise error from None
+            raise EngineError(f"a worker could not be started: {error!r}") from error
+        self._check_line()
+
+    async def close(self) -> None:
+        """Stop every worker, however the others take it. May be called twice."""
+        for pool in self.pools.values():
+            pool.close()
+        if self._running is not None:
+            self._running.cancel()
+            try:
+                await asyncio.wait([self._running])
+            except asyncio.CancelledError:
+                for task in self._tasks:  # who waits for a worker's end waits no more
+                    task.cancel()
+                await asyncio.wait([self._running])
+                raise
+
+    def replicas(self) -> list[ReplicaInfo]:
+        """Every replica of every stage, in the order of the stages."""
+        pools = sorted(self.pools.values(), key=lambda pool: pool.info.order)
+        return [self._info(pool, member) for pool in pools for member in pool.members()]
+
+    async def scale(self, stage: str, count: int) -> None:
+        """Have ``count`` replicas of a stage, and of those that share its workers; some are started, or drained first.
+
+        Raises RequestError for what the deployment cannot have.
+        """
+        await self._change(self._scale(stage, count))
+
+    async def restart(self) -> None:
+        """Replace every worker, one after the other: its successor is ready before it gets nothing more to do."""
+        await self._change(self._restart())
+
+    async def _run(self, opened: asyncio.Event) -> None:
+        """Holds every task of the fleet; to cancel it is to stop all workers."""
+        async with self._group:
+            opened.set()
+            await self._watch()
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = self._group.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _post(self, host: int, replica: int) -> Post:
+        spec = self._spec.workers[host]
+        post = Post(f"worker{host}.{replica}", spec, spec.device(replica), self._launcher, host)
+        self._posts[post.name] = post
+        return post
+
+    async def _begin(self, post: Post) -> None:
+        """Fill a post for the first time. Raises the EngineError that keeps its worker from starting."""
+        await self._launch(post)
+        self._spawn(self._keep(post), f"keep:{post.name}")
+
+    async def _launch(self, post: Post) -> None:
+        """Start a worker for a post; it takes over from whoever was there."""
+        worker = RemoteWorker(self._membership.issue(post.name))
+        whole = self._spec
+        task = wire.Task(
+            worker.id, whole.model, whole.weights, post.spec, post.device, whole.chunks,
+            whole.heartbeat.interval_s, dict(whole.options),
+        )  # fmt: skip
+        try:
+            await post.launcher.start(task, worker)
+            self._join(post, worker, await worker.hello)
+        except BaseException:
+            await post.launcher.stop(worker)
+            raise
+
+    def _join(self, post: Post, worker: RemoteWorker, hello: wire.Hello) -> None:
+        if not worker.alive:
+            raise ReplicaLost(f"the worker {worker.id} ended as soon as it was ready")
+        self.model, self._line = hello.model, hello.line
+        post.worker = worker
+        for info in hello.stages:
+            pool = self.pools.get(info.name)
+            if pool is None:
+                pool = self.pools[info.name] = StagePool(info, self._spec.balance, self._spec.queue, self._spec.empty_s)
+            replica = StageReplica(f"{info.name}@{worker.id}", info.name, worker)
+            pool.join(replica)
+            worker.on_lost.append(lambda pool=pool, replica=replica: pool.leave(replica.id))
+        worker.on_lost.append(lambda: self._membership.leave(worker.id))
+        worker.on_beat = lambda beat: self._beat(post, worker, beat)
+        worker.on_leave = lambda: self._spawn(self._retire(worker), f"retire:{worker.id}")
+        self._membership.join(worker.id)
+        self._joined.set()
+
+    def _beat(self, post: Post, worker: RemoteWorker, beat: wire.Beat) -> None:
+        if self._membership.beat(worker.id, beat) is not None:
+            for stage in beat.queues:
+                if stage in self.pools:
+                    load = beat.queues[stage], beat.step_s.get(stage, 0.0)
+                    self.pools[stage].report(f"{stage}@{worker.id}", *load)
+
+    async def _watch(self) -> None:
+        """Let go who is silent or stuck."""
+        while True:
+            due_s = self._membership.due_s
+            self._joined.clear()
+            try:
+                async with asyncio.timeout_at(due_s if self._membership else None):
+                    await self._joined.wait()
+            except TimeoutError:
+                for loss in self._membership.look():
+                    self._give_up(loss.worker, loss.why)
+
+    def _give_up(self, id: str, why: str) -> None:
+        for post in self._posts.values():
+            if post.worker is not None and post.worker.id == id:
+                log.warning("the worker %s is given up: %s", id, why)
+                post.worker.fence()
+
+    async def _keep(self, post: Post) -> None:
+        """See to it that a post has a worker, for as long as it is wanted."""
+        try:
+            while post.wanted:
+                if worker := post.worker:
+                    await self._outlive(post, worker)
+                else:
+                    await self._bring_back(post)
+        finally:
+            if post.worker is not None:
+                await post.launcher.stop(post.worker)
+
+    async def _outlive(self, post: Post, worker: RemoteWorker) -> None:
+        """Wait for the end of a worker, and clear away what is left of it."""
+        try:
+            await worker.gone.wait()
+        finally:
+            await post.launcher.stop(worker)
+        if post.worker is worker:  # or a successor has taken over
+            post.worker = None
+            if post.wanted:
+                self._membership.lost(post.name)
+                log.warning("the worker %s was lost; another is started", worker.id)
+
+    async def _bring_back(self, post: Post) -> None:
+        await asyncio.sleep(self._membership.penalty_s(post.name, self._lonely(post)))
+        async with post.filling:
+            if post.worker is not None or not post.wanted:
+                return
+            try:
+                async with asyncio.timeout(self._spec.start_s):
+                    await self._launch(post)
+            except (EngineError, OSError, TimeoutError) as error:
+                self._membership.lost(post.name)
+                log.warning("the worker %s does not come back: %s", post.name, error)
+            else:
+                log.warning("the worker %s is back", post.name)
+
+    def _lonely(self, post: Post) -> bool:
+        return any(not len(self.pools[stage]) for stage in post.spec.stages if stage in self.pools)
+
+    async def _retire(self, worker: RemoteWorker) -> None:
+        """Give a worker nothing more, let it end what it has for ``drain_s`` at most, and have it go."""
+        held = [
+            (pool, member.replica.id)
+            for pool in self.pools.values() for member in pool.members() if member.replica.host is worker
+        ]  # fmt: skip
+        for pool, id in held:
+            pool.drain(id)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._spec.drain_s):
+                for pool, id in held:
+                    await pool.emptied(id)
+        for pool, id in held:
+            pool.leave(id)
+        worker.close()
+
+    async def _change(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something to the fleet as one of its own tasks, so that it ends when the fleet does."""
+        done: asyncio.Future[None] = self._loop.create_future()
+
+        async def guarded() -> None:
+            try:
+                async with self._changing:
+                    await work
+            except (EngineError, OSError) as error:
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+            finally:
+                if not done.done():
+                    done.set_exception(StageUnavailable("the engine is closing"))
+
+        self._spawn(guarded(), "change")
+        await done
+
+    async def _scale(self, stage: str, count: int) -> None:
+        host = next((i for i, worker in enumerate(self._spec.workers) if stage in worker.stages), None)
+        if host is None:
+            known = ", ".join(name for worker in self._spec.workers for name in worker.stages)
+            raise RequestError(f"there is no stage {stage!r:.60} to scale; there are {known}")
+        if not 1 <= count <= self._spec.workers[host].most:
+            raise RequestError(f"{stage} can have from 1 to {self._spec.workers[host].most:g} replicas, not {count}")
+        for replica in range(count):
+            if f"worker{host}.{replica}" not in self._posts:
+                await self._add(host, replica)
+        surplus = [post for post in self._posts.values() if post.host == host and _replica(post) >= count]
+        for post in surplus:
+            await self._remove(post)
+
+    async def _add(self, host: int, replica: int) -> None:
+        post = self._post(host, replica)
+        try:
+            await self._begin(post)
+        except BaseException:
+            del self._posts[post.name]
+            raise
+
+    async def _remove(self, post: Post) -> None:
+        post.wanted = False
+        if post.worker is not None:
+            await self._retire(post.worker)
+        del self._posts[post.name]
+
+    async def _restart(self) -> None:
+        for post in list(self._posts.values()):
+            async with post.filling:
+                before = post.worker
+                if post.host is not None and before is not None:
+                    await self._launch(post)
+            if before is not None:
+                await self._retire(before)
+
+    def _check_line(self) -> None:
+        hosted = {stage for worker in self._spec.workers for stage in worker.stages}
+        missing = [stage for stage in self._line if stage not in hosted]
+        if missing:
+            raise ConfigError(f"workers: none hosts {' and '.join(missing)}, of which {self._spec.model} has need")
+
+    def _info(self, pool: Pool, member: Member[StageReplica]) -> ReplicaInfo:
+        id = member.replica.worker
+        name, _, number = id.rpartition("#")
+        life = self._membership.life(id)
+        return ReplicaInfo(
+            stage=pool.info.name, replica=name, incarnation=int(number),
+            state="draining" if member.draining else "up", leased=len(member.leases), slots=member.slots,
+            queue=member.queue, step_ms=member.step_s * 1000,
+            age_s=self._loop.time() - life.joined_s if life else 0.0,
+        )  # fmt: skip
+
+
+def _replica(post: Post) -> int:
+    return int(post.name.rpartition(".")[2])

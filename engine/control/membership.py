@@ -1,0 +1,173 @@
+"""Who lives: heartbeats in, losses out. Sans I/O, and the clock is an argument.
+
+A worker has a *name*, its place in the deployment, and an *id*, which is the name and a number: its incarnation. Ids
+are made here, and here alone; none is used twice. So whatever comes late from an incarnation that has left names
+somebody who is not there, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from engine.config import HeartbeatSpec
+from engine.wire import Beat
+
+log = logging.getLogger(__name__)
+
+STEPS = 5  # a step may take so many times what it took, before the worker counts as hung
+FIRST_PENALTY_S, LAST_PENALTY_S = 0.5, 30.0
+STEADY_S = 60.0  # whoever lives so long has not been flapping
+LONELY_S = 1.0  # the longest penalty of a worker that nobody stands in for
+
+
+@dataclass(slots=True)
+class Life:
+    """One incarnation as it was last heard of. Times are monotonic seconds."""
+
+    joined_s: float
+    heard_s: float
+    moved_s: float
+    """When it last made a step, or had nothing to do."""
+    steps: int = 0
+    queues: dict[str, int] = field(default_factory=dict[str, int])
+    step_s: dict[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A worker that is to be let go, and why."""
+
+    worker: str
+    why: str
+
+
+@dataclass(slots=True)
+class _Record:
+    """What is remembered of a name when its incarnation is gone."""
+
+    losses: int = 0
+    last_s: float = -math.inf
+
+
+class Membership:
+    """The incarnations that live. ``look`` is to be called at ``due_s``: it tells who has been silent, or stuck."""
+
+    def __init__(self, spec: HeartbeatSpec, now: Callable[[], float]) -> None:
+        self._spec, self._now = spec, now
+        self._lives: dict[str, Life] = {}
+        self._incarnations: Counter[str] = Counter()
+        self._records: dict[str, _Record] = {}
+        self._planned_s = math.inf
+        self._warned: set[tuple[str, str]] = set()
+
+    def issue(self, name: str) -> str:
+        """The id of the next incarnation of a place."""
+        self._incarnations[name] += 1
+        return f"{name}#{self._incarnations[name]}"
+
+    def join(self, worker: str) -> None:
+        """Watch an incarnation from now on."""
+        now_s = self._now()
+        self._lives[worker] = Life(now_s, now_s, now_s)
+
+    def leave(self, worker: str) -> None:
+        """Forget an incarnation. Unknown ones are ignored."""
+        self._lives.pop(worker, None)
+
+    def __len__(self) -> int:
+        return len(self._lives)
+
+    def life(self, worker: str) -> Life | None:
+        return self._lives.get(worker)
+
+    def beat(self, sender: str, beat: Beat) -> Life | None:
+        """Take a heartbeat that came on ``sender``'s link; None, with one warning, for one that cannot be true.
+
+        Chunks need not count as signs of life: they come on the same link, in order, from the loop that beats.
+        """
+        life = self._lives.get(beat.worker)
+        wrong = _wrong(beat)
+        if sender != beat.worker or life is None:
+            wrong = f"it names {beat.worker!r:.60}, which is not the one that lives there"
+        if wrong or life is None:
+            self._warn(sender, wrong)
+            return None
+        now_s = self._now()
+        if beat.steps != life.steps or not any(beat.queues.values()):
+            life.moved_s = now_s
+        life.heard_s, life.steps, life.queues, life.step_s = now_s, beat.steps, beat.queues, beat.step_s
+        return life
+
+    @property
+    def due_s(self) -> float:
+        """When somebody may have to be let go; infinity while nobody is watched."""
+        self._planned_s = min((self._deadline_s(life) for life in self._lives.values()), default=math.inf)
+        return self._planned_s
+
+    def look(self) -> list[Loss]:
+        """Who has to be let go by now.
+
+        If this very call comes late, the caller was held up, and heard nobody meanwhile: that is nobody's fault.
+        Everyone gets that time again, and an interval for what lies unread.
+        """
+        now_s = self._now()
+        late_s = now_s - self._planned_s
+        if late_s > self._spec.interval_s:
+            log.warning("the server was held up for %.1f s; no worker is given up for that", late_s)
+            for life in self._lives.values():
+                life.heard_s += late_s + self._spec.interval_s
+                life.moved_s += late_s + self._spec.interval_s
+            return []
+        lost = [Loss(id, self._why(life, now_s)) for id, life in self._lives.items() if self._deadline_s(life) <= now_s]
+        for loss in lost:
+            self.leave(loss.worker)
+        return lost
+
+    def lost(self, name: str) -> None:
+        """Note that a place has lost its worker without having been asked to."""
+        record = self._records.setdefault(name, _Record())
+        steady = self._now() - record.last_s > STEADY_S + self._penalty_s(record)
+        record.losses, record.last_s = 1 if steady else record.losses + 1, self._now()
+
+    def penalty_s(self, name: str, lonely: bool) -> float:
+        """How long a place stays empty now: nothing at first, then twice as long each time.
+
+        ``lonely``: nobody stands in for it, so that the sooner it is back the better.
+        """
+        penalty_s = self._penalty_s(self._records.get(name, _Record()))
+        return min(penalty_s, LONELY_S) if lonely else penalty_s
+
+    @staticmethod
+    def _penalty_s(record: _Record) -> float:
+        return 0.0 if record.losses < 2 else min(LAST_PENALTY_S, FIRST_PENALTY_S * 2.0 ** min(record.losses - 2, 16))
+
+    def _limit_s(self, life: Life) -> float:
+        return max(self._spec.timeout_s, STEPS * max(life.step_s.values(), default=0.0))
+
+    def _deadline_s(self, life: Life) -> float:
+        return min(life.heard_s, life.moved_s if any(life.queues.values()) else math.inf) + self._limit_s(life)
+
+    def _why(self, life: Life, now_s: float) -> str:
+        if now_s - life.heard_s >= self._limit_s(life):
+            return f"it has been silent for {now_s - life.heard_s:.1f} s"
+        return f"it has work and has made no step for {now_s - life.moved_s:.1f} s"
+
+    def _warn(self, sender: str, wrong: str) -> None:
+        if (sender, wrong) not in self._warned and len(self._warned) < 1000:
+            self._warned.add((sender, wrong))
+            log.warning("a heartbeat of %s is ignored: %s", sender, wrong)
+
+
+def _wrong(beat: Beat) -> str:
+    """What a heartbeat says that cannot be; empty if nothing."""
+    if beat.steps < 0:
+        return "its count of steps is negative"
+    if any(queue < 0 for queue in beat.queues.values()):
+        return "a queue is negative"
+    if not all(0 <= step_s < math.inf for step_s in beat.step_s.values()):
+        return "a step's time is no time"
+    return ""

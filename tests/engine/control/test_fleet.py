@@ -1,0 +1,232 @@
+"""The workers of an engine over time: lost ones come back, stuck ones go, and changes cost no request a word."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from dataclasses import replace
+
+import psutil
+import pytest
+
+from engine import (
+    Engine,
+    EngineError,
+    EngineSpec,
+    Message,
+    Request,
+    RequestError,
+    StageUnavailable,
+    TextPart,
+    WorkerSpec,
+)
+from engine.config import HeartbeatSpec, parse_config
+from engine.errors import ConfigError
+from engine.wire import Beat
+from tests.engine.fakes import until
+
+STAGES = ("ears", "thinker", "talker", "code2wav")
+
+
+def spec(replicas: int = 1, launcher: str = "inline", **fields: object) -> EngineSpec:
+    workers = (WorkerSpec(stages=STAGES, replicas=replicas),)
+    return replace(EngineSpec(model="script", workers=workers, launcher=launcher), **fields)
+
+
+def asked(text: str, id: str = "r", session: str = "s") -> Request:
+    return Request(id=id, session=session, messages=(Message("user", (TextPart(text),)),))
+
+
+async def answer(engine: Engine, text: str, **request: str) -> str:
+    async with engine.open(asked(text, **request)) as chunks:
+        return "".join([chunk.data async for chunk in chunks if chunk.kind == "text"])
+
+
+def workers(engine: Engine) -> dict[str, int]:
+    """Who is there: incarnations by name."""
+    return {replica.replica: replica.incarnation for replica in engine.replicas()}
+
+
+def remote(engine: Engine, name: str = "worker0.0"):
+    worker = engine._fleet._posts[name].worker
+    assert worker is not None
+    return worker
+
+
+def process(engine: Engine, name: str = "worker0.0") -> psutil.Process:
+    return psutil.Process(remote(engine, name).hello.result().pid)
+
+
+@pytest.mark.seed("A1.7")
+async def test_a_lost_worker_comes_back_as_another_incarnation() -> None:
+    async with Engine(spec(empty_s=10.0)) as engine:
+        remote(engine).fence()
+        assert engine.missing == STAGES
+        assert not engine.ready
+        assert await answer(engine, "say: back again") == "back again"
+        assert workers(engine) == {"worker0.0": 2}
+        assert engine.ready
+
+
+@pytest.mark.seed("A1.13")
+async def test_who_needs_a_stage_that_nobody_hosts_waits_a_bounded_time() -> None:
+    async with Engine(spec(empty_s=0.05)) as engine:
+        post = engine._fleet._posts["worker0.0"]
+        post.wanted = False  # nobody brings it back
+        remote(engine).fence()
+        began_s = time.monotonic()
+        with pytest.raises(StageUnavailable, match="no replica of thinker"):
+            await answer(engine, "hello")
+        assert 0.04 < time.monotonic() - began_s < 1
+
+
+@pytest.mark.seed("A1.7")
+async def test_what_a_lost_worker_still_says_is_not_heard() -> None:
+    async with Engine(spec(replicas=2)) as engine:
+        lost = remote(engine)
+        lost.fence()
+        lost.receive(Beat(lost.id, 1000, {"talker": 1000}, {"talker": 1.0}))
+        assert "worker0.0" not in workers(engine)
+        assert all(replica.queue == 0 for replica in engine.replicas())
+
+
+@pytest.mark.seed("A1.4")
+async def test_heartbeats_alone_tell_the_pools_how_long_the_queues_are() -> None:
+    async with Engine(spec()) as engine:
+        worker = remote(engine)
+        worker.receive(Beat(worker.id, 1, {"talker": 7, "no such stage": 3}, {"talker": 0.25}))
+        (talker,) = [replica for replica in engine.replicas() if replica.stage == "talker"]
+        assert (talker.queue, talker.step_ms) == (7, 250.0)
+
+
+async def test_a_worker_that_beats_and_makes_no_step_is_replaced() -> None:
+    async with Engine(spec(heartbeat=HeartbeatSpec(interval_s=0.02, timeout_s=0.2))) as engine:
+        worker = remote(engine)
+        worker_beats = asyncio.create_task(_stuck(worker))
+        await until(lambda: worker.gone.is_set())
+        worker_beats.cancel()
+        await asyncio.wait([worker_beats])
+        await until(lambda: engine.ready)
+        assert workers(engine) == {"worker0.0": 2}
+
+
+async def _stuck(worker: object) -> None:
+    """Beats that tell of work and of no step, more often than the worker's own."""
+    worker.on_beat = lambda beat, hear=worker.on_beat: hear(Beat(beat.worker, 1, {"talker": 1}, {}))  # pyright: ignore
+    await asyncio.Event().wait()
+
+
+@pytest.mark.seed("A3.8")
+async def test_a_stopped_process_is_fenced_within_a_second_and_replaced() -> None:
+    async with Engine(spec(launcher="local", empty_s=20.0)) as engine:
+        worker = remote(engine)
+        os.kill(process(engine).pid, signal.SIGSTOP)
+        began_s = time.monotonic()
+        await worker.gone.wait()
+        fenced_s = time.monotonic() - began_s
+        assert await answer(engine, "say: another one") == "another one"
+        assert workers(engine) == {"worker0.0": 2}
+    assert fenced_s < 1.1  # 1 s, and what a busy machine adds
+
+
+@pytest.mark.seed("A1.20", "A3.8")
+async def test_a_rolling_restart_costs_no_request_a_word() -> None:
+    async with Engine(spec(replicas=2)) as engine:
+        text = " ".join(f"word{i}" for i in range(400))
+        opened = engine.open(asked("long 400"))
+        async with opened as chunks:
+            first = await anext(chunks)
+            restart = asyncio.create_task(engine.restart())
+            rest = [chunk.data async for chunk in chunks if chunk.kind == "text"]
+        await restart
+        assert first.data + "".join(rest) == text
+        assert workers(engine) == {"worker0.0": 2, "worker0.1": 2}
+        assert await answer(engine, "say: still here") == "still here"
+
+
+@pytest.mark.seed("A1.15", "A3.7")
+async def test_scaling_adds_and_drains_replicas() -> None:
+    async with Engine(spec()) as engine:
+        await engine.scale("talker", 3)
+        assert set(workers(engine)) == {"worker0.0", "worker0.1", "worker0.2"}
+        await engine.scale("talker", 3)
+        assert engine.stats()["talker"]["replicas"] == 3
+        await engine.scale("thinker", 1)
+        assert workers(engine) == {"worker0.0": 1}
+        assert await answer(engine, "say: on my own") == "on my own"
+        await engine.scale("talker", 2)
+        assert workers(engine) == {"worker0.0": 1, "worker0.1": 2}, "a name comes back, an incarnation does not"
+
+
+@pytest.mark.seed("A1.16")
+async def test_two_who_scale_at_once_do_not_count_each_other_out() -> None:
+    async with Engine(spec()) as engine:
+        await asyncio.gather(*(engine.scale("talker", count) for count in (3, 2, 4, 3)))
+        assert len(workers(engine)) == 3
+
+
+@pytest.mark.seed("A1.3", "A3.6")
+@pytest.mark.parametrize(("stage", "count"), [("mouth", 2), ("", 2), ("talker", 0), ("talker", -1)])
+async def test_what_cannot_be_scaled_is_refused_and_changes_nothing(stage: str, count: int) -> None:
+    async with Engine(spec()) as engine:
+        with pytest.raises(RequestError):
+            await engine.scale(stage, count)
+        assert workers(engine) == {"worker0.0": 1}
+
+
+@pytest.mark.seed("A3.9")
+async def test_no_more_replicas_than_devices() -> None:
+    hosted = (WorkerSpec(stages=STAGES, devices=("cpu",)),)
+    assert hosted[0].most == float("inf")
+    assert WorkerSpec(stages=STAGES, devices=(0, 1)).most == 2
+
+
+@pytest.mark.seed("A3.5")
+async def test_one_worker_that_will_not_end_does_not_keep_the_others() -> None:
+    engine = await Engine(spec(replicas=2, launcher="local")).__aenter__()
+    other = process(engine, "worker0.1")
+    os.kill(process(engine).pid, signal.SIGSTOP)
+    closing = asyncio.create_task(engine.__aexit__(None, None, None))
+    await until(lambda: not other.is_running() or other.status() == psutil.STATUS_ZOMBIE)
+    await closing
+    assert not psutil.Process().children()
+
+
+async def test_a_worker_that_cannot_come_back_is_tried_again_later(caplog: pytest.LogCaptureFixture) -> None:
+    async with Engine(spec(empty_s=10.0)) as engine:
+        launcher = engine._launcher
+        start, failures = launcher.start, [EngineError("no room"), EngineError("no room")]
+
+        async def failing(task: object, worker: object) -> None:
+            if failures:
+                raise failures.pop()
+            await start(task, worker)  # pyright: ignore
+
+        launcher.start = failing  # pyright: ignore
+        remote(engine).fence()
+        assert await answer(engine, "say: at last") == "at last"
+        assert sum("does not come back: no room" in record.message for record in caplog.records) == 2
+
+
+@pytest.mark.seed("A2.19")
+async def test_a_stage_that_nobody_hosts_is_named_at_the_start() -> None:
+    workers = (WorkerSpec(stages=("ears", "thinker", "talker")),)
+    with pytest.raises(ConfigError, match="code2wav"):
+        await Engine(EngineSpec(model="script", workers=workers, launcher="inline")).__aenter__()
+
+
+@pytest.mark.seed("A3.9")
+@pytest.mark.parametrize(
+    ("workers", "message"),
+    [
+        ("[{stages: [a], devices: [0], replicas: 2}]", "2 replicas need 2 devices"),
+        ("[{stages: [a], devices: [0, 0], replicas: 2}]", "belongs to workers[0] already"),
+        ("[{stages: [a], devices: [0]}, {stages: [b], devices: ['cuda:0']}]", "belongs to workers[0] already"),
+    ],
+)
+def test_a_device_belongs_to_one_worker(workers: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(f"model: script\nworkers: {workers}")
+    assert message in str(caught.value)

@@ -1,0 +1,184 @@
+"""Who counts as alive, by the clock alone: no process, no socket, no sleep."""
+
+from __future__ import annotations
+
+import logging
+import random
+
+import pytest
+
+from engine.config import HeartbeatSpec
+from engine.control.membership import LAST_PENALTY_S, LONELY_S, STEADY_S, Loss, Membership
+from engine.wire import Beat
+
+TIMEOUT_S, INTERVAL_S = 1.0, 0.2
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def members(clock: Clock) -> Membership:
+    return Membership(HeartbeatSpec(interval_s=INTERVAL_S, timeout_s=TIMEOUT_S), clock)
+
+
+def beat(worker: str, steps: int = 0, queue: int = 0, step_s: float = 0.0) -> Beat:
+    return Beat(worker, steps, {"talker": queue}, {"talker": step_s})
+
+
+def pass_time(members: Membership, clock: Clock, seconds: float) -> list[Loss]:
+    """Let time pass, and look whenever it is due, as the fleet does."""
+    end_s, lost = clock.now_s + seconds, list[Loss]()
+    while members.due_s <= end_s:
+        clock.now_s = max(clock.now_s, members.due_s)
+        lost += members.look()
+    clock.now_s = end_s
+    return lost
+
+
+def alive(members: Membership, name: str = "worker0.0") -> str:
+    id = members.issue(name)
+    members.join(id)
+    return id
+
+
+@pytest.mark.seed("A1.16")
+def test_ids_are_made_in_one_place_and_never_twice(members: Membership) -> None:
+    ids = [members.issue(random.choice(["worker0.0", "worker0.1"])) for _ in range(64)]
+    assert len(set(ids)) == 64
+    assert {id.rpartition("#")[0] for id in ids} == {"worker0.0", "worker0.1"}, "who comes back has its name again"
+
+
+@pytest.mark.seed("A1.6")
+def test_silence_for_the_timeout_and_no_less_is_a_loss(members: Membership, clock: Clock) -> None:
+    id = alive(members)
+    assert pass_time(members, clock, TIMEOUT_S - 0.001) == []
+    (loss,) = pass_time(members, clock, 0.002)
+    assert loss.worker == id
+    assert "silent" in loss.why
+    assert members.look() == []
+
+
+@pytest.mark.seed("A1.6")
+def test_who_beats_lives_however_the_wall_clock_jumps(members: Membership, clock: Clock) -> None:
+    id = alive(members)
+    for _ in range(50):  # the only clock is the one that was handed in
+        assert pass_time(members, clock, INTERVAL_S) == []
+        assert members.beat(id, beat(id)) is not None
+
+
+@pytest.mark.seed("A1.4")
+def test_a_heartbeat_brings_the_queue_and_the_time_of_a_step(members: Membership) -> None:
+    id = alive(members)
+    life = members.beat(id, beat(id, steps=3, queue=7, step_s=0.01))
+    assert life is not None
+    assert (life.steps, life.queues, life.step_s) == (3, {"talker": 7}, {"talker": 0.01})
+
+
+@pytest.mark.seed("A1.7")
+def test_what_an_earlier_incarnation_says_changes_nothing(members: Membership, clock: Clock) -> None:
+    old = alive(members)
+    members.leave(old)
+    new = alive(members)
+    assert old != new
+    assert members.beat(old, beat(old, steps=9)) is None
+    assert members.beat(new, beat(old, steps=9)) is None
+    assert members.life(old) is None
+    life = members.life(new)
+    assert life is not None
+    assert life.steps == 0
+    assert pass_time(members, clock, TIMEOUT_S)[0].worker == new, "and it kept nobody alive"
+
+
+BAD = {
+    "a negative queue": Beat("worker0.0#1", 1, {"talker": -1}, {}),
+    "a negative count": Beat("worker0.0#1", -1, {}, {}),
+    "an endless step": Beat("worker0.0#1", 1, {}, {"talker": float("inf")}),
+    "no time": Beat("worker0.0#1", 1, {}, {"talker": float("nan")}),
+    "an incarnation to come": Beat("worker0.0#2", 1, {}, {}),
+    "a stranger": Beat("nobody", 1, {}, {}),
+    "nothing": Beat("", 1, {}, {}),
+}
+
+
+@pytest.mark.seed("A1.2", "A1.3", "A1.10")
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_a_heartbeat_that_cannot_be_true_is_dropped_with_one_warning(
+    members: Membership, clock: Clock, bad: Beat, caplog: pytest.LogCaptureFixture
+) -> None:
+    id = alive(members)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(100):
+            assert members.beat(id, bad) is None
+    assert len(caplog.records) == 1
+    life = members.life(id)
+    assert life is not None
+    assert life.steps == 0
+    assert pass_time(members, clock, TIMEOUT_S), "nor is it a sign of life"
+
+
+def test_who_beats_but_makes_no_step_is_stuck(members: Membership, clock: Clock) -> None:
+    id = alive(members)
+    lost: list[Loss] = []
+    for _ in range(10):
+        members.beat(id, beat(id, steps=5, queue=2))
+        lost += pass_time(members, clock, INTERVAL_S / 2)
+        if lost:
+            break
+    else:
+        pytest.fail("nobody noticed")
+    assert "no step" in lost[0].why
+
+
+def test_who_has_nothing_to_do_is_not_stuck(members: Membership, clock: Clock) -> None:
+    id = alive(members)
+    for _ in range(100):
+        assert members.beat(id, beat(id, steps=5)) is not None
+        assert pass_time(members, clock, INTERVAL_S) == []
+
+
+def test_long_steps_get_five_times_their_length(members: Membership, clock: Clock) -> None:
+    id = alive(members)
+    members.beat(id, beat(id, steps=1, queue=1, step_s=0.6))
+    assert pass_time(members, clock, 2.99) == []
+    assert [loss.worker for loss in pass_time(members, clock, 0.02)] == [id]
+
+
+def test_nobody_is_given_up_for_a_stall_of_the_server_itself(members: Membership, clock: Clock) -> None:
+    id = alive(members)
+    members.beat(id, beat(id, steps=1, queue=1))
+    due_s = members.due_s
+    clock.now_s = due_s + 7.0  # the loop was blocked when it should have looked
+    assert members.look() == []
+    assert members.due_s == pytest.approx(clock.now_s + INTERVAL_S), "it gets what was lost, and hardly more"
+    assert [loss.worker for loss in pass_time(members, clock, TIMEOUT_S)] == [id]
+
+
+def test_a_flapping_place_stays_empty_twice_as_long_each_time(members: Membership, clock: Clock) -> None:
+    waits: list[float] = []
+    for _ in range(12):
+        members.lost("worker0.0")
+        waits.append(members.penalty_s("worker0.0", lonely=False))
+        clock.now_s += waits[-1]
+    assert waits[:5] == [0.0, 0.5, 1.0, 2.0, 4.0]
+    assert waits[-1] == LAST_PENALTY_S
+    assert members.penalty_s("worker0.1", lonely=False) == 0.0, "the others do not pay for it"
+    clock.now_s += STEADY_S + LAST_PENALTY_S + 1
+    members.lost("worker0.0")
+    assert members.penalty_s("worker0.0", lonely=False) == 0.0, "after a steady minute it is forgotten"
+
+
+def test_the_last_one_is_never_kept_out_for_long(members: Membership) -> None:
+    for _ in range(20):
+        members.lost("worker0.0")
+    assert members.penalty_s("worker0.0", lonely=True) == LONELY_S
