@@ -65,15 +65,23 @@ def serve(
     config: Annotated[str, typer.Argument(help="A deployment: a YAML file, or a name in configs/.")] = "nano",
     host: Annotated[str | None, typer.Option(help="The address to listen at; 0.0.0.0 opens it to others.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="0 takes any free one.")] = None,
+    https: Annotated[
+        str | None,
+        typer.Option(metavar="auto|FILE", help="A certificate; `auto` makes one."),
+    ] = None,
+    https_key: Annotated[str | None, typer.Option(metavar="FILE", help="Its key, if that is in another file.")] = None,
 ) -> None:
-    """Serve a model: a page to talk to at `/`, the Realtime API at `/v1/realtime`.
+    """Serve a model: a page to talk to at `/`, the Realtime API at `/v1/realtime`, OpenAI's HTTP API at `/v1`.
 
     Example: `parley serve configs/nano.yaml --port 8080`
+
+    For phones in your network: `parley serve --host 0.0.0.0 --https auto`
     """
     from app.commands.serve import run_server
 
     with plainly():
-        run_server(deployment(config), host, port)
+        flags = {"host": host, "port": port, "https": https, "https_key": https_key}
+        run_server(deployment(config), flags)
 
 
 @cli.command()

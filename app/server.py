@@ -32,6 +32,7 @@ from app.pages import add_pages, page_paths
 from app.realtime.events import MAX_MESSAGE_BYTES
 from app.service import MakeEngine, Service
 from app.telemetry import configure_logging, log
+from app.tls import Certificate
 from app.transports import websocket
 from app.transports.http_protocol import HttpProtocol
 from app.transports.socket_protocol import SocketProtocol
@@ -55,7 +56,7 @@ def serve(spec: EngineSpec, on_ready: Callable[[str], None] = lambda url: None) 
     configure_logging()
     service = Service(spec)
     listener = _bind(service.settings.host, service.settings.port)
-    url = _url(service.settings.host, listener.getsockname()[1])
+    url = _url(service.certificate, service.settings.host, listener.getsockname()[1])
 
     def ready() -> None:
         gc.collect()
@@ -86,6 +87,8 @@ def config_of(service: Service) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         date_header=False,
+        ssl_certfile=service.certificate.path if service.certificate is not None else None,
+        ssl_keyfile=service.certificate.key_path if service.certificate is not None else None,
     )
 
 
@@ -199,8 +202,9 @@ def _bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def _url(certificate: Certificate | None, host: str, port: int) -> str:
+    scheme = "http" if certificate is None else "https"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _is_loopback(host: str) -> bool:

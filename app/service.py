@@ -20,6 +20,7 @@ from app.realtime.turns import Silero, Vad
 from app.secrets import Secrets
 from app.settings import read_keys, settings_of
 from app.telemetry import Metrics, Stats, log, log_failure
+from app.tls import certificate_of
 from engine import MIC_RATE_HZ, AudioPart, Engine, EngineError, EngineSpec, Message, Request, TextPart
 
 STOP_S = 5.0
@@ -55,6 +56,7 @@ class Service:
     def __init__(self, spec: EngineSpec, make_engine: MakeEngine = Engine, vad: Callable[[], Vad] = Silero) -> None:
         self.settings = settings_of(spec.server)
         self.keys = read_keys(self.settings.keys_file)
+        self.certificate = certificate_of(self.settings)
         self.secrets = Secrets(self.settings.limits.secrets)
         self.metrics = Metrics(lambda: self._engine.stats() if self._engine else {})
         self.failure: EngineError | None = None

@@ -58,6 +58,10 @@ class Settings:
 
     host: str = "127.0.0.1"
     port: int = 8000
+    https: str | None = None
+    """``auto`` for a certificate that the server signs itself, or the file of one (PEM); without it, plain HTTP."""
+    https_key: str | None = None
+    """The file of the certificate's key, where that is another one."""
     keys_file: str | None = None
     """A file with one API key a line (# starts a comment); with it, every route but /livez and /health asks for one."""
     allowed_hosts: tuple[str, ...] = ()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -201,6 +204,26 @@ def test_serve_says_its_address_and_ends_on_sigterm() -> None:
     for pipe in (serving.stdout, serving.stderr):
         assert pipe is not None
         pipe.close()
+
+
+def test_serve_signs_a_certificate_for_itself_and_says_its_fingerprint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    serving = process("serve", "script", "--port", "0", "--https", "auto")
+    assert serving.stderr is not None
+    lines = iter(serving.stderr.readline, b"")
+    address = next(line for line in lines if b"Parley is ready" in line).decode().split(" at ")[1].split()[0]
+    assert b"fingerprint" in next(lines)
+    trusting = ssl.create_default_context(cafile=str(tmp_path / ".local" / "state" / "parley" / "https.pem"))
+    with urlopen(f"{address}/health", timeout=20, context=trusting) as health:
+        assert health.status == 200
+    said = ssl.get_server_certificate(("127.0.0.1", int(address.rpartition(":")[2])))
+    digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(said)).hexdigest()
+    assert next(lines).decode().strip().replace(":", "").lower() == digest
+    serving.terminate()
+    serving.communicate(timeout=30)
+    assert serving.returncode == 0
 
 
 def test_a_port_in_use_is_one_sentence() -> None:
