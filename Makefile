@@ -38,8 +38,12 @@ format: $(VENV)/dev.stamp  ## put the code into shape
 web:  ## rebuild the page from web/src (needs Node; its output is committed)
 	cd web && npm ci --no-audit --no-fund && npm run build
 
-chaos soak gpu conformance: $(VENV)/dev.stamp  ## the heavy suites, one at a time
+chaos soak gpu: $(VENV)/dev.stamp  ## the heavy suites, one at a time
 	@$(BIN)/python scripts/suites.py $@
+
+conformance: $(VENV)/dev.stamp  ## unmodified clients, each in an environment that is downloaded once (CLIENTS= names some)
+	@$(BIN)/python tests/conformance/environments.py $(CLIENTS)
+	@$(BIN)/python scripts/suites.py $@ -- $(CLIENTS)
 
 constraints: $(VENV)/dev.stamp  ## write constraints.txt anew from what is installed
 	@$(BIN)/python scripts/pin.py

@@ -1,8 +1,8 @@
 """Run the tests, and say what ran: a table of suites, what was skipped and why, and the tools that are not here.
 
 Without arguments it is `make test`: everything that a laptop can run, in parallel, and then what measures time, alone.
-With the names of heavy suites (chaos, soak, gpu, conformance) it runs those. ``PARLEY_REQUIRE=chromium,node`` makes a
-missing tool a failure. Knows no test.
+With the names of heavy suites (chaos, soak, gpu, conformance) it runs those; words after ``--`` choose the tests whose
+names have one of them. ``PARLEY_REQUIRE=chromium,node`` makes a missing tool a failure. Knows no test.
 """
 
 from __future__ import annotations
@@ -37,14 +37,16 @@ class Suite:
     seconds: float = 0.0
 
 
-def main(names: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Run what was asked for; the exit code."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    names, chosen = arguments[:end], arguments[end + 1 :]
     if unknown := set(names) - set(HEAVY):
         print(f"unknown suite {', '.join(sorted(unknown))}; known: {', '.join(HEAVY)}", file=sys.stderr)
         return 2
     begun_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        codes = [run_pytest(Path(folder) / f"{i}.xml", run) for i, run in enumerate(runs(names))]
+        codes = [run_pytest(Path(folder) / f"{i}.xml", run) for i, run in enumerate(runs(names, chosen))]
         reports = sorted(Path(folder).glob("*.xml"))
         suites, skipped = read(reports)
     missing = missing_tools()
@@ -58,11 +60,12 @@ def main(names: list[str]) -> int:
     return bad[0] if bad else int(bool(required) or not suites)
 
 
-def runs(names: list[str]) -> Iterator[list[str]]:
+def runs(names: list[str], chosen: list[str]) -> Iterator[list[str]]:
     """pytest's arguments for each run."""
     if names:
         if found := files(names):
-            yield ["-m", " or ".join(names), "--timeout", "3600", *found]
+            only = ["-k", " or ".join(chosen)] if chosen else []
+            yield ["-m", " or ".join(names), "--timeout", "3600", *only, *found]
         return
     heavy = " or ".join((*HEAVY, "bench"))
     yield ["-n", "2", "--dist", "worksteal", "-m", f"not ({heavy})"]

@@ -8,9 +8,11 @@ the user's text       the answer
 ``say: XYZ``          XYZ
 ``long N``            N words
 ``tool NAME JSON``    a call of the tool NAME
+``said``              "I said: " and what the user heard of the answers before
 ``fail``              two words, then StageFailed
 ``slow``              "late", 200 ms late
 (speech)              "I heard S seconds."
+(a tool's result)     "The tool says: " and the result
 anything else         "You said: " and the text
 ====================  ==================================================================
 
@@ -30,7 +32,18 @@ from typing import Any
 
 import numpy as np
 
-from engine.core import MIC_RATE_HZ, SPEAKER_RATE_HZ, AudioPart, Chunk, ModelInfo, Request, StageInfo, TextPart
+from engine.core import (
+    MIC_RATE_HZ,
+    SPEAKER_RATE_HZ,
+    AudioPart,
+    Chunk,
+    ModelInfo,
+    Part,
+    Request,
+    StageInfo,
+    TextPart,
+    ToolResultPart,
+)
 from engine.errors import EngineError, StageFailed
 from engine.stream import windows
 from engine.worker.stage import Family, Place, Seat
@@ -134,6 +147,11 @@ class Thinker:
 
 def _last_text(request: Request) -> str:
     parts = request.messages[-1].parts if request.messages else ()
+    results = [part.output for part in parts if isinstance(part, ToolResultPart)]
+    return f"say: The tool says: {' '.join(results)}" if results else _text(parts)
+
+
+def _text(parts: Sequence[Part]) -> str:
     return " ".join(part.text for part in parts if isinstance(part, TextPart))
 
 
@@ -149,6 +167,9 @@ def _answer(text: str, request: Request) -> Answer:
         case "tool":
             name, _, arguments = rest.partition(" ")
             return Answer(deque(), tool={"name": name, "arguments": arguments or json.dumps({})})
+        case "said":
+            answers = (_text(message.parts) for message in request.messages if message.role == "assistant")
+            return Answer(deque(f"I said: {' '.join(answers)}".split()))
         case "fail":
             return Answer(deque(["this", "is", "never", "finished"]), fails=True)
         case "slow":

@@ -1,0 +1,72 @@
+"""What a client's user must have got in each scenario; the same for every client. Raises AssertionError."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from tests.conformance.part import LONG, PHRASE, Report
+
+WORD_S = 0.24
+"""The scripted family speaks a word for six codec frames of 40 ms."""
+
+SPREAD_S = 0.7
+"""How much longer than its speech a turn may be: 300 ms before it, up to 500 ms of silence, less what was quiet."""
+
+
+def check(scenario: str, report: Report, speech_s: float) -> None:
+    CHECKS[scenario](report, speech_s)
+
+
+def _text(report: Report, speech_s: float) -> None:
+    phrase = PHRASE.removeprefix("say: ")
+    assert report.transcript == phrase
+    assert abs(report.audio_s - WORD_S * len(phrase.split())) < 0.05
+
+
+def _voice(report: Report, speech_s: float) -> None:
+    _answers_the_turn(report, speech_s)
+    assert report.heard == _seconds(report.transcript)[0]
+
+
+def _tool(report: Report, speech_s: float) -> None:
+    assert report.call["name"] == "get_weather"
+    assert report.call["arguments"] == '{"city": "Oslo"}'
+    assert report.transcript == "The tool says: sunny in Oslo"
+    assert report.audio_s > WORD_S * 5
+
+
+def _barge_in(report: Report, speech_s: float) -> None:
+    assert report.interrupted
+    assert 0.5 < report.interrupted_audio_s < WORD_S * int(LONG.split()[1]) / 4
+    _answers_the_turn(report, speech_s)
+
+
+def _truncate(report: Report, speech_s: float) -> None:
+    assert report.cut_ms is not None
+    assert report.transcript.startswith("I said: ")
+    words = re.findall(r"word\d+", report.transcript)
+    assert words == [f"word{i}" for i in range(len(words))]
+    assert abs(len(words) - report.cut_ms / 1000 / WORD_S) <= 1.0
+    assert words
+
+
+def _answers_the_turn(report: Report, speech_s: float) -> None:
+    _, heard_s = _seconds(report.transcript)
+    assert speech_s - SPREAD_S < heard_s < speech_s + SPREAD_S
+    assert abs(report.audio_s - WORD_S * 4) < 0.05
+
+
+def _seconds(transcript: str) -> tuple[str, float]:
+    found = re.fullmatch(r"I heard (([\d.]+) seconds)\.", transcript)
+    assert found, transcript
+    return found[1], float(found[2])
+
+
+CHECKS: dict[str, Callable[[Report, float], None]] = {
+    "text": _text,
+    "voice": _voice,
+    "tool": _tool,
+    "barge_in": _barge_in,
+    "truncate": _truncate,
+}

@@ -1,0 +1,130 @@
+"""The clients' suite: servers as users start them, a real voice, and the table client × scenario at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from rich.console import Console
+from rich.table import Table
+
+from app.bench import subject
+from app.media import resample
+from tests.conformance.environments import RECIPES, Client
+from tests.conformance.part import RATE_HZ, Report, Task
+
+SPOKEN = RECIPES.parents[0] / "data" / "spoken" / "in_020.ogg"
+SAID = "corner decide"
+"""What the voice in that recording asks to be repeated."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a server is: ``host:port``, and the same behind TLS with the certificate that it shows."""
+
+    plain: str
+    secure: str
+    certificate: Path
+
+
+@pytest.fixture(scope="session")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Generator[Place]:
+    """A server of the scripted family."""
+    with _served("script", tmp_path_factory.mktemp("tls")) as place:
+        yield place
+
+
+@pytest.fixture(scope="session")
+def nano(tmp_path_factory: pytest.TempPathFactory) -> Generator[Place]:
+    """A server of the built-in model."""
+    with _served("nano", tmp_path_factory.mktemp("tls")) as place:
+        yield place
+
+
+@contextmanager
+def _served(config: str, folder: Path) -> Generator[Place]:
+    with subject.running(config) as server:
+        plain = server.url.removeprefix("ws://")
+        command = [sys.executable, str(RECIPES / "tls_relay.py"), plain.partition(":")[2], str(folder)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as relay:
+            assert relay.stdin is not None
+            assert relay.stdout is not None
+            yield Place(plain, f"127.0.0.1:{relay.stdout.readline().strip()}", folder / "certificate.pem")
+            relay.stdin.close()
+
+
+@pytest.fixture(scope="session")
+def speech(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, float]:
+    """A recording as raw int16 at RATE_HZ, without silence at its ends, and its seconds."""
+    wave, rate_hz = soundfile.read(SPOKEN, dtype="int16", always_2d=True)
+    pcm = resample(wave[:, 0], rate_hz, RATE_HZ)
+    loud = np.flatnonzero(np.abs(pcm) > 600)
+    pcm = pcm[loud[0] : loud[-1] + 1]
+    path = tmp_path_factory.mktemp("speech") / "question.pcm"
+    path.write_bytes(pcm.astype("<i2").tobytes())
+    return str(path), len(pcm) / RATE_HZ
+
+
+Play = Callable[["Client", str, Place, str], Report]
+
+
+@pytest.fixture
+def play() -> Play:
+    """Run a client's program: a scenario, at a place, with a recording."""
+    return _play
+
+
+def _play(client: Client, scenario: str, place: Place, recording: str) -> Report:
+    environment = client.environment
+    if not environment.ready:
+        pytest.skip(f"{client.name} is not made: python tests/conformance/environments.py {environment.name}")
+    task = Task(scenario, place.secure if client.insists_on_tls else place.plain, recording)
+    command = [environment.tool, str(_program(client)), json.dumps(asdict(task))]
+    surroundings = _surroundings() | {"NODE_EXTRA_CA_CERTS": str(place.certificate)}
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, env=surroundings)
+    assert result.returncode == 0, f"{client.name} {scenario}\n{result.stdout[-2000:]}\n{result.stderr[-6000:]}"
+    return Report(**json.loads(result.stdout.splitlines()[-1]))
+
+
+def _program(client: Client) -> Path:
+    """JavaScript is run from where its packages lie: modules are looked up from there."""
+    environment = client.environment
+    if environment.is_python:
+        return environment.recipe / client.program
+    for source in (*RECIPES.glob("*.mjs"), *environment.recipe.glob("*.mjs")):
+        shutil.copy(source, environment.folder)
+    return environment.folder / client.program
+
+
+def _surroundings() -> dict[str, str]:
+    """No key and no setting of the user's, and the guard against leaving this machine."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "PARLEY_TEST_NETWORK_LOG") if name in os.environ}
+    return {**kept, "PYTHONPATH": os.pathsep.join([str(RECIPES.parent / "guard"), str(RECIPES)])}
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Which client did what."""
+    cells: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for outcome, mark in (("passed", "yes"), ("failed", "NO"), ("error", "NO"), ("skipped", "–")):
+        for report in terminalreporter.getreports(outcome):
+            head, _, case = report.nodeid.partition("[")
+            client, _, scenario = case.rstrip("]").partition("-")
+            if "/test_clients.py::" in head:
+                cells[client][scenario or "nano"] = mark
+    if cells:
+        columns = list(dict.fromkeys(column for row in cells.values() for column in row))
+        table = Table("client", *columns, title="unmodified clients")
+        for client, row in cells.items():
+            table.add_row(client, *(row.get(column, "") for column in columns))
+        Console().print(table)

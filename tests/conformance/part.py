@@ -1,0 +1,88 @@
+"""What the clients' programs in Python share: their task, the user's voice, and how they report.
+
+A program is started with its task as JSON and prints its report as JSON on its last line. Knows no client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+RATE_HZ = 24_000
+PIECE_BYTES = RATE_HZ // 50 * 2  # 20 ms of 16 bits
+TIMEOUT_S = 40.0
+
+PHRASE = "say: the quick brown fox"
+LONG = "long 200"
+TOOL_CALL = 'tool get_weather {"city": "Oslo"}'
+RECALL = "said"
+"""What the user types; the scripted family knows these."""
+
+ENOUGH_S = 1.0
+"""How much of a long answer the user hears before he speaks over it."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to do, where, and what to say."""
+
+    scenario: str
+    base: str
+    """``host:port``"""
+    speech: str
+    """A file of int16 samples at RATE_HZ."""
+
+    @property
+    def realtime(self) -> str:
+        return f"ws://{self.base}/v1/realtime"
+
+
+@dataclass
+class Report:
+    """What the client's user got. Seconds are of sound that was handed to him."""
+
+    transcript: str = ""
+    """Of the last answer."""
+    audio_s: float = 0.0
+    heard: str = ""
+    """The user's own words, as the client was told them."""
+    call: dict[str, Any] = field(default_factory=dict)
+    interrupted: bool = False
+    """Whether the client learned that the answer was interrupted."""
+    interrupted_audio_s: float = 0.0
+    """How much of the interrupted answer came in all."""
+    cut_ms: int | None = None
+    """Where the client had the interrupted answer truncated."""
+
+
+def read_task() -> Task:
+    return Task(**json.loads(sys.argv[1]))
+
+
+def run(play: Callable[[Task], Awaitable[Report]]) -> None:
+    """Do the task, and print the report."""
+
+    async def within_time() -> Report:
+        async with asyncio.timeout(TIMEOUT_S):
+            return await play(read_task())
+
+    print(json.dumps(asdict(asyncio.run(within_time()))))
+
+
+async def voice(task: Task, pause_s: float = 1.2) -> AsyncGenerator[bytes]:
+    """The user's voice and the silence after it, 20 ms every 20 ms."""
+    pcm = await asyncio.to_thread(Path(task.speech).read_bytes) + bytes(int(pause_s * RATE_HZ) * 2)
+    begun_s = time.monotonic()
+    for i, at in enumerate(range(0, len(pcm), PIECE_BYTES)):
+        await asyncio.sleep(max(0.0, begun_s + i * 0.02 - time.monotonic()))
+        yield pcm[at : at + PIECE_BYTES]
+
+
+def seconds(audio: bytes | bytearray) -> float:
+    return len(audio) / 2 / RATE_HZ

@@ -1,0 +1,51 @@
+"""The gate of the clients' suite goes red: for each scenario, reports of what must not happen."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from tests.conformance.checks import CHECKS, check
+from tests.conformance.part import Report
+
+SPEECH_S = 1.5
+VOICE = Report(transcript="I heard 1.9 seconds.", audio_s=0.96, heard="1.9 seconds")
+GOOD = {
+    "text": Report(transcript="the quick brown fox", audio_s=0.96),
+    "voice": VOICE,
+    "tool": Report(
+        transcript="The tool says: sunny in Oslo", audio_s=1.44,
+        call={"name": "get_weather", "arguments": '{"city": "Oslo"}'},
+    ),
+    "barge_in": dataclasses.replace(VOICE, interrupted=True, interrupted_audio_s=3.0),
+    "truncate": Report(transcript="I said: word0 word1 word2 word3", cut_ms=1000),
+}  # fmt: skip
+BAD: list[tuple[str, dict[str, Any]]] = [
+    ("text", {"transcript": "the quick brown"}),
+    ("text", {"audio_s": 0.0}),
+    ("text", {"audio_s": 1.92}),
+    ("voice", {"transcript": "I heard 0.0 seconds."}),
+    ("voice", {"transcript": "I heard 4.0 seconds.", "heard": "4.0 seconds"}),
+    ("voice", {"heard": ""}),
+    ("tool", {"call": {"name": "get_weather", "arguments": ""}}),
+    ("tool", {"transcript": "The tool says:"}),
+    ("barge_in", {"interrupted": False}),
+    ("barge_in", {"interrupted_audio_s": 48.0}),
+    ("barge_in", {"transcript": "word0 word1"}),
+    ("truncate", {"transcript": "I said: " + " ".join(f"word{i}" for i in range(200))}),
+    ("truncate", {"transcript": "I said: nothing"}),
+    ("truncate", {"cut_ms": None}),
+]
+
+
+@pytest.mark.parametrize("scenario", CHECKS)
+def test_a_good_report_is_taken(scenario: str) -> None:
+    check(scenario, GOOD[scenario], SPEECH_S)
+
+
+@pytest.mark.parametrize(("scenario", "wrong"), BAD)
+def test_a_bad_report_is_refused(scenario: str, wrong: dict[str, Any]) -> None:
+    with pytest.raises(AssertionError):
+        check(scenario, dataclasses.replace(GOOD[scenario], **wrong), SPEECH_S)

@@ -1,0 +1,29 @@
+"""Clients that people use already, unmodified and each from its own environment, against a server as it is started."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conformance.checks import CHECKS, check
+from tests.conformance.conftest import SAID, Place, Play
+from tests.conformance.environments import Client, clients
+
+pytestmark = pytest.mark.conformance
+
+CLIENTS = [pytest.param(client, id=client.name) for client in clients()]
+CASES = [pytest.param(one, name, id=f"{one.name}-{name}") for one in clients() for name in CHECKS]
+
+
+@pytest.mark.parametrize(("client", "scenario"), CASES)
+def test_a_client(client: Client, scenario: str, script: Place, speech: tuple[str, float], play: Play) -> None:
+    recording, speech_s = speech
+    check(scenario, play(client, scenario, script, recording), speech_s)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_voice_turn_with_the_built_in_model(
+    client: Client, nano: Place, speech: tuple[str, float], play: Play
+) -> None:
+    report = play(client, "voice", nano, speech[0])
+    assert SAID in report.transcript.lower()
+    assert report.audio_s > 0.5
