@@ -2,8 +2,8 @@
 
     python tests/conformance/environments.py [CLIENT …]
 
-A folder of this one with a ``requirements.txt`` or a ``package-lock.json`` is an environment's recipe; what it makes lies
-in ``.conformance/``, which git ignores. Only this program uses the network: it downloads the clients and what they depend
+A folder here with a ``requirements.txt`` or a ``package-lock.json`` is an environment's recipe; what it makes lies in
+``.conformance/``, which git ignores. Only this program uses the network: it downloads the clients and what they depend
 on from the Python and npm registries, up to 420 MB on disk each, and nothing if they are there. Knows no test.
 """
 
