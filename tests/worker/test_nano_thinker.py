@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ from engine.worker.models.nano.thinker import (
     user_words,
 )
 from engine.worker.plain import normalise
+from engine.worker.prefix import Prefixes, shared
 from engine.worker.sampling import draw
 from engine.worker.stage import Place
 
@@ -67,8 +69,8 @@ def user(text: str) -> Message:
 
 
 def asked(text: str, *before: Message, **options: Any) -> Request:
-    options = {"sampling": Sampling(greedy=True)} | options
-    return Request(id="r", session="s", messages=(*before, user(text)), **options)
+    options = {"sampling": Sampling(greedy=True), "session": "s"} | options
+    return Request(id="r", messages=(*before, user(text)), **options)
 
 
 def answer(stage: Thinker, request: Request, heard: str | None = None) -> list[Chunk]:
@@ -169,6 +171,61 @@ def test_the_newest_turns_are_kept() -> None:
     assert ids[0] == USER
     assert ids[-len(turn("the", "last", "1")) :] == turn("the", "last", "1")
     assert len(prompt_ids((user("a" * 10_000),))) <= CONTEXT - ANSWER_ROOM
+
+
+def test_where_the_window_begins_stays_for_some_turns() -> None:
+    turns = tuple(
+        m for i in range(60) for m in (user(f"hello number {i}"), Message("assistant", (TextPart("Hello!"),)))
+    )
+    prompts = [prompt_ids((*turns[:n], user("and now"))) for n in range(0, 100, 2)]
+    assert all(len(ids) <= CONTEXT - ANSWER_ROOM for ids in prompts)
+    moved = sum(shared(one, other) < len(one) - len(turn("and", "now")) for one, other in pairwise(prompts))
+    assert 0 < moved <= 12
+
+
+def conversation(stage: Thinker, session: str, forget: bool = False) -> list[tuple[str, list[int]]]:
+    """Six turns, each with those before it; with ``forget`` nothing is known of those."""
+    said: list[tuple[str, list[int]]] = []
+    before: tuple[Message, ...] = ()
+    for prompt in (*PROMPTS, "say that again"):
+        if forget:
+            stage.prefixes = Prefixes(0)
+        chunks = answer(stage, asked(prompt, *before, session=session))
+        ids = [i for chunk in chunks if chunk.kind == "text" for i in chunk.meta["ids"]]
+        said.append((text_of(chunks), ids))
+        before += user(prompt), Message("assistant", (TextPart(text_of(chunks)),), token_ids=tuple(ids))
+    return said
+
+
+def test_a_next_turn_computes_only_what_is_new_and_says_the_same() -> None:
+    stage, other = Thinker(Place(slots=2)), Thinker(Place(slots=2))
+    assert conversation(stage, "s") == conversation(other, "s", forget=True)
+    assert stage.prefixes.found > 0.7 * stage.prefixes.asked
+    assert other.prefixes.found == 0
+
+
+def test_a_changed_conversation_is_not_taken_for_the_old_one() -> None:
+    stage, fresh = Thinker(Place(slots=2)), Thinker(Place(slots=2))
+    heard = Message("assistant", (TextPart("Hello! I am"),))  # a barge-in cut it here
+    for one in (stage, fresh):
+        if one is stage:
+            conversation(one, "s")
+        cut = answer(one, asked("Repeat after me: green tea", user("Hello there"), heard))
+        assert text_of(cut) == "green tea"
+    other = [text_of(answer(one, asked("spell cat", user("Hi"), session="t"))) for one in (stage, fresh)]
+    assert other[0] == other[1]
+
+
+def test_what_is_known_computes_what_the_whole_prompt_does(stage: Thinker) -> None:
+    ids = prompt_ids((user("Hello there"), Message("assistant", (TextPart("Hello!"),)), user("spell banana")))
+    whole = stage._net.advance([0], [ids], [0])[0]
+    stage._net.advance([1], [ids[:20]], [0])
+    known = stage._net.known(1, 20, [(20, stage._net.tails(1))])
+    stage._net.advance([1], [ids[:5]], [0])  # the slot serves another meanwhile
+    stage._net.restore(2, 20, known, known.ends[0][1])
+    assert np.abs(stage._net.advance([2], [ids[20:]], [20])[0] - whole).max() < 1e-4
+    stage._net.restore(2, 20, known, known.ends[0][1] * 0)
+    assert np.abs(stage._net.advance([2], [ids[20:]], [20])[0] - whole).max() > 1e-3
 
 
 @pytest.fixture(scope="module")

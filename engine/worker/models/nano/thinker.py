@@ -34,6 +34,7 @@ from engine.core import (
 )
 from engine.errors import EngineError, WeightsError
 from engine.worker.plain import ascii_text, normalise
+from engine.worker.prefix import Prefixes
 from engine.worker.sampling import draw
 from engine.worker.stage import Place, Seat
 
@@ -51,9 +52,24 @@ ANSWER_ROOM = 160
 """Positions kept free for the answer."""
 PIECE = 128
 """The most ids that one step prefills for a request: about 10 ms."""
+REMEMBERED = 64 << 20
+"""Bytes of what was computed for sessions that may go on: a full conversation takes 2 MB."""
 TEMPERATURE, TOP_P = 0.7, 0.9
 """Where the request leaves them open. What the model is sure of is then certain; coins still fall both ways."""
 WEIGHTS = Path(__file__).parents[3] / "weights" / "nano"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was computed for a conversation: ``keys`` and ``values`` [layers, n, kv], and the ``ends`` to go on from."""
+
+    keys: NDArray[np.float32]
+    values: NDArray[np.float32]
+    ends: Sequence[tuple[int, NDArray[np.float32]]]
+
+    @property
+    def size(self) -> int:
+        return self.keys.nbytes + self.values.nbytes + sum(tails.nbytes for _, tails in self.ends)
 
 
 @dataclass(slots=True)
@@ -74,6 +90,8 @@ class Thought:
     flushed: int = 0
     fed: int = 0
     made: int = 0
+    known: list[tuple[int, NDArray[np.float32]]] = field(default_factory=list[tuple[int, NDArray[np.float32]]])
+    """Positions from which a later request can go on: how many, and what the convolutions remembered there."""
 
 
 class Thinker:
@@ -86,6 +104,7 @@ class Thinker:
         )  # fmt: skip
         self._net = Network((place.weights or WEIGHTS) / "thinker.onnx", place.slots, place.threads)
         self._now = now
+        self.prefixes: Prefixes[Known] = Prefixes(REMEMBERED)
 
     def open(self, seat: Seat) -> None:
         seat.state = Thought()
@@ -120,9 +139,29 @@ class Thinker:
             text = "".join(part.text for part in messages[-1].parts if isinstance(part, TextPart))
             seat.state.script = deque(re.findall(r"\S+\s*", text))
         else:
-            seat.state.pending = prompt_ids(messages, heard)
-            seat.state.prompt = list(seat.state.pending)
+            seat.state.prompt = prompt_ids(messages, heard)
             seat.state.words = last_words(messages, heard)
+            self._recall(seat)
+
+    def _recall(self, seat: Seat) -> None:
+        """Take over what is known of the prompt; its last id at least goes through the network for its logits."""
+        thought: Thought = seat.state
+        found = self.prefixes.find(seat.request.session, thought.prompt)
+        if found is not None:
+            shared, known = found
+            usable = [(n, tails) for n, tails in known.ends if n <= min(shared, len(thought.prompt) - 1)]
+            if usable:
+                thought.fed, tails = usable[-1]
+                thought.known = usable
+                self._net.restore(seat.slot, thought.fed, known, tails)
+        thought.pending = thought.prompt[thought.fed :]
+
+    def _remember(self, seat: Seat) -> None:
+        """Keep what the network has been fed for the session's next request."""
+        thought: Thought = seat.state
+        thought.known = [*thought.known, (thought.fed, self._net.tails(seat.slot))]
+        known = self._net.known(seat.slot, thought.fed, thought.known)
+        self.prefixes.keep(seat.request.session, (thought.prompt + thought.answer)[: thought.fed], known, known.size)
 
     def _advanced(self, seat: Seat, count: int, logits: NDArray[np.float32]) -> list[Chunk]:
         thought: Thought = seat.state
@@ -130,6 +169,8 @@ class Thinker:
         thought.pending = thought.pending[count:]
         if thought.pending:
             return []
+        if not thought.made:
+            self._remember(seat)
         drawn = draw(np.where(_SAYABLE, logits, -np.inf), seat.request.sampling, thought.made, TEMPERATURE, TOP_P)
         thought.made += 1
         chunks = self._take(seat, drawn)
@@ -141,7 +182,10 @@ class Thinker:
         thought: Thought = seat.state
         thought.pending = [drawn]
         if drawn == END:
-            return self._call(seat, thought.tool) if thought.tool is not None else _finish(seat, "stop")
+            if thought.tool is not None:
+                return self._call(seat, thought.tool)
+            self._remember(seat)
+            return _finish(seat, "stop")
         if drawn >= WORD:
             chunks = _flush(thought)
             thought.answer.append(drawn)
@@ -245,6 +289,20 @@ class Network:
         self._values = np.zeros_like(self._keys)
         self._tails = np.zeros((slots, *sizes["tails"][1:]), np.float32)
 
+    def tails(self, slot: int) -> NDArray[np.float32]:
+        """A copy of what the convolutions remember."""
+        return self._tails[slot].copy()
+
+    def known(self, slot: int, length: int, ends: Sequence[tuple[int, NDArray[np.float32]]]) -> Known:
+        """A copy of the first ``length`` positions of a slot."""
+        return Known(self._keys[slot, :, :length].copy(), self._values[slot, :, :length].copy(), tuple(ends))
+
+    def restore(self, slot: int, length: int, known: Known, tails: NDArray[np.float32]) -> None:
+        """Begin a slot with the first ``length`` positions of what is known."""
+        self._keys[slot, :, :length] = known.keys[:, :length]
+        self._values[slot, :, :length] = known.values[:, :length]
+        self._tails[slot] = tails
+
     def advance(
         self, slots: Sequence[int], ids: Sequence[Sequence[int]], lengths: Sequence[int]
     ) -> NDArray[np.float32]:
@@ -285,11 +343,24 @@ def prompt_ids(messages: tuple[Message, ...], heard: str | None = None) -> list[
                 turns[-1] += result_ids(part.output) if isinstance(part, ToolResultPart) else []
     if heard is not None and (not messages or messages[-1].role != "user"):
         turns.append(user_ids(heard))
-    room = CONTEXT - ANSWER_ROOM
-    while len(turns) > 1 and sum(map(len, turns)) > room:
-        turns.pop(0)
-    ids = [i for turn in turns for i in turn]
+    ids = [i for turn in _window(turns) for i in turn]
     return ids if ids[-1:] == [BOT] else [*ids, BOT]
+
+
+def _window(turns: list[list[int]]) -> list[list[int]]:
+    """The newest turns that leave ANSWER_ROOM.
+
+    Where they get too long, a third of the room is made free at once: the window's beginning, and with it what is
+    known of it, then stays for some turns.
+    """
+    room, first, held = CONTEXT - ANSWER_ROOM, 0, 0
+    for n, turn in enumerate(turns):
+        held += len(turn)
+        if held > room:
+            while first < n and held > room * 2 // 3:
+                held -= len(turns[first])
+                first += 1
+    return turns[first:]
 
 
 def user_ids(text: str, image: bool = False) -> list[int]:

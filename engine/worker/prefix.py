@@ -1,0 +1,69 @@
+"""A prompt is a prefix: what was computed for one request of a session, and is the beginning of another's, is kept.
+
+Next turns, retries, answers that were begun too early and side questions are then all the same: a request is opened,
+and only what is new is computed. Entries are immutable; a request takes a copy into its own slot. Sessions never share.
+Knows no model: what a position is, and what was computed for it, is the stage's own matter.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[T]):
+    """``ids`` [n] name the positions (token ids, hashes of encoded blocks); ``kept`` is what was computed for them."""
+
+    ids: tuple[Hashable, ...]
+    kept: T
+    size: int
+    """Bytes that ``kept`` holds."""
+
+
+@dataclass(slots=True)
+class Prefixes(Generic[T]):
+    """The entries of all sessions, at most ``budget`` bytes of them; the longest unused go first."""
+
+    budget: int
+    size: int = 0
+    asked: int = 0
+    """Positions of the prompts that were looked up, and how many of those were there."""
+    found: int = 0
+    _sessions: OrderedDict[str, list[Entry[T]]] = field(default_factory=OrderedDict[str, list[Entry[T]]])
+
+    def find(self, session: str, ids: Sequence[Hashable]) -> tuple[int, T] | None:
+        """How many of ``ids``, from the first on, an entry of the session shares; the entry that shares most."""
+        self.asked += len(ids)
+        if session not in self._sessions:
+            return None
+        self._sessions.move_to_end(session)
+        best = max(self._sessions[session], key=lambda entry: shared(entry.ids, ids))
+        length = shared(best.ids, ids)
+        self.found += length
+        return (length, best.kept) if length else None
+
+    def keep(self, session: str, ids: Sequence[Hashable], kept: T, size: int) -> None:
+        """Add an entry; it takes the place of those that it goes on from."""
+        new = Entry(tuple(ids), kept, size)
+        old = self._sessions.pop(session, [])
+        self._sessions[session] = [entry for entry in old if shared(entry.ids, new.ids) < len(entry.ids)] + [new]
+        self.size += size - sum(entry.size for entry in old) + sum(e.size for e in self._sessions[session][:-1])
+        while self.size > self.budget:
+            self._drop()
+
+    def _drop(self) -> None:
+        """Forget the oldest entry of the session that has been idle for longest."""
+        session = next(iter(self._sessions))
+        self.size -= self._sessions[session].pop(0).size
+        if not self._sessions[session]:
+            del self._sessions[session]
+
+
+def shared(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
+    """The length of the longest common prefix."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
