@@ -127,4 +127,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         table = Table("client", *columns, title="unmodified clients")
         for client, row in cells.items():
             table.add_row(client, *(row.get(column, "") for column in columns))
-        Console().print(table)
+        Console(width=120).print(table)
