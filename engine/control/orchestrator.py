@@ -120,7 +120,7 @@ class _Hops:
         Its inputs end with it, so that a hop which ends early holds up nobody upstream.
         """
         async with closing(inputs), AsyncExitStack() as leases:
-            replica = await leases.enter_async_context(self._pools[first].lease(worker))
+            replica = await leases.enter_async_context(self._pools[first].lease(worker, self._chunks.request.session))
             self._chunks.hosts.add(replica)
             end = first + 1
             while end < len(self._pools) and self._pools[end].has_room_on(replica.worker):

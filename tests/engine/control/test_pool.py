@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from engine.control.pool import StagePool
+from engine.control.pool import SESSIONS, StagePool
 from engine.core import StageInfo
-from engine.errors import Overloaded, ReplicaLost, StageUnavailable
+from engine.errors import ConfigError, Overloaded, ReplicaLost, StageUnavailable
 from tests.engine.fakes import turns
 
 
@@ -21,8 +21,10 @@ class Fake:
     worker: str = "w"
 
 
-def made(*replicas: Fake, slots: int = 1, balance: str = "least_queue", queue: int = 64) -> StagePool[Fake]:
-    pool: StagePool[Fake] = StagePool(StageInfo(name="s", order=0, slots=slots), balance, queue)
+def made(
+    *replicas: Fake, slots: int = 1, balance: str = "least_queue", queue: int = 64, empty_s: float = 0.0
+) -> StagePool[Fake]:
+    pool: StagePool[Fake] = StagePool(StageInfo(name="s", order=0, slots=slots), balance, queue, empty_s)
     for replica in replicas:
         pool.join(replica)
     return pool
@@ -156,6 +158,143 @@ async def test_a_lease_prefers_the_worker_it_is_asked_to() -> None:
         async with pool.lease("w2") as three:
             assert three.id == "a"
     assert not pool.has_room_on("nowhere")
+
+
+@pytest.mark.seed("A3.1", "A1.12")
+async def test_the_choice_goes_by_the_requests_worker_then_the_session_then_the_policy() -> None:
+    pool = made(*(Fake(name, f"w-{name}") for name in "abcd"), slots=4, balance="round_robin")
+    async with pool.lease(session="one") as first:
+        pass
+    for _ in range(5):
+        async with pool.lease(session="one") as again:
+            assert again == first, "where its session was"
+    other = next(name for name in "abcd" if name != first.id)
+    async with pool.lease(f"w-{other}", "one") as near:
+        assert near.id == other, "where the request is already"
+    async with pool.lease(session="one") as moved:
+        assert moved.id == other
+    pool.leave(other)
+    async with pool.lease(session="one") as elsewhere:
+        assert elsewhere.id != other
+
+
+@pytest.mark.seed("A3.10")
+async def test_bindings_are_bounded() -> None:
+    pool = made(Fake("a"), slots=4)
+    for i in range(SESSIONS + 100):
+        async with pool.lease(session=str(i)):
+            pass
+    assert len(pool._sessions) == SESSIONS  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_a_session_does_not_stay_with_a_replica_that_became_slow() -> None:
+    pool = made(Fake("a"), Fake("b"), slots=8)
+    async with pool.lease(session="one") as first:
+        pass
+    other = "b" if first.id == "a" else "a"
+    pool.report(first.id, queue=0, step_s=0.1)
+    pool.report(other, queue=0, step_s=0.01)
+    async with pool.lease(session="one") as second:
+        assert second.id == other
+
+
+@pytest.mark.seed("A1.10")
+async def test_least_queue_counts_what_heartbeats_report_and_draws_ties() -> None:
+    pool = made(Fake("a"), Fake("b"), Fake("c"), slots=8)
+    pool.report("c", queue=3, step_s=0.01)
+    pool.report("nobody", queue=3, step_s=0.01)
+    chosen: Counter[str] = Counter()
+    for _ in range(200):
+        async with pool.lease() as replica:
+            chosen[replica.id] += 1
+    assert set(chosen) == {"a", "b"}
+    assert min(chosen.values()) > 50
+
+
+async def test_small_differences_in_speed_are_noise() -> None:
+    pool = made(Fake("a"), Fake("b"), slots=8)
+    pool.report("a", queue=0, step_s=0.010)
+    pool.report("b", queue=0, step_s=0.012)
+    chosen: Counter[str] = Counter()
+    for _ in range(200):
+        async with pool.lease() as replica:
+            chosen[replica.id] += 1
+    assert min(chosen.values()) > 50
+
+
+@pytest.mark.seed("A1.10", "A1.19")
+async def test_a_policy_of_another_name_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ConfigError, match="'fastest' is none of least_queue, round_robin, random"):
+        made(Fake("a"), balance="fastest")
+
+
+@pytest.mark.seed("A1.13")
+async def test_an_empty_pool_is_waited_for_and_not_for_ever() -> None:
+    pool = made(empty_s=0.05)
+    with pytest.raises(StageUnavailable, match="no replica of s is up"):
+        await pool.lease().__aenter__()
+    log: list[object] = []
+    pool = made(empty_s=10.0)
+    guest = Guest(pool, log)
+    await turns()
+    pool.join(Fake("a"))
+    assert await ended(guest) == [None]
+
+
+@pytest.mark.seed("A1.13")
+async def test_a_closed_pool_is_not_waited_for() -> None:
+    pool = made(empty_s=10.0)
+    guest = Guest(pool, [])
+    await turns()
+    pool.close()
+    assert isinstance((await ended(guest))[0], StageUnavailable)
+
+
+@pytest.mark.seed("A1.20")
+async def test_who_drains_a_replica_learns_when_it_is_empty() -> None:
+    pool = made(Fake("a"), slots=2)
+    guest = Guest(pool, [])
+    await turns()
+    pool.drain("a")
+    emptied = asyncio.create_task(pool.emptied("a"))
+    await turns()
+    assert not emptied.done()
+    await ended(guest)
+    await asyncio.wait_for(emptied, 1)
+    await pool.emptied("nobody")
+
+
+@pytest.mark.seed("A3.3", "A1.15")
+async def test_to_choose_and_to_register_is_one_step() -> None:
+    pool = made(Fake("a"), Fake("b"), slots=50)
+    taken: list[str] = []
+
+    async def take() -> None:
+        async with pool.lease() as replica:
+            assert replica.id in {m.replica.id for m in pool.members() if m.leases}
+            taken.append(replica.id)
+            await turns(3)
+
+    await asyncio.gather(*(take() for _ in range(100)))
+    assert Counter(taken) == {"a": 50, "b": 50}
+
+
+@pytest.mark.seed("A3.14", "A1.11")
+@pytest.mark.parametrize("replicas", [2, 3, 5])
+async def test_round_robin_is_within_one_also_for_requests_at_once(replicas: int) -> None:
+    pool = made(*(Fake(str(i)) for i in range(replicas)), slots=1000, balance="round_robin")
+    taken: Counter[str] = Counter()
+
+    async def take(i: int) -> None:
+        await turns(i % 3)
+        async with pool.lease(session=str(i)) as replica:
+            taken[replica.id] += 1
+            await turns(5)
+
+    for count in (1, 7, 60):
+        taken.clear()
+        await asyncio.gather(*(take(i) for i in range(count)))
+        assert max(taken.values()) - min(taken.get(str(i), 0) for i in range(replicas)) <= 1
 
 
 @pytest.mark.parametrize(("balance", "spread"), [("least_queue", 0), ("round_robin", 0), ("random", 12)])
