@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import ipaddress
 import json
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -20,6 +21,9 @@ from app.telemetry import log
 
 OPEN_PATHS = frozenset({"/livez", "/health"})
 """Asked by probes that have no key."""
+
+ADMIN = "/admin"
+"""What lies below asks for a key of its own: see app/http/admin.py."""
 
 KEY_SUBPROTOCOL = "openai-insecure-api-key."
 """How a browser, which can't set headers on a WebSocket, sends a key (openai-node ``realtime/websocket.ts``)."""
@@ -46,7 +50,7 @@ class Gate:
         self._app, self._open_paths, self._secrets = app, open_paths, secrets
         self._hosts = {name.lower() for name in ("localhost", settings.host, *settings.allowed_hosts)}
         self._origins = {origin.lower().rstrip("/") for origin in settings.allowed_origins}
-        self._keys = tuple(_digest(key) for key in keys)
+        self._keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -69,7 +73,7 @@ class Gate:
         return self._key_refusal(scope, given_key(headers))
 
     def _key_refusal(self, scope: Scope, given: str | None) -> tuple[int, str, str] | None:
-        if given is not None and self._is_key(given):
+        if given is not None and is_one_of(given, self._keys):
             return None
         if given is not None and given.startswith(PREFIX) and _route(scope) in SECRET_ROUTES:
             secret = self._secrets.find(given)
@@ -96,14 +100,17 @@ class Gate:
 
     def _is_open(self, scope: Scope) -> bool:
         """Probes, and the files of the page: they hold no secret, what they call asks for a key."""
-        return scope["type"] == "http" and scope["path"] in self._open_paths
-
-    def _is_key(self, given: str) -> bool:
-        digest = _digest(given)
-        return sum(hmac.compare_digest(digest, key) for key in self._keys) > 0  # any() would stop at a match
+        path: str = scope["path"]
+        return scope["type"] == "http" and (path in self._open_paths or path.startswith(f"{ADMIN}/"))
 
 
 _EXPIRED = "The client secret is unknown or has expired: ask for a new one at POST /v1/realtime/client_secrets."
+
+
+def is_one_of(given: str, keys: Sequence[str]) -> bool:
+    """Whether a key is one of those, in a time that tells nothing of them."""
+    digest = _digest(given)
+    return sum(hmac.compare_digest(digest, _digest(key)) for key in keys) > 0  # any() would stop at a match
 
 
 def secret_of(scope: Scope) -> Secret | None:

@@ -39,6 +39,9 @@ Output = Annotated[
 ]
 Voice = Annotated[str | None, typer.Option(help="One of the model's voices.")]
 Greedy = Annotated[bool, typer.Option("--greedy", help="Always the likeliest token.")]
+LOCAL = "http://127.0.0.1:8000"
+Url = Annotated[str, typer.Option(help="The running server.")]
+KeyFile = Annotated[str, typer.Option(metavar="FILE", help="What its server.admin_key_file names.")]
 Seed = Annotated[int, typer.Option(help="The same seed and question give the same answer.")]
 
 
@@ -195,6 +198,52 @@ def bench(
     with plainly():
         passed = run_bench(deployment(config), config, url, None if quick else minutes, json_path)
     raise typer.Exit(int(not passed))
+
+
+@cli.command()
+def workers(key_file: KeyFile, url: Url = LOCAL) -> None:
+    """List the workers of a running server: stage, replica, state, load.
+
+    Example: `parley workers --key-file admin.key`
+    """
+    from app.commands import admin
+
+    with plainly():
+        admin.workers(admin.Remote(url, key_file))
+
+
+@cli.command()
+def scale(
+    wishes: Annotated[list[str], typer.Argument(metavar="STAGE=COUNT...", help="How many replicas of which stage.")],
+    key_file: KeyFile,
+    url: Url = LOCAL,
+) -> None:
+    """Start or drain replicas of a running server's stages.
+
+    Example: `parley scale talker=3 --key-file admin.key`
+    """
+    from app.commands import admin
+
+    with plainly():
+        admin.scale(admin.Remote(url, key_file), wishes)
+
+
+@cli.command()
+def restart(
+    key_file: KeyFile,
+    rolling: Annotated[bool, typer.Option("--rolling", help="One after the other: nobody is cut off.")] = False,
+    url: Url = LOCAL,
+) -> None:
+    """Replace every worker of a running server: its successor is ready before it goes.
+
+    Example: `parley restart --rolling --key-file admin.key`
+    """
+    from app.commands import admin
+
+    if not rolling:
+        raise typer.BadParameter("say --rolling; to restart all at once, end the server and start it again")
+    with plainly():
+        admin.restart(admin.Remote(url, key_file))
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from app.auth import OPEN_PATHS, Gate
+from app.http.admin import admin
 from app.http.chat import chat
 from app.http.client_secrets import client_secrets
 from app.http.models import models
@@ -146,7 +147,7 @@ def app_of(service: Service) -> FastAPI:
     async def realtime(socket: WebSocket) -> None:  # pyright: ignore[reportUnusedFunction]
         await websocket.realtime(socket, service)
 
-    for routes in (client_secrets, chat, speech, transcriptions, models):
+    for routes in (client_secrets, chat, speech, transcriptions, models, admin):
         app.include_router(routes(service))
     _add_operations(app, service)
     add_pages(app)
@@ -176,6 +177,8 @@ def _add_operations(app: FastAPI, service: Service) -> None:
     async def health() -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
         engine = service.engine
         body = {"status": service.state, "model": engine.model.name if engine else None}
+        if engine and engine.missing:
+            body["missing"] = ", ".join(engine.missing)  # stages without a replica; lost ones are being started again
         return JSONResponse(body, 200 if service.state == "ready" else 503)
 
     @app.get("/metrics", summary="Prometheus metrics", response_class=PlainTextResponse)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Literal, Protocol
 
@@ -21,7 +21,7 @@ from app.secrets import Secrets
 from app.settings import read_keys, settings_of
 from app.telemetry import Metrics, Stats, log, log_failure
 from app.tls import certificate_of
-from engine import MIC_RATE_HZ, AudioPart, Engine, EngineError, EngineSpec, Message, Request, TextPart
+from engine import MIC_RATE_HZ, AudioPart, Engine, EngineError, EngineSpec, Message, ReplicaInfo, Request, TextPart
 
 STOP_S = 5.0
 """How long the engine may take to close its workers: they get 2 s each, all at once."""
@@ -36,7 +36,16 @@ class Serving(Answering, Protocol):
     @property
     def ready(self) -> bool: ...
 
+    @property
+    def missing(self) -> tuple[str, ...]: ...
+
     def stats(self) -> Stats: ...
+
+    def replicas(self) -> Sequence[ReplicaInfo]: ...
+
+    async def scale(self, stage: str, count: int) -> None: ...
+
+    async def restart(self) -> None: ...
 
 
 MakeEngine = Callable[[EngineSpec], AbstractAsyncContextManager[Serving]]
@@ -57,8 +66,12 @@ class Service:
         self.settings = settings_of(spec.server)
         self.keys = read_keys(self.settings.keys_file)
         self.certificate = certificate_of(self.settings)
+        self.admin_keys = read_keys(self.settings.admin_key_file, "server.admin_key_file")
         self.secrets = Secrets(self.settings.limits.secrets)
-        self.metrics = Metrics(lambda: self._engine.stats() if self._engine else {})
+        self.metrics = Metrics(
+            lambda: self._engine.stats() if self._engine else {},
+            lambda: self._engine.replicas() if self._engine else (),
+        )
         self.failure: EngineError | None = None
         self.draining = asyncio.Event()
         self.on_ready: Callable[[], None] = lambda: None

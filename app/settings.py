@@ -64,6 +64,8 @@ class Settings:
     """The file of the certificate's key, where that is another one."""
     keys_file: str | None = None
     """A file with one API key a line (# starts a comment); with it, every route but /livez and /health asks for one."""
+    admin_key_file: str | None = None
+    """A file with the keys of those who may change the fleet of workers at /admin; without it nobody may."""
     allowed_hosts: tuple[str, ...] = ()
     """Names besides localhost and IP addresses that the Host header may carry: DNS rebinding needs a name."""
     allowed_origins: tuple[str, ...] = ()
@@ -98,16 +100,16 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
     return settings
 
 
-def read_keys(path: str | None) -> tuple[str, ...]:
-    """The API keys in a file; none asked for without one. Raises ConfigError, which shows no key."""
+def read_keys(path: str | None, name: str = "server.keys_file") -> tuple[str, ...]:
+    """The keys in a file; none without one. Raises ConfigError, which shows no key."""
     if path is None:
         return ()
     try:
         lines = Path(path).expanduser().read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise ConfigError(f"server.keys_file: cannot read {path}: {reason}") from None
+        raise ConfigError(f"{name}: cannot read {path}: {reason}") from None
     keys = tuple(line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#"))
     if not keys:
-        raise ConfigError(f"server.keys_file: {path} holds no key")
+        raise ConfigError(f"{name}: {path} holds no key")
     return keys

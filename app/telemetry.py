@@ -8,23 +8,26 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
+
+from engine import ReplicaInfo
 
 _LOGGER = logging.getLogger("parley")
 _SECONDS = (0.02, 0.04, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2, 0.3, 0.5, 0.8, 1.2, 2.0, 5.0, 10.0)
 _RATIOS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.5, 2.0)
 
 Stats = Mapping[str, Mapping[str, int]]
+Replicas = Sequence[ReplicaInfo]
 
 
 class Metrics:
     """One server's metrics, in a registry of its own."""
 
-    def __init__(self, stats: Callable[[], Stats] = dict) -> None:
+    def __init__(self, stats: Callable[[], Stats] = dict, replicas: Callable[[], Replicas] = tuple) -> None:
         self.registry = CollectorRegistry()
         self.sessions = Gauge("parley_sessions", "Open sessions", registry=self.registry)
         self.sessions_refused = Counter(
@@ -47,6 +50,7 @@ class Metrics:
         self.underruns = Counter("parley_underruns", "Times that a listener ran dry", registry=self.registry)
         self.underrun_s = Counter("parley_underrun_seconds", "Time that listeners were dry", registry=self.registry)
         self.registry.register(_Stages(stats))
+        self.registry.register(_Replicas(replicas))
 
     def page(self) -> bytes:
         """The Prometheus text format."""
@@ -69,6 +73,27 @@ class _Stages(Collector):
             for name, family in families.items():
                 family.add_metric([stage], figures.get(name, 0))
         return families.values()
+
+
+class _Replicas(Collector):
+    """Each replica of each stage at the moment of the scrape: an average would hide the one that is slow."""
+
+    def __init__(self, replicas: Callable[[], Replicas]) -> None:
+        self._replicas = replicas
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        labels = ["stage", "replica"]
+        leased = GaugeMetricFamily("parley_replica_leased", "Slots in use", labels=labels)
+        queue = GaugeMetricFamily("parley_replica_queue", "Requests that had to wait for a step", labels=labels)
+        step_s = GaugeMetricFamily("parley_replica_step_seconds", "How long a step takes", labels=labels)
+        incarnation = GaugeMetricFamily("parley_replica_incarnation", "Workers that had this place", labels=labels)
+        latest = {(one.stage, one.replica): one for one in self._replicas()}  # beside it, its predecessor may drain
+        for where, one in latest.items():
+            leased.add_metric(where, one.leased)
+            queue.add_metric(where, one.queue)
+            step_s.add_metric(where, one.step_ms / 1000)
+            incarnation.add_metric(where, one.incarnation)
+        return leased, queue, step_s, incarnation
 
 
 def log(event: str, **fields: object) -> None:

@@ -1,0 +1,87 @@
+"""`parley workers | scale | restart`: ask a running server who works for it, or to change that.
+
+Knows no engine: it speaks to the server's /admin routes over HTTP.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from app.commands import terminal
+from app.settings import read_keys
+from engine import ConfigError, EngineError, RequestError
+
+DRAIN_S = 3600.0  # a rolling restart waits for answers under way, worker by worker
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A running server, and the file that holds its admin key."""
+
+    url: str
+    key_file: str
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        """The server's JSON answer. Raises EngineError with its own words."""
+        (key, *_) = read_keys(self.key_file, "--key-file")
+        headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            request = urllib.request.Request(self.url.rstrip("/") + path, data, headers, method=method)
+            with urllib.request.urlopen(request, timeout=DRAIN_S) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise EngineError(_words(error)) from None
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"there is no server at {self.url}: {getattr(error, 'reason', error)}") from None
+
+
+def workers(remote: Remote) -> None:
+    """Print the table of replicas."""
+    _show(remote.ask("GET", "/admin/workers"))
+
+
+def scale(remote: Remote, wishes: list[str]) -> None:
+    """Have as many replicas as each ``STAGE=COUNT`` says."""
+    for stage, count in [_wish(wish) for wish in wishes]:  # all are read before the first is done
+        with terminal.waiting(f"{stage}: {count}"):
+            told = remote.ask("POST", "/admin/scale", {"stage": stage, "count": count})
+        _show(told)
+
+
+def restart(remote: Remote) -> None:
+    """Replace every worker, one after the other."""
+    with terminal.waiting("one worker after the other is replaced"):
+        told = remote.ask("POST", "/admin/restart")
+    _show(told)
+
+
+def _wish(text: str) -> tuple[str, int]:
+    stage, _, count = text.partition("=")
+    if not stage or not count.isascii() or not count.isdigit():
+        raise RequestError(f"{text!r:.60}: must be STAGE=COUNT, like talker=3")
+    return stage, int(count)
+
+
+def _show(told: Any) -> None:
+    table = Table("stage", "replica", "state", "load", "waiting", "step", "incarnation", "up for")
+    for row in told["workers"]:
+        table.add_row(
+            row["stage"], row["replica"], row["state"], f"{row['leased']}/{row['slots']}", str(row["queue"]),
+            f"{row['step_ms']:.1f} ms", str(row["incarnation"]), f"{row['age_s']:.0f} s",
+        )  # fmt: skip
+    Console().print(table)
+
+
+def _words(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.load(error)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"the server answered {error.code} {error.reason}"

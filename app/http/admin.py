@@ -1,0 +1,91 @@
+"""``/admin``: who works for this server, and changes to that while it serves. Behind a key of its own.
+
+Without ``server.admin_key_file`` nobody may, not even from this machine: a page in a browser is on this machine, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Depends, Request
+from pydantic import BaseModel, Field
+
+from app.auth import ADMIN, given_key, is_one_of
+from app.http.body import StrictRoute
+from app.http.trouble import RESPONSES, HttpRefusal
+from app.service import Service, Serving
+from app.telemetry import log
+
+
+class ScaleRequest(BaseModel):
+    """How many replicas of a stage there should be."""
+
+    stage: str
+    count: int = Field(description="Stages that share a worker with it get as many.")
+
+
+class Workers(BaseModel):
+    workers: list[dict[str, Any]]
+
+
+class _SmallBody(StrictRoute):
+    max_bytes = 4096
+
+
+def admin(service: Service) -> APIRouter:
+    """The routes, for one server."""
+    router = APIRouter(
+        prefix=ADMIN,
+        route_class=_SmallBody,
+        tags=["Admin"],
+        responses=RESPONSES,
+        dependencies=[Depends(_gate(service))],
+    )  # fmt: skip
+
+    @router.get("/workers", summary="Every replica of every stage, and how it gets on")
+    async def workers() -> Workers:  # pyright: ignore[reportUnusedFunction]
+        return _told(_engine(service))
+
+    @router.post("/scale", summary="Start or drain replicas of a stage; answers when that is done")
+    async def scale(body: ScaleRequest) -> Workers:  # pyright: ignore[reportUnusedFunction]
+        engine = _engine(service)
+        return await _changed(engine, engine.scale(body.stage, body.count), f"scale {body.stage}={body.count}")
+
+    @router.post("/restart", summary="Replace every worker, one after the other, without dropping a request")
+    async def restart() -> Workers:  # pyright: ignore[reportUnusedFunction]
+        engine = _engine(service)
+        return await _changed(engine, engine.restart(), "restart")
+
+    return router
+
+
+def _gate(service: Service) -> Any:
+    async def check(request: Request) -> None:
+        given = given_key(request.headers)
+        if not service.admin_keys:
+            message = "This server has no admin key: name a file that holds one in server.admin_key_file."
+            raise HttpRefusal(403, "no_admin_key", message)
+        if given is None or not is_one_of(given, service.admin_keys):
+            raise HttpRefusal(401, "invalid_admin_key", "Send the admin key: 'Authorization: Bearer <key>'.")
+
+    return check
+
+
+async def _changed(engine: Serving, change: Awaitable[None], what: str) -> Workers:
+    log("admin.change", what=what)
+    await change
+    log("admin.changed", what=what)
+    return _told(engine)
+
+
+def _told(engine: Serving) -> Workers:
+    return Workers(workers=[msgspec.to_builtins(replica) for replica in engine.replicas()])
+
+
+def _engine(service: Service) -> Serving:
+    """The engine, ready or not: a stage without replicas is a reason to look. Raises HttpRefusal before its start."""
+    if service.engine is None:
+        raise HttpRefusal(503, service.state, f"The server is {service.state}; try again soon.")
+    return service.engine
