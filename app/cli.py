@@ -185,18 +185,27 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions: under a minute.")] = False,
     minutes: Annotated[float, typer.Option(min=0.05, help="Of full load, unless --quick.")] = 1.0,
     json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here.")] = None,
+    against: Annotated[str | None, typer.Option(help="Compare with `transformers` on the same weights.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw that comparison's curve (SVG).")] = None,
+    weights: Annotated[str | None, typer.Option(help="The folder of the deployment's weights.")] = None,
     config: Config = None,
 ) -> None:
     """Measure this machine: first audio, real-time factor, hand-overs, underruns, memory.
 
-    Nothing else should run meanwhile. With --url, only what a client can see is measured.
+    Nothing else should run meanwhile. With --url, only what a client can see is measured; with --against, the engine
+    beside another way to compute the same model.
 
     Example: `parley bench --quick --json figures.json`
+
+    Example: `parley bench -c qwen3_omni_tiny --weights DIR --against transformers --plot curve.svg`
     """
-    from app.bench import run_bench
+    from app.bench import run_against, run_bench
 
     with plainly():
-        passed = run_bench(deployment(config), config, url, None if quick else minutes, json_path)
+        if against is not None:
+            passed = run_against(deployment(config, weights=weights), against, quick, json_path, plot)
+        else:
+            passed = run_bench(deployment(config), config, url, None if quick else minutes, json_path)
     raise typer.Exit(int(not passed))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from app.bench import endurance, engines, sessions, subject
+from app.bench import against, endurance, engines, plot, sessions, subject
 from app.bench.figures import Figure, save, show
 from app.commands import terminal
 from engine import EngineSpec
@@ -43,6 +43,22 @@ def run_bench(
     if json_path is not None:
         save(figures, spec.model, json_path)
         terminal.say(f"the figures are in {json_path}")
+    return all(figure.passed for figure in figures)
+
+
+def run_against(spec: EngineSpec, name: str, quick: bool, json_path: Path | None, plot_path: Path | None) -> bool:
+    """Measure a deployment against a peer on the same weights; whether every bar was held. Raises EngineError."""
+    with terminal.waiting("hand-overs between stages …"):
+        figures = engines.handovers(1 if quick else 4)
+    found = asyncio.run(against.compare(spec, name, pairs=4 if quick else 30))
+    figures = [*found.figures, *figures]
+    show(figures, Console())
+    if json_path is not None:
+        save(figures, spec.model, json_path, curve=found.curve)
+        terminal.say(f"the figures are in {json_path}")
+    if plot_path is not None:
+        plot.draw(found.curve, f"{spec.model}: time to first audio", plot_path)
+        terminal.say(f"the plot is in {plot_path}")
     return all(figure.passed for figure in figures)
 
 

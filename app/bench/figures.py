@@ -45,11 +45,12 @@ def show(figures: Sequence[Figure], console: Console) -> None:
     console.print(table)
 
 
-def save(figures: Sequence[Figure], model: str, path: Path) -> None:
-    """The same as JSON, with the machine they were measured on."""
+def save(figures: Sequence[Figure], model: str, path: Path, **more: Any) -> None:
+    """The same as JSON, with the machine they were measured on, and what else belongs to them."""
     machine = {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
     rows: list[dict[str, Any]] = [asdict(figure) | {"passed": figure.passed} for figure in figures]
-    path.write_bytes(orjson.dumps({"model": model, "machine": machine, "figures": rows}, option=orjson.OPT_INDENT_2))
+    whole = {"model": model, "machine": machine, "figures": rows} | more
+    path.write_bytes(orjson.dumps(whole, option=orjson.OPT_INDENT_2))
 
 
 def _value(figure: Figure) -> str:

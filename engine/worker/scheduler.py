@@ -4,7 +4,8 @@ Speech has deadlines. A worker that hosts several stages on one device takes the
 fills the rest of the batch with that stage's other ready seats, most urgent first. The classes, in order:
 
 1. listeners about to run dry: what they still have to hear is shorter than two rounds of steps;
-2. committed requests that have made no sound yet, in order of arrival;
+2. committed requests that have made no sound yet, in order of arrival; those that came together go together, stage by
+   stage, since a batch costs little more than one of them;
 3. other listeners, by slack;
 4. answers to a turn that may not be over (speculative);
 5. prefill of turns still being spoken.
@@ -17,6 +18,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from engine.worker.stage import Seat
+
+HELD_ROUNDS = 4  # so long at most does a first sound wait for those that came with it
 
 
 class Urgency(IntEnum):
@@ -97,5 +100,22 @@ class Scheduler:
         ranked = sorted(ready, key=lambda entry: self.urgency(entry, now_s))
         if not ranked:
             return ranked
-        stage = ranked[0].stage
+        stage = self._together(ranked, now_s)
         return [entry for entry in ranked if entry.stage == stage][: self.max_batch[stage]]
+
+    def _together(self, ranked: Sequence[Entry], now_s: float) -> str:
+        """The most urgent entry's stage; among first sounds that of who, of those that came together, is furthest back.
+
+        A request is as far as its stage nearest to the sound that is ready: it is not held up by what comes later.
+        """
+        first = ranked[0]
+        arrived_s = first.listener.arrived_s
+        if self.urgency(first, now_s)[0] != Urgency.SILENT or now_s - arrived_s > HELD_ROUNDS * self.round_s:
+            return first.stage
+        reached: dict[int, Entry] = {}
+        for entry in ranked:  # of one request, the nearest to the sound comes first
+            if self.urgency(entry, now_s)[0] == Urgency.SILENT:
+                if entry.listener.arrived_s > arrived_s + self.round_s:
+                    break
+                reached.setdefault(id(entry.listener), entry)
+        return min(reached.values(), key=lambda entry: entry.order).stage

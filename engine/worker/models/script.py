@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -109,6 +110,7 @@ class Thinker:
             name="thinker", order=1, emits=frozenset({"text", "tool_call", "usage"}), feeds=frozenset({"text"}),
             slots=place.slots,
         )  # fmt: skip
+        self._step_s = _step_s(place)
 
     def open(self, seat: Seat) -> None:
         seat.state = Answer(deque())
@@ -124,6 +126,7 @@ class Thinker:
         yield f"say: I heard {heard}." if heard is not None else text
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
+        time.sleep(self._step_s)
         return [self._think(seat) for seat in seats]
 
     def _think(self, seat: Seat) -> list[Chunk] | EngineError:
@@ -194,6 +197,7 @@ class Talker:
     def __init__(self, place: Place) -> None:
         self.info = StageInfo(name="talker", order=2, feeds=frozenset({"codes"}), when="speaks", slots=place.slots)
         self._frames = int(place.options.get("frames_per_word", 6))
+        self._step_s = _step_s(place)
 
     def open(self, seat: Seat) -> None:
         seat.state = Speech()
@@ -203,6 +207,7 @@ class Talker:
             yield chunk.data
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
+        time.sleep(self._step_s)
         return [self._speak(seat) for seat in seats]
 
     def _speak(self, seat: Seat) -> list[Chunk]:
@@ -231,6 +236,7 @@ class Code2Wav:
 
     def __init__(self, place: Place) -> None:
         self.info = StageInfo(name="code2wav", order=3, emits=frozenset({"audio"}), when="speaks", slots=place.slots)
+        self._step_s = _step_s(place)
 
     def open(self, seat: Seat) -> None:
         seat.state = Tone()
@@ -240,6 +246,7 @@ class Code2Wav:
             yield np.concatenate([frame.data for frame in frames]), frames[-1].meta
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
+        time.sleep(self._step_s)
         return [self._play(seat) for seat in seats]
 
     def _play(self, seat: Seat) -> list[Chunk]:
@@ -251,6 +258,11 @@ class Code2Wav:
         phase = seat.state.phase + np.cumsum(advance)
         seat.state.phase = float(phase[-1]) % (2 * math.pi)
         return [Chunk("audio", (0.2 * np.sin(phase)).astype(np.float32), meta)]
+
+
+def _step_s(place: Place) -> float:
+    """How long a step is to take (option ``step_s``), as if there were a model."""
+    return float(place.options.get("step_s", 0.0))
 
 
 def _info(place: Place) -> ModelInfo:

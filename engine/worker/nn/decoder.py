@@ -31,7 +31,7 @@ class KvSlots:
         self.keys = torch.zeros(layers, slots, heads, length, dim, device=device, dtype=dtype)
         self.values = torch.zeros_like(self.keys)
         self.native: NativeStack | None = None
-        """What appends single rows, where there is such."""
+        """What computes few rows at a time, where there is such."""
 
     def clear(self, slot: int) -> None:
         """Forget a slot whose rows may be NaN: a masked NaN still poisons what it is multiplied with."""
@@ -113,8 +113,8 @@ class Decoder:
         ``x`` [batch, rows, width]; ``angles`` of their places, from ``rope``; ``added[i]`` is added to what layer i
         gives (deepstack: Meng et al. 2024), after the tap.
         """
-        if cache.native is not None and x.shape[1] == 1 and tap < 0 and not added:
-            return cache.native.step(x, angles, rows), x
+        if cache.native is not None and cache.native.suits(x.shape[0] * x.shape[1]):
+            return cache.native.forward(x, angles, rows, tap, added)
         cos, sin = angles
         tapped = x
         for i, layer in enumerate(self.layers):

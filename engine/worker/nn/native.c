@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VERSION 1 /* raised with every change of a structure or a signature; native.py compares */
+#define VERSION 2 /* raised with every change of a structure or a signature; native.py compares */
 #define EXPORT __attribute__((visibility("default")))
 
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
@@ -19,6 +19,8 @@
 #else
 #define FAST
 #endif
+
+#define INLINE static inline __attribute__((always_inline)) /* else it misses the clones of its callers */
 
 typedef float lanes __attribute__((vector_size(64), aligned(4)));
 typedef float eight __attribute__((vector_size(32)));
@@ -51,6 +53,14 @@ typedef struct {
     double top_p;
 } Predictor;
 
+/* What a forward gives and takes beside its rows: a copy of them as they leave layer `tap` (counted from 1; 0: none),
+ * and what is added to those that leave the first `deep` layers: added [deep, rows, width]. */
+typedef struct {
+    int64_t tap, deep;
+    float *tapped;
+    const float *added;
+} Extra;
+
 /* What a step computes in, one block of memory. */
 typedef struct {
     float *normed, *qkv, *mixed, *answer, *gathered, *inner, *shares, *scores, *routed;
@@ -61,29 +71,71 @@ EXPORT int64_t version(void) { return VERSION; }
 
 /* --- Products */
 
-/* out[r][o] = weight[o] . x[r] (+ bias[o]): each row of the weights comes from memory once, for all rows of x. */
-FAST static void product(const float *x, const float *weight, const float *bias, float *out, int64_t rows,
-                         int64_t into, int64_t wide) {
-    for (int64_t o = 0; o < wide; o++) {
-        const float *w = weight + o * into;
-        for (int64_t r = 0; r < rows; r++) {
-            const float *a = x + r * into;
-            lanes even = {0}, odd = {0};
-            int64_t i = 0;
-            for (; i + 2 * LANES <= into; i += 2 * LANES) {
-                even += *(const lanes *)(w + i) * *(const lanes *)(a + i);
-                odd += *(const lanes *)(w + i + LANES) * *(const lanes *)(a + i + LANES);
-            }
-            for (; i + LANES <= into; i += LANES) even += *(const lanes *)(w + i) * *(const lanes *)(a + i);
-            even += odd;
-            eight half = __builtin_shufflevector(even, even, 0, 1, 2, 3, 4, 5, 6, 7) +
-                         __builtin_shufflevector(even, even, 8, 9, 10, 11, 12, 13, 14, 15);
-            four rest = __builtin_shufflevector(half, half, 0, 1, 2, 3) + __builtin_shufflevector(half, half, 4, 5, 6, 7);
-            float sum = (rest[0] + rest[1]) + (rest[2] + rest[3]) + (bias ? bias[o] : 0);
-            for (; i < into; i++) sum += w[i] * a[i];
-            out[r * wide + o] = sum;
-        }
+INLINE four folded(lanes x) {
+    eight half = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
+                 __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
+    return __builtin_shufflevector(half, half, 0, 1, 2, 3) + __builtin_shufflevector(half, half, 4, 5, 6, 7);
+}
+
+INLINE float dot(const float *restrict w, const float *restrict x, int64_t count) {
+    lanes sums = {0};
+    int64_t i = 0;
+    for (; i + LANES <= count; i += LANES) sums += *(const lanes *)(w + i) * *(const lanes *)(x + i);
+    four rest = folded(sums);
+    float sum = (rest[0] + rest[1]) + (rest[2] + rest[3]);
+    for (; i < count; i++) sum += w[i] * x[i];
+    return sum;
+}
+
+/* Four products with the same x at once: [w, w + count, w + 2 count, w + 3 count] . x */
+INLINE four dots(const float *restrict w, const float *restrict x, int64_t count) {
+    lanes a = {0}, b = {0}, c = {0}, d = {0};
+    int64_t i = 0;
+    for (; i + LANES <= count; i += LANES) {
+        lanes y = *(const lanes *)(x + i);
+        a += *(const lanes *)(w + i) * y;
+        b += *(const lanes *)(w + i + count) * y;
+        c += *(const lanes *)(w + i + 2 * count) * y;
+        d += *(const lanes *)(w + i + 3 * count) * y;
     }
+    four e = folded(a), f = folded(b), g = folded(c), h = folded(d);
+    four ef = __builtin_shufflevector(e, f, 0, 4, 1, 5) + __builtin_shufflevector(e, f, 2, 6, 3, 7);
+    four gh = __builtin_shufflevector(g, h, 0, 4, 1, 5) + __builtin_shufflevector(g, h, 2, 6, 3, 7);
+    four sums = __builtin_shufflevector(ef, gh, 0, 1, 4, 5) + __builtin_shufflevector(ef, gh, 2, 3, 6, 7);
+    for (; i < count; i++) sums += (four){w[i], w[i + count], w[i + 2 * count], w[i + 3 * count]} * x[i];
+    return sums;
+}
+
+/* out[r][o] = weight[o] . x[r] (+ bias[o]): each row of the weights comes from memory once, for all rows of x. */
+FAST static void product(const float *restrict x, const float *restrict weight, const float *restrict bias,
+                         float *restrict out, int64_t rows, int64_t into, int64_t wide) {
+    int64_t o = 0;
+    for (; o + 4 <= wide; o += 4)
+        for (int64_t r = 0; r < rows; r++) {
+            four sums = dots(weight + o * into, x + r * into, into);
+            for (int64_t k = 0; k < 4; k++) out[r * wide + o + k] = sums[k] + (bias ? bias[o + k] : 0);
+        }
+    for (; o < wide; o++)
+        for (int64_t r = 0; r < rows; r++)
+            out[r * wide + o] = dot(weight + o * into, x + r * into, into) + (bias ? bias[o] : 0);
+}
+
+/* e to the x, to 2 units in the last place: 2^n times a polynomial of what is left of x / ln 2 (Cephes' expf). */
+INLINE float power(float x) {
+    const float magic = 12582912; /* 1.5 * 2^23: what is added to it is rounded to a whole number */
+    x = x < -87 ? -87 : x > 88 ? 88 : x;
+    float shifted = x * 1.44269504f + magic, n = shifted - magic;
+    float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    float y = 1.9875691500e-4f;
+    y = y * r + 1.3981999507e-3f;
+    y = y * r + 8.3334519073e-3f;
+    y = y * r + 4.1665795894e-2f;
+    y = y * r + 1.6666665459e-1f;
+    y = y * r + 5.0000001201e-1f;
+    y = y * r * r + r + 1;
+    union { float f; uint32_t i; } bits = {shifted}, scale;
+    scale.i = (bits.i + 127) << 23;
+    return y * scale.f;
 }
 
 static void normalise(const float *x, const float *weight, float *out, int64_t width, double eps) {
@@ -93,10 +145,11 @@ static void normalise(const float *x, const float *weight, float *out, int64_t w
     for (int64_t i = 0; i < width; i++) out[i] = x[i] * scale * weight[i];
 }
 
-static void softmax(float *x, int64_t count) {
+FAST static void softmax(float *restrict x, int64_t count) {
     float best = x[0], sum = 0;
     for (int64_t i = 1; i < count; i++) best = x[i] > best ? x[i] : best;
-    for (int64_t i = 0; i < count; i++) sum += x[i] = expf(x[i] - best);
+    for (int64_t i = 0; i < count; i++) x[i] = power(x[i] - best);
+    for (int64_t i = 0; i < count; i++) sum += x[i];
     for (int64_t i = 0; i < count; i++) x[i] /= sum;
 }
 
@@ -112,8 +165,8 @@ static void rotate(float *x, const float *cosines, const float *sines, int64_t d
 }
 
 /* One query [dim] over the first `count` keys and values of its head. */
-FAST static void attend(const float *query, const float *keys, const float *values, float *scores, float *out,
-                        int64_t count, int64_t dim) {
+FAST static void attend(const float *restrict query, const float *restrict keys, const float *restrict values,
+                        float *restrict scores, float *restrict out, int64_t count, int64_t dim) {
     product(query, keys, NULL, scores, 1, dim, count);
     float scale = 1 / sqrtf((float)dim);
     for (int64_t t = 0; t < count; t++) scores[t] *= scale;
@@ -146,14 +199,18 @@ static void attention(const Stack *s, int64_t at, const Layer *layer, float *qkv
 
 /* --- The feed-forward part */
 
+FAST static void swiglu(const float *restrict gate, const float *restrict value, float *restrict out, int64_t size) {
+    for (int64_t i = 0; i < size; i++) out[i] = gate[i] / (1 + power(-gate[i])) * value[i];
+}
+
+/* inner [rows, 3 size]: gates and values side by side, then what they make together. */
 static void gated(const float *x, const float *gate_up, const float *down, float *inner, float *out, int64_t rows,
                   int64_t width, int64_t size) {
     product(x, gate_up, NULL, inner, rows, width, 2 * size);
-    for (int64_t r = 0; r < rows; r++) {
-        float *gate = inner + r * 2 * size, *kept = inner + r * size;
-        for (int64_t i = 0; i < size; i++) kept[i] = gate[i] / (1 + expf(-gate[i])) * gate[i + size];
-    }
-    product(inner, down, NULL, out, rows, size, width);
+    float *kept = inner + rows * 2 * size;
+    for (int64_t r = 0; r < rows; r++)
+        swiglu(inner + r * 2 * size, inner + r * 2 * size + size, kept + r * size, size);
+    product(kept, down, NULL, out, rows, size, width);
 }
 
 /* The shares [experts] of one row: those of its best experts; the others get 0, which no chosen one has. */
@@ -197,7 +254,7 @@ static void mixture(const Stack *s, const Layer *layer, const float *x, float *o
     for (int64_t r = 0; r < rows; r++) {
         float gate;
         product(x + r * width, layer->shared_gate, NULL, &gate, 1, width, 1);
-        gate = 1 / (1 + expf(-gate));
+        gate = 1 / (1 + power(-gate));
         for (int64_t j = 0; j < width; j++) out[r * width + j] += gate * t->gathered[r * width + j];
     }
 }
@@ -206,7 +263,7 @@ static void mixture(const Stack *s, const Layer *layer, const float *x, float *o
 
 static int reserve(const Stack *s, int64_t rows, Scratch *t) {
     int64_t all = (s->heads + 2 * s->kv_heads) * s->dim, wide = s->inner > s->shared_inner ? s->inner : s->shared_inner;
-    int64_t sizes[] = {s->width, all, s->heads * s->dim, s->width, s->width, 2 * wide, s->experts}, sum = 0;
+    int64_t sizes[] = {s->width, all, s->heads * s->dim, s->width, s->width, 3 * wide, s->experts}, sum = 0;
     for (int i = 0; i < 7; i++) sum += rows * sizes[i];
     float *at = malloc((sum + s->length + s->experts) * sizeof *at);
     t->rows = malloc(rows * sizeof *t->rows);
@@ -231,7 +288,7 @@ static void norms(const Stack *s, const float *x, const float *weight, float *ou
 
 /* Without slots the batch's rows are the slots, and all start alike; a stride of 0 gives all the same angles. */
 static void pass(const Stack *s, float *x, int64_t rows, const int64_t *slots, const int64_t *starts,
-                 const float *cosines, const float *sines, int64_t stride, Scratch *t) {
+                 const float *cosines, const float *sines, int64_t stride, const Extra *extra, Scratch *t) {
     int64_t all = (s->heads + 2 * s->kv_heads) * s->dim, mixed = s->heads * s->dim;
     for (int64_t i = 0; i < s->layers; i++) {
         const Layer *layer = s->layer + i;
@@ -248,17 +305,20 @@ static void pass(const Stack *s, float *x, int64_t rows, const int64_t *slots, c
         else
             gated(t->normed, layer->gate_up, layer->down, t->inner, t->answer, rows, s->width, s->inner);
         add(x, t->answer, rows * s->width);
+        if (extra && extra->tap == i + 1) memcpy(extra->tapped, x, rows * s->width * sizeof *x);
+        if (extra && i < extra->deep) add(x, extra->added + i * rows * s->width, rows * s->width);
     }
     norms(s, x, s->norm, x, rows);
 }
 
-/* x [rows, width]: one row for each slot, appended at its start, becomes its hidden row after the last norm.
- * cosines and sines [rows, dim] are those of the rows' places. -1: no memory. */
+/* x [rows, width]: each row, appended to its slot at its start, becomes its hidden row after the last norm. A slot's
+ * rows come in order, so that each sees those before it. cosines and sines [rows, dim] are of their places. -1: no
+ * memory. */
 EXPORT int step(const Stack *s, float *x, int64_t rows, const int64_t *slots, const int64_t *starts,
-                const float *cosines, const float *sines) {
+                const float *cosines, const float *sines, const Extra *extra) {
     Scratch t = {0};
     int failed = reserve(s, rows, &t);
-    if (!failed) pass(s, x, rows, slots, starts, cosines, sines, s->dim, &t);
+    if (!failed) pass(s, x, rows, slots, starts, cosines, sines, s->dim, extra, &t);
     release(&t);
     return failed;
 }
@@ -326,7 +386,7 @@ EXPORT int frame(const Predictor *p, const float *hidden, const float *first, in
     if (!failed) memset(total, 0, size * sizeof *total);
     for (int64_t at = 0; !failed && at <= p->groups - 1; at++) {
         if (at < 2) memcpy(x, at ? first : hidden, size * sizeof *x);
-        pass(s, x, rows, NULL, &at, p->cosines + at * s->dim, p->sines + at * s->dim, 0, &t);
+        pass(s, x, rows, NULL, &at, p->cosines + at * s->dim, p->sines + at * s->dim, 0, NULL, &t);
         if (!at) continue; /* the talker's row only goes into the cache */
         product(x, p->heads[at - 1], NULL, logits, rows, width, p->vocabulary);
         for (int64_t r = 0; r < rows; r++) {

@@ -23,7 +23,8 @@ from engine.worker.nn.sampler import Draws
 if TYPE_CHECKING:
     from engine.worker.nn.decoder import Decoder, KvSlots, Layer, Rows
 
-VERSION = 1  # of native.c's structures and signatures
+VERSION = 2  # of native.c's structures and signatures
+MOST_WORK = 16e6  # multiplications of a forward: above some hundred rows of a tiny stack, torch's blocked products win
 log = logging.getLogger(__name__)
 
 
@@ -59,6 +60,10 @@ class _Predictor(ctypes.Structure):
     ]  # fmt: skip
 
 
+class _Extra(ctypes.Structure):
+    _fields_ = [("tap", c_int64), ("deep", c_int64), ("tapped", c_void_p), ("added", c_void_p)]
+
+
 @cache
 def library() -> Any:
     """What native.c was built into; None where it was not."""
@@ -91,6 +96,13 @@ class NativeStack:
             _at(cache.values),
         )  # fmt: skip
         self.address = ctypes.addressof(self._struct)
+        answering = feed.gate_up[0].numel() * 3 // 2 * top_k if experts else feed.gate_up.numel() * 3 // 2
+        answering += 0 if shared is None else shared.gate_up.numel() * 3 // 2
+        self._work = len(decoder.layers) * (first.qkv.numel() + first.out.numel() + answering)
+
+    def suits(self, rows: int) -> bool:
+        """Whether so many rows are few enough to be computed here."""
+        return rows * self._work <= MOST_WORK
 
     @classmethod
     def of(cls, decoder: Decoder, cache: KvSlots) -> NativeStack | None:
@@ -100,16 +112,23 @@ class NativeStack:
         native = library() if plain and alike else None
         return None if native is None else cls(decoder, cache, native)
 
-    def step(self, x: Tensor, angles: tuple[Tensor, Tensor], rows: Rows) -> Tensor:
-        """Hidden rows [batch, 1, width] of ``x`` (alike), each appended to its slot; see Decoder.forward."""
-        hidden, batch = x.clone(memory_format=torch.contiguous_format), len(x)
-        cos, sin = (one.expand(batch, 1, 1, -1).contiguous() for one in angles)
+    def forward(
+        self, x: Tensor, angles: tuple[Tensor, Tensor], rows: Rows, tap: int, added: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """See Decoder.forward."""
+        hidden, (batch, count, _) = x.clone(memory_format=torch.contiguous_format), x.shape
+        cos, sin = (one.expand(batch, 1, count, -1).contiguous() for one in angles)
+        slots = rows.index if count == 1 else rows.index.repeat_interleave(count)
+        tapped = torch.empty_like(hidden) if tap > 0 else x
+        deep = torch.stack(list(added)) if added else hidden
+        extra = _Extra(tap, len(added), tapped.data_ptr(), deep.data_ptr())
         _check(
             self._step(
-                c_void_p(self.address), _to(hidden), c_int64(batch), _to(rows.index), _to(rows.at), _to(cos), _to(sin)
+                c_void_p(self.address), _to(hidden), c_int64(batch * count), _to(slots), _to(rows.at), _to(cos),
+                _to(sin), ctypes.byref(extra),
             )
-        )
-        return hidden
+        )  # fmt: skip
+        return hidden, tapped
 
 
 class NativeFrames:

@@ -58,6 +58,21 @@ def test_of_one_request_the_stage_nearest_to_the_sound_comes_first() -> None:
     assert scheduler().pick([entry(listener, "a", 0), entry(listener, "b", 1)], NOW_S)[0].stage == "b"
 
 
+def test_first_sounds_that_came_together_go_together_stage_by_stage() -> None:
+    first, second, later = Listener(NOW_S - 0.02), Listener(NOW_S - 0.01), Listener(NOW_S + 0.2)
+    plan = scheduler()  # whose round takes 0.1 s
+
+    def picked(*ready: Entry, now_s: float = NOW_S) -> tuple[str, list[Listener]]:
+        batch = plan.pick(ready, now_s)
+        return batch[0].stage, [one.listener for one in batch]
+
+    ahead = [entry(first, "a", 0), entry(first, "b", 1)]
+    assert picked(*ahead, entry(second, "a", 0)) == ("a", [first, second]), "the first waits for who came with it"
+    assert picked(*ahead, entry(second, "b", 1)) == ("b", [first, second]), "and goes on with it"
+    assert picked(*ahead, entry(later, "a", 0)) == ("b", [first]), "who came later is not waited for"
+    assert picked(*ahead, entry(second, "a", 0), now_s=NOW_S + 1) == ("b", [first]), "nor is anybody for long"
+
+
 listeners = st.builds(
     Listener, st.floats(0, 99), st.booleans(), st.booleans(), st.floats(0, 9), st.none() | st.floats(90, 100)
 )
@@ -70,7 +85,8 @@ def test_a_batch_is_one_stage_the_most_urgents_and_full(ready: list[tuple[Listen
     batch = plan.pick(entries, NOW_S)
     assert bool(batch) == bool(entries)
     if batch:
-        stage = min(entries, key=lambda one: plan.urgency(one, NOW_S)).stage
+        first = min(entries, key=lambda one: plan.urgency(one, NOW_S))
+        stage = batch[0].stage if plan.urgency(first, NOW_S)[0] == Urgency.SILENT else first.stage
         of_it = [one for one in entries if one.stage == stage]
         assert {one.stage for one in batch} == {stage}
         assert len(batch) == min(most, len(of_it))

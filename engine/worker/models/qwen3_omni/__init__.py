@@ -125,9 +125,12 @@ class Thinker:
         for seat in seats:
             if seat.rows:
                 self._begin(seat)
-        fed = next((seat for seat in seats if not seat.state.writing), None)
-        if fed is not None:
-            results[id(fed)] = self._feed(fed)  # one piece a step: what is being spoken waits for no longer
+        room = self.source.piece  # rows a step: what is being spoken waits for no more
+        for seat in seats:
+            if room > 0 and not seat.state.writing:
+                before = seat.state.fed
+                results[id(seat)] = self._feed(seat)
+                room -= (seat.state.fed - before) or room  # what was only encoded took a step of its own
         writing = [seat for seat in seats if seat.state.writing and id(seat) not in results]
         free = sorted((seat for seat in writing if seat.state.script is None), key=_slot)
         if free:
@@ -380,9 +383,10 @@ class Talker:
         beginning: list[tuple[Seat, int]] = []
         going: list[tuple[Seat, int]] = []
         results: dict[int, list[Chunk] | EngineError] = {}
+        room = self.source.piece  # rows a step: what is being spoken waits for no more
         for seat in seats:
-            if self._prepare(seat):  # one prefill a step, the most urgent
-                break
+            if room > 0:
+                room -= self._prepare(seat)
         for seat in sorted(seats, key=_slot):
             speech: Speech = seat.state
             if speech.frames >= speech.limit:
@@ -398,17 +402,17 @@ class Talker:
             seat.hungry = not seat.rows and not seat.state.ended
         return [results.get(id(seat), []) for seat in seats]
 
-    def _prepare(self, seat: Seat) -> bool:
-        """Take in what comes before the text; True once that cost a forward."""
+    def _prepare(self, seat: Seat) -> int:
+        """Take in what comes before the text, up to one forward; how many rows that had."""
         speech: Speech = seat.state
         while seat.rows and seat.rows[0].meta.get("part") in ("user", "lead"):
             chunk = seat.rows.popleft()
             if chunk.meta["part"] == "user":
                 self._hear(seat, **chunk.data)
-                return True
+                return len(chunk.data["ids"])
             speech.lead, speech.place = chunk.data["ids"].tolist(), chunk.meta["start"]
             speech.limit = min(seat.request.max_frames, self.room - speech.fed - 9)
-        return False
+        return 0
 
     def _hear(
         self, seat: Seat, ids: NDArray[np.int64], places: NDArray[np.float32], media: NDArray[np.float32]

@@ -1,0 +1,219 @@
+"""`parley bench --against NAME`: a deployment beside another way to compute the same checkpoint, in one run.
+
+Each side is a process of its own and waits while the other is measured; pairs alternate in order (ABBA), and what is
+compared are ratios. The bare forwards are the same stages with nothing between their steps: the least that a first
+sound costs. First audio is the first samples that the client's process has, from the moment it asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from app.bench.client import BenchError
+from app.bench.figures import Figure, percentile
+from app.commands import terminal
+from app.realtime.ids import new_id
+from engine import SPEAKER_RATE_HZ, Engine, EngineSpec, Message, Request, Sampling, TextPart
+from engine.bench.peer import Question, Subject, Times
+
+ANSWER = Question(text="Hello, how are you today? Tell me about the weather.", tokens=30, frames=50)  # four seconds
+AT_ONCE = (1, 2, 4, 8, 16)
+SHORT_S = 0.025  # forwards below this are so short that what comes on top is judged in milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """First audio when so many ask at the same moment, and the least that their forwards take; seconds."""
+
+    count: int
+    p50_s: float
+    p95_s: float
+    ideal_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What was found: judged figures, and the curve that a plot shows."""
+
+    figures: list[Figure]
+    curve: list[Point]
+
+
+class Process:
+    """A peer in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[bytes], name: str) -> None:
+        self._process, self._name = process, name
+
+    def line(self) -> bytes:
+        """What it says next. Raises BenchError if it has ended instead."""
+        assert self._process.stdout is not None
+        found = self._process.stdout.readline()
+        if not found:
+            raise BenchError(f"{self._name} ended before it had answered; what it said of it is above")
+        return found
+
+    async def answer(self, question: Question) -> Times:
+        assert self._process.stdin is not None
+        self._process.stdin.write(msgspec.json.encode(question) + b"\n")
+        self._process.stdin.flush()
+        return msgspec.json.decode(await asyncio.to_thread(self.line), type=Times)
+
+
+@contextmanager
+def peer(name: str, spec: EngineSpec) -> Generator[Process]:
+    """A peer that has loaded what the deployment serves, while the block lasts."""
+    slots = max(worker.max_batch for worker in spec.workers)
+    threads = max(worker.threads for worker in spec.workers)
+    subject = Subject(model=spec.model, weights=spec.weights, threads=threads, slots=slots, options=dict(spec.options))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "engine.bench", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert process.stdin is not None
+        process.stdin.write(msgspec.json.encode(subject) + b"\n")
+        process.stdin.flush()
+        found = Process(process, name)
+        found.line()
+        yield found
+    finally:
+        process.kill()
+        process.communicate()
+
+
+async def compare(spec: EngineSpec, name: str, pairs: int) -> Comparison:
+    """Measure a deployment against a peer and against its own bare forwards. Raises EngineError."""
+    with terminal.waiting(f"loading the model, {name} and the bare forwards …"):
+        stack = peer(name, spec), peer("bare", spec)
+        with stack[0] as other, stack[1] as bare:
+            async with Engine(spec) as engine:
+                for one in (other.answer, bare.answer, _asker(engine)):
+                    await one(ANSWER)  # the first of each also warms up
+                return await _measured(engine, name, other, bare, pairs)
+
+
+async def _measured(engine: Engine, name: str, other: Process, bare: Process, pairs: int) -> Comparison:
+    ours = _asker(engine)
+    whole = await _paired(ours, other.answer, ANSWER, pairs)
+    short = msgspec.structs.replace(ANSWER, frames=4)
+    alone = await _paired(ours, bare.answer, short, max(pairs, 30))
+    figures = [*_beside(name, whole), *_overhead(alone)]
+    curve: list[Point] = []
+    slots = max(worker.max_batch for worker in engine.spec.workers)
+    for count in (count for count in AT_ONCE if count <= slots):
+        rounds = await _paired(ours, bare.answer, msgspec.structs.replace(short, count=count), max(6, pairs))
+        curve.append(_point(count, rounds))
+        figures.append(_crowd(curve[-1], len(rounds)))
+    return Comparison(figures, curve)
+
+
+Ask = Callable[[Question], Any]
+Pair = tuple[Times, Times]
+
+
+async def _paired(ours: Ask, theirs: Ask, question: Question, pairs: int) -> list[Pair]:
+    """Ours and theirs in turn, in the order ABBA."""
+    found: list[Pair] = []
+    for _, ours_first in zip(range(pairs), itertools.cycle((True, False)), strict=False):
+        if ours_first:
+            found.append((await ours(question), await theirs(question)))
+        else:
+            other = await theirs(question)
+            found.append((await ours(question), other))
+    return found
+
+
+def _asker(engine: Engine) -> Ask:
+    async def answer(question: Question) -> Times:
+        begun_s = time.perf_counter()
+        found = await asyncio.gather(*(_one(engine, question, begun_s) for _ in range(question.count)))
+        first_s, _, frames = zip(*found, strict=True)
+        return Times(first_s=first_s, whole_s=max(end_s for _, end_s, _ in found), frames=min(frames))
+
+    return answer
+
+
+async def _one(engine: Engine, question: Question, begun_s: float) -> tuple[float, float, int]:
+    """When the first samples of an answer were here and when the last, and how many frames they make."""
+    id = new_id("bench")
+    request = Request(
+        id=id, session=id, messages=(Message("user", (TextPart(question.text),)),), sampling=Sampling(greedy=True),
+        max_text_tokens=question.tokens, max_frames=question.frames,
+    )  # fmt: skip
+    first_s, samples = None, 0
+    async with engine.open(request) as chunks:
+        async for chunk in chunks:
+            if chunk.kind == "audio" and first_s is None:
+                first_s = time.perf_counter() - begun_s
+            samples += len(chunk.data) if chunk.kind == "audio" else 0
+    if first_s is None:
+        raise BenchError("an answer had no sound, so there is nothing to compare; try another checkpoint or text")
+    return first_s, time.perf_counter() - begun_s, round(samples / SPEAKER_RATE_HZ / engine.model.frame_s)
+
+
+def _beside(name: str, pairs: Sequence[Pair]) -> list[Figure]:
+    """P2: first audio, and the whole answer, over the peer's."""
+    ours, theirs = zip(*pairs, strict=True)
+    frames = {times.frames for times in (*ours, *theirs)}
+    note = f"{median(t.first_s[0] for t in ours) * 1e3:.0f} ms to {median(t.first_s[0] for t in theirs) * 1e3:.0f} ms"
+    alike = len(frames) == 1
+    first = [one.first_s[0] / other.first_s[0] for one, other in pairs]
+    whole = [one.whole_s / other.whole_s for one, other in pairs]
+    lengths = f"{len(pairs)} answers of {frames.pop()} frames" if alike else f"answers of {sorted(frames)} frames"
+    return [
+        _ratio(f"first audio over {name}'s", first if alike else [], 1 / 25, f"{note}, {lengths}"),
+        _ratio(f"whole answer over {name}'s", whole if alike else [], 1.0, lengths),
+    ]
+
+
+def _overhead(pairs: Sequence[Pair]) -> list[Figure]:
+    """P1: what comes on top of the bare forwards: milliseconds where they are short, else a ratio."""
+    bare_s = median(other.first_s[0] for _, other in pairs)
+    note = f"{len(pairs)} pairs; the bare forwards take {bare_s * 1e3:.1f} ms"
+    if bare_s < SHORT_S:
+        over = [(one.first_s[0] - other.first_s[0]) * 1e3 for one, other in pairs]
+        name, unit, bars = "first audio beyond the bare forwards", "ms", (3.0, 3.0)
+    else:
+        over = [one.first_s[0] / other.first_s[0] for one, other in pairs]
+        name, unit, bars = "first audio over the bare forwards", "", (1.15, 1.3)
+    return [
+        Figure(name=f"{name}, p{percent}", value=percentile(over, percent), unit=unit, bar=bar, note=note)
+        for percent, bar in zip((50, 95), bars, strict=True)
+    ]
+
+
+def _point(count: int, pairs: Sequence[Pair]) -> Point:
+    first_s = [value for one, _ in pairs for value in one.first_s]
+    ideal_s = median(max(other.first_s) for _, other in pairs)
+    return Point(count, percentile(first_s, 50) or 0.0, percentile(first_s, 95) or 0.0, ideal_s)
+
+
+def _crowd(point: Point, rounds: int) -> Figure:
+    """P3: the p95 of first audio over the ideal chain, all as one batch."""
+    note = f"{rounds} rounds, p95 {point.p95_s * 1e3:.0f} ms; the ideal chain takes {point.ideal_s * 1e3:.0f} ms"
+    value = point.p95_s / point.ideal_s
+    return Figure(
+        name=f"first audio of {point.count} at once over the ideal", value=value, unit="", bar=1.25, note=note
+    )
+
+
+def _ratio(name: str, values: Sequence[float], bar: float, note: str) -> Figure:
+    """The median of ratios with its 95 % interval (bootstrap); none where the two sides did not do the same."""
+    if not values:
+        return Figure(name=name, value=None, unit="", bar=bar, note=f"not the same: {note}")
+    dice = np.random.default_rng(0)
+    medians = np.median(dice.choice(np.array(values), (1000, len(values))), 1)
+    low, high = np.percentile(medians, [2.5, 97.5])
+    return Figure(name=name, value=median(values), unit="", bar=bar, note=f"{note}; 95 %: {low:.3g} to {high:.3g}")

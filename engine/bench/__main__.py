@@ -1,0 +1,31 @@
+"""A peer as a process: the subject and then questions come as JSON lines, times go back; it ends with its input."""
+
+from __future__ import annotations
+
+import sys
+
+import msgspec
+
+from engine.bench.peer import Question, Subject
+from engine.errors import EngineError
+from engine.registry import load
+
+
+def main() -> None:
+    lines, out = sys.stdin.buffer, sys.stdout.buffer
+    try:
+        peer = load("engine.bench", sys.argv[1], "PEER")(msgspec.json.decode(lines.readline(), type=Subject))
+    except EngineError as error:
+        sys.exit(str(error))
+    _say(out, b"ready")
+    for line in lines:
+        _say(out, msgspec.json.encode(peer.answer(msgspec.json.decode(line, type=Question))))
+
+
+def _say(out: object, line: bytes) -> None:
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()

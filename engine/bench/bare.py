@@ -1,0 +1,134 @@
+"""A family's own stages, stepped one after the other with nothing between them: the least that a first sound costs.
+
+No loop, no schedule, no process and no wire: requests go from stage to stage as one batch, and only the time inside
+``step`` counts. What an engine takes beyond that is its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from engine.bench.peer import Question, Subject, Times
+from engine.core import Message, Request, Sampling, TextPart
+from engine.errors import EngineError
+from engine.registry import load
+from engine.stream import Stream
+from engine.worker.stage import Family, Place, Seat, Stage
+
+DEPTH = 4096  # chunks of one answer: nothing waits for room here
+
+
+class OneFrame:
+    """The chunk policy of a first sound."""
+
+    def size(self, count: int) -> int:
+        return 1
+
+    def hurry(self) -> bool:
+        return False
+
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """One request's seats and what lies between them."""
+
+    seats: list[Seat]
+    streams: list[Stream]
+    first_s: float | None = None
+
+
+@dataclass(slots=True)
+class Bare:
+    """Every stage of a family, in this process."""
+
+    stages: list[Stage]
+    spent_s: float = 0.0
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @classmethod
+    def of(cls, subject: Subject) -> Bare:
+        family: Family = load("engine.worker.models", subject.model, "FAMILY")
+        weights = Path(subject.weights) if subject.weights else None
+        place = Place(weights, threads=subject.threads, slots=subject.slots, options=subject.options)
+        return cls(sorted((make(place) for make in family.stages.values()), key=lambda stage: stage.info.order))
+
+    def answer(self, question: Question) -> Times:
+        """How long the stages had computed, for all requests together, when each one's first sound was there."""
+        return asyncio.run(self._first_sounds(question))
+
+    async def _first_sounds(self, question: Question) -> Times:
+        self.spent_s, self._wake = 0.0, asyncio.Event()
+        lines = [self._line(slot, question) for slot in range(question.count)]
+        async with asyncio.TaskGroup() as bridges:
+            tasks = [
+                bridges.create_task(self._bridge(stage, seat, stream), name=stage.info.name)
+                for line in lines
+                for stage, seat, stream in zip(self.stages, line.seats, line.streams, strict=True)
+            ]
+            while silent := [line for line in lines if line.first_s is None]:
+                self._wake.clear()
+                if not self._step(silent):
+                    await self._wake.wait()
+                await asyncio.sleep(0)
+            for task in tasks:
+                task.cancel()
+        return Times(first_s=tuple(line.first_s or 0.0 for line in lines), whole_s=self.spent_s, frames=1)
+
+    def _line(self, slot: int, question: Question) -> Line:
+        request = Request(
+            id=f"bare-{slot}", session=f"bare-{slot}", messages=(Message("user", (TextPart(question.text),)),),
+            sampling=Sampling(greedy=True), max_text_tokens=question.tokens, max_frames=question.frames,
+        )  # fmt: skip
+        stages = [stage for stage in self.stages if stage.info.serves(request)]
+        assert stages == self.stages or stages[0].info.order > 0, "a typed question needs no ears"
+        self.stages = stages
+        line = Line([Seat(request, slot, OneFrame()) for _ in stages], [Stream(DEPTH) for _ in stages])
+        for stage, seat in zip(stages, line.seats, strict=True):
+            stage.open(seat)
+        line.streams[0].close()
+        return line
+
+    async def _bridge(self, stage: Stage, seat: Seat, inputs: Stream) -> None:
+        async with aclosing(stage.bridge(seat, inputs)) as rows:
+            async for row in rows:
+                seat.rows.append(row)
+                self._wake.set()
+        seat.ended = True
+        self._wake.set()
+
+    def _step(self, lines: Sequence[Line]) -> bool:
+        """One step of the earliest stage that holds somebody up, with all whom it holds up."""
+        for at, stage in enumerate(self.stages):
+            waiting = [line for line in lines if line.seats[at].ready and not _further(line, at)]
+            if waiting:
+                self._compute(stage, at, waiting)
+                return True
+        return False
+
+    def _compute(self, stage: Stage, at: int, lines: Sequence[Line]) -> None:
+        begun_s = time.perf_counter()
+        results = stage.step([line.seats[at] for line in lines])
+        self.spent_s += time.perf_counter() - begun_s
+        for line, chunks in zip(lines, results, strict=True):
+            if isinstance(chunks, EngineError):
+                raise chunks
+            for chunk in chunks:
+                if chunk.kind == "audio" and line.first_s is None:
+                    line.first_s = self.spent_s
+                if chunk.kind in stage.info.feeds and at + 1 < len(self.stages):
+                    line.streams[at + 1].put(chunk)
+            if line.seats[at].done and at + 1 < len(self.stages):
+                line.streams[at + 1].close()
+
+
+def _further(line: Line, at: int) -> bool:
+    """Whether a later stage has something to do for this request, so that this one need not hurry."""
+    return any(seat.ready or len(stream) for seat, stream in list(zip(line.seats, line.streams, strict=True))[at + 1 :])
+
+
+PEER = Bare.of

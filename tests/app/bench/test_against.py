@@ -1,0 +1,81 @@
+"""A deployment beside a peer: what is judged, and that a worse engine fails."""
+
+from __future__ import annotations
+
+import asyncio
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.bench import against, plot
+from app.bench.client import BenchError
+from engine import ChunkSpec, EngineSpec, parse_config
+from engine.bench.bare import Bare
+from engine.bench.peer import Question, Subject, Times
+
+SCRIPT = parse_config("model: script\nworkers: [{stages: [ears, thinker, talker, code2wav]}]\n")
+
+
+def times(first_s: float, whole_s: float = 1.0, frames: int = 50) -> Times:
+    return Times(first_s=(first_s,), whole_s=whole_s, frames=frames)
+
+
+def passed(figures: Sequence[Any]) -> list[bool]:
+    return [figure.passed for figure in figures]
+
+
+def test_first_audio_must_come_twentyfive_times_earlier_and_the_whole_no_later() -> None:
+    assert passed(against._beside("it", [(times(0.05), times(1.9, 1.9))] * 4)) == [True, True]
+    assert passed(against._beside("it", [(times(0.1), times(1.9, 1.9))] * 4)) == [False, True]
+    assert passed(against._beside("it", [(times(0.05, 2.0), times(1.9, 1.9))] * 4)) == [True, False]
+
+
+def test_answers_of_different_lengths_are_not_compared() -> None:
+    assert passed(against._beside("it", [(times(0.05, frames=40), times(1.9, 1.9))])) == [False, False]
+
+
+def test_what_comes_on_top_of_short_forwards_is_judged_in_milliseconds_else_as_a_ratio() -> None:
+    assert passed(against._overhead([(times(0.012), times(0.010))] * 30)) == [True, True]
+    assert passed(against._overhead([(times(0.014), times(0.010))] * 30)) == [False, False]
+    assert passed(against._overhead([(times(0.112), times(0.100))] * 30)) == [True, True]
+    assert passed(against._overhead([(times(0.120), times(0.100))] * 30)) == [False, True]
+
+
+SLOW = {"step_s": 0.03}  # far above this machine's noise
+BARE = Subject(model="script", weights=None, options=SLOW)
+
+
+async def over_the_forwards(spec: EngineSpec) -> float:
+    question = Question(text="Hello.", tokens=9, frames=9)
+    bare = await asyncio.to_thread(Bare.of(BARE).answer, question)
+    async with against.Engine(spec) as engine:
+        ours = [await against._asker(engine)(question) for _ in range(4)]
+    figures = against._overhead([(one, bare) for one in ours[1:]])
+    assert figures[0].value is not None
+    return figures[0].value
+
+
+async def test_four_frames_in_the_first_chunk_or_a_step_that_sleeps_come_too_late() -> None:
+    """The negative controls of the bar: the engine as it is comes near to its forwards, those don't."""
+    assert await over_the_forwards(replace(SCRIPT, options=SLOW)) < 1.4
+    late = replace(SCRIPT, options=SLOW, chunks=ChunkSpec(first=4, steady=25))
+    assert await over_the_forwards(late) > 1.6
+    assert await over_the_forwards(replace(SCRIPT, options={"step_s": 0.06})) > 1.6
+
+
+async def test_a_peer_that_ends_is_told() -> None:
+    with pytest.raises(BenchError, match="transformers ended"):
+        await asyncio.wait_for(against.compare(SCRIPT, "transformers", 1), 60)
+
+
+def test_the_curve_is_drawn(tmp_path: Path) -> None:
+    curve = [against.Point(count, 0.01 * count, 0.02 * count, 0.005) for count in (1, 2, 4)]
+    plot.draw(curve, "a & b < c", tmp_path / "curve.svg")
+    root = ET.parse(tmp_path / "curve.svg").getroot()
+    kinds = [element.tag.rpartition("}")[2] for element in root]
+    assert (kinds.count("polyline"), kinds.count("circle")) == (3, 9)
+    assert "a & b < c" in [element.text for element in root]
