@@ -32,7 +32,7 @@ def _voice(report: Report, speech_s: float) -> None:
 def _tool(report: Report, speech_s: float) -> None:
     assert report.call["name"] == "get_weather"
     assert report.call["arguments"] == '{"city": "Oslo"}'
-    assert report.transcript == "The tool says: sunny in Oslo"
+    assert report.transcript.replace('"', "") == "The tool says: sunny in Oslo"  # some clients send results as JSON
     assert report.audio_s > WORD_S * 5
 
 
