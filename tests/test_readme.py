@@ -1,4 +1,4 @@
-"""The README's code runs as it stands. A block is run when `<!-- test: run -->` stands above it; with `serve`, a
+"""The READMEs' code runs as it stands. A block is run when `<!-- test: run -->` stands above it; with `serve`, a
 server runs meanwhile at the address that the block names."""
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from app.bench import subject
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"(?:<!-- test: (\w+) -->\n)?```(bash|python)\n(.*?)```", re.DOTALL)
-BLOCKS = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+TEXTS = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "app/README.md")]
+BLOCKS = [block for text in TEXTS for block in BLOCK.findall(text)]
 WRITTEN_ADDRESS = "127.0.0.1:8000"
 
 

@@ -13,7 +13,6 @@ import pytest
 from app import bench
 from app.bench import endurance, engines, sessions, subject
 from app.bench.client import BenchError, Turn, open_client
-from app.bench.player import Player
 from app.commands.deployment import deployment
 
 
@@ -49,7 +48,7 @@ async def test_nobody_at_the_address_is_one_sentence() -> None:
 def test_a_missing_answer_makes_the_figures_void() -> None:
     good = Turn(0.0, status="completed")
     good.player.receive(0.1, np.full(2400, 0.1, np.float32))
-    late, silent = Turn(0.0), Turn(0.0, Player(), status="completed")
+    late, silent = Turn(0.0), Turn(0.0, status="completed")
     assert [figure.value for figure in sessions.underruns("x", [good])] == [0.0]
     for bad in (late, silent):
         assert not any(figure.passed for figure in sessions.underruns("x", [good, bad]))

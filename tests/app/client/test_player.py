@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.bench.player import AUDIBLE_RMS, Player
+from app.client.player import AUDIBLE_RMS, Player
 from engine import SPEAKER_RATE_HZ
 from engine.core import Wave
 
@@ -101,3 +101,12 @@ def test_playing_takes_as_long_as_the_sound_and_the_gaps(packets: list[tuple[flo
     tolerated_s = 0.001 * len(packets)
     assert total_s == pytest.approx(player.seconds + player.dry_s, abs=tolerated_s)
     assert player.underruns <= len(packets) - 1
+
+
+def test_what_was_played_by_a_moment() -> None:
+    player = Player()
+    assert player.played_samples(5.0) == 0
+    player.receive(1.0, np.ones(24_000, np.float32))
+    player.receive(3.0, np.ones(24_000, np.float32))  # the player was dry for a second
+    heard = [player.played_samples(now_s) for now_s in (0.5, 1.0, 1.25, 2.0, 2.5, 3.0, 3.5, 9.0)]
+    assert heard == [0, 0, 6_000, 24_000, 24_000, 24_000, 36_000, 48_000]

@@ -56,6 +56,14 @@ class Player:
     def seconds(self) -> float:
         return self.samples / SPEAKER_RATE_HZ
 
+    def played_samples(self, now_s: float) -> int:
+        """How much of it has been heard by ``now_s``."""
+        if not self._starts:
+            return 0
+        first, start_s = next((one for one in reversed(self._starts) if one[1] <= now_s), self._starts[0])
+        following = next((one for one in self._starts if one[0] > first), (self.samples, 0.0))
+        return min(following[0], first + max(0, round((now_s - start_s) * SPEAKER_RATE_HZ)))
+
     @property
     def wave(self) -> Wave:
         """All that came, as float32 [samples]."""

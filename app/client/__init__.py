@@ -1,0 +1,72 @@
+"""A typed client of Realtime servers, this one or another: for tests, for the bench, and for your own programs.
+
+``async with connect("http://127.0.0.1:8000") as client: answer = await client.ask("What can you do?")``
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+
+from app.client import websocket
+from app.client.answer import Answer
+from app.client.client import Client, Events, Tool
+from app.client.events import (
+    AudioDelta,
+    CallDone,
+    Event,
+    Other,
+    ResponseCreated,
+    ResponseDone,
+    SessionCreated,
+    SessionUpdated,
+    SpeechStarted,
+    SpeechStopped,
+    TextDelta,
+    Transcribed,
+    Trouble,
+    Truncated,
+)
+from app.client.line import ClientError, Line
+
+__all__ = [
+    "Answer",
+    "AudioDelta",
+    "CallDone",
+    "Client",
+    "ClientError",
+    "Event",
+    "Events",
+    "Line",
+    "Other",
+    "ResponseCreated",
+    "ResponseDone",
+    "SessionCreated",
+    "SessionUpdated",
+    "SpeechStarted",
+    "SpeechStopped",
+    "TextDelta",
+    "Tool",
+    "Transcribed",
+    "Trouble",
+    "Truncated",
+    "connect",
+]
+
+
+@asynccontextmanager
+async def connect(
+    url: str,
+    *,
+    model: str = "",
+    key: str | None = None,
+    tools: Iterable[Tool] = (),
+    trust: ssl.SSLContext | None = None,
+) -> AsyncGenerator[Client]:
+    """A session at ``http(s)://host:port`` while the block lasts. ``trust`` verifies an ``https`` server's certificate.
+
+    Raises ClientError if there is none to be had.
+    """
+    async with websocket.opened(url, model, key, trust) as line, Client(line, tools) as client:
+        yield client

@@ -1,0 +1,83 @@
+"""One answer as its client gets it: its words, its sound, and when what came. Sans-I/O: times are arguments."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from app.client.events import AudioDelta, CallDone, ResponseDone, TextDelta
+from app.client.player import Player
+from engine.core import Pcm
+
+
+@dataclass(slots=True)
+class Answer:
+    """Complete once ``done`` returns. ``begun_s`` is when what it counts from was sent, in the client's clock."""
+
+    begun_s: float
+    id: str = ""
+    status: str = "missing"
+    text: str = ""
+    item_id: str | None = None
+    """The item whose sound it is."""
+    calls: list[CallDone] = field(default_factory=list[CallDone])
+    player: Player = field(default_factory=Player)
+    response: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The response object of its end."""
+    failure: Exception | None = None
+    _ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def done(self) -> Answer:
+        """Wait for its end. Raises ClientError if the server refuses it, or the connection ends first."""
+        await self._ended.wait()
+        if self.failure is not None:
+            raise self.failure
+        return self
+
+    @property
+    def ended(self) -> bool:
+        return self._ended.is_set()
+
+    @property
+    def pcm(self) -> Pcm:
+        """Its sound: int16 [samples] at SPEAKER_RATE_HZ."""
+        return np.round(self.player.wave * 32767).astype(np.int16)
+
+    @property
+    def ledger(self) -> dict[str, Any] | None:
+        """Where the time to first audio went, on a server that says so."""
+        return (self.response.get("parley") or {}).get("ledger")
+
+    @property
+    def ttfa_s(self) -> float | None:
+        """From ``begun_s`` to the first audible sound; None if there was none."""
+        heard_s = self.player.audible_s
+        return None if heard_s is None else heard_s - self.begun_s
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of it came, and could be heard."""
+        return self.status == "completed" and self.ttfa_s is not None
+
+    def take(self, event: TextDelta | AudioDelta | CallDone | ResponseDone, now_s: float) -> None:
+        """What the server says of it next."""
+        match event:
+            case TextDelta(delta=text):
+                self.text += text
+            case AudioDelta():
+                self.item_id = event.item_id
+                self.player.receive(now_s, event.pcm.astype(np.float32) / np.float32(32768))
+            case CallDone():
+                self.calls.append(event)
+            case ResponseDone(response=response):
+                self.status, self.response = event.status, response
+                self._ended.set()
+
+    def fail(self, error: Exception) -> None:
+        """It will not come. A second call changes nothing."""
+        if not self._ended.is_set():
+            self.failure = error
+            self._ended.set()

@@ -1,0 +1,285 @@
+"""A conversation with a Realtime server, as Python sees it: ask, speak, listen, interrupt.
+
+One task reads the line from ``__aenter__`` on, so that times are those of the arrival. Knows no transport: that is a
+``Line``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+from weakref import WeakSet
+
+import orjson
+import pybase64
+
+from app.client.answer import Answer
+from app.client.events import (
+    AudioDelta,
+    CallDone,
+    Event,
+    ResponseCreated,
+    ResponseDone,
+    SessionCreated,
+    SessionUpdated,
+    TextDelta,
+    Trouble,
+)
+from app.client.line import ClientError, Line
+from app.realtime.ids import new_id
+from engine import SPEAKER_RATE_HZ
+from engine.core import Pcm
+
+PIECE_S = 0.02
+UNREAD = 10_000
+"""Events that may wait for a reader of ``events``: a long answer has some hundred."""
+UNASKED = 100
+"""Answers to spoken turns that may wait for ``answer``; the oldest goes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that the model may call. ``parameters`` is the JSON schema of its arguments."""
+
+    name: str
+    description: str
+    run: Callable[..., Awaitable[Any]]
+    """Gets the arguments by name; what it returns is told to the model as JSON."""
+    parameters: dict[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
+
+    def schema(self) -> dict[str, Any]:
+        """As the session's settings list it."""
+        about = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return {"type": "function", **about}
+
+
+class Client:
+    """``async with Client(line) as client:`` is a session that has been greeted. ``now`` is monotonic."""
+
+    def __init__(self, line: Line, tools: Iterable[Tool] = (), now: Callable[[], float] = time.monotonic) -> None:
+        self.session: dict[str, Any] = {}
+        """The settings in effect."""
+        self._line, self._now = line, now
+        self._tools = {tool.name: tool for tool in tools}
+        self._asked: dict[str, Answer] = {}  # by our own name for them, until the server has given them an id
+        self._answers: dict[str, Answer] = {}  # under way, by the server's id
+        self._unasked: deque[Answer] = deque(maxlen=UNASKED)
+        self._readers: WeakSet[Events] = WeakSet()  # who stops reading is forgotten
+        self._changed = asyncio.Event()
+        self._lost: ClientError | None = None
+        self._spoken_s = 0.0
+
+    async def __aenter__(self) -> Self:
+        self._reading = asyncio.create_task(self._read(), name="client:read")
+        try:
+            await self._until(lambda: bool(self.session))
+            if self._tools:
+                await self.configure(tools=[tool.schema() for tool in self._tools.values()])
+        except BaseException:
+            await self._leave()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self._leave()
+
+    async def configure(self, **session: Any) -> dict[str, Any]:
+        """Change settings, and return those in effect. Raises ClientError if the server refuses."""
+        events = self.events()
+        event_id = await self.send("session.update", session={"type": "realtime", **session})
+        async for event in events:
+            if isinstance(event, SessionUpdated):
+                return event.session
+            if isinstance(event, Trouble) and event.event_id == event_id:
+                raise ClientError(event.message, event.code)
+        raise self._gone()
+
+    async def say(self, text: str, *pictures: bytes) -> None:
+        """Add a message of the user's: PNGs or JPEGs, then text. Nothing is answered yet."""
+        content = [{"type": "input_image", "image_url": _data_uri(picture)} for picture in pictures]
+        content.append({"type": "input_text", "text": text})
+        item = {"type": "message", "role": "user", "content": content}
+        await self.send("conversation.item.create", item=item)
+
+    async def ask(self, text: str, *pictures: bytes, **response: Any) -> Answer:
+        """Say something and wait for the whole answer, that to the results of tools included. Raises ClientError."""
+        await self.say(text, *pictures)
+        return await self.respond(**response)
+
+    async def respond(self, **response: Any) -> Answer:
+        """Ask for an answer to what was said, and wait for all of it. Raises ClientError."""
+        return await self._with_tools(await self._answered(response), response)
+
+    async def speak(self, pcm: Pcm) -> None:
+        """Say int16 [samples] at SPEAKER_RATE_HZ at the pace of a microphone: 20 ms every 20 ms."""
+        begun_s, size = self._now(), round(PIECE_S * SPEAKER_RATE_HZ)
+        for i, at in enumerate(range(0, len(pcm), size)):
+            await asyncio.sleep(max(0.0, begun_s + i * PIECE_S - self._now()))
+            await self._line.speak(pcm[at : at + size])
+
+    def speech_ended(self) -> None:
+        """The last voiced sample was sent: the answer to it counts from now."""
+        self._spoken_s = self._now()
+
+    async def answer(self) -> Answer:
+        """Wait for the next answer that the server began by itself, at the end of a spoken turn, and for its end."""
+        await self._until(lambda: bool(self._unasked))
+        return await self._with_tools(await self._unasked.popleft().done(), {})
+
+    async def interrupt(self) -> None:
+        """Stop the answers under way; the conversation keeps what was played of them by now."""
+        for answer in [one for one in self._answers.values() if not one.ended]:
+            await self.send("response.cancel", response_id=answer.id)
+            if self._line.plays:
+                await self.send("output_audio_buffer.clear")
+            elif answer.item_id is not None:
+                heard_ms = answer.player.played_samples(self._now()) * 1000 // SPEAKER_RATE_HZ
+                where = {"item_id": answer.item_id, "content_index": 0, "audio_end_ms": heard_ms}
+                await self.send("conversation.item.truncate", **where)
+
+    def events(self) -> Events:
+        """Everything that the server says from this call on."""
+        events = Events()
+        self._readers.add(events)
+        if self._lost is not None:
+            events.put(None)
+        return events
+
+    async def send(self, type: str, **fields: Any) -> str:
+        """Say any event of the protocol, and return its ``event_id``. Raises ClientError if the connection is lost."""
+        fields.setdefault("event_id", new_id("event"))
+        await self._line.send({"type": type, **fields})
+        return fields["event_id"]
+
+    async def _answered(self, response: dict[str, Any]) -> Answer:
+        """One answer that was asked for; the server echoes by which name it was."""
+        event_id = new_id("event")
+        answer = self._asked[event_id] = Answer(self._now())
+        metadata = {**response.get("metadata", {}), "client_event_id": event_id}
+        try:
+            await self.send("response.create", event_id=event_id, response={**response, "metadata": metadata})
+            return await answer.done()
+        finally:
+            self._asked.pop(event_id, None)
+
+    async def _with_tools(self, answer: Answer, response: dict[str, Any]) -> Answer:
+        """The answer, or the one to the results of the functions that it calls, if all are ours to run."""
+        while answer.calls and all(call.name in self._tools for call in answer.calls):
+            for call in answer.calls:
+                await self._run(call)
+            answer = await self._answered(response)
+        return answer
+
+    async def _run(self, call: CallDone) -> None:
+        try:
+            arguments = orjson.loads(call.arguments or "{}")
+        except ValueError:
+            raise ClientError(f"the model called {call.name} with what is not JSON: {call.arguments[:100]}") from None
+        result = await self._tools[call.name].run(**arguments)
+        output = orjson.dumps(result).decode()
+        item = {"type": "function_call_output", "call_id": call.call_id, "output": output}
+        await self.send("conversation.item.create", item=item)
+
+    async def _read(self) -> None:
+        """Take events for ever; the end of the connection is the end of everything that waits."""
+        try:
+            while True:
+                self._take(await self._line.receive(), self._now())
+        except ClientError as error:
+            self._lost = error
+        finally:
+            for answer in [*self._asked.values(), *self._answers.values()]:
+                answer.fail(self._gone())
+            for reader in self._readers:
+                reader.put(None)
+            self._changed.set()
+
+    def _take(self, event: Event, now_s: float) -> None:
+        match event:
+            case SessionCreated(session=session) | SessionUpdated(session=session):
+                self.session = session
+            case ResponseCreated():
+                self._begin(event, now_s)
+            case TextDelta(response_id=id) | AudioDelta(response_id=id) | CallDone(response_id=id) if (
+                id in self._answers
+            ):
+                self._answers[id].take(event, now_s)
+            case ResponseDone() if event.id in self._answers:
+                self._answers.pop(event.id).take(event, now_s)
+            case Trouble() if event.event_id in self._asked:
+                self._asked[event.event_id].fail(ClientError(event.message, event.code))
+            case _:
+                pass
+        for reader in self._readers:
+            reader.put(event)
+        self._changed.set()
+
+    def _begin(self, event: ResponseCreated, now_s: float) -> None:
+        name = (event.response.get("metadata") or {}).get("client_event_id", "")
+        answer = self._asked.get(name)
+        if answer is None:
+            answer = Answer(self._spoken_s or now_s)
+            self._unasked.append(answer)
+        answer.id, answer.status = event.id, "in_progress"
+        self._answers[event.id] = answer
+
+    async def _until(self, true: Callable[[], bool]) -> None:
+        """Wait for what an event brings. Raises ClientError if the connection ends first."""
+        while not true():
+            if self._lost is not None:
+                raise self._gone()
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _gone(self) -> ClientError:
+        return self._lost or ClientError("the session has been left", "connection_lost")
+
+    async def _leave(self) -> None:
+        self._reading.cancel()
+        await asyncio.wait([self._reading])
+        if not self._reading.cancelled():
+            self._reading.result()
+
+
+class Events:
+    """An async iterator over events, until the connection ends. Raises ClientError if it is read too slowly."""
+
+    def __init__(self) -> None:
+        self._unread: deque[Event | None] = deque()
+        self._news = asyncio.Event()
+        self._overflowed = False
+
+    def put(self, event: Event | None) -> None:
+        """The next event; None is the end. Never waits."""
+        if len(self._unread) < UNREAD:
+            self._unread.append(event)
+        else:
+            self._overflowed = True
+        self._news.set()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._unread:
+            self._news.clear()
+            await self._news.wait()
+        if self._overflowed:
+            raise ClientError(f"{UNREAD} events wait to be read")
+        event = self._unread.popleft()
+        if event is None:
+            self._unread.append(None)
+            raise StopAsyncIteration
+        return event
+
+
+def _data_uri(picture: bytes) -> str:
+    kind = "png" if picture.startswith(b"\x89PNG") else "jpeg"
+    return f"data:image/{kind};base64,{pybase64.b64encode(picture).decode()}"

@@ -1,0 +1,85 @@
+"""The line over a WebSocket: events are text frames, sound is base64 in them."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import orjson
+import pybase64
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus, WebSocketException
+
+from app.client.events import Event, decode
+from app.client.line import ClientError
+from engine.core import Pcm
+
+MAX_EVENT_BYTES = 64 * 1024 * 1024
+"""One retrieved item of five minutes is 20 MB."""
+
+
+@asynccontextmanager
+async def opened(
+    url: str, model: str = "", key: str | None = None, trust: ssl.SSLContext | None = None
+) -> AsyncGenerator[SocketLine]:
+    """A line to the server at ``http(s)://host:port`` or ``ws(s)://…`` while the block lasts. Raises ClientError."""
+    address = f"{_socket_url(url)}/v1/realtime?model={quote(model)}"
+    headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
+    try:
+        socket = await connect(
+            address, additional_headers=headers, ssl=trust, compression=None, proxy=None, max_size=MAX_EVENT_BYTES
+        )
+    except InvalidStatus as refused:
+        raise _refusal(refused) from None
+    except (OSError, WebSocketException, ValueError) as error:
+        raise ClientError(f"no session at {url}: {error}") from None
+    async with socket:
+        yield SocketLine(socket)
+
+
+class SocketLine:
+    """One open socket."""
+
+    plays = False
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+
+    async def send(self, event: dict[str, Any]) -> None:
+        try:
+            await self._socket.send(orjson.dumps(event).decode())
+        except WebSocketException as error:
+            raise ClientError(f"the connection has ended: {error}", "connection_lost") from None
+
+    async def speak(self, pcm: Pcm) -> None:
+        audio = pybase64.b64encode(pcm.astype("<i2", copy=False).tobytes()).decode()
+        await self.send({"type": "input_audio_buffer.append", "audio": audio})
+
+    async def receive(self) -> Event:
+        try:
+            return decode(await self._socket.recv())
+        except WebSocketException as error:
+            raise ClientError(f"the connection has ended: {error}", "connection_lost") from None
+        except ValueError as error:
+            raise ClientError(f"the server says what is no event: {error}") from None
+
+
+def _socket_url(url: str) -> str:
+    """``http`` becomes ``ws``; what follows the host is left out. Raises ClientError."""
+    parts = urlsplit(url)
+    scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
+    if scheme is None or not parts.netloc:
+        raise ClientError(f"{url!r} is no address of a server: give one like http://127.0.0.1:8000")
+    return f"{scheme}://{parts.netloc}"
+
+
+def _refusal(refused: InvalidStatus) -> ClientError:
+    """Why the server did not take the connection, in its own words where it has some."""
+    try:
+        error = orjson.loads(refused.response.body or b"")["error"]
+        return ClientError(str(error["message"]), str(error["code"]))
+    except (ValueError, KeyError, TypeError):
+        return ClientError(f"the server refuses the connection: {refused}")

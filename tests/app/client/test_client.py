@@ -1,0 +1,168 @@
+"""The typed client, against a real server over a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.client import (
+    AudioDelta,
+    ClientError,
+    Other,
+    ResponseDone,
+    SpeechStarted,
+    TextDelta,
+    Tool,
+    Trouble,
+    Truncated,
+    connect,
+)
+from app.client.client import UNREAD, Events
+from app.client.events import decode
+from tests.app.http.test_chat import PIXEL
+from tests.app.rig import Running, eventually, running, script_spec, silence, tone
+
+WORD = 2 * 960  # samples: two codec frames
+
+
+async def test_a_typed_question_has_a_whole_answer(server: Running) -> None:
+    async with connect(server.http) as client:
+        assert client.session["model"] == "script"
+        answer = await client.ask("say: one two three")
+    assert (answer.status, answer.text) == ("completed", "one two three")
+    assert len(answer.pcm) == 3 * WORD
+    assert np.abs(answer.pcm).max() > 3000
+    assert answer.complete
+    assert answer.ledger is not None
+    assert answer.ledger["ttfa_ms"] > 0
+
+
+async def test_settings_and_text_answers(server: Running) -> None:
+    async with connect(server.http, model="any") as client:
+        assert (await client.configure(output_modalities=["text"]))["output_modalities"] == ["text"]
+        assert client.session["model"] == "any"
+        answer = await client.ask("say: quiet")
+        assert (answer.text, len(answer.pcm), answer.ttfa_s) == ("quiet", 0, None)
+        with pytest.raises(ClientError, match="output_modalities") as refused:
+            await client.configure(output_modalities=["audio", "text"])
+        assert refused.value.code == "invalid_value"
+        assert (await client.ask("say: still here", base64.b64decode(PIXEL.partition(",")[2]))).text == "still here"
+
+
+async def test_tools_are_run_and_their_results_answered(server: Running) -> None:
+    calls: list[dict[str, Any]] = []
+
+    async def clock(zone: str) -> dict[str, str]:
+        calls.append({"zone": zone})
+        return {"time": "noon"}
+
+    async with connect(server.http, tools=[Tool("clock", "What time it is.", clock)]) as client:
+        assert client.session["tools"][0]["name"] == "clock"
+        answer = await client.ask('tool clock {"zone": "UTC"}')
+        assert calls == [{"zone": "UTC"}]
+        assert (answer.status, answer.calls) == ("completed", [])
+        foreign = await client.ask("tool other {}")
+        assert [(call.name, call.arguments) for call in foreign.calls] == [("other", "{}")]
+
+
+async def test_a_spoken_turn(server: Running) -> None:
+    async with connect(server.http) as client:
+        events = client.events()
+        await client.speak(np.concatenate([silence(0.2), tone(0.5)]))
+        client.speech_ended()
+        hush = asyncio.create_task(client.speak(silence(5)), name="hush")
+        answer = await client.answer()
+        hush.cancel()
+        await asyncio.wait([hush])
+        assert answer.text.startswith("I heard")
+        assert answer.ttfa_s is not None
+        assert 0.3 < answer.ttfa_s < 5
+        async for event in events:
+            if isinstance(event, SpeechStarted):
+                break
+
+
+async def test_an_interruption_keeps_what_was_played(server: Running) -> None:
+    async with connect(server.http) as client:
+        events = client.events()
+        asking = asyncio.create_task(client.ask("long 50"), name="asking")
+        async for event in events:
+            if isinstance(event, AudioDelta):
+                break
+        await client.interrupt()
+        answer = await asking
+        assert answer.status == "cancelled"
+        async for event in events:
+            assert not isinstance(event, Trouble), event.message
+            if isinstance(event, Truncated):
+                assert event.audio_end_ms < len(answer.pcm) // 24
+                break
+        assert (await client.ask("say: and on")).text == "and on"
+
+
+async def test_events_have_types(server: Running) -> None:
+    async with connect(server.http) as client:
+        events = client.events()
+        await client.ask("say: one two")
+        kinds = [await anext(events) for _ in range(5)]
+        seen = [type(event) for event in [*kinds, *[await anext(events) for _ in range(8)]]]
+        assert {TextDelta, AudioDelta, Other} <= set(seen)
+        while not isinstance(event := await anext(events), ResponseDone):
+            pass
+        assert event.status == "completed"
+
+
+async def test_what_the_server_refuses_is_raised(server: Running) -> None:
+    async with connect(server.http) as client:
+        with pytest.raises(ClientError) as refused:
+            await client.respond(output_modalities=["audio", "text"])
+        assert refused.value.code == "invalid_value"
+        assert (await client.ask("fail")).status == "failed"
+
+
+async def test_a_server_that_goes_ends_all_that_waits() -> None:
+    async with running(script_spec(drain_s=0)) as server, connect(server.http) as client:
+        events = client.events()
+        asking = asyncio.create_task(client.ask("long 400"), name="asking")
+        listening = asyncio.create_task(client.answer(), name="listening")
+        await eventually(lambda: any(server._leased()))
+        server.server.leave()
+        assert (await asking).status == "failed"
+        with pytest.raises(ClientError, match="the connection has ended"):
+            await listening
+        assert isinstance([event async for event in events][-1], Trouble)
+        with pytest.raises(ClientError):
+            await client.ask("say: too late")
+
+
+async def test_a_key_and_an_address_that_do_not_fit_are_one_sentence(tmp_path: Any) -> None:
+    (tmp_path / "keys").write_text("sk-one\n")
+    async with running(script_spec(keys_file=str(tmp_path / "keys"))) as server:
+        with pytest.raises(ClientError, match="API key") as refused:
+            async with connect(server.http):
+                pass
+        assert refused.value.code == "invalid_api_key"
+        async with connect(server.http, key="sk-one") as client:
+            assert (await client.ask("say: open")).text == "open"
+    for url in ("127.0.0.1:8000", "ftp://x", "http://127.0.0.1:1"):
+        with pytest.raises(ClientError):
+            async with connect(url):
+                pass
+
+
+async def test_events_that_nobody_reads_are_bounded() -> None:
+    events = Events()
+    for _ in range(UNREAD + 1):
+        events.put(Other("x", {}))
+    with pytest.raises(ClientError, match="wait to be read"):
+        await anext(events)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"type": 1}', '{"type": "response.done"}', "nonsense"])
+def test_what_is_no_event_is_said_so(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        decode(text)
