@@ -13,24 +13,28 @@ from typing import Any
 
 from engine.core import Chunk
 
+Taken = Callable[[], None]
+
 
 class Stream:
     """A bounded channel of chunks between two tasks.
 
     Order is kept. ``send`` waits while ``depth`` chunks lie unread: that is the back-pressure. ``put`` never waits
-    and may overshoot the bound: it is for producers that asked ``room`` first, like a step that emits several chunks.
-    ``close`` and ``fail`` never wait, may be called twice, and let what was sent before be read. A reader that is
-    cancelled loses nothing but what it had already taken.
+    and may overshoot the bound: it is for producers that count otherwise, like a step that asked ``room`` first, or a
+    link whose credit comes back by ``taken``: called once for each chunk, when it is read or dropped.
+    ``close`` and ``fail`` never wait, may be called twice, and let what was sent before be read; ``drop`` is the
+    reader's end: what lies unread is let go. A reader that is cancelled loses nothing but what it had already taken.
+    The reader is a task that iterates, or a callback that ``tell`` names and that takes what it can use.
     """
 
-    def __init__(self, depth: int = 32, on_change: Callable[[], None] | None = None) -> None:
+    def __init__(self, depth: int = 32) -> None:
         self.depth = depth
-        self._chunks: deque[Chunk] = deque()
+        self._chunks: deque[tuple[Chunk, Taken | None]] = deque()
         self._ended = False
         self._error: BaseException | None = None
         self._reader: asyncio.Future[None] | None = None
+        self._told: Callable[[], None] | None = None
         self._writers: deque[asyncio.Future[None]] = deque()
-        self._on_change = on_change  # told of every read, so that a step loop learns that there is room again
 
     def __len__(self) -> int:
         return len(self._chunks)
@@ -56,19 +60,33 @@ class Stream:
                 raise
         self.put(chunk)
 
-    def put(self, chunk: Chunk) -> None:
+    def put(self, chunk: Chunk, taken: Taken | None = None) -> None:
         if not self._ended:
-            self._chunks.append(chunk)
+            self._chunks.append((chunk, taken))
             self._wake_reader()
+        elif taken is not None:
+            taken()
+
+    def tell(self, reader: Callable[[], None] | None) -> None:
+        """Call ``reader`` now, and whenever a chunk has come or the stream has ended; None: call nobody any more."""
+        self._told = reader
+        if reader is not None:
+            reader()
 
     def close(self) -> None:
         self._ended = True
         self._wake_reader()
         self._wake_writers()
 
-    async def aclose(self) -> None:
-        """The same as ``close``, for ``aclosing``."""
+    def drop(self) -> None:
+        """The reader has gone: close, and forget what it left."""
         self.close()
+        while self.take() is not None:
+            pass
+
+    async def aclose(self) -> None:
+        """The same as ``drop``, for ``aclosing``."""
+        self.drop()
 
     def fail(self, error: BaseException) -> None:
         """End with an error, which the reader meets after what was sent before."""
@@ -94,14 +112,16 @@ class Stream:
         return self._take() if self._chunks else None
 
     def _take(self) -> Chunk:
-        chunk = self._chunks.popleft()
+        chunk, taken = self._chunks.popleft()
         self._wake_writers()
-        if self._on_change is not None:
-            self._on_change()
+        if taken is not None:
+            taken()
         return chunk
 
     def _wake_reader(self) -> None:
-        if self._reader is not None and not self._reader.done():
+        if self._told is not None:
+            self._told()
+        elif self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 
     def _wake_writers(self) -> None:

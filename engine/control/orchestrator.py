@@ -18,13 +18,12 @@ from engine.control.replica import Outlet, StageReplica
 from engine.control.timeline import Ledger, Timeline
 from engine.core import Chunk, Request
 from engine.errors import EngineError, RequestError, StageUnavailable, Stalled, plain
-from engine.stream import Stream, closing
+from engine.stream import Stream, Taken, closing
 from engine.wire import PlayoutState
 
 log = logging.getLogger(__name__)
 
 Pool = StagePool[StageReplica]
-TO_CLIENT = 64  # chunks; what makes sound is held back by ``lead_s``, so text does not queue behind it
 
 
 class Chunks:
@@ -33,7 +32,7 @@ class Chunks:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.timeline = Timeline(time.monotonic())
-        self.stream = Stream(depth=TO_CLIENT)
+        self.stream = Stream()  # bounded by the credit of the runs that fill it, so text never waits behind sound
         self.hosts: set[StageReplica] = set()
 
     def __aiter__(self) -> AsyncIterator[Chunk]:
@@ -90,9 +89,9 @@ class Orchestrator:
                 if not pools:
                     raise StageUnavailable("no stage is up that serves this request")
                 request = _Hops(chunks, pools, hops, stall, self._stall_s)
-                request.start(0, request.commits(inputs), None)
+                request.begin(inputs)
         except TimeoutError:
-            what = "no progress" if chunks.stream.room > 0 else "the answer was not read"
+            what = "the answer was not read" if chunks.stream else "no progress"
             chunks.stream.fail(Stalled(f"{what} for {self._stall_s:g} s"))
         except BaseExceptionGroup as group:
             chunks.stream.fail(_told(plain(group)))
@@ -109,12 +108,23 @@ class _Hops:
         self._chunks, self._pools, self._group = chunks, pools, group
         self._stall, self._stall_s = stall, stall_s
 
-    def start(self, first: int, inputs: AsyncIterator[Chunk], worker: str | None) -> None:
+    def begin(self, inputs: AsyncIterator[Chunk] | None) -> None:
+        """Start the first hop, and what feeds it; whoever feeds it ends with it."""
+        turn = Stream()
+        hop = self._start(0, turn, None)
+        if inputs is None:
+            turn.close()
+        else:
+            listening = self._group.create_task(self._listen(inputs, turn), name=f"{self._chunks.request.id}:inputs")
+            # A second cancel would cut off how the caller's iterator ends.
+            hop.add_done_callback(lambda _: listening.cancelling() or listening.cancel())
+
+    def _start(self, first: int, inputs: Stream, worker: str | None) -> asyncio.Task[None]:
         """Start the hop that begins with the ``first``-th pool."""
         name = f"{self._chunks.request.id}:{self._pools[first].info.name}"
-        self._group.create_task(self._hop(first, inputs, worker), name=name)
+        return self._group.create_task(self._hop(first, inputs, worker), name=name)
 
-    async def _hop(self, first: int, inputs: AsyncIterator[Chunk], worker: str | None) -> None:
+    async def _hop(self, first: int, inputs: Stream, worker: str | None) -> None:
         """Lease a replica, and the same worker's next stages as far as they have room; run them; start what follows.
 
         Its inputs end with it, so that a hop which ends early holds up nobody upstream.
@@ -129,47 +139,44 @@ class _Hops:
             self._chunks.timeline.mark("open", time.monotonic())
             onward = Stream()
             if end < len(self._pools):
-                self.start(end, onward, replica.worker)
+                self._start(end, onward, replica.worker)
             else:
                 onward.close()  # nobody reads it: what the last stage would feed is dropped
             stages = tuple(pool.info.name for pool in self._pools[first:end])
             try:
                 await replica.host.run(self._chunks.request, stages, inputs, self._outlet(onward))
-            except BaseExceptionGroup as group:
-                error = plain(group)
-                raise error from error.__cause__
             finally:
                 onward.close()
 
     def _outlet(self, onward: Stream) -> Outlet:
-        async def out(chunk: Chunk, client: bool, further: bool) -> None:
+        def out(chunk: Chunk, client: bool, further: bool, taken: Taken) -> None:
             self._progress()
             if chunk.kind == "mark":
                 for name, at_s in chunk.data.items():
                     self._chunks.timeline.mark(name, at_s)
+                taken()
             elif client:
                 if chunk.kind == "audio":
                     self._chunks.timeline.mark("audio", time.monotonic())
-                await self._chunks.stream.send(chunk)
+                self._chunks.stream.put(chunk, taken)
             if further:
-                await onward.send(chunk)
+                onward.put(chunk, taken)
 
         return out
 
-    async def commits(self, inputs: AsyncIterator[Chunk] | None) -> AsyncGenerator[Chunk]:
+    async def _listen(self, inputs: AsyncIterator[Chunk], turn: Stream) -> None:
         """The user's turn as it arrives; its end is the commit, from which the answer is awaited."""
-        if inputs is None:
-            return
         try:
             async with closing(inputs):
                 async for chunk in inputs:
                     self._progress()
-                    yield chunk
+                    await turn.send(chunk)
         except EngineError:
             raise
         except Exception as error:
             raise RequestError(f"the request's input broke: {error!r}") from error
         self._chunks.timeline.commit_s = time.monotonic()
+        turn.close()
 
     def _progress(self) -> None:
         if not self._stall.expired():

@@ -3,37 +3,73 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from engine import wire
 from engine.core import Chunk, Request
-from engine.errors import ReplicaLost, error_of
+from engine.errors import EngineError, ReplicaLost, error_of
+from engine.stream import Stream, Taken
 
-Outlet = Callable[[Chunk, bool, bool], Awaitable[None]]
-"""Takes what a run gives: (chunk, for the client?, for the next hop?)."""
+Outlet = Callable[[Chunk, bool, bool, Taken], None]
+"""Takes what a run gives: (chunk, for the client?, for the next hop?, taken). It never waits, and calls ``taken`` once
+for each of the two that is set: when the chunk has been read there, or dropped."""
 
 
 @dataclass(eq=False, slots=True)
-class Inbox:
-    """What a run has received and not yet read; bounded by the credit it granted. ``room`` is for what it feeds."""
+class Run:
+    """The server's end of a run: what it is fed, where what it gives goes, and the credit of both ways.
 
-    messages: deque[wire.Emit | wire.End | wire.Failed] = field(
-        default_factory=deque[wire.Emit | wire.End | wire.Failed]
-    )
-    arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(wire.CREDIT))
+    At most ``wire.CREDIT`` chunks are under way to the worker, and as many from it lie unread, on all the streams that
+    its outlet fills. A chunk is handed on in the very turn that it came in.
+    """
 
-    async def next(self) -> wire.Emit | wire.End | wire.Failed:
-        while not self.messages:
-            self.arrived.clear()
-            await self.arrived.wait()
-        return self.messages.popleft()
+    id: str
+    inputs: Stream
+    out: Outlet
+    send: Callable[[wire.Message], None]
+    over: asyncio.Future[EngineError | None]
+    room: int = wire.CREDIT
+    fed_all: bool = False
+    unread: int = 0
+    owed: int = 0
 
-    def put(self, message: wire.Emit | wire.End | wire.Failed) -> None:
-        self.messages.append(message)
-        self.arrived.set()
+    def feed(self) -> None:
+        """Send on what lies on the inputs, as far as there is credit; tell their end."""
+        try:
+            while self.room > 0 and (chunk := self.inputs.take()) is not None:
+                self.room -= 1
+                self.send(wire.Feed(self.id, chunk))
+            if self.inputs.ended and not self.inputs and not self.fed_all:
+                self.fed_all = True
+                self.send(wire.End(self.id))
+        except EngineError as error:
+            self.end(error)
+
+    def receive(self, message: wire.Grant | wire.Emit | wire.End | wire.Failed) -> None:
+        match message:
+            case wire.Emit(_, chunk, client, onward):
+                self.owed += 1
+                self.unread += client + onward
+                self.out(chunk, client, onward, self._taken)
+            case wire.Grant(_, n):
+                self.room += n
+                self.feed()
+            case wire.End():
+                self.end(None)
+            case wire.Failed(_, code, text):
+                self.end(error_of(code, text))
+
+    def end(self, error: EngineError | None) -> None:
+        if not self.over.done():
+            self.over.set_result(error)
+
+    def _taken(self) -> None:
+        self.unread -= 1
+        free = self.owed - self.unread
+        if free >= wire.GRANT and not self.over.done():
+            self.owed -= free
+            self.send(wire.Grant(self.id, free))
 
 
 class RemoteWorker:
@@ -48,7 +84,7 @@ class RemoteWorker:
         self.on_leave: Callable[[], None] = lambda: None
         self.gone = asyncio.Event()
         self.fenced = False
-        self._runs: dict[str, Inbox] = {}
+        self._runs: dict[str, Run] = {}
         self._count = 0
 
     @property
@@ -64,15 +100,12 @@ class RemoteWorker:
         if self.gone.is_set():
             return  # it was given up; whatever it says now comes too late
         match message:
+            case wire.Grant(run) | wire.Emit(run) | wire.End(run) | wire.Failed(run) if run in self._runs:
+                self._runs[run].receive(message)
             case wire.Hello() if not self.hello.done():
                 self.hello.set_result(message)
             case wire.Refused(code, text) if not self.hello.done():
                 self.hello.set_exception(error_of(code, text))
-            case wire.Grant(run, n) if run in self._runs:
-                for _ in range(n):
-                    self._runs[run].room.release()
-            case wire.Emit(run) | wire.End(run) | wire.Failed(run) if run in self._runs:
-                self._runs[run].put(message)
             case wire.Beat():
                 self.on_beat(message)
             case wire.Leave():
@@ -100,44 +133,24 @@ class RemoteWorker:
         for callback in self.on_lost:
             callback()
 
-    async def run(self, request: Request, stages: tuple[str, ...], inputs: AsyncIterator[Chunk], out: Outlet) -> None:
+    async def run(self, request: Request, stages: tuple[str, ...], inputs: Stream, out: Outlet) -> None:
         """Run stages for a request until they have ended, fed by ``inputs``.
 
-        What they give goes to ``out`` in order; while it waits, the worker does, some chunks later. Cancelling
-        abandons the run. Raises the EngineError that the run failed with, alone or in a group.
+        What they give goes to ``out`` in order; while it lies unread, the worker waits, some chunks later. Cancelling
+        abandons the run. Raises the EngineError that the run failed with.
         """
         self._count += 1
         id = f"{request.id}/{self._count}"
-        inbox = self._runs[id] = Inbox()
+        run = self._runs[id] = Run(id, inputs, out, self._send, asyncio.get_running_loop().create_future())
         try:
             self._send(wire.Open(id, request, stages, wire.CREDIT))
-            async with asyncio.TaskGroup() as tasks:
-                feeding = tasks.create_task(self._feed(id, inbox, inputs), name=f"feed:{id}")
-                await self._read(id, inbox, out)
-                feeding.cancel()
+            inputs.tell(run.feed)
+            if error := await run.over:
+                raise error
         finally:
+            inputs.tell(None)
             del self._runs[id]
             self._send(wire.Close(id))
-
-    async def _read(self, id: str, inbox: Inbox, out: Outlet) -> None:
-        taken = 0
-        while True:
-            match await inbox.next():
-                case wire.Emit(_, chunk, client, onward):
-                    await out(chunk, client, onward)
-                    taken += 1
-                    if taken % wire.GRANT == 0:
-                        self._send(wire.Grant(id, wire.GRANT))
-                case wire.Failed(_, code, text):
-                    raise error_of(code, text)
-                case wire.End():
-                    return
-
-    async def _feed(self, id: str, inbox: Inbox, inputs: AsyncIterator[Chunk]) -> None:
-        async for chunk in inputs:
-            await inbox.room.acquire()
-            self._send(wire.Feed(id, chunk))
-        self._send(wire.End(id))
 
     def _send(self, message: wire.Message) -> None:
         if self.link is not None:

@@ -36,7 +36,9 @@ class Worker:
         self._scheduler = Scheduler(dict.fromkeys(stages, max_batch))
         self._free = {name: _slots(stage.info.slots) for name, stage in stages.items()}
         self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
-        self._wake = asyncio.Event()
+        self._next: asyncio.Handle | None = None  # the loop's next turn, once something has asked for it
+        self._timer: asyncio.TimerHandle | None = None
+        self._broken: asyncio.Future[None] | None = None
         self._group: asyncio.TaskGroup | None = None
 
     @property
@@ -59,14 +61,35 @@ class Worker:
 
     async def serve(self) -> None:
         """Step for ever; cancelling ends every run."""
-        async with asyncio.TaskGroup() as self._group:
-            while True:
-                batch = self._pick()
-                if batch:
-                    self._step(batch)
-                    await asyncio.sleep(0)  # one turn: the inbox is read, and the bridges make rows of what was emitted
-                else:
-                    await self._idle()
+        self._broken = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                await self._broken
+        finally:
+            self._broken.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def _wake(self) -> None:
+        """Have the loop turn: there may be something to do. Whatever else this turn brings is done before that."""
+        if self._next is None:
+            self._next = asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Take one step, and then let the inbox be read and the bridges make rows of what was emitted."""
+        self._next = None
+        assert self._broken is not None
+        if self._broken.done():
+            return
+        try:
+            batch = self._pick()
+            if batch:
+                self._step(batch)
+                self._wake()
+            else:
+                self._rest()
+        except Exception as error:  # noqa: BLE001 - a bug of the loop's own ends `serve`, which raises it
+            self._broken.set_exception(error)
 
     def receive(self, message: wire.Message) -> None:
         """Act on a message from the server; what concerns a run that is over is ignored."""
@@ -94,7 +117,7 @@ class Worker:
         # What comes after the words is only asked for once the user's turn is over.
         over = not message.request.live or self._speaks(message.stages[:1])
         listener = Listener(self._clock(), committed=over)
-        run = Run(message.run, message.request, self._send, message.credit, listener, self._wake.set)
+        run = Run(message.run, message.request, self._send, message.credit, listener, self._wake)
         task = self._group.create_task(self._work(run, message.stages), name=f"run:{run.id}")
         self._runs[run.id] = run, task
         # Not in the task's own `finally`: a task that is cancelled before its first step never gets there.
@@ -162,17 +185,13 @@ class Worker:
             return [_broken(stage, error)] * len(seats)
         return results
 
-    async def _idle(self) -> None:
-        """Wait for something to do: a row, credit, or a listener who has played enough."""
+    def _rest(self) -> None:
+        """Nothing to do before a row or credit comes, or a listener has played enough: that alone needs a timer."""
         now_s = self._clock()
         waits = [wait for run, hosted in self._seats() if (wait := run.wait_s(hosted, now_s)) > 0]
-        self._wake.clear()
-        timer = asyncio.get_running_loop().call_later(min(waits), self._wake.set) if waits else None
-        try:
-            await self._wake.wait()
-        finally:
-            if timer is not None:
-                timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(min(waits), self._wake) if waits else None
 
 
 def _slots(n: int) -> asyncio.LifoQueue[int]:

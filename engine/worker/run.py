@@ -63,7 +63,7 @@ class Run:
         self.id, self.request = id, request
         self.listener = listener
         self.hosted: list[Hosted] = []
-        self.inputs = Stream(depth=BETWEEN_STAGES, on_change=self._took_input)
+        self.inputs = Stream(depth=BETWEEN_STAGES)
         self._send, self._credit, self._wake = send, credit, wake
         self._taken = 0
         self._over = asyncio.Event()
@@ -71,7 +71,7 @@ class Run:
 
     def host(self, stage: Stage, seat: Seat, last: bool) -> None:
         """Add the next stage of the line."""
-        outputs = None if last else Stream(depth=BETWEEN_STAGES, on_change=self._wake)
+        outputs = None if last else Stream(depth=BETWEEN_STAGES)
         entry = Entry(seat, stage.info.name, stage.info.order, self.listener)
         self.hosted.append(Hosted(entry, stage, outputs))
 
@@ -143,7 +143,7 @@ class Run:
         client = chunk.kind in info.emits or (self.request.dump and chunk.kind == "codes")
         onward = chunk.kind in info.feeds
         if onward and hosted.outputs is not None:
-            hosted.outputs.put(chunk)
+            hosted.outputs.put(chunk, self._wake)
             onward = False
         if client or onward:
             self._emit(chunk, client, onward)
@@ -154,9 +154,7 @@ class Run:
         if hosted.outputs is not None:
             hosted.outputs.close()
         source = self._sources()[self.hosted.index(hosted)]
-        source.close()  # a stage that ended early blocks nobody upstream,
-        while source.take() is not None:  # and what it left gives its credit back
-            pass
+        source.drop()  # a stage that ended early blocks nobody upstream
         if all(other.entry.seat.done for other in self.hosted):
             self._over.set()
 
@@ -179,10 +177,7 @@ class Run:
 
     def feed(self, chunk: Chunk) -> None:
         """Take a chunk from the server; what comes after the first stage's end only gives its credit back."""
-        if self.inputs.ended:
-            self._took_input()
-        else:
-            self.inputs.put(chunk)
+        self.inputs.put(chunk, self._took_input)
 
     def grant(self, n: int) -> None:
         self._credit += n

@@ -97,9 +97,10 @@ class Scheduler:
 
     def pick(self, ready: Iterable[Entry], now_s: float) -> Sequence[Entry]:
         """The next batch: entries of one stage, at most its ``max_batch``; empty if none is ready."""
-        ranked = sorted(ready, key=lambda entry: self.urgency(entry, now_s))
-        if not ranked:
+        ranked = list(ready)
+        if len(ranked) < 2:
             return ranked
+        ranked.sort(key=lambda entry: self.urgency(entry, now_s))
         stage = self._together(ranked, now_s)
         return [entry for entry in ranked if entry.stage == stage][: self.max_batch[stage]]
 

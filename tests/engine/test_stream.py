@@ -109,13 +109,40 @@ async def test_a_failure_is_met_after_what_was_sent_before() -> None:
             await anext(stream)
 
 
-async def test_every_read_is_told() -> None:
-    told: list[int] = []
-    stream = Stream(on_change=lambda: told.append(1))
-    await sent(stream, 5)
+async def test_every_chunk_is_told_taken_once_read_or_dropped() -> None:
+    taken: list[int] = []
+    stream = Stream()
+    for i in range(6):
+        stream.put(Chunk("x", i), lambda i=i: taken.append(i))
     stream.take()
-    await whole(stream)
-    assert len(told) == 5
+    await anext(stream)
+    assert taken == [0, 1]
+    stream.drop()
+    stream.drop()
+    stream.put(Chunk("x", 6), lambda: taken.append(6))
+    assert taken == list(range(7))
+    assert await whole(stream) == []
+
+
+async def test_a_callback_reads_what_lies_there_and_what_comes() -> None:
+    read: list[Chunk | str] = []
+    stream = Stream()
+
+    def reader() -> None:
+        while (chunk := stream.take()) is not None:
+            read.append(chunk)
+        if stream.ended:
+            read.append("end")
+
+    stream.put(Chunk("x", 0))
+    stream.tell(reader)
+    stream.put(Chunk("x", 1))
+    stream.tell(None)
+    stream.put(Chunk("x", 2))
+    assert read == [Chunk("x", 0), Chunk("x", 1)]
+    stream.tell(reader)
+    stream.close()
+    assert read[2:] == [Chunk("x", 2), "end"]
 
 
 @settings(max_examples=30)

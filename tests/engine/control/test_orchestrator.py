@@ -319,11 +319,11 @@ async def test_progress_at_the_very_moment_of_the_stall_is_no_other_error() -> N
 async def test_a_slow_reader_stops_the_stages() -> None:
     stage = Source(10**9)
     async with rigged([stage]) as rig, rig.open(request()) as chunks:
-        await until(lambda: len(stage.batches) > 100)
+        await until(lambda: len(stage.batches) >= wire.CREDIT - 1)
         await turns(300)
         made = len(stage.batches)
         await turns(300)
-        assert len(stage.batches) == made <= 64 + 64 + 2
+        assert len(stage.batches) == made <= wire.CREDIT + wire.GRANT
         for _ in range(50):
             await anext(chunks)
         await turns(300)
