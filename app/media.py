@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import struct
+from fractions import Fraction
 from typing import Any, cast
 
 import av
@@ -130,6 +131,19 @@ def decode_image(data: bytes) -> NDArray[np.uint8]:
     if pixels.shape[0] * pixels.shape[1] > MAX_PIXELS:
         raise MediaError("the image is larger than its header says")
     return np.ascontiguousarray(np.rot90(pixels, k=round(_rotation(frame) / 90)))
+
+
+def encode_frame(frame: VideoFrame, longest: int) -> tuple[NDArray[np.uint8], bytes]:
+    """A camera's frame as uint8 [height, width, 3] and as JPEG, no side longer than ``longest`` pixels."""
+    scale = min(1.0, longest / max(frame.width, frame.height))
+    width, height = (max(2, round(side * scale) // 2 * 2) for side in (frame.width, frame.height))
+    pixels = cast("NDArray[np.uint8]", frame.to_ndarray(format="rgb24", width=width, height=height))
+    encoder: Any = av.CodecContext.create("mjpeg", "w")
+    encoder.width, encoder.height, encoder.pix_fmt = width, height, "yuvj420p"
+    encoder.time_base = Fraction(1, 1)
+    small = frame.reformat(width, height, "yuvj420p")
+    small.pts, small.time_base = 0, Fraction(1, 1)
+    return pixels, b"".join(bytes(packet) for packet in [*encoder.encode(small), *encoder.encode(None)])
 
 
 def image_url(jpeg: bytes) -> str:

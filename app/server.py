@@ -23,6 +23,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from app.auth import OPEN_PATHS, Gate
 from app.http.admin import admin
+from app.http.calls import calls_routes
 from app.http.chat import chat
 from app.http.client_secrets import client_secrets
 from app.http.models import models
@@ -36,7 +37,9 @@ from app.telemetry import configure_logging, log
 from app.tls import Certificate
 from app.transports import websocket
 from app.transports.http_protocol import HttpProtocol
+from app.transports.sideband import sideband
 from app.transports.socket_protocol import SocketProtocol
+from app.transports.webrtc.calls import Calls
 from engine import ConfigError, Engine, EngineSpec
 
 PING_S, PONG_S = 10.0, 15.0
@@ -125,10 +128,13 @@ class Server(uvicorn.Server):
 def app_of(service: Service) -> FastAPI:
     """The routes of one service."""
 
+    calls = Calls(service)
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         service.start()
-        yield
+        async with calls.open():
+            yield
         await service.stop()
 
     app = FastAPI(title="Parley", version=version("parley"), docs_url=None, redoc_url=None, lifespan=lifespan)
@@ -145,10 +151,14 @@ def app_of(service: Service) -> FastAPI:
 
     @app.websocket("/v1/realtime")
     async def realtime(socket: WebSocket) -> None:  # pyright: ignore[reportUnusedFunction]
-        await websocket.realtime(socket, service)
+        if "call_id" in socket.query_params:
+            await sideband(socket, service, calls)
+        else:
+            await websocket.realtime(socket, service)
 
     for routes in (client_secrets, chat, speech, transcriptions, models, admin):
         app.include_router(routes(service))
+    app.include_router(calls_routes(service, calls))
     _add_operations(app, service)
     add_pages(app)
     return app

@@ -20,6 +20,8 @@ class Limits:
 
     sessions: int = 64
     """Open sessions; one more is refused with 503 before the upgrade."""
+    calls: int = 16
+    """Of these, WebRTC calls: one takes 0.04 of a core for its sound, beside what its answers take."""
     session_s: float = 3600.0
     """How long a session may last: the hosted service's hour."""
     audio_s: float = 300.0
@@ -53,6 +55,15 @@ class TurnSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IceServer:
+    """A STUN or TURN server, as a browser's RTCPeerConnection takes it."""
+
+    urls: tuple[str, ...]
+    username: str | None = None
+    credential: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The app's own settings."""
 
@@ -70,6 +81,10 @@ class Settings:
     """Names besides localhost and IP addresses that the Host header may carry: DNS rebinding needs a name."""
     allowed_origins: tuple[str, ...] = ()
     """Origins of pages besides the server's own that may connect, like ``https://example.org``."""
+    ice_servers: tuple[IceServer, ...] = ()
+    """What calls may ask for a way through NATs, the server's side and the browser's; by default nobody is asked."""
+    camera_every_s: float = 1.0
+    """A call's camera is looked at so often: the newest picture joins the user's turn."""
     drain_s: float = 10.0
     """How long answers under way may go on after SIGTERM."""
     limits: Limits = field(default_factory=Limits)
@@ -83,6 +98,7 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
         raise ConfigError("server.port: must be from 0 to 65535")
     for name in (
         "sessions",
+        "calls",
         "session_s",
         "audio_s",
         "items",
@@ -95,6 +111,11 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
     ):
         if getattr(settings.limits, name) <= 0:
             raise ConfigError(f"server.limits.{name}: must be above 0")
+    if settings.camera_every_s <= 0:
+        raise ConfigError("server.camera_every_s: must be above 0")
+    for i, one in enumerate(settings.ice_servers):
+        if not one.urls or not all(url.startswith(("stun:", "stuns:", "turn:", "turns:")) for url in one.urls):
+            raise ConfigError(f"server.ice_servers[{i}].urls: must be addresses like stun:host:port or turn:host:port")
     if settings.drain_s < 0:
         raise ConfigError("server.drain_s: must not be below 0")
     return settings

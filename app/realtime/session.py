@@ -59,12 +59,16 @@ class Session:
 
     async def run(self, told: AsyncIterator[Told]) -> None:
         """Serve the client until ``told`` ends. Everything that the session holds is gone when this returns."""
-        self._tell(notices.SessionOpened(self._view(), self._conversation.id))
+        self._tell(self.greeting())
         async with asyncio.TaskGroup() as tasks:
             self._answers.tasks = tasks
             async for one in told:
                 await self._hear(one)
             self._answers.leave()
+
+    def greeting(self) -> Notice:
+        """What a client is told first."""
+        return notices.SessionOpened(self._view(), self._conversation.id)
 
     async def quiet(self) -> None:
         """Wait until no answer is under way."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Literal
 
 from fastapi import WebSocket
 from fastapi.responses import JSONResponse
@@ -25,36 +24,33 @@ from app.realtime.session import Session
 from app.realtime.trouble import Refusal
 from app.service import Closed, Service
 from app.telemetry import log
+from app.transports.leave import SLOW, Leave, first, watch
 from app.transports.outbox import Outbox
 
 SUBPROTOCOL = "realtime"
-GOING_AWAY, SLOW = 1001, 1008
-
-
-class Leave(Exception):
-    """End the connection: say goodbye with ``code``, cut off a peer that takes nothing, or let one go that has left."""
-
-    def __init__(self, code: int, reason: str, how: Literal["goodbye", "cut", "gone"] = "goodbye") -> None:
-        super().__init__(reason)
-        self.code, self.reason, self.how = code, reason, how
 
 
 async def realtime(socket: WebSocket, service: Service) -> None:
     """One connection, from the handshake to the close."""
-    if "call_id" in socket.query_params or socket.query_params.get("intent") == "transcription":
-        message = "Sideband connections and transcription sessions are not served yet: connect with ?model=."
+    if socket.query_params.get("intent") == "transcription":
+        message = "Transcription sessions are not served yet: connect with ?model=."
         await socket.send_denial_response(JSONResponse(error_body(400, "unsupported", message), 400))
         return
     try:
         with service.admit() as house:
-            offered = socket.scope.get("subprotocols", ())
-            await socket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
+            await accept(socket)
             await _converse(socket, service, house)
     except Closed as closed:
         body = error_body(503, closed.code, str(closed))
         await socket.send_denial_response(JSONResponse(body, 503, {"retry-after": "5"}))
     except WebSocketDisconnect:
         pass
+
+
+async def accept(socket: WebSocket) -> None:
+    """Upgrade; a browser is told the one protocol of those it offered."""
+    offered = socket.scope.get("subprotocols", ())
+    await socket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
 
 
 async def _converse(socket: WebSocket, service: Service, house: House) -> None:
@@ -66,14 +62,14 @@ async def _converse(socket: WebSocket, service: Service, house: House) -> None:
     leave = Leave(1000, "")
     try:
         async with asyncio.TaskGroup() as tasks, aclosing(_told(socket)) as told:
-            tasks.create_task(_write(socket, outbox, house), name=f"write:{session.id}")
-            tasks.create_task(_watch(session, service), name=f"watch:{session.id}")
+            tasks.create_task(write(socket, outbox, house.limits.send_timeout_s), name=f"write:{session.id}")
+            tasks.create_task(watch(session, service), name=f"watch:{session.id}")
             await session.run(told)
             raise Leave(1000, "the client left", "gone")
     except* Leave as leaves:
-        leave = _first(leaves)
+        leave = first(leaves)
     log("session.closed", session=session.id, code=leave.code, reason=leave.reason)
-    await _close(socket, outbox, leave, house.limits.send_timeout_s)
+    await say_goodbye(socket, outbox, leave, house.limits.send_timeout_s)
 
 
 def _put(outbox: Outbox, notice: Notice) -> None:
@@ -84,22 +80,36 @@ def _put(outbox: Outbox, notice: Notice) -> None:
 
 async def _told(socket: WebSocket) -> AsyncGenerator[Told]:
     """What the client says, until it disconnects."""
+    async with aclosing(frames(socket)) as all:
+        async for frame in all:
+            yield told_in(frame)
+
+
+async def frames(socket: WebSocket) -> AsyncGenerator[str | bytes]:
+    """What comes, until the client disconnects."""
     while True:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
             return
         text = message.get("text")
-        yield decode(text) if text is not None else Told(Refusal("invalid_event", "Events are JSON in text frames."))
+        yield text if text is not None else message.get("bytes") or b""
 
 
-async def _write(socket: WebSocket, outbox: Outbox, house: House) -> None:
+def told_in(frame: str | bytes) -> Told:
+    """The command in a message, on whatever transport messages are texts or bytes."""
+    if isinstance(frame, str):
+        return decode(frame)
+    return Told(Refusal("invalid_event", "Events are JSON in text messages."))
+
+
+async def write(socket: WebSocket, outbox: Outbox, timeout_s: float) -> None:
     """The only one who sends. A client that takes nothing for too long is left."""
     while True:
         await outbox.changed()
         if outbox.overflowed:
             raise Leave(SLOW, "the client reads too slowly", "cut")
         try:
-            await _send_all(socket, outbox, house.limits.send_timeout_s)
+            await _send_all(socket, outbox, timeout_s)
         except TimeoutError:
             raise Leave(SLOW, "the client does not read", "cut") from None
         except WebSocketDisconnect:
@@ -113,29 +123,7 @@ async def _send_all(socket: WebSocket, outbox: Outbox, timeout_s: float) -> None
             await socket.send_text(text)
 
 
-async def _watch(session: Session, service: Service) -> None:
-    """End the session when its time is over, or when the server drains and its answers have ended."""
-    try:
-        async with asyncio.timeout(service.settings.limits.session_s):
-            await service.draining.wait()
-    except TimeoutError:
-        session.end("session_expired", "The session has reached its longest duration.")
-        raise Leave(GOING_AWAY, "the session has expired") from None
-    try:
-        async with asyncio.timeout(service.settings.drain_s):
-            await session.quiet()
-    except TimeoutError:
-        session.end("server_shutting_down", "The server is shutting down.")
-    raise Leave(GOING_AWAY, "the server is shutting down")
-
-
-def _first(group: BaseExceptionGroup[Leave]) -> Leave:
-    """The reason to leave; if there are several, the one that leaves least to do."""
-    leaves = [error for error in group.exceptions if isinstance(error, Leave)]
-    return min(leaves, key=lambda leave: ("gone", "cut", "goodbye").index(leave.how))
-
-
-async def _close(socket: WebSocket, outbox: Outbox, leave: Leave, timeout_s: float) -> None:
+async def say_goodbye(socket: WebSocket, outbox: Outbox, leave: Leave, timeout_s: float) -> None:
     """Send what is left and say goodbye; a peer that does not take it in time is cut off."""
     if leave.how == "gone":
         return

@@ -78,7 +78,7 @@ async def test_an_unknown_socket_is_refused_before_the_upgrade(path: str, server
     assert refused.value.response.status_code in (403, 404)
 
 
-@pytest.mark.parametrize("query", ["?call_id=rtc_1", "?intent=transcription"])
+@pytest.mark.parametrize("query", ["?intent=transcription"])
 async def test_what_is_not_served_yet_is_refused_before_the_upgrade(query: str, server: Running) -> None:
     with pytest.raises(InvalidStatus) as refused:
         await connect(server.ws + query)

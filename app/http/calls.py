@@ -1,0 +1,103 @@
+"""``POST /v1/realtime/calls`` and what belongs to it: a WebRTC offer in, an answer out, and the call's end.
+
+Source: the Realtime GA protocol; an offer comes as a form with the session's settings, or alone with a client secret.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel
+from starlette.datastructures import UploadFile
+
+from app.auth import secret_of
+from app.http.body import StrictRoute
+from app.http.trouble import HttpRefusal
+from app.service import Service
+from app.transports.webrtc.calls import Calls
+
+PATH = "/v1/realtime/calls"
+FORM, SDP = "multipart/form-data", "application/sdp"
+
+
+class IceServerView(BaseModel):
+    urls: list[str]
+    username: str | None = None
+    credential: str | None = None
+
+
+class IceServersView(BaseModel):
+    """For ``new RTCPeerConnection({iceServers: ice_servers})``."""
+
+    ice_servers: list[IceServerView]
+
+
+class _OfferRoute(StrictRoute):
+    max_bytes = 256 * 1024  # an offer, and instructions and tools
+
+
+def calls_routes(service: Service, calls: Calls) -> APIRouter:
+    """The routes, for one server."""
+    router = APIRouter(route_class=_OfferRoute, tags=["Realtime"])
+
+    @router.post(PATH, status_code=201, response_class=Response, summary="Begin a WebRTC call: an SDP offer, answered")
+    async def begin(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
+        offer, start = await _offer_of(request)
+        call, answer = await calls.begin(offer, start, request.query_params.get("model", "")[:200])
+        return Response(answer, 201, {"location": f"{PATH}/{call.id}"}, SDP)
+
+    @router.post(PATH + "/{call_id}/hangup", response_class=Response, summary="End a call")
+    async def hang_up(call_id: str) -> Response:  # pyright: ignore[reportUnusedFunction]
+        call = calls.find(call_id)
+        if call is None:
+            raise HttpRefusal(404, "call_not_found", f"There is no call {call_id[:64]!r}, or it is over.", "call_id")
+        call.hang_up("it was hung up")
+        return Response(status_code=200)
+
+    @router.get("/v1/realtime/ice-servers", summary="The STUN and TURN servers that a client may use")
+    async def ice_servers() -> IceServersView:  # pyright: ignore[reportUnusedFunction]
+        servers = service.settings.ice_servers
+        views = [IceServerView(urls=list(o.urls), username=o.username, credential=o.credential) for o in servers]
+        return IceServersView(ice_servers=views)
+
+    return router
+
+
+async def _offer_of(request: Request) -> tuple[str, dict[str, Any] | None]:
+    """The offer, and the settings that the session begins with. Raises HttpRefusal."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    secret = secret_of(request.scope)
+    start = secret.session if secret is not None else None
+    if kind == SDP:
+        return _text(await request.body()), start
+    if kind != FORM:
+        message = f"An offer comes as {SDP}, or as {FORM} with the parts 'sdp' and 'session'; not as {kind[:60]!r}."
+        raise HttpRefusal(415, "unsupported_media_type", message)
+    async with request.form(max_files=4, max_fields=4) as form:
+        offer, session = [await _part(form.get(name)) for name in ("sdp", "session")]
+    if offer is None:
+        raise HttpRefusal(400, "missing_required_parameter", "The form has no part 'sdp'.", "sdp")
+    return _text(offer), start if session is None else {**(start or {}), **_session(session)}
+
+
+async def _part(part: UploadFile | str | None) -> bytes | None:
+    return await part.read() if isinstance(part, UploadFile) else None if part is None else part.encode()
+
+
+def _text(body: bytes) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        raise HttpRefusal(400, "invalid_offer", "The SDP offer is not UTF-8.", "sdp") from None
+
+
+def _session(body: bytes) -> dict[str, Any]:
+    try:
+        session: Any = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        raise HttpRefusal(400, "invalid_json", "The part 'session' is not valid JSON.", "session") from None
+    if not isinstance(session, dict):
+        raise HttpRefusal(400, "invalid_type", "The part 'session' must be an object.", "session")
+    return cast("dict[str, Any]", session)

@@ -1,0 +1,41 @@
+"""Why a connection ends, and the watch that ends it when the server drains or its time is over. Knows no transport."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+from app.realtime.session import Session
+from app.service import Service
+
+GOING_AWAY, SLOW = 1001, 1008
+
+
+class Leave(Exception):
+    """End the connection: say goodbye with ``code``, cut off a peer that takes nothing, or let one go that has left."""
+
+    def __init__(self, code: int, reason: str, how: Literal["goodbye", "cut", "gone"] = "goodbye") -> None:
+        super().__init__(reason)
+        self.code, self.reason, self.how = code, reason, how
+
+
+async def watch(session: Session, service: Service) -> None:
+    """End the session when its time is over, or when the server drains and its answers have ended."""
+    try:
+        async with asyncio.timeout(service.settings.limits.session_s):
+            await service.draining.wait()
+    except TimeoutError:
+        session.end("session_expired", "The session has reached its longest duration.")
+        raise Leave(GOING_AWAY, "the session has expired") from None
+    try:
+        async with asyncio.timeout(service.settings.drain_s):
+            await session.quiet()
+    except TimeoutError:
+        session.end("server_shutting_down", "The server is shutting down.")
+    raise Leave(GOING_AWAY, "the server is shutting down")
+
+
+def first(group: BaseExceptionGroup[Leave]) -> Leave:
+    """The reason to leave; if there are several, the one that leaves least to do."""
+    leaves = [error for error in group.exceptions if isinstance(error, Leave)]
+    return min(leaves, key=lambda leave: ("gone", "cut", "goodbye").index(leave.how))

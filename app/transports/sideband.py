@@ -1,0 +1,57 @@
+"""``WS /v1/realtime?call_id=rtc_…``: a second socket on a call, which sees its events and may send it commands.
+
+For a backend that watches a page's call, or runs its tools. It leaves without ending the call, and ends with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+from fastapi import WebSocket
+from fastapi.responses import JSONResponse
+
+from app.auth import error_body
+from app.service import Service
+from app.telemetry import log
+from app.transports.leave import Leave, first
+from app.transports.outbox import Outbox
+from app.transports.webrtc.call import Call
+from app.transports.webrtc.calls import Calls
+from app.transports.websocket import accept, frames, say_goodbye, write
+
+
+async def sideband(socket: WebSocket, service: Service, calls: Calls) -> None:
+    """One connection, from the handshake to the close."""
+    id = socket.query_params["call_id"]
+    call = calls.find(id)
+    if call is None:
+        body = error_body(404, "call_not_found", f"There is no call {id[:64]!r}, or it is over.")
+        await socket.send_denial_response(JSONResponse(body, 404))
+        return
+    await accept(socket)
+    await _follow(socket, service, call)
+
+
+async def _follow(socket: WebSocket, service: Service, call: Call) -> None:
+    limits = service.settings.limits
+    outbox, leave = Outbox(limits.unsent_s), Leave(1000, "")
+    log("sideband.opened", call=call.id)
+    try:
+        async with asyncio.TaskGroup() as tasks, aclosing(frames(socket)) as said:
+            with call.listening(outbox):
+                call.greet(outbox)
+                tasks.create_task(write(socket, outbox, limits.send_timeout_s), name=f"sideband:{call.id}")
+                tasks.create_task(_end_with(call), name=f"sideband-end:{call.id}")
+                async for frame in said:
+                    call.say(frame)
+                raise Leave(1000, "the client left", "gone")
+    except* Leave as leaves:
+        leave = first(leaves)
+    log("sideband.closed", call=call.id, code=leave.code)
+    await say_goodbye(socket, outbox, leave, limits.send_timeout_s)
+
+
+async def _end_with(call: Call) -> None:
+    await call.over()
+    raise Leave(1000, "the call is over")

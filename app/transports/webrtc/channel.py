@@ -1,0 +1,58 @@
+"""The data channel of a call: texts out, one after the other, with a bound on what the client has not taken."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from aiortc import RTCDataChannel
+from aiortc.exceptions import InvalidStateError
+
+from app.realtime.events_out import encode
+from app.realtime.notices import Trouble
+from app.realtime.trouble import Broken
+
+UNSENT_BYTES = 1 << 20
+"""What may wait in the channel: a reader on a slow line is some events behind, not a megabyte."""
+
+
+class Channel:
+    """``timeout_s``: a client that takes nothing for so long is gone."""
+
+    def __init__(self, channel: RTCDataChannel, timeout_s: float) -> None:
+        self._channel, self._timeout_s = channel, timeout_s
+        self._taken = asyncio.Event()
+        channel.bufferedAmountLowThreshold = UNSENT_BYTES // 2
+        channel.on("bufferedamountlow", self._taken.set)
+
+    async def send(self, text: str) -> None:
+        """Raises TimeoutError if there is no room in time, ConnectionError if the channel is closed."""
+        if self._channel.bufferedAmount > UNSENT_BYTES:
+            await self._room()
+        try:
+            self._put(text)
+        except InvalidStateError:
+            raise ConnectionError("the data channel is closed") from None
+
+    async def emptied(self) -> None:
+        """Wait until all was taken. Raises TimeoutError."""
+        self._channel.bufferedAmountLowThreshold = 0
+        if self._channel.bufferedAmount and self._channel.readyState == "open":
+            await self._room()
+
+    async def _room(self) -> None:
+        self._taken.clear()
+        async with asyncio.timeout(self._timeout_s):
+            await self._taken.wait()
+
+    def _put(self, text: str) -> None:
+        try:
+            self._channel.send(text)
+        except ValueError:  # what the peer takes in one message is part of its offer
+            for other in encode(_too_long(len(text))):
+                self._channel.send(other)
+
+
+def _too_long(size: int) -> Any:
+    message = f"An event of {size} characters is larger than the client's data channel takes: ask over a WebSocket."
+    return Trouble(Broken("event_too_large", message), None)

@@ -1,0 +1,98 @@
+"""The server's voice in a call: samples in, Opus packets out, each when it is there.
+
+The session paces what it pushes, so a packet leaves at once. When the listener is about to run dry, a few silent
+packets follow (his player would stretch the last sound, and clients that prefetch would hold it back); then nothing is
+sent, and the next packet's timestamp jumps by the time that has passed: a stream of silence would make a browser's
+delay grow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from aiortc import MediaStreamTrack
+from aiortc.mediastreams import MediaStreamError
+from av.packet import Packet
+
+from app.transports.webrtc.opus import CLOCK_HZ, FRAME, FRAME_S, FRAME_TICKS, Encoder
+from engine.core import Pcm
+
+SILENT_PACKETS = 5
+"""Behind the end of what is said: 100 ms."""
+
+MOST_WAITING = 50
+"""Packets: pacing keeps 60 ms ahead, so a second waits only where nobody sends; its oldest is dropped then."""
+
+
+class Voice(MediaStreamTrack):
+    """A track whose ``recv`` gives encoded packets; the connection's sender only packs them. ``now`` is monotonic."""
+
+    kind = "audio"
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        super().__init__()
+        self._now, self._encoder = now, Encoder()
+        self._frames: deque[Pcm] = deque(maxlen=MOST_WAITING)
+        self._part: Pcm = np.empty(0, np.int16)  # less than a frame: waits for more, or for the end
+        self._silent = 0  # silent packets that may still follow
+        self._origin_s: float | None = None  # when the first packet left
+        self._ticks = 0  # the next packet's timestamp
+        self._news = asyncio.Event()
+
+    def push(self, pcm: bytes) -> None:
+        """Say little-endian int16 at SPEAKER_RATE_HZ. Never waits."""
+        samples = np.concatenate([self._part, np.frombuffer(pcm, "<i2")])
+        whole = len(samples) // FRAME * FRAME
+        self._frames.extend(samples[at : at + FRAME] for at in range(0, whole, FRAME))
+        self._part, self._silent = samples[whole:], SILENT_PACKETS
+        self._news.set()
+
+    async def recv(self) -> Packet[Any]:
+        """The next packet, as soon as there is one. Raises MediaStreamError once the track was stopped."""
+        while not self._frames:
+            await self._wait()
+            if self.readyState != "live":
+                raise MediaStreamError
+        return self._packet(self._frames.popleft())
+
+    async def _wait(self) -> None:
+        """For more to say; where none comes in time, the end is said."""
+        self._news.clear()
+        try:
+            async with asyncio.timeout(self._dry_in_s() if self._silent else None):
+                await self._news.wait()
+        except TimeoutError:
+            self._say_end()
+
+    def _dry_in_s(self) -> float:
+        """Seconds until one packet before the listener has played all that has left."""
+        left_s = (self._origin_s or 0.0) + self._ticks / CLOCK_HZ
+        return max(0.0, left_s - FRAME_S - self._now())
+
+    def _say_end(self) -> None:
+        """What was left of the last frame, or a silent one."""
+        frame = np.zeros(FRAME, np.int16)
+        frame[: len(self._part)] = self._part
+        if not len(self._part):
+            self._silent -= 1
+        self._part = self._part[:0]
+        self._frames.append(frame)
+
+    def _packet(self, pcm: Pcm) -> Packet[Any]:
+        if self._origin_s is None:
+            self._origin_s = self._now()
+        self._ticks = max(self._ticks, round((self._now() - self._origin_s) * CLOCK_HZ))
+        packet: Packet[Any] = Packet(self._encoder.encode(pcm))
+        packet.pts, packet.time_base = self._ticks, Fraction(1, CLOCK_HZ)
+        self._ticks += FRAME_TICKS
+        return packet
+
+    def stop(self) -> None:
+        """The call is over. May be called twice."""
+        super().stop()
+        self._news.set()

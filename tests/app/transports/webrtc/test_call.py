@@ -1,0 +1,60 @@
+"""Calls over real sockets: the greeting, turns typed and spoken, barge-in, and that nothing is left of them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import numpy as np
+
+from tests.app.rig import Running, silence, tone
+from tests.app.transports.webrtc.caller import calling
+
+
+async def test_a_typed_turn_is_answered_with_sound(server: Running) -> None:
+    async with calling(server) as call:
+        assert call.types() == ["session.created", "conversation.created"]
+        await call.say("say: one two three")
+        await call.until("output_audio_buffer.stopped")
+        assert call.of("response.done")[0]["response"]["status"] == "completed"
+        assert "response.output_audio.delta" not in call.types()
+        loud_s = sum(frame.peak > 500 for frame in call.heard) * 0.02
+        assert 0.2 <= loud_s <= 0.45
+    await server.empty()
+
+
+async def test_a_spoken_turn_is_answered(server: Running) -> None:
+    async with calling(server) as call:
+        call.mouth.say(np.concatenate([silence(0.2), tone(0.6), silence(1.0)]))
+        await call.until("input_audio_buffer.committed")
+        done = await call.until("response.done")
+        assert done["response"]["status"] == "completed"
+        await call.sound()
+    await server.empty()
+
+
+async def test_a_barge_in_ends_the_answer_and_cuts_the_conversation(server: Running) -> None:
+    async with calling(server) as call:
+        await call.say("long 100")
+        await call.sound()
+        await asyncio.sleep(0.3)
+        call.mouth.say(tone(0.6))
+        started = await call.until("input_audio_buffer.speech_started")
+        cleared = await call.until("output_audio_buffer.cleared")
+        cut = await call.until("conversation.item.truncated")
+        done = await call.until("response.done")
+        assert started["item_id"] != cut["item_id"]
+        assert cleared["response_id"] == done["response"]["id"]
+        assert done["response"]["status_details"]["reason"] == "turn_detected"
+        assert 200 <= cut["audio_end_ms"] <= 1500
+    await server.empty()
+
+
+async def test_hanging_up_ends_the_call(server: Running) -> None:
+    async with calling(server) as call, httpx.AsyncClient(base_url=server.http) as http:
+        path = f"/v1/realtime/calls/{call.id}/hangup"
+        assert (await http.post(path)).status_code == 200
+        await server.empty()
+        again = await http.post(path)
+        assert (again.status_code, again.json()["error"]["code"]) == (404, "call_not_found")
+        await call.closed()
