@@ -210,6 +210,28 @@ def bench(
 
 
 @cli.command()
+def worker(
+    join: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the server's cluster.listen is.")],
+    token_file: Annotated[str, typer.Option(metavar="FILE", help="The server's cluster.token_file, or a copy.")],
+    stages: Annotated[str, typer.Option(metavar="STAGE,…", help="What to host.")],
+    replicas: Annotated[int, typer.Option(min=1, help="How many times.")] = 1,
+    devices: Annotated[str, typer.Option(metavar="DEVICE,…", help="One for each replica, unless it is cpu.")] = "cpu",
+    address: Annotated[str, typer.Option(metavar="IP", help="This machine's address to connect from.")] = "",
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the server to be there.")] = 300.0,
+) -> None:
+    """Host stages for a server on another machine. SIGTERM lets them end what they have.
+
+    Example: `parley worker --join 10.0.0.1:7000 --token-file token --stages talker,code2wav --replicas 2`
+    """
+    from app.commands.worker import Offer, run_workers
+
+    with plainly():
+        offer = Offer(join, token_file, stages, tuple(devices.split(",")), replicas, address, wait)
+        ended_well = run_workers(offer)
+    raise typer.Exit(int(not ended_well))
+
+
+@cli.command()
 def workers(key_file: KeyFile, url: Url = LOCAL) -> None:
     """List the workers of a running server: stage, replica, state, load.
 

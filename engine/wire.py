@@ -222,16 +222,16 @@ def decode(body: bytes | bytearray | memoryview) -> Message:
 class Splitter:
     """Bytes in, messages out; sans I/O."""
 
-    def __init__(self) -> None:
-        self._bytes = bytearray()
+    def __init__(self, max_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._bytes, self._max_bytes = bytearray(), max_bytes
 
     def feed(self, data: bytes) -> Iterator[Message]:
         """The messages that are complete by now. Raises WireError where the bytes stop making sense."""
         self._bytes += data
         while len(self._bytes) >= _HEADER.size:
             (length,) = _HEADER.unpack_from(self._bytes)
-            if length > MAX_FRAME_BYTES:
-                raise WireError(f"a frame of {length} bytes is over the limit of {MAX_FRAME_BYTES}")
+            if length > self._max_bytes:
+                raise WireError(f"a frame of {length} bytes is over the limit of {self._max_bytes}")
             end = _HEADER.size + length
             if len(self._bytes) < end:
                 return

@@ -9,13 +9,14 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from engine import wire
-from engine.config import EngineSpec, WorkerSpec
+from engine.config import EngineSpec
+from engine.control.door import Cluster, Guest
 from engine.control.membership import Membership
 from engine.control.pool import Member, StagePool
+from engine.control.post import Guests, Launcher, Post
 from engine.control.replica import RemoteWorker, StageReplica
 from engine.core import ModelInfo, ReplicaInfo
 from engine.errors import ConfigError, EngineError, ReplicaLost, RequestError, StageUnavailable, plain
@@ -23,30 +24,6 @@ from engine.errors import ConfigError, EngineError, ReplicaLost, RequestError, S
 log = logging.getLogger(__name__)
 
 Pool = StagePool[StageReplica]
-
-
-class Launcher(Protocol):
-    """Where a worker runs."""
-
-    async def start(self, task: wire.Task, worker: RemoteWorker) -> None: ...
-
-    async def stop(self, worker: RemoteWorker) -> None: ...
-
-
-@dataclass(eq=False, slots=True)
-class Post:
-    """A place that one worker fills at a time. Its name stays, its workers are numbered."""
-
-    name: str
-    spec: WorkerSpec
-    device: str
-    launcher: Launcher
-    host: int | None = None
-    """Which entry of ``workers:`` it is of; None for a worker that came by itself."""
-    worker: RemoteWorker | None = None
-    wanted: bool = True
-    filling: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while a worker is started for it, so that there are never two."""
 
 
 class Fleet:
@@ -61,6 +38,9 @@ class Fleet:
         self._posts: dict[str, Post] = {}
         self._line: tuple[str, ...] = ()
         self._joined = asyncio.Event()
+        self._hosted = {stage: asyncio.Event() for worker in spec.workers for stage in worker.stages}
+        self._cluster = Cluster(spec.cluster, lambda guest: self._spawn(self._take_in(guest), "guest"))
+        self._guests = Guests(spec.workers)
         self._changing = asyncio.Lock()  # one change of the fleet at a time: two would count each other's workers
         self._group = asyncio.TaskGroup()
         self._running: asyncio.Task[None] | None = None
@@ -71,11 +51,15 @@ class Fleet:
         opened = asyncio.Event()
         self._running = asyncio.create_task(self._run(opened), name="fleet")
         await opened.wait()
+        await self._cluster.open()
         posts = [self._post(i, r) for i, worker in enumerate(self._spec.workers) for r in range(worker.replicas)]
         try:
             async with asyncio.timeout(self._spec.start_s), asyncio.TaskGroup() as starting:
                 for post in posts:
                     starting.create_task(self._begin(post), name=f"start:{post.name}")
+                for worker in self._spec.workers:
+                    for stage in worker.stages if not worker.replicas else ():
+                        starting.create_task(self._hosted[stage].wait(), name=f"await:{stage}")
         except TimeoutError:
             raise StageUnavailable(f"the workers were not ready after {self._spec.start_s:g} s") from None
         except BaseExceptionGroup as group:
@@ -87,6 +71,7 @@ class Fleet:
 
     async def close(self) -> None:
         """Stop every worker, however the others take it. May be called twice."""
+        self._cluster.close()
         for pool in self.pools.values():
             pool.close()
         if self._running is not None:
@@ -163,6 +148,7 @@ class Fleet:
                 pool = self.pools[info.name] = StagePool(info, self._spec.balance, self._spec.queue, self._spec.empty_s)
             replica = StageReplica(f"{info.name}@{worker.id}", info.name, worker)
             pool.join(replica)
+            self._hosted[info.name].set()
             worker.on_lost.append(lambda pool=pool, replica=replica: pool.leave(replica.id))
         worker.on_lost.append(lambda: self._membership.leave(worker.id))
         worker.on_beat = lambda beat: self._beat(post, worker, beat)
@@ -215,9 +201,9 @@ class Fleet:
             await post.launcher.stop(worker)
         if post.worker is worker:  # or a successor has taken over
             post.worker = None
-            if post.wanted:
+            if not worker.retired:
                 self._membership.lost(post.name)
-                log.warning("the worker %s was lost; another is started", worker.id)
+                log.warning("the worker %s was lost", worker.id)
 
     async def _bring_back(self, post: Post) -> None:
         await asyncio.sleep(self._membership.penalty_s(post.name, self._lonely(post)))
@@ -233,6 +219,37 @@ class Fleet:
             else:
                 log.warning("the worker %s is back", post.name)
 
+    async def _take_in(self, guest: Guest) -> None:
+        """Have a worker that came by itself for as long as it stays."""
+        try:
+            post = self._guests.post(guest)
+        except EngineError as error:
+            log.warning("a worker is refused: %s", error)
+            guest.refuse(error.code, str(error))
+            return
+        if (before := self._posts.get(post.name)) and before.worker:
+            before.worker.fence()  # it would not be here if it was still there
+        self._posts[post.name] = post
+        try:
+            await self._host(post)
+        finally:
+            guest.drop()
+            if self._posts.get(post.name) is post:
+                del self._posts[post.name]
+
+    async def _host(self, post: Post) -> None:
+        try:
+            await asyncio.sleep(self._membership.penalty_s(post.name, self._lonely(post)))
+            async with asyncio.timeout(self._spec.start_s):
+                await self._launch(post)
+        except (EngineError, TimeoutError) as error:
+            self._membership.lost(post.name)
+            log.warning("the worker %s does not join: %s", post.name, error)
+            return
+        if post.worker is not None:
+            log.info("the worker %s has joined", post.worker.id)
+            await self._outlive(post, post.worker)
+
     def _lonely(self, post: Post) -> bool:
         return any(not len(self.pools[stage]) for stage in post.spec.stages if stage in self.pools)
 
@@ -242,6 +259,7 @@ class Fleet:
             (pool, member.replica.id)
             for pool in self.pools.values() for member in pool.members() if member.replica.host is worker
         ]  # fmt: skip
+        worker.retired = True
         for pool, id in held:
             pool.drain(id)
         with suppress(TimeoutError):

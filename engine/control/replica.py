@@ -84,6 +84,7 @@ class RemoteWorker:
         self.on_leave: Callable[[], None] = lambda: None
         self.gone = asyncio.Event()
         self.fenced = False
+        self.retired = False
         self._runs: dict[str, Run] = {}
         self._count = 0
 

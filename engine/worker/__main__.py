@@ -1,7 +1,9 @@
-"""A worker's process: ``python -m engine.worker --socket FD``, started by the local launcher.
+"""A worker's process.
 
-The link to the server is the inherited socket FD; the task is the first thing that comes over it. The process ends when
-the server says so, or when the server's end of the socket is gone.
+``python -m engine.worker --socket FD`` is started by the local launcher; the link to the server is the inherited
+socket. ``--join HOST:PORT`` is started by ``parley worker`` or on another machine, and finds the server itself. Either
+way the task is the first thing that comes over the link. The process ends when the server says so (exit code 0),
+refuses (1), or is gone (GONE); SIGTERM asks the server to be let go when what is here is done.
 """
 
 from __future__ import annotations
@@ -9,36 +11,75 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import signal
 import socket
 import sys
+from pathlib import Path
 
 from engine import wire
+from engine.config import address_of
 from engine.errors import EngineError
+from engine.handshake import read_token
+from engine.worker.dial import Call, dial
 from engine.worker.heart import beats
 from engine.worker.host import build, calm, settle
 from engine.worker.process import Worker
 
 log = logging.getLogger(__name__)
 
+GONE = 3  # exit code: the server is gone, or does not want to know this worker any more; it may be tried again
+
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C in the terminal is the server's to handle
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
-    parser = argparse.ArgumentParser(prog="engine.worker")
-    parser.add_argument("--socket", type=int, required=True)
-    arguments = parser.parse_args()
+    arguments = _parser().parse_args()
     calm()
-    asyncio.run(_work(socket.socket(fileno=arguments.socket)))
+    try:
+        sys.exit(asyncio.run(_work(arguments)))
+    except EngineError as error:
+        log.error("%s", error)
+        sys.exit(1)
 
 
-async def _work(sock: socket.socket) -> None:
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="engine.worker")
+    way = parser.add_mutually_exclusive_group(required=True)
+    way.add_argument("--socket", type=int)
+    way.add_argument("--join")
+    parser.add_argument("--token-file", type=Path)
+    parser.add_argument("--stages", default="")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--key", default="")
+    parser.add_argument("--address", default="")
+    parser.add_argument("--wait", type=float, default=300.0)
+    parser.add_argument("--tied", action="store_true", help="end when standard input does: who started it is gone")
+    return parser
+
+
+async def _work(arguments: argparse.Namespace) -> int:
     mind = Mind()
-    link = wire.SocketLink(mind.receive, mind.lost)
-    await asyncio.get_running_loop().create_connection(lambda: link, sock=sock)
-    await mind.live(link)
+    if arguments.tied:
+        asyncio.get_running_loop().add_reader(sys.stdin, lambda: os._exit(GONE))
+    if arguments.join is None:
+        link = wire.SocketLink(mind.receive, mind.lost)
+        sock = socket.socket(fileno=arguments.socket)
+        await asyncio.get_running_loop().create_connection(lambda: link, sock=sock)
+    else:
+        link = await dial(_call(arguments), mind.receive, mind.lost)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, link.send, wire.Leave())
+    code = await mind.live(link)
     link.close()
     await asyncio.sleep(0)  # let what was written leave
+    return code
+
+
+def _call(arguments: argparse.Namespace) -> Call:
+    host, port = address_of(arguments.join, "--join")
+    stages = tuple(filter(None, arguments.stages.split(",")))
+    join = wire.Join(arguments.key, stages, arguments.device, arguments.address)
+    return Call(host, port, read_token(arguments.token_file), join, arguments.wait)
 
 
 class Mind:
@@ -48,10 +89,16 @@ class Mind:
         self._task: asyncio.Future[wire.Task | None] = asyncio.get_running_loop().create_future()
         self._over = asyncio.Event()
         self._worker: Worker | None = None
+        self._code = GONE
 
     def receive(self, message: wire.Message) -> None:
         match message:
             case wire.Stop():
+                self._code = 0
+                self.lost()
+            case wire.Refused(_, text):
+                log.error("the server refuses: %s", text)
+                self._code = 1
                 self.lost()
             case wire.Task() if not self._task.done():
                 self._task.set_result(message)
@@ -65,16 +112,16 @@ class Mind:
         if not self._task.done():
             self._task.set_result(None)
 
-    async def live(self, link: wire.SocketLink) -> None:
-        """Take the task and serve it until the server says stop, or is gone."""
+    async def live(self, link: wire.SocketLink) -> int:
+        """Take the task and serve it until the server says stop, or is gone; the exit code."""
         task = await self._task
         if task is None:
-            return
+            return self._code
         try:
             self._worker, hello = build(task, link.send)
         except EngineError as error:
             link.send(wire.Refused(error.code, str(error)))
-            return
+            return 1
         settle()
         serving = asyncio.create_task(self._worker.serve(), name="serve")
         await asyncio.sleep(0)
@@ -87,6 +134,7 @@ class Mind:
         await asyncio.wait({serving, leaving, beating})
         if not serving.cancelled() and (error := serving.exception()):
             log.error("the step loop broke", exc_info=error)
+        return self._code
 
 
 if __name__ == "__main__":

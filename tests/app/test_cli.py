@@ -44,7 +44,9 @@ def test_version() -> None:
     assert parley("--version").stdout.startswith("parley 0.")
 
 
-@pytest.mark.parametrize("command", ["serve", "say", "ask", "chat", "doctor", "bench", "workers", "scale", "restart"])
+@pytest.mark.parametrize(
+    "command", ["serve", "say", "ask", "chat", "doctor", "bench", "worker", "workers", "scale", "restart"]
+)
 def test_every_help_teaches_by_example(command: str) -> None:
     result = parley(command, "--help")
     assert result.exit_code == 0

@@ -1,0 +1,87 @@
+"""`parley worker`: processes that host stages for a server elsewhere. Knows no engine: it starts and watches them.
+
+A process whose server is gone is started again, and waits for the server to be back; one that was told to end is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+import sys
+from dataclasses import dataclass
+
+from app.commands import terminal
+from engine import ConfigError
+
+GONE = 3
+"""A worker's exit code when its server is gone: see engine/worker/__main__.py."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What this machine brings, and for whom."""
+
+    join: str
+    token_file: str
+    stages: str
+    devices: tuple[str, ...]
+    replicas: int
+    address: str
+    wait_s: float
+
+    def command(self, replica: int, key: str) -> list[str]:
+        return [
+            sys.executable, "-m", "engine.worker", "--join", self.join, "--token-file", self.token_file,
+            "--stages", self.stages, "--device", self.devices[replica % len(self.devices)], "--key", key,
+            "--address", self.address, "--wait", str(self.wait_s), "--tied",
+        ]  # fmt: skip
+
+
+def run_workers(offer: Offer) -> bool:
+    """Run them until the server lets them go, or a signal asks it to. Whether all ended well."""
+    if offer.replicas > len(offer.devices) and set(offer.devices) != {"cpu"}:
+        raise ConfigError(f"--devices: {offer.replicas} replicas need as many devices, not {len(offer.devices)}")
+    return asyncio.run(_Workers(offer).run())
+
+
+class _Workers:
+    def __init__(self, offer: Offer) -> None:
+        self._offer = offer
+        self._leaving = False
+        self._running: set[asyncio.subprocess.Process] = set()
+
+    async def run(self) -> bool:
+        loop = asyncio.get_running_loop()
+        for one in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(one, self._leave)
+        async with asyncio.TaskGroup() as group:
+            ends = [group.create_task(self._keep(i), name=f"worker{i}") for i in range(self._offer.replicas)]
+        return all(end.result() for end in ends)
+
+    async def _keep(self, replica: int) -> bool:
+        key = secrets.token_hex(16)  # by which the server knows it again
+        while not self._leaving:
+            process = await asyncio.create_subprocess_exec(
+                *self._offer.command(replica, key), stdin=asyncio.subprocess.PIPE,
+                start_new_session=True,  # a Ctrl-C is ours to pass on
+            )  # fmt: skip
+            self._running.add(process)
+            try:
+                code = await process.wait()
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+                self._running.discard(process)
+            if code in (0, 1):
+                return code == 0
+            if not self._leaving:
+                terminal.say(f"worker {replica} has lost its server, and looks for it again")
+        return True
+
+    def _leave(self) -> None:
+        """The first signal asks the server to let the workers go when they are done; the second one ends them."""
+        for process in self._running:
+            process.send_signal(signal.SIGKILL if self._leaving else signal.SIGTERM)
+        self._leaving = True

@@ -1,0 +1,183 @@
+"""Where workers from elsewhere come in: a listening socket, and nobody gets past it without the token.
+
+Knows no fleet: who has proved himself and said what he wants is handed over as a Guest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from engine import wire
+from engine.config import ClusterSpec, address_of
+from engine.control.replica import RemoteWorker
+from engine.errors import ConfigError, WireError
+from engine.handshake import Doorkeeper, make_token, read_token
+
+log = logging.getLogger(__name__)
+
+SILENCE_S = 5.0  # from the connection to its Join: on any network a matter of milliseconds
+STRANGERS = 32  # connections at a time that have not proved themselves
+JOIN_BYTES = 64 << 10  # more is no Join
+ALONE_S = 10.0  # an end that acknowledges nothing for so long is gone
+
+
+class Guest:
+    """A worker that came over the network: a launcher of itself."""
+
+    def __init__(self, join: wire.Join, transport: asyncio.Transport) -> None:
+        self.join, self._transport = join, transport
+        self._taken = False
+
+    async def start(self, task: wire.Task, worker: RemoteWorker) -> None:
+        """Give it its task; it says hello on the worker's link."""
+        self._taken = True
+        link = wire.SocketLink(worker.receive, worker.lost)
+        self._transport.set_protocol(link)
+        link.connection_made(self._transport)
+        self._transport.resume_reading()
+        worker.link = link
+        link.send(task)
+        if self._transport.is_closing():
+            worker.lost()
+
+    async def stop(self, worker: RemoteWorker) -> None:
+        """Tell it to end, or to come again where it was fenced off."""
+        worker.close()
+
+    def refuse(self, code: str, message: str) -> None:
+        """Send it away with a reason."""
+        self._taken = True
+        self._transport.write(wire.encode(wire.Refused(code, message)))
+        self._transport.close()
+
+    def drop(self) -> None:
+        """Hang up on who was not taken in; afterwards the link does that."""
+        if not self._taken:
+            self._transport.abort()
+
+
+class Door:
+    """``open`` it, and every worker that knows the token becomes a Guest."""
+
+    def __init__(self, token: bytes, admit: Callable[[Guest], None]) -> None:
+        self._token, self._admit = token, admit
+        self._strangers: set[_Entry] = set()
+        self._server: asyncio.Server | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it is, once it is open."""
+        assert self._server is not None
+        return self._server.sockets[0].getsockname()[:2]
+
+    async def open(self, host: str, port: int) -> None:
+        """Listen. Raises ConfigError."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(self._entry, host, port)
+        except OSError as error:
+            raise ConfigError(f"cluster.listen: cannot listen at {host}:{port}: {error.strerror}") from None
+        log.info("workers may join at %s:%d", *self.address)
+
+    def close(self) -> None:
+        """Let nobody in any more; who is in stays. May be called twice."""
+        if self._server is not None:
+            self._server.close()
+        for stranger in list(self._strangers):
+            stranger.drop()
+
+    def _entry(self) -> _Entry:
+        return _Entry(Doorkeeper(self._token), self._strangers, self._admit)
+
+
+class _Entry(asyncio.Protocol):
+    """One connection from its first byte to its Join."""
+
+    def __init__(self, keeper: Doorkeeper, strangers: set[_Entry], admit: Callable[[Guest], None]) -> None:
+        self._keeper, self._strangers, self._admit = keeper, strangers, admit
+        self._splitter = wire.Splitter(JOIN_BYTES)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._timer = asyncio.get_running_loop().call_later(SILENCE_S, self._refuse, "it said nothing in time")
+        self._strangers.add(self)
+        if len(self._strangers) > STRANGERS:
+            self._refuse("too many knock at once")
+        else:
+            transport.write(self._keeper.greeting)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            if not self._keeper.done:
+                answer, data = self._keeper.feed(data)
+                self._transport.write(answer)
+            for message in self._splitter.feed(data):
+                if not isinstance(message, wire.Join):
+                    raise WireError(f"its first word is {type(message).__name__}")
+                return self._enter(message)
+        except WireError as error:
+            self._refuse(str(error))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+
+    def drop(self) -> None:
+        self._forget()
+        self._transport.abort()
+
+    def _enter(self, join: wire.Join) -> None:
+        self._forget()
+        self._transport.pause_reading()  # what it says next is for whoever takes it in
+        endure(self._transport)
+        self._admit(Guest(join, self._transport))
+
+    def _refuse(self, why: str) -> None:
+        peer = self._transport.get_extra_info("peername") or ("unknown",)
+        log.warning("a connection from %s is closed: %s", peer[0], why)
+        self.drop()
+
+    def _forget(self) -> None:
+        self._timer.cancel()
+        self._strangers.discard(self)
+
+
+def endure(transport: asyncio.Transport) -> None:
+    """Notice within ALONE_S when the other end of a connection is no longer there, where the system can."""
+    sock = transport.get_extra_info("socket")
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(ALONE_S * 1000))
+
+
+class Cluster:
+    """A deployment's door and its token's file, as its configuration describes them."""
+
+    def __init__(self, spec: ClusterSpec, admit: Callable[[Guest], None]) -> None:
+        self._spec, self._admit = spec, admit
+        self._made: Path | None = None
+        self.door: Door | None = None
+
+    async def open(self) -> None:
+        """Read the token, or make one for this time, and listen. Raises ConfigError."""
+        if self._spec.listen is None or self._spec.token_file is None:
+            return
+        self.door = Door(self._token(self._spec.token_file), self._admit)
+        await self.door.open(*address_of(self._spec.listen, "cluster.listen"))
+
+    def _token(self, file: str) -> bytes:
+        path = Path(file).expanduser()
+        if path.exists():
+            return read_token(path)
+        self._made = path
+        return make_token(path)
+
+    def close(self) -> None:
+        """Let nobody in any more. May be called twice."""
+        if self.door is not None:
+            self.door.close()
+        if self._made is not None:
+            self._made.unlink(missing_ok=True)

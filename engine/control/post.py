@@ -1,0 +1,63 @@
+"""The places of a deployment, each filled by one worker at a time, and who runs the workers there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from engine import wire
+from engine.config import WorkerSpec
+from engine.control.door import Guest
+from engine.control.replica import RemoteWorker
+from engine.errors import RequestError
+
+GUESTS = 1024  # places for workers that come by themselves: each keeps its name, so they must be bounded
+
+
+class Launcher(Protocol):
+    """Where a worker runs."""
+
+    async def start(self, task: wire.Task, worker: RemoteWorker) -> None: ...
+
+    async def stop(self, worker: RemoteWorker) -> None: ...
+
+
+@dataclass(eq=False, slots=True)
+class Post:
+    """A place that one worker fills at a time. Its name stays, its workers are numbered."""
+
+    name: str
+    spec: WorkerSpec
+    device: str
+    launcher: Launcher
+    host: int | None = None
+    """Which entry of ``workers:`` it is of; None for a guest, which nobody here starts again."""
+    worker: RemoteWorker | None = None
+    wanted: bool = True
+    filling: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a worker is started for it, so that there are never two."""
+
+
+class Guests:
+    """Places for workers that come by themselves. Who comes again has its place again."""
+
+    def __init__(self, workers: Sequence[WorkerSpec]) -> None:
+        self._workers = workers
+        self._names: dict[str, str] = {}
+
+    def post(self, guest: Guest) -> Post:
+        """A place for a guest. Raises RequestError for one that is not wanted here."""
+        wanted, device = set(guest.join.stages), guest.join.device
+        spec = next((worker for worker in self._workers if wanted and wanted <= set(worker.stages)), None)
+        if spec is None:
+            known = "; ".join(", ".join(worker.stages) for worker in self._workers)
+            raise RequestError(f"no worker here hosts {', '.join(guest.join.stages) or 'nothing'}; they host {known}")
+        stages = tuple(stage for stage in spec.stages if stage in wanted)
+        return Post(self._name(guest.join.key), replace(spec, stages=stages, resources={}), device, guest)
+
+    def _name(self, key: str) -> str:
+        if key not in self._names and len(self._names) >= GUESTS:
+            raise RequestError(f"{GUESTS} workers have joined already")
+        return self._names.setdefault(key, f"guest{len(self._names)}")

@@ -1,0 +1,110 @@
+"""How a server and a worker from elsewhere make sure of each other before the first frame. Sans I/O.
+
+::
+
+    server → worker   GREETING, 32 random bytes
+    worker → server   32 random bytes, HMAC-SHA256(token, "worker" + both randoms)
+    server → worker   HMAC-SHA256(token, "server" + both randoms)
+
+Both have the token; it never crosses, and no answer is good a second time. What follows is neither encrypted nor
+signed: between machines the network is to be trusted, or tunnelled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from engine.errors import ConfigError, WireError
+
+GREETING = b"parley/1"
+_RANDOM = _PROOF = 32
+
+
+class Doorkeeper:
+    """The server's side. Send ``greeting``; ``feed`` what comes until ``done``."""
+
+    def __init__(self, token: bytes) -> None:
+        self._token, self._ours = token, secrets.token_bytes(_RANDOM)
+        self._read = b""
+        self.greeting = GREETING + self._ours
+        self.done = False
+
+    def feed(self, data: bytes) -> tuple[bytes, bytes]:
+        """(what to send, what was read beyond the handshake). Raises WireError for a stranger."""
+        self._read += data
+        if len(self._read) < _RANDOM + _PROOF:
+            return b"", b""
+        theirs, proof = self._read[:_RANDOM], self._read[_RANDOM : _RANDOM + _PROOF]
+        if not hmac.compare_digest(proof, _prove(self._token, b"worker", self._ours + theirs)):
+            raise WireError("it does not know the token")
+        self.done = True
+        return _prove(self._token, b"server", self._ours + theirs), self._read[_RANDOM + _PROOF :]
+
+
+class Visitor:
+    """The worker's side: ``feed`` what comes until ``done``."""
+
+    def __init__(self, token: bytes) -> None:
+        self._token, self._ours = token, secrets.token_bytes(_RANDOM)
+        self._theirs: bytes | None = None
+        self._read = b""
+        self.done = False
+
+    @property
+    def asked(self) -> bool:
+        """Whether the server has said its word: if it hangs up now, it did not like the answer."""
+        return self._theirs is not None
+
+    def feed(self, data: bytes) -> tuple[bytes, bytes]:
+        """(what to send, what was read beyond the handshake). Raises WireError for what is not our server."""
+        self._read += data
+        if self._theirs is None:
+            return self._answer(), b""
+        if len(self._read) < _PROOF:
+            return b"", b""
+        if not hmac.compare_digest(self._read[:_PROOF], _prove(self._token, b"server", self._theirs + self._ours)):
+            raise WireError("the server does not know the token")
+        self.done = True
+        return b"", self._read[_PROOF:]
+
+    def _answer(self) -> bytes:
+        if not GREETING.startswith(self._read[: len(GREETING)]):
+            raise WireError("there is no server of ours at that address, or one of another version")
+        if len(self._read) < len(GREETING) + _RANDOM:
+            return b""
+        self._theirs = self._read[len(GREETING) : len(GREETING) + _RANDOM]
+        self._read = self._read[len(GREETING) + _RANDOM :]
+        return self._ours + _prove(self._token, b"worker", self._theirs + self._ours)
+
+
+def read_token(path: Path) -> bytes:
+    """The token in a file. Raises ConfigError: unreadable, short, or open to others."""
+    try:
+        token, mode = path.read_bytes().strip(), path.stat().st_mode
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot read the token: {error.strerror}") from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise ConfigError(f"{path}: others can read the token; chmod 600 it")
+    if len(token) < 16:
+        raise ConfigError(f"{path}: a token of {len(token)} bytes is too short; 16 are the least")
+    return token
+
+
+def make_token(path: Path) -> bytes:
+    """A new token in a new file that nobody else can read. Raises ConfigError."""
+    token = secrets.token_hex(_RANDOM).encode()
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(token + b"\n")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot write the token: {error.strerror}") from None
+    return token
+
+
+def _prove(token: bytes, who: bytes, randoms: bytes) -> bytes:
+    return hmac.digest(token, who + randoms, hashlib.sha256)

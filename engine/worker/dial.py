@@ -1,0 +1,101 @@
+"""A worker's way to a server elsewhere: connect, prove that it knows the token, say what it offers."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine import wire
+from engine.errors import StageUnavailable, WireError
+from engine.handshake import Visitor
+
+AGAIN_S = 0.5  # between two tries while there is no server yet
+ALONE_S = 10.0  # a server that acknowledges nothing for so long is gone
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Where the server is, and what a worker brings."""
+
+    host: str
+    port: int
+    token: bytes
+    join: wire.Join
+    wait_s: float
+    """How long to wait for a server that is not there yet."""
+
+
+async def dial(call: Call, receive: wire.Receive, lost: wire.Lost) -> wire.SocketLink:
+    """A link to the server, which has been told of the offer.
+
+    Raises StageUnavailable when there is no server in time, and WireError when it is not ours or does not want us.
+    """
+    try:
+        async with asyncio.timeout(call.wait_s):
+            while True:
+                try:
+                    return await _connect(call, receive, lost)
+                except OSError:
+                    await asyncio.sleep(AGAIN_S)
+    except TimeoutError:
+        raise StageUnavailable(f"there was no server at {call.host}:{call.port} for {call.wait_s:g} s") from None
+
+
+async def _connect(call: Call, receive: wire.Receive, lost: wire.Lost) -> wire.SocketLink:
+    """One try. Raises OSError where nobody listens."""
+    loop = asyncio.get_running_loop()
+    shaken: asyncio.Future[wire.SocketLink] = loop.create_future()
+    local = (call.join.address, 0) if call.join.address else None
+    transport, _ = await loop.create_connection(
+        lambda: _Knock(Visitor(call.token), shaken, lambda: wire.SocketLink(receive, lost)),
+        call.host, call.port, local_addr=local,
+    )  # fmt: skip
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        sock = transport.get_extra_info("socket")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(ALONE_S * 1000))
+    try:
+        link = await shaken
+    except BaseException:
+        transport.abort()
+        raise
+    link.send(call.join)
+    return link
+
+
+class _Knock(asyncio.Protocol):
+    """The handshake; then the transport is the link's."""
+
+    def __init__(
+        self, visitor: Visitor, shaken: asyncio.Future[wire.SocketLink], make: Callable[[], wire.SocketLink]
+    ) -> None:
+        self._visitor, self._shaken, self._make = visitor, shaken, make
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            answer, rest = self._visitor.feed(data)
+        except WireError as error:
+            self._fail(error)
+            return
+        self._transport.write(answer)
+        if self._visitor.done and not self._shaken.done():
+            link = self._make()
+            self._transport.set_protocol(link)
+            link.connection_made(self._transport)
+            self._shaken.set_result(link)
+            link.data_received(rest)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._visitor.asked:
+            self._fail(WireError("the server hung up: it has another token, or takes no worker now"))
+        else:
+            self._fail(ConnectionResetError("the server hung up"))
+
+    def _fail(self, error: Exception) -> None:
+        if not self._shaken.done():
+            self._shaken.set_exception(error)

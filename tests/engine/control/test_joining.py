@@ -1,0 +1,259 @@
+"""Workers from elsewhere: who may come in, how they come back, how they go, and what strangers meet at the door."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from engine import ConfigError, Engine, EngineSpec, WorkerSpec, wire
+from engine.config import ClusterSpec
+from engine.control import door
+from engine.handshake import Visitor, read_token
+from engine.worker.dial import Call, dial
+from tests.engine.control.test_fleet import answer, workers
+from tests.engine.fakes import until
+
+FRONT, VOICE = ("ears", "thinker"), ("talker", "code2wav")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return one.getsockname()[1]
+
+
+def spec(tmp_path: Path, voices: int = 1, port: int = 0) -> EngineSpec:
+    cluster = ClusterSpec(listen=f"127.0.0.1:{port}", token_file=str(tmp_path / "token"))
+    hosted = (WorkerSpec(stages=FRONT), WorkerSpec(stages=VOICE, replicas=voices))
+    return EngineSpec(model="script", workers=hosted, launcher="inline", cluster=cluster, empty_s=20.0)
+
+
+@pytest.fixture
+async def engine(tmp_path: Path) -> AsyncGenerator[Engine]:
+    async with Engine(spec(tmp_path)) as one:
+        yield one
+
+
+def address(engine: Engine) -> str:
+    opened = engine._fleet._cluster.door
+    assert opened is not None
+    return "{}:{}".format(*opened.address)
+
+
+@contextmanager
+def parley_worker(at: str, token: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The command, until the block is left."""
+    command = ["worker", "--join", at, "--token-file", str(token), "--wait", "30", *options]
+    process = subprocess.Popen([sys.executable, "-m", "app", *command], stderr=subprocess.PIPE)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+async def eventually(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        await until(true, turns_left=100_000)
+
+
+def guests(engine: Engine) -> dict[str, int]:
+    return {name: number for name, number in workers(engine).items() if name.startswith("guest")}
+
+
+@pytest.mark.seed("A1.1", "A1.18")
+async def test_workers_join_serve_and_leave_when_they_are_done(engine: Engine, tmp_path: Path) -> None:
+    with parley_worker(
+        address(engine), tmp_path / "token", "--stages", "talker,code2wav", "--replicas", "2"
+    ) as command:
+        await eventually(lambda: len(guests(engine)) == 2)
+        assert engine.stats()["talker"]["replicas"] == 3
+        assert engine.stats()["thinker"]["replicas"] == 1
+        texts = await asyncio.gather(
+            *(answer(engine, f"say: {i} is mine", id=str(i), session=str(i)) for i in range(9))
+        )
+        assert texts == [f"{i} is mine" for i in range(9)]
+        command.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(command.wait, 30) == 0
+    assert guests(engine) == {}
+    assert await answer(engine, "say: without them") == "without them"
+
+
+@pytest.mark.seed("A1.6", "A1.16", "A1.21")
+async def test_a_worker_that_was_cut_off_comes_back_to_its_place(engine: Engine, tmp_path: Path) -> None:
+    with parley_worker(address(engine), tmp_path / "token", "--stages", "code2wav,talker"):
+        await eventually(lambda: guests(engine) == {"guest0": 1})
+        post = engine._fleet._posts["guest0"]
+        assert post.worker is not None
+        post.worker.fence()
+        assert guests(engine) == {}
+        await eventually(lambda: guests(engine) == {"guest0": 2})
+
+
+@pytest.mark.seed("A1.19")
+async def test_the_order_of_start_is_free(tmp_path: Path) -> None:
+    port = free_port()
+    (tmp_path / "token").write_text("x" * 40)
+    (tmp_path / "token").chmod(0o600)
+    with parley_worker(f"127.0.0.1:{port}", tmp_path / "token", "--stages", "talker,code2wav") as command:
+        async with Engine(spec(tmp_path, voices=0, port=port)) as engine:  # it waits for its voice, as the voice for it
+            assert engine.ready
+            assert await answer(engine, "say: all here") == "all here"
+        assert await asyncio.to_thread(command.wait, 30) == 0, "the server has ended, and so did what it had"
+
+
+@pytest.mark.seed("A1.3", "A1.19")
+@pytest.mark.parametrize("stages", ["mouth", "ears,talker", ""])
+async def test_stages_that_nobody_wants_are_refused_with_a_reason(
+    stages: str, engine: Engine, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = asyncio.get_running_loop().create_future()
+    join = wire.Join("key", tuple(filter(None, stages.split(","))), "cpu", "")
+    host, port = address(engine).split(":")
+    call = Call(host, int(port), read_token(tmp_path / "token"), join, 5.0)
+    link = await dial(call, refused.set_result, lambda: None)
+    message = await refused
+    link.close()
+    assert isinstance(message, wire.Refused)
+    assert "they host ears, thinker; talker, code2wav" in message.message
+    assert guests(engine) == {}
+
+
+async def test_a_token_made_for_this_time_is_gone_with_it(tmp_path: Path) -> None:
+    async with Engine(spec(tmp_path)):
+        assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
+    assert not (tmp_path / "token").exists()
+
+
+async def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(ConfigError, match=r"cluster\.listen: cannot listen"),
+    ):
+        await Engine(spec(tmp_path, port=taken.getsockname()[1])).__aenter__()
+    assert not (tmp_path / "token").exists()
+
+
+# --- strangers
+
+
+async def knock(engine: Engine, data: bytes) -> bytes:
+    """Say something at the door and read until it is shut."""
+    host, port = address(engine).split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(data)
+    try:
+        async with asyncio.timeout(20):
+            return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+def frame(message: wire.Message) -> bytes:
+    return wire.encode(message)
+
+
+STRANGERS = {
+    "garbage": b"\xff" * 64,
+    "HTTP": b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: x\r\n\r\n" + b"x" * 40,
+    "much": b"\0" * 1_000_000,
+    "a join without a proof": frame(wire.Join("k", VOICE, "cpu", "")) + b"\0" * 64,
+}
+
+
+@pytest.mark.seed("A1.2")
+@pytest.mark.parametrize("data", STRANGERS.values(), ids=STRANGERS)
+async def test_strangers_are_shut_out_with_one_line(
+    data: bytes, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    await knock(engine, data)
+    assert len([record for record in caplog.records if "is closed" in record.message]) == 1
+    assert guests(engine) == {}
+    assert await answer(engine, "say: undisturbed") == "undisturbed"
+
+
+async def test_who_says_nothing_is_shut_out(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "SILENCE_S", 0.05)
+    assert len(await knock(engine, b"")) == 40, "the greeting, and no more"
+
+
+async def test_a_crowd_of_strangers_keeps_nobody_else_out(engine: Engine, tmp_path: Path) -> None:
+    host, port = address(engine).split(":")
+    crowd = [await asyncio.open_connection(host, int(port)) for _ in range(door.STRANGERS + 8)]
+    await asyncio.sleep(0.05)
+    opened = engine._fleet._cluster.door
+    assert opened is not None
+    assert len(opened._strangers) <= door.STRANGERS
+    for _, writer in crowd:
+        writer.close()
+    with parley_worker(address(engine), tmp_path / "token", "--stages", "talker,code2wav"):
+        await eventually(lambda: guests(engine) == {"guest0": 1})
+
+
+async def admitted(engine: Engine, tmp_path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection that has proved itself and said nothing yet."""
+    host, port = address(engine).split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    visitor = Visitor(read_token(tmp_path / "token"))
+    writer.write(visitor.feed(await reader.readexactly(40))[0])
+    visitor.feed(await reader.readexactly(32))
+    assert visitor.done
+    return reader, writer
+
+
+FIRST_WORDS = {
+    "no join": frame(wire.Stop()),
+    "garbage": struct.pack(">I", 8) + b"\xc1" * 8,
+    "not UTF-8": struct.pack(">I", 5) + b"\x81\xa1t\xa1\xff",
+    "oversized": struct.pack(">I", 1 << 30),
+    "a beat of nobody": frame(wire.Beat("worker0.0#1", 1, {}, {})),
+}
+
+
+@pytest.mark.seed("A1.2")
+@pytest.mark.parametrize("data", FIRST_WORDS.values(), ids=FIRST_WORDS)
+async def test_a_first_word_that_is_no_join_ends_the_connection(data: bytes, engine: Engine, tmp_path: Path) -> None:
+    reader, writer = await admitted(engine, tmp_path)
+    writer.write(data)
+    try:
+        async with asyncio.timeout(20):
+            assert await reader.read() == b""
+    except ConnectionError:
+        pass
+    writer.close()
+    assert guests(engine) == {}
+    assert await answer(engine, "say: undisturbed") == "undisturbed"
+
+
+@pytest.mark.seed("A1.15", "A1.16")
+async def test_64_who_come_at_once_get_64_names(engine: Engine, tmp_path: Path) -> None:
+    names: list[str] = []
+    links: list[wire.SocketLink] = []
+    host, port = address(engine).split(":")
+    token = read_token(tmp_path / "token")
+
+    def told(message: wire.Message) -> None:
+        assert isinstance(message, wire.Task)
+        names.append(message.id)
+
+    async def come(i: int) -> None:
+        join = wire.Join(f"key{i}", VOICE, "cpu", "")
+        links.append(await dial(Call(host, int(port), token, join, 20.0), told, lambda: None))
+
+    for eight in range(8):  # fewer at a time than may knock
+        await asyncio.gather(*(come(8 * eight + i) for i in range(8)))
+    await eventually(lambda: len(names) == 64)
+    assert len(set(names)) == 64
+    for link in links:
+        link.close()
+    await eventually(lambda: not [name for name in engine._fleet._posts if name.startswith("guest")])
