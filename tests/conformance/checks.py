@@ -15,6 +15,7 @@ SPREAD_S = 0.7
 
 
 def check(scenario: str, report: Report, speech_s: float) -> None:
+    assert not report.errors
     CHECKS[scenario](report, speech_s)
 
 

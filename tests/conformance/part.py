@@ -59,6 +59,8 @@ class Report:
     """How much of the interrupted answer came in all."""
     cut_ms: int | None = None
     """Where the client had the interrupted answer truncated."""
+    errors: list[str] = field(default_factory=list[str])
+    """What the client was told that went wrong; its own emitters may swallow what a callback raises."""
 
 
 def read_task() -> Task:

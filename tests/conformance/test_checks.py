@@ -25,6 +25,7 @@ GOOD = {
 BAD: list[tuple[str, dict[str, Any]]] = [
     ("text", {"transcript": "the quick brown"}),
     ("text", {"audio_s": 0.0}),
+    ("text", {"errors": ["unknown_event"]}),
     ("text", {"audio_s": 1.92}),
     ("voice", {"transcript": "I heard 0.0 seconds."}),
     ("voice", {"transcript": "I heard 4.0 seconds.", "heard": "4.0 seconds"}),

@@ -25,5 +25,6 @@ def test_a_voice_turn_with_the_built_in_model(
     client: Client, nano: Place, speech: tuple[str, float], play: Play
 ) -> None:
     report = play(client, "voice", nano, speech[0])
+    assert not report.errors
     assert SAID in report.transcript.lower()
     assert report.audio_s > 0.5

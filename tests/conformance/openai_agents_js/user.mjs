@@ -6,7 +6,7 @@ import { Feed, LONG, PHRASE, RECALL, TOOL_CALL } from "./part.mjs";
 
 /** `speak()` says the recording into the microphone, `heardS()` is how much of the answers came, in seconds. */
 export class User {
-  report = {};
+  report = { errors: [] };
   feed = new Feed();
   calls = [];
 
@@ -34,7 +34,7 @@ export class User {
       },
     });
     this.session.on("error", ({ error }) => {
-      throw new Error(JSON.stringify(error));
+      this.report.errors.push(JSON.stringify(error));
     });
     this.session.on("audio_interrupted", () => (this.report.interrupted = true));
     this.session.on("transport_event", (event) => this.#take(event));

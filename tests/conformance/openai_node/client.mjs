@@ -17,10 +17,10 @@ class User {
     const client = new OpenAI({ apiKey: "sk-none", baseURL: `https://${task.base}/v1` });
     this.rt = new OpenAIRealtimeWS({ model: "gpt-realtime" }, client);
     this.feed = new Feed();
-    this.report = {};
+    this.report = { errors: [] };
     this.bytes = 0;
     this.rt.on("error", (error) => {
-      throw error;
+      this.report.errors.push(String(error));
     });
     this.rt.on("response.output_audio.delta", (event) => (this.bytes += Buffer.from(event.delta, "base64").length));
     this.rt.on("response.output_audio_transcript.done", (event) => (this.report.transcript = event.transcript));

@@ -91,7 +91,7 @@ class User(BaseObserver):
             case InterruptionFrame():
                 self.report.interrupted = True
             case ErrorFrame():
-                raise AssertionError(frame.error)
+                self.report.errors.append(frame.error)
             case _:
                 return
         async with self.news:
