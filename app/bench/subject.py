@@ -6,6 +6,7 @@ Knows no protocol but `/health`.
 from __future__ import annotations
 
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 from urllib.request import urlopen
 
@@ -45,28 +47,49 @@ class Subject:
 
 
 @contextmanager
-def running(config: str | None) -> Generator[Subject]:
-    """A server for a deployment while the block lasts. Raises BenchError if it does not turn green."""
+def running(config: str | None, certificate: Path | None = None) -> Generator[Subject]:
+    """A server for a deployment while the block lasts, behind TLS if a file with a certificate and its key is given.
+
+    Raises BenchError if it does not turn green.
+    """
     port = _free_port()
     command = [sys.executable, "-m", "app", "serve", *([config] if config else []), "--port", str(port)]
+    if certificate is not None:
+        command += ["--https", str(certificate)]
+    address = f"{'s' if certificate else ''}://127.0.0.1:{port}"
     with tempfile.TemporaryFile("w+") as log:
         begun_s = time.monotonic()
         process = subprocess.Popen(command, stderr=log, stdout=subprocess.DEVNULL, text=True)
         try:
-            _wait_until_green(process, port, begun_s, log)
-            yield Subject(f"ws://127.0.0.1:{port}", time.monotonic() - begun_s, process.pid)
+            _wait_until_green(process, Probe(f"http{address}/health", certificate), begun_s, log)
+            yield Subject(f"ws{address}", time.monotonic() - begun_s, process.pid)
         finally:
             _stop(process)
 
 
-def _wait_until_green(process: subprocess.Popen[str], port: int, begun_s: float, log: IO[str]) -> None:
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Asks a server whether it is green; behind TLS, one that shows this certificate."""
+
+    url: str
+    certificate: Path | None
+
+    def green(self) -> bool:
+        context = None if self.certificate is None else ssl.create_default_context(cafile=self.certificate)
+        try:
+            with urlopen(self.url, timeout=5, context=context) as health:
+                return health.status == 200
+        except OSError:
+            return False
+
+
+def _wait_until_green(process: subprocess.Popen[str], probe: Probe, begun_s: float, log: IO[str]) -> None:
     while time.monotonic() - begun_s < START_S:
         if process.poll() is not None:
             log.seek(0)
             raise BenchError(f"the server ended before it was green: {(log.read().splitlines() or ['?'])[-1]}")
-        with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as health:
-            if health.status == 200:
-                return
+        if probe.green():
+            return
         time.sleep(POLL_S)
     raise BenchError(f"the server was not green after {START_S:g} s")
 

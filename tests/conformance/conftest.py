@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -21,6 +20,8 @@ from rich.table import Table
 
 from app.bench import subject
 from app.media import resample
+from app.settings import Settings
+from app.tls import AUTO, certificate_of
 from tests.conformance.environments import RECIPES, Client
 from tests.conformance.part import RATE_HZ, Report, Task
 
@@ -31,7 +32,7 @@ SAID = "corner decide"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a server is: ``host:port``, and the same behind TLS with the certificate that it shows."""
+    """Where servers are, as ``host:port``: one without TLS, one with it, and the certificate that it shows."""
 
     plain: str
     secure: str
@@ -40,28 +41,24 @@ class Place:
 
 @pytest.fixture(scope="session")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Generator[Place]:
-    """A server of the scripted family."""
+    """The scripted family, served."""
     with _served("script", tmp_path_factory.mktemp("tls")) as place:
         yield place
 
 
 @pytest.fixture(scope="session")
 def nano(tmp_path_factory: pytest.TempPathFactory) -> Generator[Place]:
-    """A server of the built-in model."""
+    """The built-in model, served."""
     with _served("nano", tmp_path_factory.mktemp("tls")) as place:
         yield place
 
 
 @contextmanager
 def _served(config: str, folder: Path) -> Generator[Place]:
-    with subject.running(config) as server:
-        plain = server.url.removeprefix("ws://")
-        command = [sys.executable, str(RECIPES / "tls_relay.py"), plain.partition(":")[2], str(folder)]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as relay:
-            assert relay.stdin is not None
-            assert relay.stdout is not None
-            yield Place(plain, f"127.0.0.1:{relay.stdout.readline().strip()}", folder / "certificate.pem")
-            relay.stdin.close()
+    certificate = certificate_of(Settings(https=AUTO), folder)
+    assert certificate is not None
+    with subject.running(config) as plain, subject.running(config, certificate.path) as secure:
+        yield Place(plain.url.partition("//")[2], secure.url.partition("//")[2], certificate.path)
 
 
 @pytest.fixture(scope="session")

@@ -38,6 +38,7 @@ class Loudspeaker(io.AudioOutput):
     def __init__(self) -> None:
         super().__init__(label="loudspeaker", capabilities=io.AudioOutputCapabilities(pause=False))
         self.audio_s = 0.0
+        self.enough = asyncio.Event()
         self.interrupted = False
         self._began_s: float | None = None
         self._pushed_s = 0.0
@@ -50,6 +51,8 @@ class Loudspeaker(io.AudioOutput):
             self.on_playback_started(created_at=time.time())
         self._pushed_s += frame.duration
         self.audio_s += frame.duration
+        if self.audio_s >= part.ENOUGH_S:
+            self.enough.set()
 
     def flush(self) -> None:
         super().flush()
@@ -107,10 +110,6 @@ class User:
         """The next answer to its end, as the conversation keeps it."""
         self.report.transcript = await self._answers.get()
 
-    async def enough(self) -> None:
-        while self.loudspeaker.audio_s < part.ENOUGH_S:
-            await asyncio.sleep(0.02)
-
     def _on_item(self, event: Any) -> None:
         if event.item.type == "message" and event.item.role == "assistant" and event.item.text_content:
             self._answers.put_nowait(event.item.text_content)
@@ -157,7 +156,7 @@ async def tool(user: User, task: part.Task) -> None:
 
 async def barge_in(user: User, task: part.Task) -> None:
     user.session.generate_reply(user_input=part.LONG)
-    await user.enough()
+    await user.loudspeaker.enough.wait()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(user.microphone.speak(task))
         await user.answer()
