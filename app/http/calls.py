@@ -79,7 +79,14 @@ async def _offer_of(request: Request) -> tuple[str, dict[str, Any] | None]:
         offer, session = [await _part(form.get(name)) for name in ("sdp", "session")]
     if offer is None:
         raise HttpRefusal(400, "missing_required_parameter", "The form has no part 'sdp'.", "sdp")
-    return _text(offer), start if session is None else {**(start or {}), **_session(session)}
+    return _text(offer), start if session is None else _merged(start or {}, _session(session))
+
+
+def _merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """What ``change`` names takes the place of what ``base`` has, at any depth."""
+    both = {name: (base[name], value) for name, value in change.items() if name in base}
+    deep = {name: _merged(*pair) for name, pair in both.items() if all(isinstance(one, dict) for one in pair)}
+    return {**base, **change, **deep}
 
 
 async def _part(part: UploadFile | str | None) -> bytes | None:

@@ -53,6 +53,7 @@ class Decoder:
         self._codec = codec
         self._resampler = Resampler(CLOCK_HZ, MIC_RATE_HZ)
         self._last: Pcm = np.zeros(FRAME_TICKS, np.int16)
+        self._gain = 1.0
 
     def decode(self, payload: bytes | None) -> Pcm:
         """The sound of a payload; None, or one that is no Opus, is a lost one."""
@@ -60,13 +61,13 @@ class Decoder:
             frames = self._codec.decode(av.Packet(payload)) if payload else []
         except av.error.FFmpegError:
             frames = []
-        if frames:
-            self._last = np.concatenate([cast("Pcm", frame.to_ndarray()).reshape(-1) for frame in frames])
-        else:
-            self._last = _faded(self._last[-FRAME_TICKS:])
+        if not frames:
+            return self._resampler.push(self._conceal())
+        self._last, self._gain = np.concatenate([cast("Pcm", frame.to_ndarray()).reshape(-1) for frame in frames]), 1.0
         return self._resampler.push(self._last)
 
-
-def _faded(pcm: Pcm) -> Pcm:
-    """Half as loud at its end, so that three losses in a row are all but silent."""
-    return (pcm * np.linspace(1.0, 0.5, len(pcm))).astype(np.int16)
+    def _conceal(self) -> Pcm:
+        """The last frame again, half as loud at its end as at its beginning: after four losses all but silent."""
+        before, self._gain = self._gain, self._gain / 2
+        last = self._last[-FRAME_TICKS:]
+        return (last * np.linspace(before, self._gain, len(last))).astype(np.int16)

@@ -70,9 +70,9 @@ class Voice(MediaStreamTrack):
             self._say_end()
 
     def _dry_in_s(self) -> float:
-        """Seconds until one packet before the listener has played all that has left."""
-        left_s = (self._origin_s or 0.0) + self._ticks / CLOCK_HZ
-        return max(0.0, left_s - FRAME_S - self._now())
+        """Seconds until one packet before the listener has played all that has left; a frame begun gets as long."""
+        least_s = FRAME_S if len(self._part) else 0.0
+        return max(least_s, (self._origin_s or 0.0) + self._ticks / CLOCK_HZ - FRAME_S - self._now())
 
     def _say_end(self) -> None:
         """What was left of the last frame, or a silent one."""

@@ -1,0 +1,127 @@
+"""The server's voice as packets: when they leave, what their timestamps say, that they can be decoded."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+from aiortc.mediastreams import MediaStreamError
+
+from app.transports.webrtc.opus import FRAME, FRAME_TICKS, Decoder, Encoder
+from app.transports.webrtc.voice import MOST_WAITING, SILENT_PACKETS, Voice
+from tests.app.rig import tone
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 50.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+async def nothing(voice: Voice) -> None:
+    """No packet comes now."""
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await voice.recv()
+
+
+async def packet(voice: Voice) -> Any:
+    async with asyncio.timeout(5):
+        return await voice.recv()
+
+
+async def test_twenty_milliseconds_are_enough_for_a_packet() -> None:
+    voice = Voice(Clock())
+    waiting = asyncio.create_task(voice.recv())
+    voice.push(tone(0.019).tobytes())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    voice.push(tone(0.001).tobytes())
+    assert (await waiting).pts == 0
+
+
+async def test_what_plays_is_continuous_and_a_pause_moves_the_timestamp() -> None:
+    clock = Clock()
+    voice = Voice(clock)
+    voice.push(tone(0.06).tobytes())
+    assert [(await packet(voice)).pts for _ in range(3)] == [0, 960, 1920]
+    clock.now_s += 10
+    for n in range(SILENT_PACKETS):
+        assert (await packet(voice)).pts >= 480_000 + n * FRAME_TICKS
+        clock.now_s += 0.02
+    await nothing(voice)
+    clock.now_s += 10
+    voice.push(tone(0.02).tobytes())
+    assert (await packet(voice)).pts == pytest.approx(20.1 * 48_000)
+
+
+async def test_the_end_waits_until_the_listener_is_about_to_run_dry() -> None:
+    """Silence that came at once would be a delay for what is said next."""
+    clock = Clock()
+    voice = Voice(clock)
+    voice.push(tone(0.06).tobytes())
+    for _ in range(3):
+        await packet(voice)
+    clock.now_s -= 1.0  # the end is a second away
+    await nothing(voice)
+    clock.now_s += 1.04
+    voice.push(tone(0.02).tobytes())
+    assert decoded(await packet(voice)) > 1000, "what is said goes before the silence that was due"
+
+
+async def test_what_was_left_of_a_frame_is_said_at_the_end() -> None:
+    clock = Clock()
+    voice = Voice(clock)
+    voice.push(tone(0.03).tobytes())
+    await packet(voice)
+    clock.now_s += 1
+    await packet(voice)
+    for _ in range(SILENT_PACKETS):
+        clock.now_s += 0.02
+        await packet(voice)
+    await nothing(voice)
+
+
+async def test_a_voice_that_nobody_sends_keeps_little() -> None:
+    voice = Voice(Clock())
+    voice.push(tone(5).tobytes())
+    assert len(voice._frames) == MOST_WAITING
+
+
+async def test_a_stopped_track_ends() -> None:
+    voice = Voice(Clock())
+    waiting = asyncio.create_task(voice.recv())
+    await asyncio.sleep(0)
+    voice.stop()
+    with pytest.raises(MediaStreamError):
+        await waiting
+
+
+def decoded(packet: Any) -> float:
+    decoder = Decoder()
+    return float(np.abs(decoder.decode(bytes(packet))).max())
+
+
+class TestOpus:
+    def test_speech_comes_back(self) -> None:
+        encoder, decoder, pcm = Encoder(), Decoder(), tone(1.0)
+        heard = np.concatenate([decoder.decode(encoder.encode(pcm[at : at + FRAME])) for at in range(0, 24_000, FRAME)])
+        assert len(heard) == pytest.approx(16_000, abs=32)
+        assert np.sqrt((heard[1600:].astype(float) ** 2).mean()) == pytest.approx(8000 / 2**0.5, rel=0.1)
+
+    def test_a_loss_fades_the_sound_before_it(self) -> None:
+        encoder, decoder, pcm = Encoder(), Decoder(), tone(0.2)
+        for at in range(0, len(pcm), FRAME):
+            decoder.decode(encoder.encode(pcm[at : at + FRAME]))
+        peaks = [int(np.abs(decoder.decode(None)).max()) for _ in range(5)]
+        assert peaks[0] > 4000
+        assert peaks == sorted(peaks, reverse=True)
+        assert peaks[-1] < 1000
+
+    @pytest.mark.parametrize("payload", [b"", b"\xff" * 12, bytes(1500), b"\x00"])
+    def test_garbage_is_a_loss(self, payload: bytes) -> None:
+        assert len(Decoder().decode(payload)) <= 16_000 * 0.12
