@@ -78,7 +78,7 @@ async def test_a_bad_offer_is_refused_and_leaves_nothing(offer: str, server: Run
 
 async def test_what_else_is_wrong_with_a_request(offer: str, server: Running) -> None:
     part = {"sdp": (None, offer, "application/sdp")}
-    for request, status, code in (
+    wrong: list[tuple[dict[str, Any], int, str]] = [
         ({"content": offer, "headers": {"content-type": "text/plain"}}, 415, "unsupported_media_type"),
         ({"content": offer}, 415, "unsupported_media_type"),
         ({"content": b"\xff\xfe", "headers": SDP}, 400, "invalid_offer"),
@@ -88,7 +88,8 @@ async def test_what_else_is_wrong_with_a_request(offer: str, server: Running) ->
         ({"files": {**part, "session": (None, "{")}}, 400, "invalid_json"),
         ({"files": {**part, "session": (None, "[]")}}, 400, "invalid_type"),
         ({"files": {**part, "session": (None, '{"output_modalities": ["smell"]}')}}, 400, "invalid_value"),
-    ):
+    ]
+    for request, status, code in wrong:
         answer = await post(server, **request)
         assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
     assert (await post(server, CALLS + "/rtc_1/hangup")).json()["error"]["code"] == "call_not_found"
