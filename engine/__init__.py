@@ -23,6 +23,7 @@ from engine.core import (
     Tool,
     ToolCallPart,
     ToolResultPart,
+    VideoPart,
 )
 from engine.errors import (
     ConfigError,
@@ -68,6 +69,7 @@ __all__ = [
     "Tool",
     "ToolCallPart",
     "ToolResultPart",
+    "VideoPart",
     "WeightsError",
     "WireError",
     "WorkerSpec",
