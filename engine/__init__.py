@@ -20,10 +20,10 @@ from engine.core import (
     Request,
     Sampling,
     TextPart,
+    TokenCost,
     Tool,
     ToolCallPart,
     ToolResultPart,
-    VideoPart,
 )
 from engine.errors import (
     ConfigError,
@@ -66,10 +66,10 @@ __all__ = [
     "StageUnavailable",
     "Stalled",
     "TextPart",
+    "TokenCost",
     "Tool",
     "ToolCallPart",
     "ToolResultPart",
-    "VideoPart",
     "WeightsError",
     "WireError",
     "WorkerSpec",

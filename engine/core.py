@@ -26,11 +26,15 @@ kind       data                                         meta
 ========== ============================================ =====================================
 heard      str: the user's words so far, or all         ``final``: bool, ``understood``: bool
 text       str: the next piece of the answer            ``ids``: token ids of that piece
-tool_call  dict: ``name``, ``arguments`` (JSON str)     ``call_id``
+call_piece str: the next piece of a call's arguments    ``call_id``, ``name``
+tool_call  dict: ``name``, ``arguments`` (JSON str),    ``call_id``
+           whole, whatever pieces came before
 codes      int16 [frames, codebooks] (with ``dump``)    ``text_end``: characters spoken so far
 audio      float32 [samples] at SPEAKER_RATE_HZ         ``text_end``: characters spoken so far
 usage      dict: ``input_tokens``, ``output_tokens``,   ``finish``: "stop" | "length" | "tool";
-           ``prompt_ids`` (with ``dump``)               once the text is complete
+           ``prompt_ids`` (with ``dump``); of the input  once the text is complete
+           ``heard_tokens``, ``seen_tokens`` and
+           ``cached_tokens``, where a family counts
 mark       dict: ``{name: monotonic seconds}``
 ========== ============================================ =====================================
 """
@@ -61,14 +65,6 @@ class ImagePart(msgspec.Struct, frozen=True, tag="image", forbid_unknown_fields=
     pixels: Any
 
 
-class VideoPart(msgspec.Struct, frozen=True, tag="video", forbid_unknown_fields=True):
-    """A video: uint8 [frames, height, width, 3], so many frames a second, and its sound (int16 at MIC_RATE_HZ)."""
-
-    frames: Any
-    fps: float
-    pcm: Any = None
-
-
 class ToolCallPart(msgspec.Struct, frozen=True, tag="tool_call", forbid_unknown_fields=True):
     name: str
     arguments: str
@@ -80,7 +76,7 @@ class ToolResultPart(msgspec.Struct, frozen=True, tag="tool_result", forbid_unkn
     output: str
 
 
-Part = TextPart | AudioPart | ImagePart | VideoPart | ToolCallPart | ToolResultPart
+Part = TextPart | AudioPart | ImagePart | ToolCallPart | ToolResultPart
 Role = Literal["system", "user", "assistant", "tool"]
 
 
@@ -166,6 +162,18 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return self.when == "always" or (request.hears if self.when == "hears" else request.speaks)
 
 
+class TokenCost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """About how many tokens of a prompt things take, rather too many than too few: conversations are cut by it."""
+
+    character: float = 0.4
+    instruction: float = 0.4
+    """A character of system messages and of tools' schemas."""
+    audio_s: float = 14.0
+    image: float = 1500.0
+    message: float = 6.0
+    """What stands around each message."""
+
+
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a family tells the world about the loaded model."""
 
@@ -176,7 +184,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     frame_s: float = 0.08
     """Length of one codec frame in seconds."""
     context: int = 4096
-    """The longest prompt in tokens."""
+    """The longest prompt and answer in tokens."""
+    cost: TokenCost = TokenCost()
 
 
 class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

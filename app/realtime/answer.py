@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
-
 from app.realtime.conversation import Conversation
+from app.realtime.formats import Encoder
 from app.realtime.ids import new_id
 from app.realtime.items import CallItem, Item, MessageItem, Spoken, Status, Text
 from app.realtime.line import SOCKET, Line
@@ -20,7 +19,9 @@ from app.realtime.notices import (
     AnswerOpened,
     AnswerView,
     AudioPiece,
-    CallMade,
+    CallClosed,
+    CallOpened,
+    CallPiece,
     ItemCut,
     MessageClosed,
     MessageOpened,
@@ -34,7 +35,7 @@ from app.realtime.notices import (
     TextPiece,
     Usage,
 )
-from app.realtime.options import AnswerOptions
+from app.realtime.options import AnswerOptions, SpeakerFormat
 from app.realtime.playout import Packet
 from engine import SPEAKER_RATE_HZ, Ledger
 
@@ -53,10 +54,13 @@ class Answer:
         self.id = new_id("resp")
         self._conversation, self._tell, self.line = conversation, tell, line
         self._playing = False
+        self._encoder = Encoder(SpeakerFormat() if line.plays else options.audio.output.format)
         self._frame_s = frame_s
         self._output: list[Item] = []
         self._message: _Message | None = None
-        self._input_tokens = self._text_tokens = self._sent_samples = 0
+        self._call: _Call | None = None
+        self._sent_samples = 0
+        self._usage = Usage()
         self.view = AnswerView(self.id, None if conversation is None else conversation.id, options)
 
     @property
@@ -93,19 +97,25 @@ class Answer:
             self._play()
             self._sent_samples += len(packet.samples)
             message.marks.append((self._sent_samples, packet.text_end))
-            pcm = (np.clip(packet.samples, -1, 1) * 32767).astype("<i2").tobytes()
-            self._tell(AudioPiece(message.place, pcm, packet.seconds))
+            self._tell(AudioPiece(message.place, self._encoder.push(packet.samples), packet.seconds))
+
+    def call_piece(self, name: str, call_id: str, piece: str) -> None:
+        """The next piece of the arguments of a function that the model asks for."""
+        if not self.closed and piece:
+            call = self._call_open(name, call_id)
+            call.arguments += piece
+            self._tell(CallPiece(call.place, call.item.call_id, piece))
 
     def call(self, name: str, arguments: str, call_id: str) -> None:
-        """The model asks for a function."""
+        """The model asks for a function; ``arguments`` are all of them, the pieces told before included."""
         if not self.closed:
-            item = CallItem(id=new_id("item"), call_id=call_id or new_id("call"), name=name, arguments=arguments)
-            previous = None if self._conversation is None else self._conversation.add(item)
-            self._output.append(item)
-            self._tell(CallMade(self._place(item.id), item, previous))
+            told = self._call_open(name, call_id).arguments
+            self.call_piece(name, call_id, arguments.removeprefix(told))
+            self._close_call("completed", arguments)
 
-    def used(self, input_tokens: int, output_tokens: int) -> None:
-        self._input_tokens, self._text_tokens = input_tokens, output_tokens
+    def used(self, usage: Usage) -> None:
+        """What the engine counted; the audio that was sent is counted here."""
+        self._usage = usage
 
     def timed(self, ledger: Ledger | None, ahead_ms: float) -> None:
         """Note where the time to first audio went."""
@@ -125,12 +135,12 @@ class Answer:
         whole = outcome == "completed"
         if outcome in ("cancelled", "failed"):
             self._fall_silent()
+        if self._call is not None:
+            self._close_call("incomplete", self._call.arguments)
         if self._message is not None:
             self._close_message(self._message, "completed" if whole else "incomplete", heard_samples)
             self._cut(self._message, heard_samples)
-        usage = Usage(
-            self._input_tokens, self._text_tokens, round(self._sent_samples / SPEAKER_RATE_HZ / self._frame_s)
-        )
+        usage = replace(self._usage, audio_tokens=round(self._sent_samples / SPEAKER_RATE_HZ / self._frame_s))
         output = tuple(self._output)
         self.view = replace(self.view, outcome=outcome, reason=reason, error=error, output=output, usage=usage)
         if self._opened:
@@ -184,7 +194,34 @@ class Answer:
             self._tell(MessageOpened(self._message.place, item, previous))
         return self._message
 
+    def _call_open(self, name: str, call_id: str) -> _Call:
+        """One call after the other: another one's pieces end the one before."""
+        if self._call is not None and call_id in ("", self._call.item.call_id):
+            return self._call
+        if self._call is not None:
+            self._close_call("completed", self._call.arguments)
+        item = CallItem(
+            id=new_id("item"), call_id=call_id or new_id("call"), name=name, arguments="", status="in_progress"
+        )
+        previous = None if self._conversation is None else self._conversation.add(item)
+        self._output.append(item)
+        self._call = _Call(self._place(item.id), item, previous)
+        self._tell(CallOpened(self._call.place, item, previous))
+        return self._call
+
+    def _close_call(self, status: Status, arguments: str) -> None:
+        call, self._call = self._call, None
+        if call is None:
+            return
+        item = replace(call.item, arguments=arguments, status=status)
+        self._output[call.place.index] = item
+        if self._conversation is not None:
+            self._conversation.put(item)
+        self._tell(CallClosed(call.place, item, call.previous_id))
+
     def _close_message(self, message: _Message, status: Status, heard_samples: int | None) -> None:
+        if status == "completed" and (rest := self._encoder.flush()):
+            self._tell(AudioPiece(message.place, rest, 0.0))
         spoken = Spoken(message.text, tuple(message.marks), heard_samples)
         content = spoken if message.place.spoken else Text(message.text)
         ids = tuple(message.ids) if status == "completed" and heard_samples is None else ()
@@ -207,3 +244,11 @@ class _Message:
         self.text = ""
         self.ids: tuple[int, ...] = ()
         self.marks: list[tuple[int, int]] = []
+
+
+class _Call:
+    """The function call that is being made; ``arguments`` so far."""
+
+    def __init__(self, place: Place, item: CallItem, previous_id: str | None) -> None:
+        self.place, self.item, self.previous_id = place, item, previous_id
+        self.arguments = ""

@@ -8,27 +8,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Protocol
-
-from msgspec.structs import replace
+from typing import Protocol
 
 from app.realtime import notices
 from app.realtime.answer import Answer
+from app.realtime.asking import Asking, last_unheard
 from app.realtime.commands import Reference, Respond
-from app.realtime.conversation import Conversation, prompt
+from app.realtime.conversation import Conversation
 from app.realtime.drafts import finished
 from app.realtime.guesses import Guesses
 from app.realtime.hearing import Turn
 from app.realtime.house import House
-from app.realtime.ids import new_id
-from app.realtime.items import Heard, Item, MessageItem
+from app.realtime.items import Item
 from app.realtime.line import SOCKET, Line
 from app.realtime.options import AnswerOptions, Options, answer_options
 from app.realtime.playout import Packet
 from app.realtime.reply import Reply
+from app.realtime.transcripts import Transcripts
 from app.realtime.trouble import Refusal
 from app.telemetry import log, log_failure
-from engine import MIC_RATE_HZ, EngineError, Message, Request, Tool
+from engine import ContextOverflow, EngineError
 
 
 class Ear(Protocol):
@@ -38,11 +37,14 @@ class Ear(Protocol):
 
     def hushed(self) -> None: ...
 
+    def answered(self, left_s: float) -> None:
+        """An answer has ended; its listener hears the rest of it for ``left_s`` seconds."""
+        ...
+
 
 class Answers:
-    """One session's replies. ``tasks`` and ``ear`` are set before the first command, ``line`` if it is no socket."""
+    """One session's replies. ``ear`` is set before the first command, ``line`` if it is no socket."""
 
-    tasks: asyncio.TaskGroup
     ear: Ear
     line: Line = SOCKET
 
@@ -54,19 +56,39 @@ class Answers:
         options: Options,
         tell: Callable[[notices.Notice], None],
     ) -> None:
-        self.options = options
+        self._options = options
         self.has_spoken = False
         """Whether the client has had any audio, after which its voice stays."""
         self._session_id, self._house, self._conversation, self._tell = session_id, house, conversation, tell
         self._current: Reply | None = None  # the conversation's latest, under way or over
         self._aside: set[Reply] = set()  # responses that the conversation does not keep
         self._listening: Reply | None = None
-        self._transcribing: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
+        self._asking = Asking(session_id, house)
+        self.transcripts = Transcripts(session_id, house, conversation, options, tell)
         self.guesses = Guesses(house.turns.guess_ms)
+
+    @property
+    def options(self) -> Options:
+        return self._options
+
+    def configure(self, options: Options) -> None:
+        """Take the session's new settings; answers under way keep theirs."""
+        self._options = self.transcripts.options = options
+
+    def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Whatever is under way runs in ``tasks``; before the first command."""
+        self._tasks = self.transcripts.tasks = tasks
+
+    @property
+    def busy(self) -> bool:
+        """Whether the conversation has an answer under way."""
+        return self._current is not None and self._current.active
 
     async def respond(self, word: Respond) -> None:
         """The client asks for an answer."""
+        if not self._options.answers:
+            raise Refusal("invalid_request", "A transcription session gives no responses.", "type")
         options, unknown = answer_options(self.options, word.patch)
         if unknown:
             log("response.unknown_fields", session=self._session_id, fields=",".join(unknown))
@@ -75,8 +97,7 @@ class Answers:
         if len(self._aside) >= self._house.limits.responses:
             raise Refusal("too_many_responses", f"{len(self._aside)} responses are under way; wait for one to end.")
         items = await self._inputs(word)
-        conversation = self._conversation if word.kept else None
-        reply = self._reply(options, prompt(options.instructions, items), conversation, None, _last_unheard(items))
+        reply = self._reply(options, items, None, word.kept)
         self._begin(reply, kept=word.kept)
 
     def cancel(self, response_id: str | None) -> None:
@@ -102,11 +123,13 @@ class Answers:
     def listen(self, turn: Turn) -> None:
         """Open the request that will answer a turn which is still being spoken."""
         options, _ = answer_options(self.options, {})
-        history = self._conversation.messages(options.instructions)
-        reply = self._listening = self._reply(options, history, self._conversation, turn, turn.item_id)
+        try:
+            reply = self._listening = self._reply(options, self._conversation.items, turn)
+        except Refusal:  # the turn may still change what is asked; if not, its end tells
+            return
         if turn.paused:
             reply.hold()
-        reply.start(self.tasks, self._root, self._ended)
+        reply.start(self._tasks, self._root, self._ended)
 
     def guess(self) -> None:
         """The user may have finished: answer what he said so far, and keep the answer back."""
@@ -144,30 +167,21 @@ class Answers:
         if self._current is not None and self._current.active:
             if reply is not None:
                 reply.leave()
-            self.transcribe(turn)
+            self.transcripts.hear(turn)
             self._refuse_second(self._current)
         if reply is not None and seen:
             reply.leave()  # it heard the turn, but not of the picture
         if seen or reply is None or reply.answer.closed:  # it failed while it listened: ask again, with the whole turn
             options, _ = answer_options(self.options, {})
-            history = self._conversation.messages(options.instructions)
-            reply = self._reply(options, history, self._conversation, None, turn.item_id)
+            reply = self._reply(options, self._conversation.items, None)
         self._begin(reply, kept=True)
-
-    def transcribe(self, turn: Turn) -> None:
-        """Hear what was said in a turn that gets no answer yet, if the client wants transcripts."""
-        if self.options.audio.input.transcription is not None:
-            task = self.tasks.create_task(self._hear(turn), name=f"transcribe:{turn.item_id}")
-            self._transcribing.add(task)
-            task.add_done_callback(self._transcribing.discard)
 
     def leave(self) -> None:
         """The client is gone: drop everything without a word."""
         for reply in (self._current, self._listening, *self._aside):
             if reply is not None:
                 reply.leave()
-        for task in self._transcribing:
-            task.cancel()
+        self.transcripts.leave()
 
     def fail_all(self, code: str, message: str) -> None:
         """End every answer under way as failed."""
@@ -182,13 +196,7 @@ class Answers:
             await self._changed.wait()
 
     def on_heard(self, item_id: str, transcript: str) -> None:
-        """A reply or a transcription has heard all of an item; the first one counts."""
-        heard = self._conversation.heard(item_id)
-        if heard is None or heard.transcript is not None:
-            return
-        self._conversation.transcribe(item_id, transcript)
-        if self.options.audio.input.transcription is not None:
-            self._tell(notices.Transcribed(item_id, transcript, len(heard.pcm) / MIC_RATE_HZ))
+        self.transcripts.heard(item_id, transcript)
 
     def on_sent(self, packet: Packet) -> None:
         self.has_spoken = True
@@ -206,7 +214,9 @@ class Answers:
             self._aside.add(reply)
         log("response.created", session=self._session_id, response=reply.answer.id)
         reply.open()
-        reply.start(self.tasks, self._root, self._ended)
+        limit = self._house.limits.responses + 1  # those aside, and the conversation's
+        self._tell(notices.Allowance(limit, limit - len(self._aside) - self.busy))
+        reply.start(self._tasks, self._root, self._ended)
 
     def _judge(self, right: bool) -> None:
         self.guesses.judged(right)
@@ -228,6 +238,8 @@ class Answers:
         try:
             await reply.run(self._house.engine, self)
         except (EngineError, Refusal) as error:
+            if error.code == ContextOverflow.code:
+                self._asking.truncation.overflowed()
             reply.fail(error.code, str(error))
         except Exception:  # noqa: BLE001 - a bug of ours must not end the session, and is logged with its place
             log_failure("response.bug", session=self._session_id, response=reply.answer.id)
@@ -239,33 +251,9 @@ class Answers:
         if reply.answer.opened:
             reply.report(self._house.metrics, self._session_id)
         if reply.answer.opened and reply.heard_id is not None:
-            self._unheard(reply.heard_id)
-
-    def _unheard(self, item_id: str) -> None:
-        """An answer ended before its ears did: the client waits for a transcript that will not come."""
-        heard = self._conversation.heard(item_id)
-        if heard is not None and heard.transcript is None and self.options.audio.input.transcription is not None:
-            self._tell(notices.TranscriptionFailed(item_id, "no_transcript", "The audio was not transcribed."))
-
-    async def _hear(self, turn: Turn) -> None:
-        """Ask the engine for nothing but the transcript."""
-        request = Request(
-            id=new_id("heard"),
-            session=self._session_id,
-            messages=(),
-            live=True,
-            modalities=("text",),
-            max_text_tokens=1,
-        )
-        try:
-            async with self._house.engine.open(request, turn.follow()) as chunks:
-                async for chunk in chunks:
-                    if chunk.kind == "heard" and chunk.meta.get("final"):
-                        self.on_heard(turn.item_id, chunk.data)
-                        return
-            self._unheard(turn.item_id)
-        except EngineError as error:
-            self._tell(notices.TranscriptionFailed(turn.item_id, error.code, str(error)))
+            self.transcripts.unheard(reply.heard_id)
+        if reply is self._current:
+            self.ear.answered(reply.unplayed_s())
 
     def _refuse_second(self, reply: Reply) -> None:
         message = (
@@ -277,49 +265,18 @@ class Answers:
         """The items that an answer is about: the conversation's, or those that the client named."""
         if word.inputs is None:
             return self._conversation.items
-        rate_hz, limit_s = self.options.audio.input.format.rate, self._house.limits.audio_s
+        format, limit_s = self.options.audio.input.format, self._house.limits.audio_s
         return tuple(
             [
-                self._conversation.get(one.id) if isinstance(one, Reference) else await finished(one, rate_hz, limit_s)
+                self._conversation.get(one.id) if isinstance(one, Reference) else await finished(one, format, limit_s)
                 for one in word.inputs
             ]
         )
 
-    def _reply(
-        self,
-        options: AnswerOptions,
-        messages: tuple[Message, ...],
-        conversation: Conversation | None,
-        turn: Turn | None,
-        heard_id: str | None,
-    ) -> Reply:
+    def _reply(self, options: AnswerOptions, items: tuple[Item, ...], turn: Turn | None, kept: bool = True) -> Reply:
+        """An answer about ``items``, or about ``turn`` after them. Raises Refusal."""
+        conversation = self._conversation if kept else None
         answer = Answer(options, conversation, self._house.engine.model.frame_s, self._tell, self.line)
-        request = Request(
-            id=answer.id,
-            session=self._session_id,
-            messages=messages,
-            live=turn is not None,
-            modalities=("text", "audio") if options.speaks else ("text",),
-            voice=self._house.voice(options.voice),
-            speed=options.audio.output.speed,
-            tools=tuple(Tool(tool.name, tool.description or "", tool.parameters or {}) for tool in options.tools),
-            tool_choice=_choice(options.tool_choice),
-        )
-        if options.max_output_tokens != "inf":
-            request = replace(request, max_text_tokens=options.max_output_tokens)
+        request = self._asking.request(answer.id, options, self.options, items, live=turn is not None)
+        heard_id = last_unheard(items) if turn is None else turn.item_id
         return Reply(answer, request, turn, heard_id, self._basis, self._house.now)
-
-
-def _choice(choice: str | dict[str, Any]) -> str:
-    """``auto``, ``none``, ``required``, or the name of the one function to call."""
-    return choice if isinstance(choice, str) else str(choice.get("name", "auto"))
-
-
-def _last_unheard(items: tuple[Item, ...]) -> str | None:
-    """The item whose speech the answer's ears will transcribe: the last one, if no one has yet."""
-    last = items[-1] if items else None
-    if isinstance(last, MessageItem) and any(
-        isinstance(part, Heard) and part.transcript is None for part in last.content
-    ):
-        return last.id
-    return None

@@ -119,13 +119,9 @@ class Conversation:
         content = (*content[:content_index], heard, *content[content_index + 1 :])
         self.put(replace(item, content=content, token_ids=()))
 
-    def messages(self, instructions: str) -> tuple[Message, ...]:
-        """The prompt: instructions, then every item that says something."""
-        return prompt(instructions, self.items)
-
 
 def prompt(instructions: str, items: tuple[Item, ...]) -> tuple[Message, ...]:
-    """What the engine is asked with. An answer in progress, or of which nothing was heard, is left out."""
+    """What the engine is asked with. What is in progress, or broken off before anything was heard, is left out."""
     system = (Message("system", (TextPart(instructions),)),) if instructions else ()
     messages = (_message(item) for item in items)
     return (*system, *(message for message in messages if message is not None))
@@ -136,6 +132,8 @@ def _message(item: Item) -> Message | None:
         case MessageItem(role=role, content=content):
             parts = tuple(part for part in map(_part, content) if part is not None)
             return Message(role, parts, item.token_ids) if parts else None
+        case CallItem() if item.status != "completed":
+            return None
         case CallItem():
             return Message("assistant", (ToolCallPart(item.name, item.arguments, item.call_id),))
         case CallOutputItem():

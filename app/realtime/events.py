@@ -72,12 +72,6 @@ class _Bare(Struct, frozen=True):
     pass
 
 
-def _update(event: _Update) -> Command:
-    if event.session.get("type", "realtime") != "realtime":
-        raise Refusal("invalid_value", "session.type must be 'realtime'; others are not served yet.", "session.type")
-    return commands.Configure(event.session)
-
-
 def _append(event: _Append) -> Command:
     if len(event.audio) > MAX_AUDIO_CHARS:
         raise Refusal("invalid_value", "audio is longer than 15 MiB; append it in pieces.", "audio")
@@ -108,7 +102,7 @@ def _respond(event: _Respond) -> Command:
 
 
 _EVENTS: dict[str, tuple[type[Struct], Callable[[Any], Command]]] = {
-    "session.update": (_Update, _update),
+    "session.update": (_Update, lambda event: commands.Configure(event.session)),
     "input_audio_buffer.append": (_Append, _append),
     "input_audio_buffer.commit": (_Bare, lambda _: commands.CommitAudio()),
     "input_audio_buffer.clear": (_Bare, lambda _: commands.ClearAudio()),

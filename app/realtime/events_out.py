@@ -13,15 +13,18 @@ import pybase64
 
 from app.realtime.events_items import encode_item
 from app.realtime.ids import new_id
-from app.realtime.items import CallItem, Item
+from app.realtime.items import Item
 from app.realtime.notices import (
+    Allowance,
     AnswerClosed,
     AnswerOpened,
     AnswerView,
     AudioCleared,
     AudioCommitted,
     AudioPiece,
-    CallMade,
+    CallClosed,
+    CallOpened,
+    CallPiece,
     ItemAdded,
     ItemCut,
     ItemDropped,
@@ -36,6 +39,7 @@ from app.realtime.notices import (
     SessionChanged,
     SessionOpened,
     SessionView,
+    SilenceEnded,
     SpeechBegan,
     SpeechEnded,
     TextPiece,
@@ -67,6 +71,9 @@ def _events(notice: Notice) -> list[Event]:
             return [{"type": "input_audio_buffer.speech_started", "audio_start_ms": at_ms, "item_id": item_id}]
         case SpeechEnded(item_id, at_ms):
             return [{"type": "input_audio_buffer.speech_stopped", "audio_end_ms": at_ms, "item_id": item_id}]
+        case SilenceEnded(item_id, start_ms, end_ms):
+            span = {"audio_start_ms": start_ms, "audio_end_ms": end_ms}
+            return [{"type": "input_audio_buffer.timeout_triggered", **span, "item_id": item_id}]
         case AudioCommitted(item_id, previous_id):
             return [{"type": "input_audio_buffer.committed", "item_id": item_id, "previous_item_id": previous_id}]
         case AudioCleared():
@@ -121,11 +128,23 @@ def _item_events(notice: ItemAdded | ItemShown | ItemDropped | ItemCut) -> list[
 
 
 def _answer_events(
-    notice: AnswerOpened | MessageOpened | TextPiece | AudioPiece | MessageClosed | CallMade | AnswerClosed,
+    notice: AnswerOpened
+    | Allowance
+    | MessageOpened
+    | TextPiece
+    | AudioPiece
+    | MessageClosed
+    | CallOpened
+    | CallPiece
+    | CallClosed
+    | AnswerClosed,
 ) -> list[Event]:
     match notice:
         case AnswerOpened(answer):
             return [{"type": "response.created", "response": _answer(answer)}]
+        case Allowance(limit, remaining):
+            requests = {"name": "requests", "limit": limit, "remaining": remaining, "reset_seconds": 0.0}
+            return [{"type": "rate_limits.updated", "rate_limits": [requests]}]
         case MessageOpened(place, item, previous_id):
             return [
                 *_output_item("added", place, item, previous_id),
@@ -143,8 +162,13 @@ def _answer_events(
                 {"type": "response.content_part.done", **_content(place), "part": _content_part(place, text)},
                 *_output_item("done", place, item, previous_id),
             ]
-        case CallMade(place, item, previous_id):
-            return _call_events(place, item, previous_id)
+        case CallOpened(place, item, previous_id):
+            return _output_item("added", place, item, previous_id)
+        case CallPiece(place, call_id, text):
+            return [{"type": f"{_ARGUMENTS}.delta", **_called(place, call_id), "delta": text}]
+        case CallClosed(place, item, previous_id):
+            done = {**_called(place, item.call_id), "name": item.name, "arguments": item.arguments}
+            return [{"type": f"{_ARGUMENTS}.done", **done}, *_output_item("done", place, item, previous_id)]
         case AnswerClosed(answer):
             return [{"type": "response.done", "response": _answer(answer)}]
         case _:
@@ -182,26 +206,23 @@ def _content_done(place: Place, text: str) -> list[Event]:
     ]
 
 
-def _call_events(place: Place, item: CallItem, previous_id: str | None) -> list[Event]:
-    """A call comes whole: its arguments are one delta."""
-    head = {"response_id": place.answer_id, "item_id": item.id, "output_index": place.index, "call_id": item.call_id}
-    arguments = "response.function_call_arguments"
-    return [
-        *_output_item("added", place, _begun(item), previous_id),
-        {"type": f"{arguments}.delta", **head, "delta": item.arguments},
-        {"type": f"{arguments}.done", **head, "name": item.name, "arguments": item.arguments},
-        *_output_item("done", place, item, previous_id),
-    ]
+_ARGUMENTS = "response.function_call_arguments"
 
 
-def _begun(item: CallItem) -> CallItem:
-    return CallItem(id=item.id, call_id=item.call_id, name=item.name, arguments="", status="in_progress")
+def _called(place: Place, call_id: str) -> Event:
+    ids = {"response_id": place.answer_id, "item_id": place.item_id}
+    return {**ids, "output_index": place.index, "call_id": call_id}
 
 
 def encode_session(view: SessionView) -> Event:
     """A session object."""
     options: Event = msgspec.to_builtins(view.options)
-    head = {"id": view.id, "object": "realtime.session", "expires_at": view.expires_at_s}
+    kind = "realtime.session"
+    if not view.options.answers:
+        kind = "realtime.transcription_session"
+        audio = {"input": options["audio"]["input"]}
+        options = {"type": options["type"], "include": options["include"], "audio": audio}
+    head = {"id": view.id, "object": kind, "expires_at": view.expires_at_s}
     return {**head, **options, "parley": dict(view.loaded)}
 
 
@@ -235,14 +256,16 @@ def _status_details(view: AnswerView) -> Event:
 
 
 def _usage(usage: Usage) -> Event:
+    """Cached tokens are the prompt's first ones, of whatever kind; the protocol's split takes them for text."""
     output = usage.text_tokens + usage.audio_tokens
-    cached = {"text_tokens": 0, "audio_tokens": 0, "image_tokens": 0}
-    text_in = {"text_tokens": usage.input_tokens, "audio_tokens": 0, "image_tokens": 0}
+    typed = usage.input_tokens - usage.heard_tokens - usage.seen_tokens
+    kinds = {"text_tokens": typed, "audio_tokens": usage.heard_tokens, "image_tokens": usage.seen_tokens}
+    cached = {"text_tokens": usage.cached_tokens, "audio_tokens": 0, "image_tokens": 0}
     return {
         "total_tokens": usage.input_tokens + output,
         "input_tokens": usage.input_tokens,
         "output_tokens": output,
-        "input_token_details": {**text_in, "cached_tokens": 0, "cached_tokens_details": cached},
+        "input_token_details": {**kinds, "cached_tokens": usage.cached_tokens, "cached_tokens_details": cached},
         "output_token_details": {"text_tokens": usage.text_tokens, "audio_tokens": usage.audio_tokens},
     }
 

@@ -26,6 +26,8 @@ class Turn:
         self.closed = False
         self.paused = False
         """Whether the user may have finished: who follows the turn is told that it is over."""
+        self.words = ""
+        """What was understood of it so far, if somebody listens."""
         self._limit = limit_samples
         self._blocks: list[Pcm] = []
         self._news = asyncio.Event()
@@ -76,6 +78,11 @@ class Turn:
             if self.closed or self.paused:
                 return
             await news.wait()
+
+    async def over(self) -> None:
+        """Wait until the user has finished."""
+        while not self.closed:
+            await self._news.wait()
 
     def _tell(self) -> None:
         """Wake everyone who waits for news; those who come later wait for the next."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from app.realtime.endpoint import Judge, Sentences
 from app.realtime.reply import Answering
 from app.realtime.turns import Silero, Vad
 from app.settings import Limits, TurnSettings
@@ -21,6 +22,7 @@ class House:
     limits: Limits
     turns: TurnSettings
     vad: Callable[[], Vad] = Silero
+    judge: Judge = field(default_factory=Sentences)
     now: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
 

@@ -10,15 +10,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from app.media import Resampler, image_url, pcm16
+from app.media import Resampler, image_url
 from app.realtime import notices
 from app.realtime.answers import Answers
 from app.realtime.commands import See
 from app.realtime.conversation import Conversation
+from app.realtime.endpoint import Moment, fall
+from app.realtime.formats import Decoder
 from app.realtime.hearing import Recent, Turn
 from app.realtime.house import House
 from app.realtime.items import Heard, MessageItem, Picture
-from app.realtime.options import Options
+from app.realtime.options import Options, SemanticVad, ServerVad
 from app.realtime.playout import Packet
 from app.realtime.trouble import Refusal
 from app.realtime.turns import (
@@ -36,8 +38,8 @@ from engine.core import Pcm
 STEP = 512
 """Samples that are judged at once: a chunk of the voice activity detector, 32 ms."""
 
-LONG = 48_000
-"""Samples of one piece that are resampled off the event loop: from here on it would be held up for milliseconds."""
+LONG = 96_000
+"""Bytes of one piece that are resampled off the event loop: from here on it would be held up for milliseconds."""
 
 SHORTEST_S = 0.1
 """The protocol's least audio for a commit."""
@@ -59,20 +61,22 @@ class Microphone:
         self.frame: See | None = None
         """The newest picture of the client's camera that no turn has yet."""
         self._limit = int(house.limits.audio_s * MIC_RATE_HZ)
-        self._resampler = Resampler(options.audio.input.format.rate, MIC_RATE_HZ)
+        self._decoder = Decoder(options.audio.input.format)
         self._echo = Resampler(SPEAKER_RATE_HZ, MIC_RATE_HZ)
         self._recent = Recent()
         self._turn: Turn | None = None
         self._detector: Turns | None = None
         self._detector_start = 0  # the session's position at which the detector began to count
+        self._falling = 0.0  # how the user's voice ended before the present pause
+        self._quiet_from: int | None = None  # where the listener had heard the last answer; None while somebody speaks
         self.configure(options)
 
     def configure(self, options: Options) -> None:
         """Take new settings; turn detection that is switched on or off forgets the turn it was in."""
         before, self._options = self._options, options
-        rate_hz, detection = options.audio.input.format.rate, options.audio.input.turn_detection
-        if rate_hz != before.audio.input.format.rate:
-            self._resampler = Resampler(rate_hz, MIC_RATE_HZ)
+        format, detection = options.audio.input.format, options.audio.input.turn_detection
+        if format != before.audio.input.format:
+            self._decoder = Decoder(format)
         if (detection is None) != (self._detector is None):
             self._drop_turn()
             self._detector = None if detection is None else Turns(vad=self._house.vad())
@@ -80,13 +84,11 @@ class Microphone:
         self._tune()
 
     async def append(self, data: bytes) -> None:
-        """Hear little-endian 16-bit samples. Long pieces are heard in steps, so that other sessions get their turn."""
-        pcm = pcm16(data)
-        if len(pcm) > LONG:
-            pcm = await asyncio.to_thread(self._resampler.push, pcm)
+        """Hear bytes in the session's format. Long pieces are heard in steps, so that other sessions get their turn."""
+        if len(data) > LONG:
+            await self.hear(await asyncio.to_thread(self._decoder.push, data))
         else:
-            pcm = self._resampler.push(pcm)
-        await self.hear(pcm)
+            await self.hear(self._decoder.push(data))
 
     async def hear(self, pcm: Pcm) -> None:
         """Hear int16 [samples] at MIC_RATE_HZ."""
@@ -127,13 +129,17 @@ class Microphone:
         if self._detector is not None:
             self._detector.stopped()
 
+    def answered(self, left_s: float) -> None:
+        """The answer is over, and heard in ``left_s`` seconds: from then on the user may be silent for too long."""
+        self._quiet_from = self._recent.position + round(left_s * MIC_RATE_HZ)
+
     def _tune(self) -> None:
-        """Set the detector by the session's settings, and by how the session's guesses went."""
+        """Set the detector by the session's settings, by what the user said, and by how the session's guesses went."""
         detection, house = self._options.audio.input.turn_detection, self._house.turns
         if detection is None or self._detector is None:
             return
-        silence_ms = detection.silence_ms
-        pause_ms = self._answers.guesses.pause_ms(silence_ms) if detection.create_response else silence_ms
+        silence_ms = self._silence_ms(detection)
+        pause_ms = self._answers.guesses.pause_ms(silence_ms) if self._options.responds else silence_ms
         self._detector.config = TurnConfig(
             detection.threshold,
             detection.prefix_padding_ms,
@@ -143,6 +149,15 @@ class Microphone:
             pause_ms,
         )
 
+    def _silence_ms(self, detection: ServerVad | SemanticVad) -> int:
+        """The silence that ends the turn, as things stand."""
+        match detection:
+            case ServerVad(silence_duration_ms=silence_ms):
+                return silence_ms
+            case SemanticVad():
+                words = "" if self._turn is None else self._turn.words
+                return self._house.judge.silence_ms(Moment(words, self._falling), detection.waits)
+
     def _hear_by_hand(self, pcm: Pcm) -> None:
         turn = self._turn or Turn(self._limit)
         turn.push(pcm)
@@ -151,11 +166,33 @@ class Microphone:
 
     def _hear(self, detector: Turns, pcm: Pcm) -> None:
         keep_ms = detector.config.prefix_padding_ms + detector.config.min_speech_ms + 100
-        self._recent.push(pcm, keep_ms * MIC_RATE_HZ // 1000)
+        self._recent.push(pcm, max(keep_ms * MIC_RATE_HZ // 1000, self._quiet_samples()))
         if self._turn is not None:
             self._push(self._turn, pcm)
+            self._tune()  # more may have been understood
         for event in detector.feed(pcm):
             self._on_turn(event)
+        self._mind_the_silence()
+
+    def _quiet_samples(self) -> int:
+        """How long nobody has spoken since the last answer, if that is to be minded."""
+        detection = self._options.audio.input.turn_detection
+        if self._quiet_from is None or detection is None or detection.idle_timeout_ms is None:
+            return 0
+        return max(0, self._recent.position - self._quiet_from) if self._options.responds else 0
+
+    def _mind_the_silence(self) -> None:
+        """After ``idle_timeout_ms`` without a word the silence itself becomes a turn, and is answered."""
+        detection, quiet = self._options.audio.input.turn_detection, self._quiet_samples()
+        if not quiet or self._turn is not None or self._answers.busy or detection is None:
+            return
+        if quiet < (detection.idle_timeout_ms or 0) * MIC_RATE_HZ // 1000:
+            return
+        turn, start = Turn(self._limit), self._recent.position - quiet
+        turn.push(self._recent.since(start)[-self._limit :])
+        end_ms = self._recent.position * 1000 // MIC_RATE_HZ
+        self._tell(notices.SilenceEnded(turn.item_id, start * 1000 // MIC_RATE_HZ, end_ms))
+        self._commit(turn, respond=True)
 
     def _push(self, turn: Turn, pcm: Pcm) -> None:
         """Append to the turn; one that has grown too long ends here, as if the user had paused."""
@@ -171,16 +208,23 @@ class Microphone:
         match event:
             case SpeechStarted(audio_start_ms=start_ms):
                 turn = self._turn = Turn(self._limit)
+                self._falling, self._quiet_from = 0.0, None
                 start = self._detector_start + start_ms * MIC_RATE_HZ // 1000
                 turn.push(self._recent.since(start))
                 self._tell(notices.SpeechBegan(turn.item_id, start * 1000 // MIC_RATE_HZ))
                 if detection is not None and detection.interrupt_response:
                     self._answers.interrupt()
-                if detection is not None and detection.create_response:
+                if self._options.responds:
                     self._answers.listen(turn)
-            case SpeechPaused():
+                else:
+                    self._answers.transcripts.hear(turn)
+            case SpeechPaused(speech_end_ms=end_ms):
+                if self._turn is not None and isinstance(detection, SemanticVad):
+                    silent = self._recent.position - self._detector_start - end_ms * MIC_RATE_HZ // 1000
+                    self._falling = fall(self._turn.pcm[: self._turn.samples - silent])
                 self._answers.guess()
             case SpeechResumed():
+                self._falling = 0.0
                 self._answers.listen_on()
                 self._tune()
             case SpeechStopped(audio_end_ms=end_ms):
@@ -189,9 +233,8 @@ class Microphone:
                     self._tune()
 
     def _stopped(self, turn: Turn, position: int) -> None:
-        detection = self._options.audio.input.turn_detection
         self._tell(notices.SpeechEnded(turn.item_id, position * 1000 // MIC_RATE_HZ))
-        self._commit(turn, respond=detection is not None and detection.create_response)
+        self._commit(turn, respond=self._options.responds)
 
     def _commit(self, turn: Turn, respond: bool) -> None:
         """The turn becomes an item. If the conversation has no room for it, it is dropped."""
@@ -201,7 +244,7 @@ class Microphone:
         except Refusal:
             self._drop_turn()
             raise
-        self._turn = None
+        self._turn = self._quiet_from = None
         if not respond:
             self._answers.stop_listening()
         self._tell(notices.AudioCommitted(item.id, previous))
@@ -210,7 +253,7 @@ class Microphone:
         if respond:
             self._answers.answer_turn(turn, seen=len(item.content) > 1)
         else:
-            self._answers.transcribe(turn)
+            self._answers.transcripts.hear(turn)
 
     def _seen(self) -> tuple[Picture, ...]:
         """What the camera saw last, once: a picture that the last turn has already says nothing new."""

@@ -52,6 +52,15 @@ class SpeechEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class SilenceEnded:
+    """Nobody spoke for so long after an answer that what was heard since is taken for a turn."""
+
+    item_id: str
+    start_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class AudioCommitted:
     item_id: str
     previous_id: str | None
@@ -110,6 +119,12 @@ class Usage:
     input_tokens: int = 0
     text_tokens: int = 0
     audio_tokens: int = 0
+    heard_tokens: int = 0
+    """Of the input, those of sound; like the next two only where the model's family counts them."""
+    seen_tokens: int = 0
+    """Of the input, those of pictures."""
+    cached_tokens: int = 0
+    """Of the input, those that were not computed again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +151,14 @@ class AnswerView:
 @dataclass(frozen=True, slots=True)
 class AnswerOpened:
     answer: AnswerView
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """How many responses the session may have at a time, and how many more it may ask for now."""
+
+    limit: int
+    remaining: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +190,7 @@ class TextPiece:
 
 @dataclass(frozen=True, slots=True)
 class AudioPiece:
-    """int16 little-endian samples at SPEAKER_RATE_HZ."""
+    """The next sound, in the response's format; where the server plays, int16 little-endian at SPEAKER_RATE_HZ."""
 
     place: Place
     pcm: bytes
@@ -204,7 +227,23 @@ class MessageClosed:
 
 
 @dataclass(frozen=True, slots=True)
-class CallMade:
+class CallOpened:
+    place: Place
+    item: CallItem
+    previous_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallPiece:
+    """The next characters of a call's arguments."""
+
+    place: Place
+    call_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallClosed:
     place: Place
     item: CallItem
     previous_id: str | None
@@ -228,6 +267,7 @@ Notice = (
     | SessionChanged
     | SpeechBegan
     | SpeechEnded
+    | SilenceEnded
     | AudioCommitted
     | AudioCleared
     | ItemAdded
@@ -237,6 +277,7 @@ Notice = (
     | Transcribed
     | TranscriptionFailed
     | AnswerOpened
+    | Allowance
     | MessageOpened
     | TextPiece
     | AudioPiece
@@ -244,7 +285,9 @@ Notice = (
     | PlaybackEnded
     | PlaybackCut
     | MessageClosed
-    | CallMade
+    | CallOpened
+    | CallPiece
+    | CallClosed
     | AnswerClosed
     | Trouble
 )

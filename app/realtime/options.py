@@ -27,6 +27,14 @@ class SpeakerFormat(Struct, frozen=True, tag="audio/pcm"):
     rate: Literal[24000] = 24000
 
 
+class PcmuFormat(Struct, frozen=True, tag="audio/pcmu"):
+    """G.711 µ-law at 8 kHz."""
+
+
+class PcmaFormat(Struct, frozen=True, tag="audio/pcma"):
+    """G.711 A-law at 8 kHz."""
+
+
 class Transcription(Struct, frozen=True):
     """Asks for transcripts of what the user says. ``model`` is echoed: the loaded model hears."""
 
@@ -36,7 +44,10 @@ class Transcription(Struct, frozen=True):
 
 
 class NoiseReduction(Struct, frozen=True):
+    """Echoed only: the ears take the microphone as it is."""
+
     type: Literal["near_field", "far_field"] = "near_field"
+    strength: Annotated[float, Meta(ge=0, le=1)] = 1.0
 
 
 class ServerVad(Struct, frozen=True, tag="server_vad"):
@@ -45,17 +56,13 @@ class ServerVad(Struct, frozen=True, tag="server_vad"):
     threshold: Annotated[float, Meta(ge=0, le=1)] = 0.5
     prefix_padding_ms: Ms = 300
     silence_duration_ms: Ms = 500
-    idle_timeout_ms: int | None = None
+    idle_timeout_ms: Annotated[int, Meta(ge=1, le=600_000)] | None = None
     create_response: bool = True
     interrupt_response: bool = True
 
-    @property
-    def silence_ms(self) -> int:
-        return self.silence_duration_ms
-
 
 class SemanticVad(Struct, frozen=True, tag="semantic_vad"):
-    """Turns end when the user seems to have finished; here a silence whose length follows the eagerness."""
+    """Turns end when the user seems to have finished, as a judge of his words and his voice finds (endpoint.py)."""
 
     eagerness: Literal["auto", "low", "medium", "high"] = "auto"
     create_response: bool = True
@@ -63,21 +70,22 @@ class SemanticVad(Struct, frozen=True, tag="semantic_vad"):
 
     threshold = 0.5
     prefix_padding_ms = 300
+    idle_timeout_ms = None
 
     @property
-    def silence_ms(self) -> int:
-        return {"low": 1000, "auto": 500, "medium": 500, "high": 300}[self.eagerness]
+    def waits(self) -> Literal["low", "medium", "high"]:
+        return "medium" if self.eagerness == "auto" else self.eagerness
 
 
 class AudioIn(Struct, frozen=True):
-    format: PcmFormat = PcmFormat()
+    format: PcmFormat | PcmuFormat | PcmaFormat = PcmFormat()
     transcription: Transcription | None = None
     noise_reduction: NoiseReduction | None = None
     turn_detection: ServerVad | SemanticVad | None = ServerVad()
 
 
 class AudioOut(Struct, frozen=True):
-    format: SpeakerFormat = SpeakerFormat()
+    format: SpeakerFormat | PcmuFormat | PcmaFormat = SpeakerFormat()
     voice: str | dict[str, Any] = ""
     speed: Annotated[float, Meta(ge=0.25, le=1.5)] = 1.0
 
@@ -96,14 +104,25 @@ class Tool(Struct, frozen=True):
     parameters: dict[str, Any] | None = None
 
 
+class TokenLimits(Struct, frozen=True):
+    post_instructions: Annotated[int, Meta(ge=1)] | None = None
+
+
+class RetentionRatio(Struct, frozen=True, tag="retention_ratio"):
+    """Where a prompt has grown too long, keep this share of what fits, so that the next turns need no cut again."""
+
+    retention_ratio: Annotated[float, Meta(ge=0, le=1)]
+    token_limits: TokenLimits | None = None
+
+
 Modalities = Annotated[list[Literal["text", "audio"]], Meta(min_length=1)]
 MaxTokens = Annotated[int, Meta(ge=1, le=4096)] | Literal["inf"]
 
 
 class Options(Struct, frozen=True):
-    """A session's effective settings."""
+    """A session's effective settings. A session of type ``transcription`` only hears: it never answers."""
 
-    type: Literal["realtime"] = "realtime"
+    type: Literal["realtime", "transcription"] = "realtime"
     model: str = ""
     output_modalities: Modalities = field(default_factory=lambda: ["audio"])
     instructions: str = ""
@@ -112,11 +131,26 @@ class Options(Struct, frozen=True):
     parallel_tool_calls: bool | None = None
     max_output_tokens: MaxTokens = "inf"
     tracing: Any = None
-    truncation: Any = "auto"
+    truncation: Literal["auto", "disabled"] | RetentionRatio = "auto"
     prompt: Any = None
     include: list[str] | None = None
     reasoning: Any = None
     audio: Audio = Audio()
+
+    @property
+    def answers(self) -> bool:
+        return self.type == "realtime"
+
+    @property
+    def transcribes(self) -> bool:
+        """Whether the client wants to know what was heard."""
+        return not self.answers or self.audio.input.transcription is not None
+
+    @property
+    def responds(self) -> bool:
+        """Whether a turn's end begins an answer."""
+        detection = self.audio.input.turn_detection
+        return self.answers and detection is not None and detection.create_response
 
 
 class AnswerAudio(Struct, frozen=True):
@@ -162,6 +196,9 @@ def answer_options(session: Options, patch: dict[str, Any]) -> tuple[AnswerOptio
 def session_options(current: Options, patch: dict[str, Any]) -> tuple[Options, list[str]]:
     """``current`` with ``patch`` merged in, and the paths of unknown fields. Raises Refusal; then nothing changed."""
     merged, unknown = merge(current, {key: value for key, value in patch.items() if key != "model"}, "session")
+    if merged.type != current.type:
+        message = f"A session's type stays {current.type!r}: connect anew, with ?intent=transcription or without."
+        raise Refusal("invalid_value", message, "session.type")
     _check_modalities(merged.output_modalities, "session.output_modalities")
     return merged, unknown
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from app.realtime.answer import Answer
 from app.realtime.hearing import Turn
-from app.realtime.notices import Reason
+from app.realtime.notices import Reason, Usage
 from app.realtime.playout import Packet, Playout
 from app.realtime.trouble import Refusal
 from app.telemetry import Metrics, log
@@ -167,6 +167,10 @@ class Reply:
         """The answer is over, but its listener may still have been playing it when he began to speak."""
         self.answer.heard(self._heard_samples())
 
+    def unplayed_s(self) -> float:
+        """Seconds until the listener has heard all that was sent."""
+        return self.playout.unplayed_s(self._now(), self.answer.line.lag_s())
+
     def _heard_samples(self) -> int:
         return self.playout.heard_samples(self._now(), self.answer.line.lag_s())
 
@@ -174,7 +178,7 @@ class Reply:
         """Where the server plays, it knows when the listener has heard the end."""
         line = self.answer.line
         if line.plays:
-            await asyncio.sleep(self.playout.unplayed_s(self._now(), line.lag_s()))
+            await asyncio.sleep(self.unplayed_s())
             self.answer.played()
 
     async def _pull(self, engine: Answering, listener: Listener) -> EngineError | Refusal | None:
@@ -184,6 +188,8 @@ class Reply:
             async with engine.open(self.request, inputs) as chunks:
                 with self._reading(chunks):
                     async for chunk in chunks:
+                        if chunk.kind == "heard" and self.turn is not None:
+                            self.turn.words = chunk.data
                         if _tells(chunk):
                             await self._opened.wait()  # nothing is told of a turn before it is committed
                         self._take(chunk, listener)
@@ -215,13 +221,15 @@ class Reply:
                 self.playout.push(chunk.data, int(chunk.meta.get("text_end", 0)))
                 self._send_due(listener)
                 self._news.set()
+            case "call_piece":
+                answer.call_piece(chunk.meta["name"], str(chunk.meta.get("call_id", "")), chunk.data)
             case "tool_call":
                 answer.call(chunk.data["name"], chunk.data["arguments"], str(chunk.meta.get("call_id", "")))
             case "heard" if chunk.meta.get("final") and self.heard_id is not None:
                 listener.on_heard(self.heard_id, chunk.data)
             case "usage":
                 self._finish = chunk.meta.get("finish", "stop")
-                answer.used(int(chunk.data.get("input_tokens", 0)), int(chunk.data.get("output_tokens", 0)))
+                answer.used(_usage(chunk.data))
             case _:
                 pass  # of no concern to a client
 
@@ -257,3 +265,13 @@ class Reply:
 def _tells(chunk: Chunk) -> bool:
     """Whether a client learns of it; guesses at what the user is saying stay here."""
     return chunk.kind != "heard" or bool(chunk.meta.get("final"))
+
+
+def _usage(counts: dict[str, int]) -> Usage:
+    return Usage(
+        input_tokens=counts.get("input_tokens", 0),
+        text_tokens=counts.get("output_tokens", 0),
+        heard_tokens=counts.get("heard_tokens", 0),
+        seen_tokens=counts.get("seen_tokens", 0),
+        cached_tokens=counts.get("cached_tokens", 0),
+    )

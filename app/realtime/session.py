@@ -25,7 +25,7 @@ from app.realtime.items import Item
 from app.realtime.line import SOCKET, Line
 from app.realtime.microphone import Microphone
 from app.realtime.notices import Notice, SessionView
-from app.realtime.options import Options, name_of, session_options
+from app.realtime.options import Options, Transcription, name_of, session_options
 from app.realtime.trouble import Broken, Refusal
 from app.telemetry import log, log_failure
 from engine import EngineError, ModelInfo
@@ -61,7 +61,7 @@ class Session:
         """Serve the client until ``told`` ends. Everything that the session holds is gone when this returns."""
         self._tell(self.greeting())
         async with asyncio.TaskGroup() as tasks:
-            self._answers.tasks = tasks
+            self._answers.start(tasks)
             async for one in told:
                 await self._hear(one)
             self._answers.leave()
@@ -114,8 +114,8 @@ class Session:
             case commands.Configure(patch):
                 self._configure(patch)
             case commands.AddItem(item, after):
-                rate_hz, limit_s = self._options.audio.input.format.rate, self._house.limits.audio_s
-                self._add(await finished(item, rate_hz, limit_s), after)
+                format, limit_s = self._options.audio.input.format, self._house.limits.audio_s
+                self._add(await finished(item, format, limit_s), after)
             case commands.Respond():
                 await self._answers.respond(word)
             case commands.Cancel(response_id):
@@ -164,10 +164,15 @@ class Session:
             raise Refusal("cannot_update_voice", "The voice can't change once the session has spoken.", path)
         if unknown:
             log("session.unknown_fields", session=self.id, fields=",".join(unknown))
+        hears = options.audio.input.transcription
+        if hears is not None and hears.model not in (None, self._house.engine.model.name):
+            log(
+                "session.transcription_mapped", session=self.id, asked=hears.model, loaded=self._house.engine.model.name
+            )
         if after not in self._house.engine.model.voices:
             log("session.voice_mapped", session=self.id, asked=after, loaded=self._house.voice(after))
         self._options = options
-        self._answers.options = options
+        self._answers.configure(options)
         self._microphone.configure(options)
         self._tell(notices.SessionChanged(self._view()))
 
@@ -187,7 +192,9 @@ def opening_options(model: ModelInfo, start: dict[str, Any], asked_model: str = 
     Raises Refusal.
     """
     asked = asked_model or str(start.get("model") or "")[:200] or model.name
-    options = Options(model=asked, output_modalities=["audio" if "speech" in model.abilities else "text"])
+    kind = "transcription" if start.get("type") == "transcription" else "realtime"
+    options = Options(type=kind, model=asked, output_modalities=["audio" if "speech" in model.abilities else "text"])
     audio, voice = options.audio, model.voices[0] if model.voices else ""
-    options = replace(options, audio=replace(audio, output=replace(audio.output, voice=voice)))
+    heard = replace(audio.input, transcription=Transcription()) if kind == "transcription" else audio.input
+    options = replace(options, audio=replace(audio, input=heard, output=replace(audio.output, voice=voice)))
     return session_options(options, start)[0]

@@ -64,7 +64,9 @@ class SpeechStarted:
 
 @dataclass(frozen=True, slots=True)
 class SpeechPaused:
-    """The user has been silent for a moment, within the turn."""
+    """The user has been silent for a moment, within the turn, since ``speech_end_ms``."""
+
+    speech_end_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,7 @@ class Turns:
         before, self._paused = self._paused, silence >= _samples(self.config.pause_ms)
         if self._paused == before:
             return None
-        return SpeechPaused() if self._paused else SpeechResumed()
+        return SpeechPaused(_ms(self._speech_end)) if self._paused else SpeechResumed()
 
 
 class Silero:

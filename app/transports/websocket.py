@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import Any
 
 from fastapi import WebSocket
 from fastapi.responses import JSONResponse
@@ -32,10 +33,6 @@ SUBPROTOCOL = "realtime"
 
 async def realtime(socket: WebSocket, service: Service) -> None:
     """One connection, from the handshake to the close."""
-    if socket.query_params.get("intent") == "transcription":
-        message = "Transcription sessions are not served yet: connect with ?model=."
-        await socket.send_denial_response(JSONResponse(error_body(400, "unsupported", message), 400))
-        return
     try:
         with service.admit() as house:
             await accept(socket)
@@ -55,9 +52,8 @@ async def accept(socket: WebSocket) -> None:
 
 async def _converse(socket: WebSocket, service: Service, house: House) -> None:
     outbox = Outbox(house.limits.unsent_s)
-    secret = secret_of(socket.scope)
-    model, start = socket.query_params.get("model", "")[:200], secret.session if secret is not None else None
-    session = Session(house, lambda notice: _put(outbox, notice), model, start)
+    model = socket.query_params.get("model", "")[:200]
+    session = Session(house, lambda notice: _put(outbox, notice), model, _start(socket))
     log("session.opened", session=session.id, client=socket.client.host if socket.client else "")
     leave = Leave(1000, "")
     try:
@@ -70,6 +66,13 @@ async def _converse(socket: WebSocket, service: Service, house: House) -> None:
         leave = first(leaves)
     log("session.closed", session=session.id, code=leave.code, reason=leave.reason)
     await say_goodbye(socket, outbox, leave, house.limits.send_timeout_s)
+
+
+def _start(socket: WebSocket) -> dict[str, Any]:
+    """The settings that the session begins with: those of the client's secret, and the kind that its address names."""
+    secret = secret_of(socket.scope)
+    kind = {"type": "transcription"} if socket.query_params.get("intent") == "transcription" else {}
+    return {**(secret.session if secret is not None else {}), **kind}
 
 
 def _put(outbox: Outbox, notice: Notice) -> None:

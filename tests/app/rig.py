@@ -10,7 +10,7 @@ import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from openai.types.realtime.realtime_server_event import RealtimeServerEvent
@@ -26,6 +26,7 @@ TIMEOUT_S = 20.0  # of a busy machine; an idle one needs milliseconds
 SERVER_EVENT: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
 
 Event = dict[str, Any]
+C = TypeVar("C", bound="Client")
 
 
 def script_spec(**server: Any) -> EngineSpec:
@@ -155,10 +156,12 @@ class Client:
 
 
 @asynccontextmanager
-async def talking(server: Running, query: str = "", **options: Any) -> AsyncGenerator[Client]:
+async def talking(
+    server: Running, query: str = "", kind: Callable[[ClientConnection], C] = Client, **options: Any
+) -> AsyncGenerator[C]:
     """A client that has been greeted."""
     async with connect(server.ws + query, max_size=None, max_queue=None, **options) as socket:
-        client = Client(socket)
+        client = kind(socket)
         await client.until("conversation.created")
         yield client
 

@@ -78,14 +78,6 @@ async def test_an_unknown_socket_is_refused_before_the_upgrade(path: str, server
     assert refused.value.response.status_code in (403, 404)
 
 
-@pytest.mark.parametrize("query", ["?intent=transcription"])
-async def test_what_is_not_served_yet_is_refused_before_the_upgrade(query: str, server: Running) -> None:
-    with pytest.raises(InvalidStatus) as refused:
-        await connect(server.ws + query)
-    assert refused.value.response.status_code == 400
-    assert b"not served yet" in (refused.value.response.body or b"")
-
-
 async def test_the_server_listens_while_the_engine_starts() -> None:
     class Slow:
         async def __aenter__(self) -> Any:

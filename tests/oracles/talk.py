@@ -19,10 +19,9 @@ from engine import (
     Request,
     Sampling,
     TextPart,
-    VideoPart,
     parse_config,
 )
-from tests.oracles.qwen3_omni import Turn, Video
+from tests.oracles.qwen3_omni import Turn
 
 CONFIG = """
 model: qwen3_omni
@@ -30,7 +29,6 @@ weights: {folder}
 launcher: inline
 workers:
   - {{stages: [thinker, talker, code2wav], max_batch: {slots}}}
-heartbeat: {{interval_s: 1.0, timeout_s: 60.0}}  # the reference computes in the same event loop
 chunks: {{first: 1, growth: 1.5, steady: 4}}
 options: {{context: 1024, piece: {piece}}}
 """
@@ -68,11 +66,9 @@ def _message(role: Any, parts: Sequence[Any]) -> Message:
     return Message(role, tuple(_part(part) for part in parts))
 
 
-def _part(part: Any) -> TextPart | AudioPart | ImagePart | VideoPart:
+def _part(part: Any) -> TextPart | AudioPart | ImagePart:
     if isinstance(part, str):
         return TextPart(part)
-    if isinstance(part, Video):
-        return VideoPart(part.frames, part.fps, part.pcm)
     return AudioPart(part) if part.ndim == 1 else ImagePart(part)
 
 

@@ -7,7 +7,7 @@ the user's text       the answer
 ====================  ==================================================================
 ``say: XYZ``          XYZ
 ``long N``            N words
-``tool NAME JSON``    a call of the tool NAME
+``tool NAME JSON``    a call of the tool NAME, its arguments in pieces; further calls behind " ; "
 ``said``              "I said: " and what the user heard of the answers before
 ``fail``              two words, then StageFailed
 ``slow``              "late", 200 ms late
@@ -23,7 +23,6 @@ A last message of the assistant is spoken as it stands, unless the user speaks a
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import time
 from collections import deque
@@ -38,6 +37,7 @@ from engine.core import (
     SPEAKER_RATE_HZ,
     AudioPart,
     Chunk,
+    ImagePart,
     ModelInfo,
     Part,
     Request,
@@ -97,9 +97,12 @@ class Answer:
     """What is still to be said, and how it ends."""
 
     words: deque[str]
-    tool: dict[str, str] | None = None
+    calls: deque[dict[str, str]] = field(default_factory=deque[dict[str, str]])
     fails: bool = False
     said: int = 0
+    called: int = 0
+    written: int = 0
+    """Calls that were made, and characters of the next one's arguments that were told."""
 
 
 class Thinker:
@@ -107,9 +110,12 @@ class Thinker:
 
     def __init__(self, place: Place) -> None:
         self.info = StageInfo(
-            name="thinker", order=1, emits=frozenset({"text", "tool_call", "usage"}), feeds=frozenset({"text"}),
+            name="thinker",
+            order=1,
+            emits=frozenset({"text", "call_piece", "tool_call", "usage"}),
+            feeds=frozenset({"text"}),
             slots=place.slots,
-        )  # fmt: skip
+        )
         self._step_s = _step_s(place)
 
     def open(self, seat: Seat) -> None:
@@ -140,12 +146,32 @@ class Thinker:
             word = answer.words.popleft() + (" " if answer.words else "")
             answer.said += 1
             return [Chunk("text", word, {"ids": [1000 + sum(word.encode()) % 1000]})]
+        if answer.calls:
+            return [_call(answer, seat.request)]
         seat.done = True
-        finish = "tool" if answer.tool else "length" if answer.words else "stop"
-        usage = Chunk("usage", {"input_tokens": 1, "output_tokens": answer.said}, {"finish": finish})
-        if answer.tool is None:
-            return [usage]
-        return [Chunk("tool_call", answer.tool, {"call_id": f"call_{seat.request.id}"}), usage]
+        finish = "tool" if answer.called else "length" if answer.words else "stop"
+        return [Chunk("usage", {**_tokens(seat.request), "output_tokens": answer.said}, {"finish": finish})]
+
+
+def _call(answer: Answer, request: Request) -> Chunk:
+    """The next eight characters of a call's arguments; then the call."""
+    call, call_id = answer.calls[0], f"call_{answer.called}_{request.id}"
+    piece = call["arguments"][answer.written : answer.written + 8]
+    if piece:
+        answer.written += len(piece)
+        return Chunk("call_piece", piece, {"call_id": call_id, "name": call["name"]})
+    answer.calls.popleft()
+    answer.called, answer.written = answer.called + 1, 0
+    return Chunk("tool_call", call, {"call_id": call_id})
+
+
+def _tokens(request: Request) -> dict[str, int]:
+    """Of a prompt: a word is a token, so are 40 ms of sound and a picture."""
+    parts = [part for message in request.messages for part in message.parts]
+    words = sum(len(part.text.split()) for part in parts if isinstance(part, TextPart))
+    heard = sum(len(part.pcm) * 25 // MIC_RATE_HZ for part in parts if isinstance(part, AudioPart))
+    seen = sum(isinstance(part, ImagePart) for part in parts)
+    return {"input_tokens": 1 + words + heard + seen, "heard_tokens": heard, "seen_tokens": seen}
 
 
 def _last_text(request: Request) -> str:
@@ -168,8 +194,8 @@ def _answer(text: str, request: Request) -> Answer:
         case "long" if rest.isdigit():
             return Answer(deque(f"word{i}" for i in range(int(rest))))
         case "tool":
-            name, _, arguments = rest.partition(" ")
-            return Answer(deque(), tool={"name": name, "arguments": arguments or json.dumps({})})
+            calls = (call.partition(" ") for call in rest.split(" ; "))
+            return Answer(deque(), deque({"name": name, "arguments": json_ or "{}"} for name, _, json_ in calls))
         case "said":
             answers = (_text(message.parts) for message in request.messages if message.role == "assistant")
             return Answer(deque(f"I said: {' '.join(answers)}".split()))

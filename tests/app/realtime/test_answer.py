@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.realtime import notices
 from app.realtime.answer import Answer
-from app.realtime.conversation import Conversation
+from app.realtime.conversation import Conversation, prompt
 from app.realtime.items import CallItem, MessageItem, Spoken, Text
 from app.realtime.options import AnswerOptions, Options, answer_options
 from app.realtime.playout import Packet
@@ -43,7 +43,7 @@ def test_a_spoken_answer() -> None:
     answer.audio(packet(0.2, 4))
     answer.text("two", (8, 9))
     answer.audio(packet(0.1, 7))
-    answer.used(5, 3)
+    answer.used(notices.Usage(5, 3))
     answer.close("completed")
     assert kinds(told) == [
         *("AnswerOpened", "MessageOpened", "TextPiece", "AudioPiece", "TextPiece", "AudioPiece"),
@@ -70,7 +70,7 @@ def test_a_call_beside_a_message_has_an_index_of_its_own() -> None:
     answer.call("look", "{}", "call_1")
     answer.close("completed")
     places = {type(notice).__name__: notice.place.index for notice in told if hasattr(notice, "place")}
-    assert (places["MessageClosed"], places["CallMade"]) == (0, 1)
+    assert (places["MessageClosed"], places["CallClosed"]) == (0, 1)
     assert [type(item) for item in conversation.items] == [MessageItem, CallItem]
 
 
@@ -112,8 +112,40 @@ def test_one_that_was_never_announced_ends_without_a_word() -> None:
     assert answer.closed
 
 
+def test_a_call_s_arguments_come_in_pieces_and_are_whole_at_its_end() -> None:
+    answer, conversation, told = opened()
+    answer.call_piece("look", "call_1", '{"at":')
+    answer.call_piece("look", "call_1", " 1")
+    answer.call("look", '{"at": 1}', "call_1")
+    answer.call("listen", "{}", "call_2")
+    answer.close("completed")
+    assert kinds(told)[1:-1] == [
+        "CallOpened",
+        *["CallPiece"] * 3,
+        "CallClosed",
+        "CallOpened",
+        "CallPiece",
+        "CallClosed",
+    ]
+    pieces = [notice.text for notice in told if isinstance(notice, notices.CallPiece)]
+    assert pieces == ['{"at":', " 1", "}", "{}"]
+    assert [item.arguments for item in conversation.items if isinstance(item, CallItem)] == ['{"at": 1}', "{}"]
+
+
+def test_a_call_that_is_broken_off_is_incomplete_and_in_no_prompt() -> None:
+    answer, conversation, told = opened()
+    answer.text("I look.", ())
+    answer.call_piece("look", "call_1", '{"at":')
+    answer.close("cancelled", "client_cancelled")
+    assert kinds(told)[-3:] == ["CallClosed", "MessageClosed", "AnswerClosed"]
+    call = conversation.items[1]
+    assert isinstance(call, CallItem)
+    assert (call.status, call.arguments) == ("incomplete", '{"at":')
+    assert [message.role for message in prompt("", conversation.items[1:])] == []
+
+
 @pytest.mark.parametrize("outcome", ["completed", "cancelled", "failed", "incomplete"])
-@given(steps=st.lists(st.sampled_from(["text", "audio", "call", "close"]), max_size=10))
+@given(steps=st.lists(st.sampled_from(["text", "audio", "piece", "call", "close"]), max_size=10))
 def test_whatever_comes_it_ends_once_and_nothing_follows(outcome: Any, steps: list[str]) -> None:
     answer, _, told = opened()
     for step in [*steps, "close", "text", "audio", "call", "close"]:
@@ -122,6 +154,8 @@ def test_whatever_comes_it_ends_once_and_nothing_follows(outcome: Any, steps: li
                 answer.text("word ", (1,))
             case "audio":
                 answer.audio(packet(0.04, 3))
+            case "piece":
+                answer.call_piece("look", "call_1", "{")
             case "call":
                 answer.call("look", "{}", "")
             case _:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.realtime.conversation import ROOT, Conversation
+from app.realtime.conversation import ROOT, Conversation, prompt
 from app.realtime.items import CallItem, CallOutputItem, Heard, Item, MessageItem, Picture, Spoken, Text
 from app.realtime.trouble import Refusal
 from engine import AudioPart, ImagePart, Message, TextPart, ToolCallPart, ToolResultPart
@@ -59,7 +59,7 @@ def test_speech_of_long_ago_stays_as_its_words(conversation: Conversation) -> No
             conversation.transcribe(f"u{n}", f"words {n}")
     kinds = [type(item.content[0]) for item in conversation.items if isinstance(item, MessageItem)]
     assert kinds == [Text, Heard, Heard, Heard]  # 12 kB in 10: one had to go, the oldest that was understood
-    assert conversation.messages("")[0].parts == (TextPart("words 0"),)
+    assert prompt("", conversation.items)[0].parts == (TextPart("words 0"),)
 
 
 def test_text_counts_too(conversation: Conversation) -> None:
@@ -69,11 +69,11 @@ def test_text_counts_too(conversation: Conversation) -> None:
 
 def test_a_cut_answer_goes_back_to_the_prompt_as_far_as_it_was_heard(conversation: Conversation) -> None:
     conversation.add(said())
-    assert conversation.messages("") == (Message("assistant", (TextPart("one two three"),), (1, 2, 3)),)
+    assert prompt("", conversation.items) == (Message("assistant", (TextPart("one two three"),), (1, 2, 3)),)
     conversation.cut("a", 0, 2_000)
-    assert conversation.messages("") == (Message("assistant", (TextPart("one two"),)),)
+    assert prompt("", conversation.items) == (Message("assistant", (TextPart("one two"),)),)
     conversation.cut("a", 0, 0)
-    assert conversation.messages("") == ()
+    assert prompt("", conversation.items) == ()
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_the_prompt_has_every_kind_of_part(conversation: Conversation) -> None:
     conversation.add(CallItem(id="c", call_id="call_1", name="look", arguments="{}"))
     conversation.add(CallOutputItem(id="o", call_id="call_1", output="a cat"))
     conversation.transcribe("u", "what is it")
-    assert conversation.messages("Be kind.") == (
+    assert prompt("Be kind.", conversation.items) == (
         Message("system", (TextPart("Be kind."),)),
         Message("user", (ImagePart(pixels), AudioPart(pcm, "what is it"), TextPart("what?"))),
         Message("assistant", (ToolCallPart("look", "{}", "call_1"),)),

@@ -10,7 +10,13 @@ import pytest
 from tests.app.rig import silence
 
 USER = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "say: one two"}]}
-OPENED = ["response.created", "response.output_item.added", "conversation.item.added", "response.content_part.added"]
+OPENED = [
+    "response.created",
+    "rate_limits.updated",
+    "response.output_item.added",
+    "conversation.item.added",
+    "response.content_part.added",
+]
 CLOSED = [
     "response.output_audio.done",
     "response.output_audio_transcript.done",
@@ -55,9 +61,9 @@ async def test_a_typed_turn_is_spoken_with_its_transcript_in_order(client: Any) 
     types = client.types()
     at = types.index("response.created")
     assert types[2:at] == ["conversation.item.added", "conversation.item.done"]
-    assert types[at : at + 4] == OPENED
+    assert types[at : at + 5] == OPENED
     assert types[-6:] == CLOSED
-    middle = set(types[at + 4 : -6])
+    middle = set(types[at + 5 : -6])
     assert middle == {"response.output_audio.delta", "response.output_audio_transcript.delta"}
     words = "".join(event["delta"] for event in client.of("response.output_audio_transcript.delta"))
     assert words == "one two three"

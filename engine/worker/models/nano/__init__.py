@@ -5,7 +5,7 @@ How it was made, from what, and what it cannot do: ``engine/training/nano``. num
 
 from __future__ import annotations
 
-from engine.core import ModelInfo
+from engine.core import ModelInfo, TokenCost
 from engine.worker.models.nano.ears import Ears
 from engine.worker.models.nano.thinker import CONTEXT, Thinker
 from engine.worker.models.nano.voice import FRAME_S, Code2Wav, Talker
@@ -19,6 +19,8 @@ def _info(place: Place) -> ModelInfo:
         abilities=frozenset({"text", "audio", "tools", "speech"}),
         frame_s=FRAME_S,
         context=CONTEXT,
+        # A token a character, and a mark for each of the user's words; speech counts as its words. No instructions.
+        cost=TokenCost(character=1.25, instruction=0.0, audio_s=20.0, image=1.0, message=3.0),
     )
 
 

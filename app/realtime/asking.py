@@ -1,0 +1,60 @@
+"""What the engine is asked for an answer: a request made of the session's settings and the conversation.
+
+Knows no wire format, and nothing of what becomes of the request.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from app.realtime.conversation import prompt
+from app.realtime.house import House
+from app.realtime.items import Heard, Item, MessageItem
+from app.realtime.options import AnswerOptions, Options
+from app.realtime.truncation import Truncation
+from engine import Request, Tool
+
+
+class Asking:
+    """One session's requests."""
+
+    def __init__(self, session_id: str, house: House) -> None:
+        self._session_id, self._house = session_id, house
+        self.truncation = Truncation(house.engine.model)
+
+    def request(
+        self, id: str, options: AnswerOptions, session: Options, items: tuple[Item, ...], live: bool
+    ) -> Request:
+        """``items`` are what the answer is about, cut to the model's context. Raises Refusal if that is forbidden."""
+        fitting = self.truncation.fit(session.truncation, items, options)
+        request = Request(
+            id=id,
+            session=self._session_id,
+            messages=prompt(options.instructions, fitting),
+            live=live,
+            modalities=("text", "audio") if options.speaks else ("text",),
+            voice=self._house.voice(options.voice),
+            speed=options.audio.output.speed,
+            tools=tuple(Tool(tool.name, tool.description or "", tool.parameters or {}) for tool in options.tools),
+            tool_choice=_choice(options.tool_choice),
+        )
+        if options.max_output_tokens != "inf":
+            request = replace(request, max_text_tokens=options.max_output_tokens)
+        return request
+
+
+def last_unheard(items: tuple[Item, ...]) -> str | None:
+    """The item whose speech the answer's ears will transcribe: the last one, if no one has yet."""
+    last = items[-1] if items else None
+    if isinstance(last, MessageItem) and any(
+        isinstance(part, Heard) and part.transcript is None for part in last.content
+    ):
+        return last.id
+    return None
+
+
+def _choice(choice: str | dict[str, Any]) -> str:
+    """``auto``, ``none``, ``required``, or the name of the one function to call."""
+    return choice if isinstance(choice, str) else str(choice.get("name", "auto"))
