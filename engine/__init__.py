@@ -24,6 +24,7 @@ from engine.core import (
     Tool,
     ToolCallPart,
     ToolResultPart,
+    VideoPart,
 )
 from engine.errors import (
     ConfigError,
@@ -70,6 +71,7 @@ __all__ = [
     "Tool",
     "ToolCallPart",
     "ToolResultPart",
+    "VideoPart",
     "WeightsError",
     "WireError",
     "WorkerSpec",

@@ -65,6 +65,14 @@ class ImagePart(msgspec.Struct, frozen=True, tag="image", forbid_unknown_fields=
     pixels: Any
 
 
+class VideoPart(msgspec.Struct, frozen=True, tag="video", forbid_unknown_fields=True):
+    """A video: uint8 [frames, height, width, 3], so many frames a second, and its sound (int16 at MIC_RATE_HZ)."""
+
+    frames: Any
+    fps: float
+    pcm: Any = None
+
+
 class ToolCallPart(msgspec.Struct, frozen=True, tag="tool_call", forbid_unknown_fields=True):
     name: str
     arguments: str
@@ -76,7 +84,7 @@ class ToolResultPart(msgspec.Struct, frozen=True, tag="tool_result", forbid_unkn
     output: str
 
 
-Part = TextPart | AudioPart | ImagePart | ToolCallPart | ToolResultPart
+Part = TextPart | AudioPart | ImagePart | VideoPart | ToolCallPart | ToolResultPart
 Role = Literal["system", "user", "assistant", "tool"]
 
 

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Literal
 
 from app.client import websocket
 from app.client.answer import Answer
@@ -63,10 +64,20 @@ async def connect(
     key: str | None = None,
     tools: Iterable[Tool] = (),
     trust: ssl.SSLContext | None = None,
+    transport: Literal["websocket", "webrtc"] = "websocket",
 ) -> AsyncGenerator[Client]:
     """A session at ``http(s)://host:port`` while the block lasts. ``trust`` verifies an ``https`` server's certificate.
 
     Raises ClientError if there is none to be had.
     """
-    async with websocket.opened(url, model, key, trust) as line, Client(line, tools) as client:
+    opened = _opened(transport)
+    async with opened(url, model, key, trust) as line, Client(line, tools) as client:
         yield client
+
+
+def _opened(transport: Literal["websocket", "webrtc"]) -> Callable[..., AbstractAsyncContextManager[Line]]:
+    if transport == "websocket":
+        return websocket.opened
+    from app.client import webrtc  # heavy: it loads the media libraries
+
+    return webrtc.opened

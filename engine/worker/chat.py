@@ -15,7 +15,7 @@ from typing import Any
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
-from engine.core import AudioPart, ImagePart, Message, TextPart, Tool, ToolCallPart, ToolResultPart
+from engine.core import AudioPart, ImagePart, Message, TextPart, Tool, ToolCallPart, ToolResultPart, VideoPart
 from engine.errors import RequestError, WeightsError
 
 _HELD = re.compile("\ue000(\\d+)\ue001")  # stands for a user's words while the template is rendered
@@ -131,6 +131,8 @@ def _shown(message: Message, held: list[str | tuple[int, ...]]) -> dict[str, Any
                 content.append({"type": "audio", "audio": ""})
             case ImagePart():
                 content.append({"type": "image", "image": ""})
+            case VideoPart():
+                content.append({"type": "video", "video": ""})
             case ToolCallPart(name, arguments):
                 calls.append({"type": "function", "function": {"name": hold(name), "arguments": hold(arguments)}})
             case ToolResultPart(_, output):

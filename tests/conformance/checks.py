@@ -10,6 +10,9 @@ from tests.conformance.part import LONG, PHRASE, Report
 WORD_S = 0.24
 """The scripted family speaks a word for six codec frames of 40 ms."""
 
+LOST_S = 0.15
+"""Sound that is lost, or too much: a call's jitter buffer blurs the ends, but a word would be missed."""
+
 SPREAD_S = 0.7
 """How much longer than its speech a turn may be: 300 ms before it, up to 500 ms of silence, less what was quiet."""
 
@@ -22,7 +25,7 @@ def check(scenario: str, report: Report, speech_s: float) -> None:
 def _text(report: Report, speech_s: float) -> None:
     phrase = PHRASE.removeprefix("say: ")
     assert report.transcript == phrase
-    assert abs(report.audio_s - WORD_S * len(phrase.split())) < 0.05
+    assert abs(report.audio_s - WORD_S * len(phrase.split())) < LOST_S
 
 
 def _voice(report: Report, speech_s: float) -> None:
@@ -55,7 +58,7 @@ def _truncate(report: Report, speech_s: float) -> None:
 def _answers_the_turn(report: Report, speech_s: float) -> None:
     _, heard_s = _seconds(report.transcript)
     assert speech_s - SPREAD_S < heard_s < speech_s + SPREAD_S
-    assert abs(report.audio_s - WORD_S * 4) < 0.05
+    assert abs(report.audio_s - WORD_S * 4) < LOST_S
 
 
 def _seconds(transcript: str) -> tuple[str, float]:

@@ -9,11 +9,13 @@ joined by hand.
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,8 +35,18 @@ logging.disable_progress_bar()  # its monitor is a thread that stays
 CLOSE = 1e-4
 """Where the two best (or the last chosen expert and the first refused one) are nearer than this, either is right."""
 
-Part = str | np.ndarray
-"""Text; int16 [samples] at 16 kHz; uint8 [height, width, 3]."""
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Video:
+    """uint8 [frames, height, width, 3] at so many a second, perhaps with a sound: int16 [samples] at 16 kHz."""
+
+    frames: np.ndarray
+    fps: float
+    pcm: np.ndarray | None = None
+
+
+Part = str | np.ndarray | Video
+"""Text; int16 [samples] at 16 kHz; uint8 [height, width, 3]; a video."""
 Turn = tuple[str, Sequence[Part] | Sequence[int]]
 """A role, and its parts; an assistant's raw token ids."""
 
@@ -88,38 +100,85 @@ class Oracle:
     def inputs(self, turns: Sequence[Turn]) -> dict[str, torch.Tensor]:
         """What the model is given for a conversation."""
         given: dict[str, torch.Tensor] = {}
-        parts = [part for _, parts in turns for part in parts if isinstance(part, np.ndarray)]
-        sounds = [part.astype(np.float32) / 32768 for part in parts if part.ndim == 1]
-        pictures = [part for part in parts if part.ndim == 3]
+        parts = [part for _, parts in turns for part in parts if isinstance(part, np.ndarray | Video)]
+        videos = [part for part in parts if isinstance(part, Video)]
+        heard_parts = [part.pcm if isinstance(part, Video) else part for part in parts]
+        sounds = [part.astype(np.float32) / 32768 for part in heard_parts if part is not None and part.ndim == 1]
+        pictures = [part for part in parts if isinstance(part, np.ndarray) and part.ndim == 3]
         counts: dict[str, list[int]] = {"audio": [], "image": []}
+        tracks: list[int] = []
         if sounds:
             heard = self._ears(
                 sounds, sampling_rate=16000, padding=True, truncation=False, return_attention_mask=True,
                 return_tensors="pt",
             )  # fmt: skip
             given |= {"input_features": heard["input_features"], "feature_attention_mask": heard["attention_mask"]}
-            counts["audio"] = [_audio_tokens(int(n)) for n in heard["attention_mask"].sum(-1)]
+            rows = iter([_audio_tokens(int(n)) for n in heard["attention_mask"].sum(-1)])
+            for part, heard_part in zip(parts, heard_parts, strict=True):
+                if heard_part is not None and heard_part.ndim == 1:
+                    (tracks if isinstance(part, Video) else counts["audio"]).append(next(rows))
         if pictures:
             seen = self._eyes(images=pictures, return_tensors="pt")
             given |= {"pixel_values": seen["pixel_values"], "image_grid_thw": seen["image_grid_thw"]}
             counts["image"] = [int(grid.prod()) // self._eyes.merge_size**2 for grid in seen["image_grid_thw"]]
-        ids = torch.tensor([self._ids(turns, counts)])
+        if videos:
+            pixels, grids = zip(*map(self._video, videos), strict=True)
+            seconds = torch.tensor([2 / one.fps for one in videos])
+            given |= {"pixel_values_videos": torch.cat(pixels), "video_grid_thw": torch.tensor(grids)}
+            given |= {"video_second_per_grid": seconds}
+            if any(one.pcm is not None for one in videos):
+                given["use_audio_in_video"] = True  # type: ignore[assignment]
+        text = self._text(turns)
+        for video, grid in zip(videos, given.get("video_grid_thw", torch.zeros(0, 3)), strict=True):
+            text = text.replace(self.tokenizer.video_token, self._seen(video, grid.tolist(), tracks), 1)
+        ids = torch.tensor([self._ids(text.replace("\1", self.tokenizer.video_token), turns, counts)])
         return given | {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
-    def _ids(self, turns: Sequence[Turn], counts: dict[str, list[int]]) -> list[int]:
-        raw: list[list[int]] = []
+    def _video(self, video: Video) -> tuple[torch.Tensor, list[int]]:
+        """Patches of a video and its grid, as the reference's own processor (which wants torchvision) lays them out."""
+        size = SimpleNamespace(shortest_edge=128 * 32 * 32, longest_edge=768 * 32 * 32)
+        eyes: Any = self._eyes
+        frames = [eyes.resize(frame.transpose(2, 0, 1), size, eyes.resample, factor=32) for frame in video.frames]
+        frames = [eyes.normalize(eyes.rescale(one, 1 / 255), eyes.image_mean, eyes.image_std) for one in frames]
+        whole = torch.from_numpy(np.stack([*frames, *frames[-1:] * (len(frames) % 2)]).astype(np.float32))
+        count, _, high, wide = whole.shape
+        grid = [count // 2, high // 16, wide // 16]
+        patches = whole.view(grid[0], 2, 3, grid[1] // 2, 2, 16, grid[2] // 2, 2, 16)
+        return patches.permute(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(math.prod(grid), -1), grid
+
+    def _seen(self, video: Video, grid: list[int], tracks: list[int]) -> str:
+        """What stands for a video: its rows; with its sound, both merged by their times (the reference's loop)."""
+        rows, cells = grid[0] * grid[1] * grid[2] // 4, grid[1] * grid[2] // 4
+        if video.pcm is None:
+            return "\1" * rows
+        sounds, pace = tracks.pop(0), 2 / video.fps * self.model.config.thinker_config.position_id_per_seconds
+        times = [i // cells * pace for i in range(rows)]
+        text, heard = "", 0
+        for time in times:
+            while heard < sounds and time > heard:
+                text, heard = text + "\2", heard + 1
+            text += "\1"
+        whole = text + "\2" * (sounds - heard)
+        return self.tokenizer.audio_bos_token + whole + self.tokenizer.audio_eos_token
+
+    def _text(self, turns: Sequence[Turn]) -> str:
         messages: list[dict[str, Any]] = []
         for role, parts in turns:
-            if role == "assistant" and parts and isinstance(parts[0], int):
-                raw.append([int(id) for id in parts])  # type: ignore[arg-type]
-                messages.append({"role": role, "content": "\0"})
-            else:
-                messages.append({"role": role, "content": [_named(part) for part in parts]})
-        text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            raw = role == "assistant" and parts and isinstance(parts[0], int)
+            messages.append({"role": role, "content": "\0" if raw else [_named(part) for part in parts]})
+        return self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+
+    def _ids(self, text: str, turns: Sequence[Turn], counts: dict[str, list[int]]) -> list[int]:
+        raw = [
+            [int(id) for id in parts]  # type: ignore[arg-type]
+            for role, parts in turns
+            if role == "assistant" and parts and isinstance(parts[0], int)
+        ]
         for kind, numbers in counts.items():
             token = getattr(self.tokenizer, f"{kind}_token")
             head, *tails = text.split(token)
             text = head + "".join(token * n + tail for n, tail in zip(numbers, tails, strict=True))
+        text = text.replace("\2", self.tokenizer.audio_token)
         pieces = [self.tokenizer.encode(piece, add_special_tokens=False) for piece in text.split("\0")]
         whole = pieces[0]
         for ids, piece in zip(raw, pieces[1:], strict=True):
@@ -209,6 +268,8 @@ def _gap(logits: torch.Tensor) -> float:
 def _named(part: Any) -> dict[str, Any]:
     if isinstance(part, str):
         return {"type": "text", "text": part}
+    if isinstance(part, Video):
+        return {"type": "video"}
     return {"type": "audio" if part.ndim == 1 else "image"}
 
 

@@ -19,9 +19,10 @@ from engine import (
     Request,
     Sampling,
     TextPart,
+    VideoPart,
     parse_config,
 )
-from tests.oracles.qwen3_omni import Turn
+from tests.oracles.qwen3_omni import Turn, Video
 
 CONFIG = """
 model: qwen3_omni
@@ -29,6 +30,7 @@ weights: {folder}
 launcher: inline
 workers:
   - {{stages: [thinker, talker, code2wav], max_batch: {slots}}}
+heartbeat: {{interval_s: 1.0, timeout_s: 60.0}}  # the reference computes in the same event loop
 chunks: {{first: 1, growth: 1.5, steady: 4}}
 options: {{context: 1024, piece: {piece}}}
 """
@@ -66,9 +68,11 @@ def _message(role: Any, parts: Sequence[Any]) -> Message:
     return Message(role, tuple(_part(part) for part in parts))
 
 
-def _part(part: Any) -> TextPart | AudioPart | ImagePart:
+def _part(part: Any) -> TextPart | AudioPart | ImagePart | VideoPart:
     if isinstance(part, str):
         return TextPart(part)
+    if isinstance(part, Video):
+        return VideoPart(part.frames, part.fps, part.pcm)
     return AudioPart(part) if part.ndim == 1 else ImagePart(part)
 
 

@@ -30,11 +30,11 @@ to the longest pause that any turn detection waits for. A spike of 200 ms is no 
 
 
 class Ears:
-    """Where aiortc puts the packets of one receiver. ``hear`` takes int16 at MIC_RATE_HZ and never waits."""
+    """Where aiortc puts the packets of one receiver. ``hear`` takes int16 at ``rate_hz`` and never waits."""
 
-    def __init__(self, hear: Callable[[Pcm], None]) -> None:
-        self._hear = hear
-        self._jitter, self._decoder = Jitter(), Decoder()
+    def __init__(self, hear: Callable[[Pcm], None], rate_hz: int = MIC_RATE_HZ) -> None:
+        self._hear, self._rate_hz = hear, rate_hz
+        self._jitter, self._decoder = Jitter(), Decoder(rate_hz)
         self._ssrc: int | None = None
         self._quiet_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -81,7 +81,7 @@ class Ears:
             self._again_in(QUIET_S)
         elif self._quiet_s < LONGEST_QUIET_S:
             self._quiet_s += QUIET_STEP_S
-            self._hear(np.zeros(round(QUIET_STEP_S * MIC_RATE_HZ), np.int16))
+            self._hear(np.zeros(round(QUIET_STEP_S * self._rate_hz), np.int16))
             self._again_in(QUIET_STEP_S)
 
 

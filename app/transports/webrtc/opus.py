@@ -45,13 +45,13 @@ class Encoder:
 
 
 class Decoder:
-    """Packets to int16 at MIC_RATE_HZ; a lost one is concealed by the sound before it, fading out."""
+    """Packets to int16 at ``rate_hz``; a lost one is concealed by the sound before it, fading out."""
 
-    def __init__(self) -> None:
+    def __init__(self, rate_hz: int = MIC_RATE_HZ) -> None:
         codec: Any = av.CodecContext.create("libopus", "r")
         codec.sample_rate, codec.layout, codec.format = CLOCK_HZ, "mono", "s16"
         self._codec = codec
-        self._resampler = Resampler(CLOCK_HZ, MIC_RATE_HZ)
+        self._resampler = Resampler(CLOCK_HZ, rate_hz)
         self._last: Pcm = np.zeros(FRAME_TICKS, np.int16)
         self._gain = 1.0
 

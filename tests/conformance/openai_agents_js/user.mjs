@@ -4,15 +4,19 @@ import { RealtimeAgent, RealtimeSession, tool } from "@openai/agents-realtime";
 import { z } from "zod";
 import { Feed, LONG, PHRASE, RECALL, TOOL_CALL } from "./part.mjs";
 
-/** `speak()` says the recording into the microphone, `heardS()` is how much of the answers came, in seconds. */
+/**
+ * `speak()` says the recording into the microphone, `heardS()` is how much of the answers came, in seconds, and
+ * `played()` waits until the end of an answer that is done has come too.
+ */
 export class User {
   report = { errors: [] };
   feed = new Feed();
   calls = [];
 
-  constructor(transport, { speak, heardS }) {
+  constructor(transport, { speak, heardS, played = async () => {} }) {
     this.speak = speak;
     this.heardS = heardS;
+    this.played = played;
     const getWeather = tool({
       name: "get_weather",
       description: "The weather in a city.",
@@ -36,7 +40,7 @@ export class User {
     this.session.on("error", ({ error }) => {
       this.report.errors.push(JSON.stringify(error));
     });
-    this.session.on("audio_interrupted", () => (this.report.interrupted = true));
+    this.session.on("audio_interrupted", () => (this.report.interrupted = true)); // over a WebSocket only
     this.session.on("transport_event", (event) => this.#take(event));
   }
 
@@ -49,12 +53,16 @@ export class User {
     const { response } = await this.feed.until("response.done");
     if (response.output[0].type === "function_call") return this.answer();
     if (response.status !== "completed") throw new Error(`the response is ${JSON.stringify(response)}`);
+    await this.played();
     this.report.transcript = response.output[0].content[0].transcript;
     this.report.audio_s = this.heardS() - before;
   }
 
   #take(event) {
     switch (event.type) {
+      case "output_audio_buffer.cleared": // over WebRTC, where the server plays
+        this.report.interrupted = true;
+        break;
       case "conversation.item.input_audio_transcription.completed":
         this.report.heard = event.transcript;
         break;

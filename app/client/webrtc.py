@@ -1,0 +1,180 @@
+"""The line over WebRTC: sound is Opus over RTP, events are messages on a data channel. The server plays answers out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import time
+import urllib.request
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlsplit
+
+import orjson
+from aiortc import RTCConfiguration, RTCPeerConnection, RTCSessionDescription
+from aiortc.exceptions import InvalidStateError
+from aiortc.rtcrtpsender import RTCRtpSender
+
+from app.client.events import AudioDelta, Event, Other, ResponseDone, decode
+from app.client.line import ClientError
+from app.transports.webrtc.ears import Ears
+from app.transports.webrtc.voice import Voice
+from engine import SPEAKER_RATE_HZ
+from engine.core import Pcm
+
+OPEN_S = 20.0
+"""The longest that finding a way and agreeing on keys may take."""
+
+UNREAD = 10_000
+"""Events that wait for a reader: the client reads all the time, so this many mean that it has stopped."""
+
+
+@asynccontextmanager
+async def opened(
+    url: str, model: str = "", key: str | None = None, trust: ssl.SSLContext | None = None
+) -> AsyncGenerator[CallLine]:
+    """A call to the server at ``http(s)://host:port`` while the block lasts. Raises ClientError."""
+    connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))  # None would mean a public STUN server
+    line = CallLine(connection)
+    try:
+        async with asyncio.timeout(OPEN_S):
+            await connection.setLocalDescription(await connection.createOffer())
+            asking = urllib.request.Request(
+                f"{_root(url)}/v1/realtime/calls?model={quote(model)}",
+                connection.localDescription.sdp.encode(),
+                {"Content-Type": "application/sdp", **({"Authorization": f"Bearer {key}"} if key is not None else {})},
+            )
+            answer = await asyncio.to_thread(_posted, asking, trust)
+            await connection.setRemoteDescription(RTCSessionDescription(answer, "answer"))
+            await line.connected()
+        yield line
+    except TimeoutError:
+        raise ClientError(f"no call to {url} within {OPEN_S:g} s", "call_failed") from None
+    finally:
+        line.close()
+        await connection.close()
+
+
+class CallLine:
+    """One open call. An answer's end is told once its sound has ended, too."""
+
+    plays = True
+
+    def __init__(self, connection: RTCPeerConnection) -> None:
+        self._channel = connection.createDataChannel("oai-events")
+        self._voice, self._ears = Voice(time.monotonic), Ears(self._hear, SPEAKER_RATE_HZ)
+        sound = connection.addTransceiver(self._voice, "sendrecv")
+        codecs = RTCRtpSender.getCapabilities("audio").codecs
+        sound.setCodecPreferences([codec for codec in codecs if codec.mimeType == "audio/opus"])
+        self._ears.attach(sound.receiver)
+        self._events: asyncio.Queue[Event | None] = asyncio.Queue(UNREAD)
+        self._open, self._lost = asyncio.Event(), False
+        self._playing: str | None = None  # the response that is being played out
+        self._ended: ResponseDone | None = None  # its end, which waits for that of its sound
+        self._channel.on("open", self._open.set)
+        self._channel.on("message", self._take)
+        self._channel.on("close", self._lose)
+        connection.on("connectionstatechange", lambda: self._look(connection.connectionState))
+
+    async def connected(self) -> None:
+        """Wait for the data channel."""
+        await self._open.wait()
+
+    async def send(self, event: dict[str, Any]) -> None:
+        try:
+            self._channel.send(orjson.dumps(event).decode())
+        except InvalidStateError:
+            raise self._gone() from None
+
+    async def speak(self, pcm: Pcm) -> None:
+        if self._lost:
+            raise self._gone()
+        self._voice.push(pcm.astype("<i2", copy=False).tobytes())
+
+    async def receive(self) -> Event:
+        event = await self._events.get()
+        if event is None:
+            self._lose()
+            raise self._gone()
+        return event
+
+    def close(self) -> None:
+        """Hear no more. May be called twice."""
+        self._ears.close()
+        self._lose()
+
+    def _take(self, message: str | bytes) -> None:
+        try:
+            event = decode(message)
+        except ValueError:
+            self._lose()
+            return
+        match event:
+            case ResponseDone() if event.id == self._playing:
+                self._ended = event
+                return
+            case Other(type="output_audio_buffer.started"):
+                self._playing = event.event["response_id"]
+            case Other(type="output_audio_buffer.stopped" | "output_audio_buffer.cleared"):
+                self._playing = None
+            case _:
+                pass
+        self._put(event)
+        if self._ended is not None and self._playing is None:
+            event, self._ended = self._ended, None
+            self._put(event)
+
+    def _hear(self, pcm: Pcm) -> None:
+        if self._playing is not None:
+            self._put(AudioDelta(self._playing, "", pcm.tobytes()))
+
+    def _put(self, event: Event) -> None:
+        if self._events.qsize() < UNREAD - 1:
+            self._events.put_nowait(event)
+        else:
+            self._lose()
+
+    def _lose(self) -> None:
+        if not self._lost:
+            self._lost = True
+            self._events.put_nowait(None)
+
+    def _look(self, state: str) -> None:
+        if state in ("failed", "closed"):
+            self._lose()
+
+    def _gone(self) -> ClientError:
+        return ClientError("the call has ended", "connection_lost")
+
+
+def _posted(asking: urllib.request.Request, trust: ssl.SSLContext | None) -> str:
+    """The answer to an offer. Raises ClientError."""
+    try:
+        with urllib.request.urlopen(asking, timeout=OPEN_S, context=trust) as answer:
+            return answer.read().decode()
+    except HTTPError as refused:
+        raise _refusal(refused) from None
+    except (URLError, OSError, UnicodeDecodeError) as error:
+        raise ClientError(f"no call to {asking.host}: {error}") from None
+
+
+def _refusal(refused: HTTPError) -> ClientError:
+    """Why the server takes no call, in its own words where it has some."""
+    with refused:
+        try:
+            error = json.load(refused)["error"]
+            return ClientError(str(error["message"]), str(error["code"]))
+        except (ValueError, KeyError, TypeError):
+            return ClientError(f"the server refuses the call: {refused}")
+
+
+def _root(url: str) -> str:
+    """``ws`` becomes ``http``; what follows the host is left out. Raises ClientError."""
+    parts = urlsplit(url)
+    scheme = {"http": "http", "https": "https", "ws": "http", "wss": "https"}.get(parts.scheme)
+    if scheme is None or not parts.netloc:
+        raise ClientError(f"{url!r} is no address of a server: give one like http://127.0.0.1:8000")
+    return f"{scheme}://{parts.netloc}"

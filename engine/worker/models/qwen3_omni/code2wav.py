@@ -1,0 +1,69 @@
+"""Codec frames to sound, sample for sample what the whole would be, however it is cut."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from engine.core import Chunk, StageInfo
+from engine.errors import EngineError, WeightsError
+from engine.stream import windows
+from engine.worker.models.qwen3_omni.source import Source
+from engine.worker.nn.codec import CodecDecoder
+from engine.worker.nn.conv import Piece
+from engine.worker.stage import Place, Seat
+
+
+@dataclass(slots=True)
+class Sound:
+    """How many frames have been decoded."""
+
+    frames: int = 0
+
+
+class Code2Wav:
+    """Codec frames to sound, sample for sample what the whole would be, however it is cut."""
+
+    def __init__(self, place: Place) -> None:
+        self.source = source = Source(place)
+        self.info = StageInfo(name="code2wav", order=3, emits=frozenset({"audio"}), when="speaks", slots=place.slots)
+        if not source.voices:
+            raise WeightsError(f"{source.folder}: this checkpoint has no code2wav; host the thinker alone")
+        config = source.config.code2wav_config
+        read = source.reader("code2wav.", torch.float32)  # it is small, and in bfloat16 a sixth of the sound is error
+        self.net = CodecDecoder(read, config, source.slots)
+
+    def open(self, seat: Seat) -> None:
+        seat.state = Sound()
+
+    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        async for frames in windows(inputs, seat.pace.size, seat.pace.hurry):
+            yield np.concatenate([frame.data for frame in frames]), frames[-1].meta
+
+    @torch.inference_mode()
+    def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
+        alike: dict[tuple[int, bool], list[Seat]] = {}
+        for seat in seats:
+            if seat.rows:
+                alike.setdefault((len(seat.rows[0][0]), seat.state.frames == 0), []).append(seat)
+            else:
+                seat.done = True
+        results: dict[int, list[Chunk]] = {}
+        for (_, fresh), group in alike.items():
+            rows = [seat.rows.popleft() for seat in group]
+            waves = self.decode(group, np.stack([codes for codes, _ in rows]), fresh)
+            for seat, wave, (codes, meta) in zip(group, waves, rows, strict=True):
+                seat.state.frames += len(codes)
+                results[id(seat)] = [Chunk("audio", wave, meta)]
+        return [results.get(id(seat), []) for seat in seats]
+
+    def decode(self, seats: Sequence[Seat], codes: NDArray[np.int16], fresh: bool) -> NDArray[np.float32]:
+        """Sound [batch, samples] of the next frames [batch, frames, groups], all beginnings or none."""
+        piece = Piece.of([seat.slot for seat in seats], fresh, self.source.device)
+        ids = torch.from_numpy(codes.astype(np.int64)).to(self.source.device)
+        return self.net.decode(ids, [seat.state.frames for seat in seats], piece).float().cpu().numpy()

@@ -1,0 +1,110 @@
+"""What the stages share of a checkpoint: its config, its voices, its ids with a meaning."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from transformers import Qwen3OmniMoeConfig
+
+from engine.core import Request
+from engine.errors import RequestError, WeightsError
+from engine.worker.nn.sampler import Draws
+from engine.worker.nn.weights import Checkpoint, Reader, find, read_json
+from engine.worker.stage import Place, Seat
+
+ARCHITECTURE = "Qwen3OmniMoeForConditionalGeneration"
+CONTEXT = 8192  # tokens of a prompt and its answer, unless the options say otherwise
+PIECE = 256  # tokens of a prompt that one step prefills
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+THINKER, TALKER, PREDICTOR = range(3)  # streams of randomness
+
+
+class Source:
+    """The checkpoint as every stage sees it."""
+
+    def __init__(self, place: Place) -> None:
+        torch.set_num_threads(place.threads)
+        folder = find(place.weights)
+        self.checkpoint = Checkpoint(folder, ARCHITECTURE)
+        logging.getLogger("transformers.modeling_rope_utils").setLevel(logging.ERROR)  # it does not know M-RoPE's keys
+        self.config: Any = Qwen3OmniMoeConfig.from_pretrained(folder, local_files_only=True)
+        self.device = torch.device(f"cuda:{place.device}" if place.device.isdigit() else place.device)
+        if place.dtype not in DTYPES:
+            raise WeightsError(f"dtype: {place.dtype!r} is neither float32 nor bfloat16")
+        self.dtype = DTYPES[place.dtype]
+        self.folder, self.slots = folder, place.slots
+        self.context = int(place.options.get("context", min(CONTEXT, self.text.max_position_embeddings)))
+        self.piece = int(place.options.get("piece", PIECE))
+
+    @property
+    def text(self) -> Any:
+        return self.config.thinker_config.text_config
+
+    @property
+    def voices(self) -> dict[str, int]:
+        return dict(self.config.talker_config.speaker_id or {}) if self.config.enable_audio_output else {}
+
+    def reader(self, prefix: str, dtype: torch.dtype | None = None) -> Reader:
+        return Reader(self.checkpoint, prefix, self.device, dtype or self.dtype)
+
+    def voice(self, request: Request) -> int:
+        """The id of the request's voice, the checkpoint's first where it names none."""
+        name = (request.voice or next(iter(self.voices), "")).lower()
+        if name not in self.voices:
+            raise RequestError(
+                f"voice: {request.voice!r} is not one of {', '.join(self.voices) or 'this model (mute)'}"
+            )
+        return self.voices[name]
+
+    @cached_property
+    def generation(self) -> dict[str, Any]:
+        file = self.folder / "generation_config.json"
+        return read_json(file) if file.exists() else {}
+
+    @cached_property
+    def marks(self) -> Marks:
+        """Asked for at every step: the config's own attributes take microseconds each."""
+        whole = self.config
+        thinker = whole.thinker_config
+        return Marks(
+            turn=whole.im_start_token_id, user=whole.user_token_id, audio=thinker.audio_token_id,
+            image=thinker.image_token_id, video=thinker.video_token_id, audio_start=thinker.audio_start_token_id,
+            audio_end=thinker.audio_end_token_id, pad=whole.tts_pad_token_id, begin=whole.tts_bos_token_id,
+            end=whole.tts_eos_token_id,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Ids with a meaning: turns, placeholders of media, and how the talker's text begins, ends and goes on."""
+
+    turn: int
+    user: int
+    audio: int
+    image: int
+    video: int
+    audio_start: int
+    audio_end: int
+    pad: int
+    begin: int
+    end: int
+
+    @property
+    def media(self) -> tuple[int, int, int]:
+        """The placeholders of sound, pictures and video."""
+        return self.audio, self.image, self.video
+
+
+def by_slot(seat: Seat) -> int:
+    """What a batch is sorted by: slots side by side are read without being copied."""
+    return seat.slot
+
+
+def draws(seats: Sequence[Seat], device: torch.device) -> Draws:
+    """How each seat's request draws."""
+    return Draws.of([seat.state.how for seat in seats], device)

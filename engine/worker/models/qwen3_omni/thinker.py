@@ -1,0 +1,273 @@
+"""The thinker: what is heard, seen and read, to text and tool calls, and to the rows from which the talker speaks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers.models.qwen3_omni_moe import modeling_qwen3_omni_moe as reference
+
+from engine.core import Chunk, StageInfo
+from engine.errors import EngineError, StageFailed
+from engine.worker.chat import Pieces
+from engine.worker.models.qwen3_omni.prompt import Prompt, Prompter
+from engine.worker.models.qwen3_omni.source import THINKER, Source, by_slot, draws
+from engine.worker.nn.decoder import Decoder, Rows
+from engine.worker.nn.encoders import encoder
+from engine.worker.nn.sampler import FAILED, Draw, draw
+from engine.worker.stage import Place, Seat
+
+
+@dataclass(slots=True)
+class Thought:
+    """An answer on its way: ``fed`` rows are in the cache, ``last`` is the id that goes in next, at ``place``."""
+
+    limit: int
+    how: Draw
+    pieces: Pieces
+    prompt: Prompt | None = None
+    rows: Tensor | None = None
+    deep: list[Tensor] = field(default_factory=list[Tensor])
+    fed: int = 0
+    place: float = 0.0
+    last: int = FAILED
+    made: int = 0
+    characters: int = 0
+    script: deque[int] | None = None
+    call: list[int] | None = None
+    called: bool = False
+
+    @property
+    def writing(self) -> bool:
+        """Whether the prompt is in the cache."""
+        return self.prompt is not None and self.fed >= len(self.prompt.ids)
+
+
+class Thinker:
+    """Text out, token by token; out of each token to be spoken, a row for the talker."""
+
+    def __init__(self, place: Place) -> None:
+        self.source = source = Source(place)
+        self.info = StageInfo(
+            name="thinker", order=1, emits=frozenset({"text", "tool_call", "usage"}),
+            feeds=frozenset({"rows", "usage"}), slots=place.slots,
+        )  # fmt: skip
+        self.prompter = Prompter(source)
+        self.chat = self.prompter.chat
+        read = source.reader("thinker.")
+        self.words = read("model.embed_tokens.weight", source.text.vocab_size, source.text.hidden_size)
+        self.head = self.words
+        if not source.config.thinker_config.tie_word_embeddings:
+            self.head = read("lm_head.weight", source.text.vocab_size, source.text.hidden_size)
+        self.decoder = Decoder(read.below("model"), source.text)
+        self.cache = self.decoder.cache(source.slots, source.context)
+        configs = source.config.thinker_config
+        self.ears = encoder(reference.Qwen3OmniMoeAudioEncoder, configs.audio_config, read.below("audio_tower"))
+        self.eyes = encoder(reference.Qwen3OmniMoeVisionEncoder, configs.vision_config, read.below("visual"))
+        self.tap = source.config.talker_config.accept_hidden_layer if source.voices else -1
+        ends = source.generation.get("eos_token_id", source.config.im_end_token_id)
+        self.ends = frozenset(ends if isinstance(ends, list) else [ends])
+        self.calls = self.chat.added.get("<tool_call>"), self.chat.added.get("</tool_call>")
+
+    def open(self, seat: Seat) -> None:
+        request, defaults = seat.request, self.source.generation
+        if request.speaks:
+            self.source.voice(request)
+        asked = request.sampling
+        how = Draw(
+            seed=asked.seed,
+            greedy=asked.greedy or asked.temperature == 0,
+            temperature=defaults.get("temperature", 0.7) if asked.temperature is None else asked.temperature,
+            top_k=defaults.get("top_k", 20),
+            top_p=defaults.get("top_p", 0.95) if asked.top_p is None else asked.top_p,
+        )
+        seat.state = Thought(request.max_text_tokens, how, Pieces(self.chat))
+
+    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        heard = None
+        if seat.request.live:
+            blocks = [np.asarray(chunk.data, np.int16) async for chunk in inputs if chunk.kind == "audio"]
+            heard = np.concatenate(blocks) if blocks else np.zeros(0, np.int16)
+        if self.prompter.quick(seat.request):
+            yield self.prompter.prompt(seat.request, heard)  # a thread would take longer to get its turn
+        else:
+            yield await asyncio.to_thread(self.prompter.prompt, seat.request, heard)
+
+    @torch.inference_mode()
+    def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
+        results: dict[int, list[Chunk] | EngineError] = {}
+        for seat in seats:
+            if seat.rows:
+                self._begin(seat)
+        room = self.source.piece  # rows a step: what is being spoken waits for no more
+        for seat in seats:
+            if room > 0 and not seat.state.writing:
+                before = seat.state.fed
+                results[id(seat)] = self._feed(seat)
+                room -= (seat.state.fed - before) or room  # what was only encoded took a step of its own
+        writing = [seat for seat in seats if seat.state.writing and id(seat) not in results]
+        free = sorted((seat for seat in writing if seat.state.script is None), key=by_slot)
+        if free:
+            results |= {id(seat): self._take(seat, id_) for seat, id_ in zip(free, self._write(free), strict=True)}
+        for seat in writing:
+            if (script := seat.state.script) is not None:
+                results[id(seat)] = self._take(seat, script.popleft() if script else next(iter(self.ends)))
+        return [results.get(id(seat), []) for seat in seats]
+
+    def _begin(self, seat: Seat) -> None:
+        thought: Thought = seat.state
+        thought.prompt = seat.rows.popleft()
+        assert thought.prompt is not None
+        seat.hungry = False
+        room = self.source.context - len(thought.prompt.ids)
+        thought.limit = min(thought.limit, room)
+        if thought.prompt.script is not None:
+            thought.script = deque(thought.prompt.script)
+            thought.limit = len(thought.script) + 1
+
+    def _feed(self, seat: Seat) -> list[Chunk] | EngineError:
+        """Encode what was heard and seen, or prefill the next piece; after the last one, the first token."""
+        thought: Thought = seat.state
+        prompt = thought.prompt
+        if prompt is None:
+            return []
+        if thought.rows is None:
+            thought.rows, thought.deep = self._encode(prompt)
+            if prompt.media.blocks:
+                return []
+        end = min(len(prompt.ids), thought.fed + self.source.piece)
+        piece = slice(thought.fed, end)
+        hidden, tapped = self.decoder.forward(
+            thought.rows[None, piece],
+            self._angles(torch.from_numpy(prompt.places[:, None, piece]).to(self.source.device)),
+            Rows.of([seat.slot], [thought.fed], end - thought.fed, self.source.device),
+            self.cache,
+            self.tap,
+            [rows[None, piece] for rows in thought.deep],
+        )
+        chunks = self._rows(prompt, piece, tapped[0]) if seat.request.speaks else []
+        thought.fed = end
+        if not thought.writing:
+            return chunks
+        thought.rows, thought.deep, thought.place = None, [], float(prompt.places.max()) + 1
+        if thought.script is not None:
+            return chunks
+        first = self._take(seat, self._choose([seat], hidden[:, -1])[0])
+        return first if isinstance(first, EngineError) else chunks + first
+
+    def _angles(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        return self.decoder.rope(places, self.source.dtype)
+
+    def _encode(self, prompt: Prompt) -> tuple[Tensor, list[Tensor]]:
+        """The prompt's rows, and what deepstack adds to the first layers."""
+        marks, media, device, dtype = self.source.marks, prompt.media, self.source.device, self.source.dtype
+        ids = torch.from_numpy(prompt.ids).to(device)
+        rows = self.words[ids]
+        deep: list[Tensor] = []
+        if media.sounds is not None and media.lengths is not None:
+            heard = self.ears(media.sounds.to(device, dtype), feature_lens=media.lengths.to(device))
+            rows[ids == marks.audio] = heard.last_hidden_state
+        if media.pixels is not None and media.grids is not None:
+            seen = self.eyes(media.pixels.to(device, dtype), grid_thw=media.grids.to(device))
+            at = torch.cat([(ids == mark).nonzero()[:, 0] for mark in (marks.image, marks.video)])
+            rows[at] = seen.pooler_output
+            for features in seen.deepstack_features:
+                deep.append(torch.zeros_like(rows))
+                deep[-1][at] = features
+        return rows, deep
+
+    def _rows(self, prompt: Prompt, piece: slice, tapped: Tensor) -> list[Chunk]:
+        """What the talker hears of a piece of the prompt; with the last piece, how its own turn begins."""
+        a, b = np.searchsorted(prompt.spoken, (piece.start, piece.stop))
+        at, chunks = prompt.spoken[a:b], []
+        if len(at):
+            ids = prompt.ids[at]
+            media = at[np.isin(ids, self.source.marks.media)] - piece.start
+            hidden = tapped[torch.from_numpy(media).to(tapped.device)].float().cpu().numpy()
+            user = {"ids": ids, "places": prompt.spoken_places[:, a:b], "media": hidden}
+            chunks.append(Chunk("rows", user, {"part": "user"}))
+        if piece.stop == len(prompt.ids):
+            start = float(prompt.spoken_places.max()) + 1 if prompt.spoken_places.size else 0.0
+            chunks.append(Chunk("rows", {"ids": np.array(prompt.lead)}, {"part": "lead", "start": start}))
+        return chunks
+
+    def _write(self, seats: Sequence[Seat]) -> list[int]:
+        """One token for each seat, in one forward."""
+        thoughts: list[Thought] = [seat.state for seat in seats]
+        device = self.source.device
+        places = torch.tensor([thought.place for thought in thoughts], device=device)
+        rows = Rows.of([seat.slot for seat in seats], [thought.fed for thought in thoughts], 1, device)
+        last = torch.tensor([thought.last for thought in thoughts], device=device)
+        hidden, _ = self.decoder.forward(
+            self.words[last][:, None], self._angles(places.expand(3, -1)[..., None]), rows, self.cache
+        )
+        for thought in thoughts:
+            thought.fed, thought.place = thought.fed + 1, thought.place + 1
+        return self._choose(seats, hidden[:, -1])
+
+    def _choose(self, seats: Sequence[Seat], hidden: Tensor) -> list[int]:
+        steps = torch.tensor([seat.state.made for seat in seats], device=hidden.device)
+        return draw(F.linear(hidden, self.head), draws(seats, hidden.device), THINKER, steps).tolist()
+
+    def _take(self, seat: Seat, token: int) -> list[Chunk] | EngineError:
+        """Make chunks of a new token: text for the client, a row for the talker, the usage with the last."""
+        thought: Thought = seat.state
+        if token == FAILED:
+            self.cache.clear(seat.slot)
+            return StageFailed("the thinker's logits are not numbers")
+        thought.last, thought.made = token, thought.made + 1
+        last = token in self.ends or thought.made >= thought.limit
+        chunks = [] if token in self.ends else self._word(seat, token, spoken=not last)
+        if last:
+            chunks += self._text(thought, *thought.pieces.flush())
+            chunks.append(self._usage(seat, token))
+            seat.done = True
+        return chunks
+
+    def _word(self, seat: Seat, token: int, spoken: bool) -> list[Chunk]:
+        thought: Thought = seat.state
+        opened, closed = self.calls
+        if thought.call is not None:
+            thought.call.append(token)
+            return self._call(seat) if token == closed else []
+        if token == opened:
+            thought.call = [token]
+            end = [Chunk("rows", {"ids": np.zeros(0, np.int64)}, {"part": "end"})] if seat.request.speaks else []
+            return [*self._text(thought, *thought.pieces.flush()), *end]
+        chunks = self._text(thought, *thought.pieces.feed(token))
+        if spoken and seat.request.speaks and not thought.called:
+            meta = {"part": "text", "text_end": thought.characters}
+            chunks.append(Chunk("rows", {"ids": np.array([token])}, meta))
+        return chunks
+
+    def _text(self, thought: Thought, text: str, ids: list[int]) -> list[Chunk]:
+        thought.characters += len(text)
+        return [Chunk("text", text, {"ids": ids})] if ids else []
+
+    def _call(self, seat: Seat) -> list[Chunk]:
+        """A whole tool call (JSON between its marks); what is none is shown as the text it is."""
+        thought: Thought = seat.state
+        ids, thought.call, thought.called = thought.call or [], None, True
+        try:
+            call = json.loads(self.chat.text(ids[1:-1]))
+            said = {"name": str(call["name"]), "arguments": json.dumps(call.get("arguments", {}))}
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return self._text(thought, self.chat.text(ids), ids)
+        return [Chunk("tool_call", said, {"call_id": f"call_{seat.request.id}_{thought.made}", "ids": ids})]
+
+    def _usage(self, seat: Seat, token: int) -> Chunk:
+        thought: Thought = seat.state
+        assert thought.prompt is not None
+        used: dict[str, Any] = {"input_tokens": len(thought.prompt.ids), "output_tokens": thought.made}
+        if seat.request.dump:
+            used["prompt_ids"] = thought.prompt.ids.tolist()
+        finish = "stop" if token in self.ends else "length"
+        return Chunk("usage", used, {"finish": "tool" if thought.called and finish == "stop" else finish})

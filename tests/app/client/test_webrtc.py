@@ -1,0 +1,73 @@
+"""The typed client over a call: the same conversation as over a socket, with sound over RTP."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.client import AudioDelta, ClientError, connect
+from tests.app.rig import Running, running, script_spec, silence, tone
+
+
+async def test_a_typed_question_is_answered_aloud(server: Running) -> None:
+    async with connect(server.http, transport="webrtc") as client:
+        answer = await client.ask("say: one two three four five")
+        assert (answer.status, answer.text) == ("completed", "one two three four five")
+        assert answer.ttfa_s is not None
+        assert answer.ttfa_s < 2
+        assert 0.3 < np.count_nonzero(np.abs(answer.pcm) > 300) / 24_000 < 0.5  # 0.4 s of tones, some of it near zero
+    await server.empty()
+
+
+async def test_a_spoken_turn(server: Running) -> None:
+    async with connect(server.http, transport="webrtc") as client:
+        await client.speak(np.concatenate([silence(0.2), tone(0.5)]))
+        client.speech_ended()
+        hush = asyncio.create_task(client.speak(silence(5)), name="hush")
+        answer = await client.answer()
+        hush.cancel()
+        await asyncio.wait([hush])
+        assert answer.text.startswith("I heard")
+        assert answer.complete
+
+
+async def test_an_interruption_is_the_server_s_to_measure(server: Running) -> None:
+    async with connect(server.http, transport="webrtc") as client:
+        events = client.events()
+        asking = asyncio.create_task(client.ask("long 50"), name="asking")
+        async for event in events:
+            if isinstance(event, AudioDelta):
+                break
+        await client.interrupt()
+        answer = await asking
+        assert answer.status == "cancelled"
+        assert len(answer.pcm) < 50 * 2 * 960 / 2  # less than half of it was played
+        assert (await client.ask("say: and on")).text == "and on"
+
+
+async def test_a_server_that_goes_ends_the_call() -> None:
+    async with running(script_spec(drain_s=0)) as server, connect(server.http, transport="webrtc") as client:
+        listening = asyncio.create_task(client.answer(), name="listening")
+        await asyncio.sleep(0)
+        server.server.leave()
+        with pytest.raises(ClientError, match="the call has ended"):
+            await listening
+        with pytest.raises(ClientError):
+            await client.say("too late")
+
+
+async def test_a_refusal_is_in_the_server_s_words(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("sk-one\n")
+    async with running(script_spec(keys_file=str(tmp_path / "keys"))) as server:
+        with pytest.raises(ClientError, match="API key"):
+            async with connect(server.http, transport="webrtc"):
+                pass
+        async with connect(server.http, transport="webrtc", key="sk-one") as client:
+            assert (await client.ask("say: open")).text == "open"
+    for url in ("ftp://x", "http://127.0.0.1:1"):
+        with pytest.raises(ClientError):
+            async with connect(url, transport="webrtc"):
+                pass
