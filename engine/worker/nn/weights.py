@@ -6,6 +6,8 @@ Knows file formats and shapes, no model. Every fault is a WeightsError of one se
 from __future__ import annotations
 
 import json
+import logging
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,27 +18,41 @@ from torch import Tensor, nn
 
 from engine.errors import WeightsError
 
+log = logging.getLogger(__name__)
+
+_HUB = "hub:"
+_WANTED = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]  # no pickles, no code, no second format
 _INDEX = "model.safetensors.index.json"
 _WHOLE = "model.safetensors"
 
 
 def find(weights: Path | None) -> Path:
-    """The folder of a checkpoint, given as such or as a hub id whose files are in the local hub cache."""
+    """The folder of a checkpoint: given as such, as a hub id in the local hub cache, or as ``hub:OWNER/NAME``.
+
+    Only the last asks the network, for what the cache lacks (HF_HUB_OFFLINE forbids it): it may take that long.
+    """
     if weights is None:
         raise WeightsError("weights: missing; name a checkpoint's folder or a hub id")
     if weights.is_dir():
         return weights
-    if len(weights.parts) != 2 or weights.is_absolute():
+    download = str(weights).startswith(_HUB)
+    id = str(weights).removeprefix(_HUB)
+    if len(Path(id).parts) != 2 or Path(id).is_absolute():
         raise WeightsError(f"{weights}: there is no such folder")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    offline = not download or constants.HF_HUB_OFFLINE
+    if not offline:
+        log.info("weights: taking %s from the hub, as far as its cache lacks it", id)
     try:
-        return Path(snapshot_download(str(weights), local_files_only=True))
+        return Path(snapshot_download(id, local_files_only=offline, allow_patterns=_WANTED))
     except (LocalEntryNotFoundError, HFValidationError):
-        raise WeightsError(
-            f"{weights}: neither a folder nor in the hub's cache; get it by `hf download {weights}`"
-        ) from None
+        hint = "the hub may not be asked (HF_HUB_OFFLINE)" if download else f"write {_HUB}{id} to have it downloaded"
+        raise WeightsError(f"{weights}: neither a folder nor in the hub's cache; {hint}") from None
+    except (HfHubHTTPError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise WeightsError(f"{weights}: could not be had from the hub ({reason}); try again, it goes on") from None
 
 
 class Checkpoint:
@@ -52,6 +68,7 @@ class Checkpoint:
         if architecture not in names:
             raise WeightsError(f"{folder / 'config.json'}: describes {names[0]}, not {architecture}")
         self._files: dict[Path, Any] = {}
+        self._bar: Bar | None = None
         self._where = self._locate()
 
     def _locate(self) -> Mapping[str, Path]:
@@ -78,6 +95,10 @@ class Checkpoint:
         """All tensors whose name begins so."""
         return [name for name in self._where if name.startswith(prefix)]
 
+    def expect(self, prefix: str) -> None:
+        """From here on show how much of what lies below a prefix has been read."""
+        self._bar = Bar(prefix.removesuffix("."), len(self.names(prefix)))
+
     def _at(self, name: str) -> Any:
         if name not in self._where:
             raise WeightsError(
@@ -91,11 +112,30 @@ class Checkpoint:
             found = self._at(name).get_tensor(name)
         except SafetensorError as error:
             raise WeightsError(f"{self._where[name]}: has no {name} ({error}); download it again") from None
+        if self._bar is not None:
+            self._bar.advance()
         if shape is not None and tuple(found.shape) != tuple(shape):
             raise WeightsError(
                 f"{self._where[name]}: {name} has the shape {list(found.shape)}, where config.json wants {list(shape)}"
             )
         return found
+
+
+class Bar:
+    """How much of something has been done, on a terminal's standard error; nowhere else."""
+
+    def __init__(self, name: str, total: int, wide: int = 30) -> None:
+        self._name, self._total, self._wide, self._done = name, total, wide, 0
+
+    def advance(self) -> None:
+        """One more is done; the line ends with the last."""
+        self._done += 1
+        if sys.stderr.isatty() and self._done <= self._total:
+            full = self._wide * self._done // self._total
+            end = "\n" if self._done == self._total else ""
+            bar = "█" * full + "·" * (self._wide - full)
+            sys.stderr.write(f"\r{self._name:>9} {bar} {self._done}/{self._total}{end}")
+            sys.stderr.flush()
 
 
 class Reader:

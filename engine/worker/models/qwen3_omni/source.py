@@ -50,6 +50,8 @@ class Source:
         return dict(self.config.talker_config.speaker_id or {}) if self.config.enable_audio_output else {}
 
     def reader(self, prefix: str, dtype: torch.dtype | None = None) -> Reader:
+        """A stage's weights; a terminal is shown how far they have been read."""
+        self.checkpoint.expect(prefix)
         return Reader(self.checkpoint, prefix, self.device, dtype or self.dtype)
 
     def voice(self, request: Request) -> int:
