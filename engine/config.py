@@ -61,6 +61,8 @@ class ClusterSpec:
     """HOST:PORT, port 0 takes any free one."""
     token_file: str | None = None
     """The secret that a worker must know. Made anew at every start if the file is not there, and removed at the end."""
+    address: str | None = None
+    """Where a launcher finds the cluster that it places workers on; None is the one that this machine is part of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ class Engine:
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec
-        self._launcher: Launcher = load("engine.control.launchers", spec.launcher, "Launcher")()
+        self._launcher: Launcher = load("engine.control.launchers", spec.launcher, "Launcher")(spec.cluster)
         self._orchestrator = Orchestrator([], spec.stall_s)
         self._started: Fleet | None = None
 

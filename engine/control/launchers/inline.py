@@ -7,6 +7,7 @@ import logging
 from typing import Any
 
 from engine import wire
+from engine.config import ClusterSpec
 from engine.control.replica import RemoteWorker
 from engine.errors import EngineError
 from engine.registry import load
@@ -17,7 +18,7 @@ log = logging.getLogger(__name__)
 class Launcher:
     """Starts and ends workers that live here."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: ClusterSpec) -> None:
         self._serving: dict[str, asyncio.Task[None]] = {}
 
     async def start(self, task: wire.Task, worker: RemoteWorker) -> None:

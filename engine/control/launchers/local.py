@@ -8,6 +8,7 @@ import sys
 from contextlib import suppress
 
 from engine import wire
+from engine.config import ClusterSpec
 from engine.control.replica import RemoteWorker
 
 GRACE_S = 2.0  # from Stop to SIGKILL: a step takes far less
@@ -16,7 +17,7 @@ GRACE_S = 2.0  # from Stop to SIGKILL: a step takes far less
 class Launcher:
     """Starts and ends worker processes. They die with the socket, so a killed server leaves none behind."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: ClusterSpec) -> None:
         self._processes: dict[str, asyncio.subprocess.Process] = {}
 
     async def start(self, task: wire.Task, worker: RemoteWorker) -> None:

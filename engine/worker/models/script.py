@@ -224,6 +224,7 @@ class Talker:
         self.info = StageInfo(name="talker", order=2, feeds=frozenset({"codes"}), when="speaks", slots=place.slots)
         self._frames = int(place.options.get("frames_per_word", 6))
         self._step_s = _step_s(place)
+        self._seat_s = float(place.options.get("seat_s", 0.0))  # how much longer for each seat of a batch
 
     def open(self, seat: Seat) -> None:
         seat.state = Speech()
@@ -233,7 +234,7 @@ class Talker:
             yield chunk.data
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
-        time.sleep(self._step_s)
+        time.sleep(self._step_s + self._seat_s * len(seats))
         return [self._speak(seat) for seat in seats]
 
     def _speak(self, seat: Seat) -> list[Chunk]:

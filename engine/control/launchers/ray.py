@@ -1,0 +1,99 @@
+"""Workers on the nodes of a Ray cluster. Ray places them; what they say goes over our own link, not through Ray.
+
+Each worker has a named actor that asks for the worker's ``resources`` and holds its process: when the actor or its node
+is gone, so is the process, and the link tells. A worker that is started again is placed anew, as soon as there is a
+node for it. Parley must be installed on every node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import subprocess
+import sys
+from typing import Any, cast
+
+from engine import wire
+from engine.config import ClusterSpec
+from engine.control.door import Door, Guest
+from engine.control.replica import RemoteWorker
+from engine.errors import StageUnavailable
+
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # read when ray is imported; nothing leaves the cluster
+
+import ray
+from ray.exceptions import RayError
+from ray.util import get_node_ip_address
+
+NAMESPACE = "parley"
+
+
+class Launcher:
+    """Starts and ends workers on a cluster, which it finds at ``cluster.address``."""
+
+    def __init__(self, cluster: ClusterSpec) -> None:
+        self._address = cluster.address or "auto"
+        self._run = secrets.token_hex(4)  # two servers may share a cluster, and names are the cluster's
+        self._connecting = asyncio.Lock()
+        self._actors: dict[str, Any] = {}
+
+    async def start(self, task: wire.Task, worker: RemoteWorker) -> None:
+        """Have a worker placed. Raises StageUnavailable when Ray cannot."""
+        came: asyncio.Future[Guest] = asyncio.get_running_loop().create_future()
+        token = secrets.token_hex(32).encode()
+        door = Door(token, lambda guest: guest.drop() if came.done() else came.set_result(guest))
+        try:
+            async with self._connecting:
+                await asyncio.to_thread(self._connect)
+            await door.open(get_node_ip_address(), 0)
+            await self._place(task, worker, door.address, token)
+            guest = await came
+        except (RayError, ConnectionError, ValueError) as error:
+            raise StageUnavailable(f"Ray could not start {worker.id}: {' '.join(str(error).split())}") from None
+        finally:
+            door.close()
+        await guest.start(task, worker)
+
+    async def stop(self, worker: RemoteWorker) -> None:
+        """End a worker and give back what it had of the cluster."""
+        worker.close()
+        actor = self._actors.pop(worker.id, None)
+        if actor is not None:
+            await asyncio.to_thread(ray.kill, actor)
+
+    def _connect(self) -> None:
+        if not ray.is_initialized():
+            ray.init(self._address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
+
+    async def _place(self, task: wire.Task, worker: RemoteWorker, address: tuple[str, int], token: bytes) -> None:
+        """Wait until an actor has started the process: for ever, if no node has what it needs."""
+        wanted = dict(task.worker.resources)
+        options: dict[str, Any] = {
+            "name": f"{self._run}.{worker.id}", "namespace": NAMESPACE, "max_restarts": 0,
+            "num_cpus": wanted.pop("num_cpus", 0), "num_gpus": wanted.pop("num_gpus", 0), "resources": wanted,
+        }  # fmt: skip
+        actor = cast("Any", ray.remote(_Place)).options(**options).remote()
+        self._actors[worker.id] = actor
+        started = actor.start.remote("{}:{}".format(*address), task.worker.stages, task.device, token)
+        await asyncio.wrap_future(started.future())
+
+
+class _Place:
+    """The actor: one process, which ends with it."""
+
+    def start(self, address: str, stages: tuple[str, ...], device: str, token: bytes) -> int:
+        """Start the process; its id. The token goes through a pipe: it is in no file and on no command line."""
+        read, write = os.pipe()
+        os.write(write, token)
+        os.close(write)
+        self._process = subprocess.Popen(
+            [
+                sys.executable, "-m", "engine.worker", "--join", address, "--token-file", f"/dev/fd/{read}",
+                "--stages", ",".join(stages), "--device", device, "--tied",
+            ],
+            stdin=subprocess.PIPE, pass_fds=(read,),
+        )  # fmt: skip
+        os.close(read)
+        return self._process.pid

@@ -1,0 +1,218 @@
+"""What replicas are worth, and what they cost: with the scripted family, so that nothing but the engine is measured.
+
+    python scripts/bench_fleet.py [--quick] [NAME ...]
+
+sessions    how many listeners one talker replica serves without an underrun, and how many two do; the talker's step
+            waits 10 ms for each seat without computing, as a slower device would, and a frame is 40 ms
+spread      round_robin: how evenly requests that come at once are spread; least_queue: how many go to the fast one
+            of two replicas while every step of the other takes 150 ms
+process     what it adds to the time to first audio that the one replica lives in a process of its own
+stopped     how long a stopped process (SIGSTOP) is taken for a live one
+
+On a busy machine compare what one run prints; a single figure may be anybody's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from app.client.player import Player
+from engine import Engine, EngineSpec, Message, Request, TextPart, WorkerSpec
+from engine.config import ChunkSpec, HeartbeatSpec
+from engine.control.replica import RemoteWorker
+
+SEAT_S = 0.01
+FRAME_S = 0.04
+ALL = ("ears", "thinker", "talker", "code2wav")
+
+
+def spec(*workers: WorkerSpec, **fields: object) -> EngineSpec:
+    given = {"chunks": ChunkSpec(first=1, growth=1.5, steady=12), **fields}
+    return EngineSpec(model="script", workers=workers, **given)  # pyright: ignore[reportArgumentType]
+
+
+def fleet(talkers: int, seat_s: float = SEAT_S, **fields: object) -> EngineSpec:
+    """The talker in workers of its own, the rest in one."""
+    return spec(
+        WorkerSpec(stages=("ears", "thinker"), max_batch=64),
+        WorkerSpec(stages=("talker",), max_batch=64, replicas=talkers),
+        WorkerSpec(stages=("code2wav",), max_batch=64),
+        options={"seat_s": seat_s},
+        **fields,
+    )
+
+
+def asked(name: str, words: int) -> Request:
+    message = Message("user", (TextPart(f"long {words}"),))
+    return Request(id=name, session=name, messages=(message,), lead_s=1.5)
+
+
+async def listen(engine: Engine, name: str, words: int) -> tuple[Player, set[str]]:
+    """One answer as its listener hears it, and the talker's replicas that made it."""
+    player = Player()
+    async with engine.open(asked(name, words)) as chunks:
+        async for chunk in chunks:
+            if chunk.kind == "audio":
+                player.receive(time.monotonic(), chunk.data)
+        return player, {host.worker for host in chunks.hosts if host.stage == "talker"}
+
+
+async def smooth(engine: Engine, listeners: int, words: int) -> bool:
+    """Whether so many answers at once reach their listeners without a gap."""
+    players = await asyncio.gather(*(listen(engine, f"{listeners}-{i}", words) for i in range(listeners)))
+    return not any(player.underruns for player, _ in players)
+
+
+async def most_sessions(talkers: int, words: int) -> int:
+    """The most listeners that a fleet serves without a gap. What fails is tried again: noise is not load."""
+    async with Engine(fleet(talkers)) as engine:
+        await smooth(engine, 2, 2)  # warm
+        served = 3 * talkers
+        while await smooth(engine, served + 1, words) or await smooth(engine, served + 1, words):
+            served += 1
+        return served
+
+
+async def sessions(quick: bool) -> bool:
+    words, rounds = (8, 1) if quick else (16, 3)
+    ones = [await most_sessions(1, words) for _ in range(rounds)]
+    twos = [await most_sessions(2, words) for _ in range(rounds)]
+    ratio = statistics.median(twos) / statistics.median(ones)
+    ideal = int(FRAME_S / SEAT_S)
+    print(f"sessions without underrun: 1 talker {ones}, 2 talkers {twos} (a replica's own limit: {ideal} each)")
+    return said("ratio of sessions, 2 talkers to 1", ratio, ">=", 1.8, "")
+
+
+async def spread(quick: bool) -> bool:
+    async with Engine(fleet(2, seat_s=0.0, balance="round_robin")) as engine:
+        answers = [listen(engine, f"rr-{i}", 2) for i in range(24)]
+        counts = Counter(name for _, names in await asyncio.gather(*answers) for name in names)
+    even = said(f"round_robin, {dict(counts)}: difference", max(counts.values()) - min(counts.values()), "<=", 1, "")
+    return await least_queue(4 if quick else 12) and even
+
+
+async def least_queue(seconds: float) -> bool:
+    heartbeat = HeartbeatSpec(interval_s=0.2, timeout_s=10.0)  # it is slowed, not dead
+    async with Engine(fleet(2, heartbeat=heartbeat)) as engine:
+        slow = remote(engine, "worker1.1")
+        counts: Counter[str] = Counter()
+        async with slowed(slow.hello.result().pid):
+            await crowd(engine, 2.0, counts)  # until it shows
+            counts.clear()
+            await crowd(engine, seconds, counts)
+    share = 1 - counts[slow.id] / max(1, counts.total())
+    return said(f"least_queue, of {counts.total()} answers: share of the fast one", 100 * share, ">=", 80, "%")
+
+
+async def crowd(engine: Engine, seconds: float, counts: Counter[str]) -> None:
+    """Six listeners, each with one short answer after the other."""
+
+    async def one(i: int) -> None:
+        count = 0
+        while time.monotonic() < end_s:
+            count += 1
+            _, names = await listen(engine, f"c{i}-{count}-{end_s}", 2)
+            counts.update(names)
+
+    end_s = time.monotonic() + seconds
+    await asyncio.gather(*(one(i) for i in range(6)))
+
+
+@asynccontextmanager
+async def slowed(pid: int) -> AsyncGenerator[None]:
+    """A process whose every step takes the length of a stop."""
+
+    async def hold() -> None:
+        while True:
+            os.kill(pid, signal.SIGSTOP)
+            await asyncio.sleep(0.15)
+            os.kill(pid, signal.SIGCONT)
+            await asyncio.sleep(0.01)
+
+    task = asyncio.create_task(hold(), name="hold")
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        os.kill(pid, signal.SIGCONT)
+
+
+async def process(quick: bool) -> bool:
+    """Alternately, so that both meet the same machine."""
+    took: dict[str, list[float]] = {"inline": [], "local": []}
+    one = WorkerSpec(stages=ALL)
+    async with Engine(spec(one, launcher="inline")) as inline, Engine(spec(one)) as local:
+        for i in range(40 if quick else 200):
+            pair = [("inline", inline), ("local", local)]
+            for name, engine in pair if i % 2 else pair[::-1]:
+                async with engine.open(asked(f"{name}-{i}", 1)) as chunks:
+                    async for chunk in chunks:
+                        if chunk.kind == "audio":
+                            break
+                    ledger = chunks.ledger
+                assert ledger is not None
+                took[name].append(ledger.ttfa_ms)
+    medians = {name: statistics.median(values) for name, values in took.items()}
+    print(f"time to first audio, median: in process {medians['inline']:.2f} ms, in another {medians['local']:.2f} ms")
+    return said("what another process adds", medians["local"] - medians["inline"], "<=", 1.0, "ms")
+
+
+async def stopped(quick: bool) -> bool:
+    took: list[float] = []
+    async with Engine(spec(WorkerSpec(stages=ALL, replicas=2))) as engine:
+        for _ in range(2 if quick else 5):
+            worker = remote(engine, "worker0.1")
+            await asyncio.sleep(0.3)
+            os.kill(worker.hello.result().pid, signal.SIGSTOP)
+            began_s = time.monotonic()
+            await worker.gone.wait()
+            took.append(time.monotonic() - began_s)
+            while len(engine.replicas()) < 2 * len(ALL):  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0.05)
+    print(f"a stopped process was given up after {', '.join(f'{one:.2f}' for one in took)} s")
+    return said("the slowest of them", max(took), "<=", 1.0 + 0.05, "s")  # 1 s, and a turn of a busy loop
+
+
+def remote(engine: Engine, name: str) -> RemoteWorker:
+    """A worker, behind the engine's back: who is to be stopped must be known."""
+    worker = engine._fleet._posts[name].worker  # pyright: ignore[reportPrivateUsage]
+    assert worker is not None
+    return worker
+
+
+def said(name: str, value: float, sense: str, bar: float, unit: str) -> bool:
+    good = value >= bar if sense == ">=" else value <= bar
+    print(f"{'ok  ' if good else 'MISS'} {name}: {value:.2f} {unit} (bar {sense} {bar:g})")
+    return good
+
+
+BENCHES: dict[str, Callable[[bool], Awaitable[bool]]] = {
+    "sessions": sessions, "spread": spread, "process": process, "stopped": stopped,
+}  # fmt: skip
+
+
+async def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHES))
+    parser.add_argument("--quick", action="store_true")
+    arguments = parser.parse_args()
+    results = [await BENCHES[name](arguments.quick) for name in arguments.names or BENCHES]
+    return int(not all(results))
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))
