@@ -16,7 +16,7 @@ from typing import Any
 from engine import Engine, EngineSpec, Message, Request, TextPart, load_config
 from engine.config import ClusterSpec
 
-NODE = {"num_cpus": 1, "object_store_memory": 80_000_000}
+NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80_000_000}
 
 
 def asked(text: str, id: str, **fields: Any) -> Request:
