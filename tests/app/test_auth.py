@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from app.auth import OPEN_PATHS
 from app.settings import read_keys, settings_of
 from engine import ConfigError
 from tests.app.rig import Running, running, script_spec, talking
@@ -77,6 +79,29 @@ async def test_keys_are_asked_for_everywhere_but_at_the_probes(tmp_path: Path) -
         browser = ["realtime", "openai-insecure-api-key.sk-two"]
         async with talking(server, subprotocols=browser) as client:
             assert client.socket.subprotocol == "realtime"
+
+
+def routes(server: Running) -> list[tuple[str, str]]:
+    """Every method and path of the API, with something in the place of a path's names."""
+    app: Any = server.server.config.app
+    paths = app.openapi()["paths"].items()
+    return [(method.upper(), re.sub(r"{.*?}", "x", path)) for path, methods in paths for method in methods]
+
+
+async def test_no_route_is_left_out_of_the_checks(tmp_path: Path) -> None:
+    """Deny by default: a foreign name, a foreign page and a missing key are refused before any route runs."""
+    keys = tmp_path / "keys"
+    keys.write_text("sk-one\n")
+    async with running(script_spec(keys_file=str(keys))) as server, httpx.AsyncClient(base_url=server.http) as http:
+        known = routes(server)
+        assert {("POST", "/v1/realtime/calls"), ("POST", "/v1/chat/completions"), ("GET", "/metrics")} <= set(known)
+        key = {"authorization": "Bearer sk-one"}
+        for method, path in [*known, ("GET", "/docs"), ("GET", "/openapi.json")]:
+            for foreign in ({"host": "evil.example"}, {"origin": "https://evil.example"}):
+                assert (await http.request(method, path, headers={**key, **foreign})).status_code == 403, path
+            if path not in OPEN_PATHS:
+                no_key = 403 if path.startswith("/admin/") else 401  # what no key opens without server.admin_key_file
+                assert (await http.request(method, path)).status_code == no_key, path
 
 
 def test_a_keys_file_that_is_missing_or_empty_is_a_clear_error(tmp_path: Path) -> None:
