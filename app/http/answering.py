@@ -21,6 +21,8 @@ class Figures:
 
     finish: str = "stop"
     input_tokens: int = 0
+    heard_tokens: int = 0
+    cached_tokens: int = 0
     text_tokens: int = 0
     audio_tokens: int = 0
     ledger: Ledger | None = None
@@ -28,6 +30,14 @@ class Figures:
     @property
     def output_tokens(self) -> int:
         return self.text_tokens + self.audio_tokens
+
+    def count(self, usage: Chunk) -> None:
+        """What the thinker says of its part."""
+        self.finish = usage.meta.get("finish", "stop")
+        self.input_tokens = int(usage.data.get("input_tokens", 0))
+        self.heard_tokens = int(usage.data.get("heard_tokens", 0))
+        self.cached_tokens = int(usage.data.get("cached_tokens", 0))
+        self.text_tokens = int(usage.data.get("output_tokens", 0))
 
     def parley(self) -> dict[str, Any] | None:
         """Ours, not the API's: where the time to first audio went."""
@@ -53,9 +63,7 @@ async def answer(service: Service, request: Request, take: Take) -> Figures:
                             figures.ledger = chunks.ledger
                         samples += len(chunk.data)
                     elif chunk.kind == "usage":
-                        figures.finish = chunk.meta.get("finish", "stop")
-                        figures.input_tokens = int(chunk.data.get("input_tokens", 0))
-                        figures.text_tokens = int(chunk.data.get("output_tokens", 0))
+                        figures.count(chunk)
                     await take(chunk)
             outcome = "completed"
         except asyncio.CancelledError:

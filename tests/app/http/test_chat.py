@@ -51,7 +51,9 @@ async def test_a_typed_answer(openai: AsyncOpenAI) -> None:
     assert done.choices[0].message.content == "one two three"
     assert done.choices[0].message.audio is None
     assert done.choices[0].finish_reason == "stop"
-    assert (done.usage.completion_tokens, done.usage.total_tokens) == (3, 4)
+    assert done.usage.completion_tokens == 3
+    assert done.usage.prompt_tokens > 0
+    assert done.usage.total_tokens == done.usage.prompt_tokens + 3
 
 
 async def test_a_typed_answer_streams(openai: AsyncOpenAI) -> None:
@@ -138,6 +140,7 @@ async def test_speech_is_heard(format: Any, openai: AsyncOpenAI) -> None:
     done = await ask(openai, user(part, {"type": "text", "text": "what was that?"}))
     assert done.choices[0].message.content == "I heard 1.0 seconds." if format != "mp3" else True
     assert done.choices[0].message.content.startswith("I heard 1.")
+    assert done.usage.prompt_tokens_details.audio_tokens > 0
 
 
 async def test_pictures_and_every_role_are_taken(openai: AsyncOpenAI) -> None:
