@@ -181,7 +181,10 @@ def doctor(
 
 @cli.command()
 def bench(
-    url: Annotated[str | None, typer.Option(help="A running server, like ws://127.0.0.1:8000.")] = None,
+    url: Annotated[str | None, typer.Option(help="A running server of any make: https://host/v1.")] = None,
+    key_file: Annotated[str | None, typer.Option(metavar="FILE", help="That server's API key.")] = None,
+    model: Annotated[str, typer.Option(help="What to ask that server for.")] = "bench",
+    speech: Annotated[Path | None, typer.Option(metavar="FILE", help="What to say to it: a recording.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions: under a minute.")] = False,
     minutes: Annotated[float, typer.Option(min=0.05, help="Of full load, unless --quick.")] = 1.0,
     json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here.")] = None,
@@ -192,20 +195,24 @@ def bench(
 ) -> None:
     """Measure this machine: first audio, real-time factor, hand-overs, underruns, memory.
 
-    Nothing else should run meanwhile. With --url, only what a client can see is measured; with --against, the engine
-    beside another way to compute the same model.
+    Nothing else should run meanwhile. With --url, only what a client can see is measured, of any server that speaks the
+    OpenAI Realtime API; with --against, the engine beside another way to compute the same model.
 
     Example: `parley bench --quick --json figures.json`
+
+    Example: `parley bench --url wss://api.openai.com/v1 --key-file key --model gpt-realtime --speech hello.wav`
 
     Example: `parley bench -c qwen3_omni_tiny --weights DIR --against transformers --plot curve.svg`
     """
     from app.bench import run_against, run_bench
+    from app.bench.target import target_of
 
     with plainly():
         if against is not None:
             passed = run_against(deployment(config, weights=weights), against, quick, json_path, plot)
         else:
-            passed = run_bench(deployment(config), config, url, None if quick else minutes, json_path)
+            target = None if url is None else target_of(url, model, key_file, speech)
+            passed = run_bench(deployment(config), config, target, None if quick else minutes, json_path)
     raise typer.Exit(int(not passed))
 
 

@@ -16,6 +16,7 @@ import pytest
 
 import web
 from app.bench import sessions, subject
+from app.bench.target import Target
 
 PAGES = ("/", "/docs", "/openapi.json", "/health", "/livez", "/metrics")
 REFERENCE = re.compile(r"""(?:src|href|url)\s*[=:]\s*["']([^"'#][^"']*)["']|url\(["']?([^"')]+)""")
@@ -43,7 +44,7 @@ def test_a_server_with_its_pages_and_an_answer_stays_at_home() -> None:
                            and urlsplit(one).netloc != host}  # fmt: skip
                 assert not foreign, f"{address} loads {foreign}"
                 todo |= {one for one in found if one.startswith(base)} - seen
-        figures = asyncio.run(sessions.typed(server.url, 1))
+        figures = asyncio.run(sessions.typed(Target(server.url), 1))
         assert all(figure.passed for figure in figures)
     assert len(seen) > len(PAGES)
 

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from app.bench import against, endurance, engines, plot, sessions, subject
 from app.bench.figures import Figure, save, show
+from app.bench.target import Target
 from app.commands import terminal
 from engine import EngineSpec
 
@@ -27,21 +28,22 @@ REST_S = 1.0  # after the start, before the memory is read
 
 
 def run_bench(
-    spec: EngineSpec, config: str | None, url: str | None, minutes: float | None, json_path: Path | None
+    spec: EngineSpec, config: str | None, target: Target | None, minutes: float | None, json_path: Path | None
 ) -> bool:
     """Measure, print and save; whether every bar was held. Raises EngineError.
 
+    Of a ``target``, what its clients see is measured; without one, all of a server that is started for it.
     ``minutes`` of full load come last, after more repetitions and longer conversations; None is the quick bench.
     """
     scale = 1 if minutes is None else 4
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server that was started ends too
     try:
-        figures = _of_server(url, scale) if url else _of_all(spec, config, scale, minutes)
+        figures = _of_server(target, scale) if target else _of_all(spec, config, scale, minutes)
     finally:
         signal.signal(signal.SIGTERM, before)
     show(figures, Console())
     if json_path is not None:
-        save(figures, spec.model, json_path)
+        save(figures, target.url if target else spec.model, json_path)
         terminal.say(f"the figures are in {json_path}")
     return all(figure.passed for figure in figures)
 
@@ -73,19 +75,20 @@ def _of_all(spec: EngineSpec, config: str | None, scale: int, minutes: float | N
             Figure(name="memory at rest, all processes", value=server.rss_gb(), unit="GB", bar=1.0),
         ]
         status.stop()
-        figures += _of_server(server.url, scale)
+        target = Target(server.url)
+        figures += _of_server(target, scale)
         if minutes is not None and factor is not None:
-            figures += _of_endurance(server.url, int(LOAD / factor), minutes)
+            figures += _of_endurance(target, int(LOAD / factor), minutes)
         return figures
 
 
-def _of_endurance(url: str, listeners: int, minutes: float) -> list[Figure]:
+def _of_endurance(target: Target, listeners: int, minutes: float) -> list[Figure]:
     with terminal.waiting("users who hesitate …"):
-        figures = asyncio.run(endurance.hesitant(url, 12))
+        figures = asyncio.run(endurance.hesitant(target, 12))
     with terminal.waiting("long conversations …"):
-        figures.append(asyncio.run(endurance.long_conversations(url, 3)))
+        figures.append(asyncio.run(endurance.long_conversations(target, 3)))
     with terminal.waiting(f"{listeners} listeners for {minutes:g} min …"):
-        return [*figures, *asyncio.run(endurance.full_load(url, listeners, minutes * 60))]
+        return [*figures, *asyncio.run(endurance.full_load(target, listeners, minutes * 60))]
 
 
 def _of_engine(spec: EngineSpec, scale: int) -> list[Figure]:
@@ -95,10 +98,10 @@ def _of_engine(spec: EngineSpec, scale: int) -> list[Figure]:
         return [*figures, asyncio.run(engines.real_time_factor(spec, scale))]
 
 
-def _of_server(url: str, scale: int) -> list[Figure]:
+def _of_server(target: Target, scale: int) -> list[Figure]:
     with terminal.waiting("typed turns …"):
-        figures = asyncio.run(sessions.typed(url, 8 * scale))
+        figures = asyncio.run(sessions.typed(target, 8 * scale))
     with terminal.waiting("eight typed answers at once …"):
-        figures += asyncio.run(sessions.typed_at_once(url, scale))
+        figures += asyncio.run(sessions.typed_at_once(target, scale))
     with terminal.waiting("eight voice sessions …"):
-        return [*figures, *asyncio.run(sessions.voices(url, 2 * scale))]
+        return [*figures, *asyncio.run(sessions.voices(target, 2 * scale))]

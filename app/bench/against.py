@@ -21,8 +21,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from app.bench.client import BenchError
 from app.bench.figures import Figure, percentile
+from app.bench.target import BenchError
 from app.commands import terminal
 from app.realtime.ids import new_id
 from engine import SPEAKER_RATE_HZ, Engine, EngineSpec, Message, Request, Sampling, TextPart

@@ -7,21 +7,18 @@ from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+from app.bench.target import BenchError, Target
 from app.client import Answer, ClientError, connect
 from app.client.client import Client as Connection
-from engine import EngineError
 from engine.core import Pcm
 
 Turn = Answer
 
+END_MS = 500
+"""The silence that ends a turn: the protocol's default, asked for all the same."""
+
 TURN_S = 30.0
 """An answer that is not complete by then is a failure."""
-
-
-class BenchError(EngineError):
-    """The server cannot be measured."""
-
-    code = "bench_failed"
 
 
 class Client:
@@ -56,10 +53,12 @@ async def _turn(answering: Coroutine[Any, Any, Answer]) -> Turn:
 
 
 @asynccontextmanager
-async def open_client(url: str) -> AsyncGenerator[Client]:
-    """A session at ``ws://host:port`` while the block lasts. Raises BenchError if there is none to be had."""
+async def open_client(target: Target) -> AsyncGenerator[Client]:
+    """A session while the block lasts; the same silence ends a turn at every server. Raises BenchError."""
+    detection = {"type": "server_vad", "silence_duration_ms": END_MS}
     try:
-        async with connect(url, model="bench") as connection:
+        async with connect(target.url, model=target.model, key=target.key) as connection:
+            await connection.configure(audio={"input": {"turn_detection": detection}})
             yield Client(connection)
     except ClientError as error:
-        raise BenchError(f"no session at {url}: {error}") from None
+        raise BenchError(f"no session at {target.url}: {error}") from None

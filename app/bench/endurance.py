@@ -10,14 +10,12 @@ from statistics import median
 
 import numpy as np
 
-from app.bench.client import Client, Turn, open_client
+from app.bench.client import END_MS, Client, Turn, open_client
 from app.bench.figures import Figure, percentile
 from app.bench.sessions import PROMPTS, speak, speech, underruns
+from app.bench.target import Target
 from engine import SPEAKER_RATE_HZ
 from engine.core import Pcm
-
-END_MS = 500
-"""The silence that ends a turn, by the protocol's defaults."""
 
 HESITATION_S = 0.35
 """Longer than the silence after which an answer is begun, shorter than the one that ends a turn."""
@@ -27,13 +25,13 @@ ASKED = ("Repeat after me: the red house.", "Repeat after me: the big train.", "
 """Turns of one length, whose answers are of one length too."""
 
 
-async def hesitant(url: str, count: int) -> list[Figure]:
+async def hesitant(target: Target, count: int) -> list[Figure]:
     """TTFA(speech end) beyond the silence that ends a turn, of users who pause in mid-sentence.
 
     Nothing may be heard before the turn is over: an answer to half a sentence would come ``HESITATION_S`` early.
     """
-    async with open_client(url) as client:
-        words = await speech(client)
+    async with open_client(target) as client:
+        words = await speech(target, client)
         half = np.zeros(round(HESITATION_S * SPEAKER_RATE_HZ), "<i2")
         turns = [await _hesitate(client, np.concatenate([words, half, words])) for _ in range(count)]
     beyond = [turn.ttfa_s * 1000 - END_MS for turn in turns if turn.ttfa_s is not None]
@@ -50,13 +48,13 @@ async def hesitant(url: str, count: int) -> list[Figure]:
     ]  # fmt: skip
 
 
-async def long_conversations(url: str, count: int) -> Figure:
+async def long_conversations(target: Target, count: int) -> Figure:
     """TTFA of the last turns of long conversations over that of their first turns."""
     ratios: list[float] = []
     for _ in range(count):
-        async with open_client(url) as client:
+        async with open_client(target) as client:
             await client.typed(ASKED[0])
-        async with open_client(url) as client:
+        async with open_client(target) as client:
             turns = [await client.typed(ASKED[i % len(ASKED)]) for i in range(TURNS)]
         times = [turn.ttfa_s for turn in turns if turn.ttfa_s is not None]
         if len(times) < TURNS:
@@ -66,10 +64,10 @@ async def long_conversations(url: str, count: int) -> Figure:
     return Figure(name=f"TTFA of turn {TURNS} over turn 1", value=median(ratios), unit="", bar=1.10, note=note)
 
 
-async def full_load(url: str, listeners: int, seconds: float) -> list[Figure]:
+async def full_load(target: Target, listeners: int, seconds: float) -> list[Figure]:
     """So many listeners who are spoken to all the time; each asks again as soon as he has heard the answer."""
     async with AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(open_client(url)) for _ in range(listeners)]
+        clients = [await stack.enter_async_context(open_client(target)) for _ in range(listeners)]
         until_s = time.monotonic() + seconds
         talks = await asyncio.gather(*(_talk(client, i, until_s) for i, client in enumerate(clients)))
     turns = [turn for talk in talks for turn in talk]

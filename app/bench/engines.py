@@ -15,8 +15,8 @@ from statistics import median
 
 import orjson
 
-from app.bench.client import BenchError
 from app.bench.figures import Figure
+from app.bench.target import BenchError
 from app.realtime.ids import new_id
 from engine import SPEAKER_RATE_HZ, Engine, EngineSpec, Message, Request, TextPart
 

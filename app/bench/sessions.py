@@ -8,8 +8,9 @@ from contextlib import AsyncExitStack
 
 import numpy as np
 
-from app.bench.client import BenchError, Client, Turn, open_client
+from app.bench.client import Client, Turn, open_client
 from app.bench.figures import Figure, percentile
+from app.bench.target import BenchError, Target, voiced
 from engine import SPEAKER_RATE_HZ
 from engine.core import Pcm
 
@@ -30,18 +31,18 @@ AT_ONCE = 8
 SPEAKERS = 2
 
 
-async def typed(url: str, count: int) -> list[Figure]:
+async def typed(target: Target, count: int) -> list[Figure]:
     """TTFA(commit): from response.create to the first audible sound, one turn after another."""
-    async with open_client(url) as client:
+    async with open_client(target) as client:
         await client.typed(PROMPTS[0])
         turns = [await client.typed(PROMPTS[i % len(PROMPTS)]) for i in range(count)]
     return _first_audio("TTFA(commit), typed", turns, bar=120)
 
 
-async def typed_at_once(url: str, rounds: int) -> list[Figure]:
+async def typed_at_once(target: Target, rounds: int) -> list[Figure]:
     """Eight clients ask at the same moment; none of their players may run dry."""
     async with AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(open_client(url)) for _ in range(AT_ONCE)]
+        clients = [await stack.enter_async_context(open_client(target)) for _ in range(AT_ONCE)]
         turns = [
             turn
             for i in range(rounds)
@@ -52,11 +53,11 @@ async def typed_at_once(url: str, rounds: int) -> list[Figure]:
     return [*underruns(f"{AT_ONCE} typed answers at once", turns), *_first_audio("TTFA of those", turns)]
 
 
-async def voices(url: str, rounds: int) -> list[Figure]:
+async def voices(target: Target, rounds: int) -> list[Figure]:
     """Eight open microphones; two of their users speak at a time, the others are silent."""
     async with AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(open_client(url)) for _ in range(AT_ONCE)]
-        words = await speech(clients[0])
+        clients = [await stack.enter_async_context(open_client(target)) for _ in range(AT_ONCE)]
+        words = await speech(target, clients[0])
         turns = [turn for i in range(rounds) for turn in await _voice_round(clients, words, i)]
     return [
         *underruns(f"{AT_ONCE} voice sessions, {SPEAKERS} speaking", turns),
@@ -64,14 +65,14 @@ async def voices(url: str, rounds: int) -> list[Figure]:
     ]
 
 
-async def speech(client: Client) -> Pcm:
+async def speech(target: Target, client: Client) -> Pcm:
     """Some words to say into a microphone: int16 [samples] at SPEAKER_RATE_HZ, no silence at its ends."""
+    if target.speech is not None:
+        return target.speech
     turn = await client.typed(SPOKEN)
-    wave = turn.player.wave
-    loud = np.flatnonzero(np.abs(wave) > 0.01)
-    if not turn.complete or not len(loud):
+    if not turn.complete:
         raise BenchError("the server did not speak, so there is nothing to say to it")
-    return (wave[loud[0] : loud[-1] + 1] * 32767).astype("<i2")
+    return voiced((turn.player.wave * 32767).astype("<i2"))
 
 
 async def _voice_round(clients: Sequence[Client], speech: Pcm, number: int) -> list[Turn]:

@@ -20,7 +20,7 @@ from urllib.request import urlopen
 
 import psutil
 
-from app.bench.client import BenchError
+from app.bench.target import BenchError
 
 START_S = 120.0
 STOP_S = 15.0

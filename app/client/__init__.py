@@ -68,6 +68,7 @@ async def connect(
 ) -> AsyncGenerator[Client]:
     """A session at ``http(s)://host:port`` while the block lasts. ``trust`` verifies an ``https`` server's certificate.
 
+    Over a WebSocket, a path in ``url`` says where the API lies, if it is not ``/v1``.
     Raises ClientError if there is none to be had.
     """
     opened = _opened(transport)

@@ -25,8 +25,11 @@ MAX_EVENT_BYTES = 64 * 1024 * 1024
 async def opened(
     url: str, model: str = "", key: str | None = None, trust: ssl.SSLContext | None = None
 ) -> AsyncGenerator[SocketLine]:
-    """A line to the server at ``http(s)://host:port`` or ``ws(s)://…`` while the block lasts. Raises ClientError."""
-    address = f"{_socket_url(url)}/v1/realtime?model={quote(model)}"
+    """A line to the server at ``http(s)://host:port`` or ``ws(s)://…`` while the block lasts. Raises ClientError.
+
+    A path says where its API lies, or that of its Realtime endpoint itself: ``https://example.org/v1``.
+    """
+    address = _socket_url(url, model)
     headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
     try:
         socket = await connect(
@@ -67,13 +70,16 @@ class SocketLine:
             raise ClientError(f"the server says what is no event: {error}") from None
 
 
-def _socket_url(url: str) -> str:
-    """``http`` becomes ``ws``; what follows the host is left out. Raises ClientError."""
+def _socket_url(url: str, model: str) -> str:
+    """``http`` becomes ``ws``, and the path that of the endpoint. Raises ClientError."""
     parts = urlsplit(url)
     scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
     if scheme is None or not parts.netloc:
         raise ClientError(f"{url!r} is no address of a server: give one like http://127.0.0.1:8000")
-    return f"{scheme}://{parts.netloc}"
+    path = parts.path.rstrip("/") or "/v1"
+    endpoint = path if path.endswith("/realtime") else f"{path}/realtime"
+    query = f"{parts.query}&model={quote(model)}" if parts.query else f"model={quote(model)}"
+    return f"{scheme}://{parts.netloc}{endpoint}?{query}"
 
 
 def _refusal(refused: InvalidStatus) -> ClientError:

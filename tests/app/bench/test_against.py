@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from app.bench import against, plot
-from app.bench.client import BenchError
+from app.bench.target import BenchError
 from engine import ChunkSpec, EngineSpec, parse_config
 from engine.bench.bare import Bare
 from engine.bench.peer import Question, Subject, Times

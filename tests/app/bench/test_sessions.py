@@ -12,16 +12,19 @@ import pytest
 
 from app import bench
 from app.bench import endurance, engines, sessions, subject
-from app.bench.client import BenchError, Turn, open_client
+from app.bench.client import Turn, open_client
+from app.bench.target import BenchError, Target, target_of, voiced
 from app.commands.deployment import deployment
+
+SPOKEN = Path(__file__).parents[2] / "data" / "spoken" / "in_020.ogg"
 
 
 def test_a_whole_session_with_a_server_of_its_own() -> None:
     with subject.running("script") as server:
         assert 0 < server.green_s < 60
         assert server.rss_gb() > 0.02
-        figures = asyncio.run(sessions.typed(server.url, 3))
-        figures += asyncio.run(sessions.typed_at_once(server.url, 1))
+        figures = asyncio.run(sessions.typed(Target(server.url), 3))
+        figures += asyncio.run(sessions.typed_at_once(Target(server.url), 1))
     assert [figure.name for figure in figures] == [
         "TTFA(commit), typed, p50",
         "TTFA(commit), typed, p95",
@@ -41,7 +44,7 @@ def test_a_server_that_does_not_start_is_one_sentence(tmp_path: Path) -> None:
 
 async def test_nobody_at_the_address_is_one_sentence() -> None:
     with pytest.raises(BenchError, match="no session at"):
-        async with open_client("ws://127.0.0.1:9"):
+        async with open_client(Target("ws://127.0.0.1:9")):
             pass
 
 
@@ -79,20 +82,43 @@ async def test_the_real_time_factor() -> None:
     assert 0 < factor.value < 1
 
 
-def test_the_json_of_a_quick_run_names_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Voice needs a model whose speech a turn detector knows as speech; here its place is taken by a typed turn."""
-    monkeypatch.setattr(bench.sessions, "voices", lambda url, rounds: sessions.typed(url, 1))
-    with subject.running("script") as server:
-        bench.run_bench(deployment("script"), "script", server.url, minutes=None, json_path=tmp_path / "figures.json")
-    names = [row["name"] for row in orjson.loads((tmp_path / "figures.json").read_bytes())["figures"]]
-    assert "TTFA(commit), typed, p50" in names
+KEYED = """
+model: script
+workers: [{stages: [ears, thinker, talker, code2wav]}]
+server: {keys_file: KEYS}
+"""
+
+
+def test_any_endpoint_is_measured_by_its_address_key_model_and_a_recording(tmp_path: Path) -> None:
+    """The key, the path and the model's name are what another server would ask for; the turns are found by voice."""
+    key, config, figures = tmp_path / "key", tmp_path / "keyed.yaml", tmp_path / "figures.json"
+    key.write_text("sk-of-this-test\n")
+    config.write_text(KEYED.replace("KEYS", str(key)))
+    with subject.running(str(config)) as server:
+        target = target_of(f"{server.url}/v1", "gpt-realtime", str(key), SPOKEN)
+        bench.run_bench(deployment("script"), None, target, minutes=None, json_path=figures)
+        with pytest.raises(BenchError, match="key"):
+            asyncio.run(sessions.typed(Target(server.url), 1))
+    found = {row["name"]: row["value"] for row in orjson.loads(figures.read_bytes())["figures"]}
+    assert found["TTFA(commit), typed, p50"] > 0
+    assert found["TTFA(speech end), voice, p50"] > 450
+    assert {name for name, value in found.items() if value is None} == set()
+
+
+def test_a_recording_that_cannot_be_said_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("no sound")
+    for name in ("words.txt", "missing.wav"):
+        with pytest.raises(BenchError, match=name):
+            target_of("http://127.0.0.1:9", "", None, tmp_path / name)
+    with pytest.raises(BenchError, match="nothing to be heard"):
+        voiced(np.zeros(100, np.int16))
 
 
 def test_long_conversations_and_load_against_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endurance, "TURNS", 6)
     with subject.running("script") as server:
-        figures = [asyncio.run(endurance.long_conversations(server.url, 1))]
-        figures += asyncio.run(endurance.full_load(server.url, 3, 1))
+        figures = [asyncio.run(endurance.long_conversations(Target(server.url), 1))]
+        figures += asyncio.run(endurance.full_load(Target(server.url), 3, 1))
     assert all(figure.value is not None for figure in figures), figures
     assert figures[-1].value == 0
 
@@ -105,4 +131,4 @@ async def test_an_answer_in_the_hesitation_makes_the_figure_void(monkeypatch: py
 
     monkeypatch.setattr(endurance, "_hesitate", hasty)
     with subject.running("script") as server:
-        assert not any(figure.passed for figure in await endurance.hesitant(server.url, 2))
+        assert not any(figure.passed for figure in await endurance.hesitant(Target(server.url), 2))
