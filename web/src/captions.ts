@@ -1,14 +1,21 @@
 /** The conversation as text: one entry an utterance, in the order in which they began. Knows no protocol. */
 
-type Speaker = "user" | "parley";
+import { made } from "./dom";
+import type { Who } from "./voice";
 
-const NAMES: Record<Speaker, string> = { user: "You", parley: "Parley" };
+const NAMES: Record<Who, string> = { user: "You", answer: "Parley" };
 const MAX_ENTRIES = 200; // an hour of talk; older ones leave the page
 const SLACK_PX = 48;
 
+/** An entry as it is kept over a reload; a line between two conversations has no speaker. */
+export interface Kept {
+  readonly who: Who | null;
+  readonly text: string;
+  readonly unheard: string;
+}
+
 export class Captions {
   private readonly entries = new Map<string, HTMLElement>();
-
   private atEnd = true; // a reader who scrolled back is left there
 
   constructor(private readonly list: HTMLElement) {
@@ -16,21 +23,25 @@ export class Captions {
     new ResizeObserver(() => this.follow()).observe(list);
   }
 
+  get empty(): boolean {
+    return this.list.childElementCount === 0;
+  }
+
   /** An entry with no words yet: someone began to speak. */
-  begin(item: string, speaker: Speaker): void {
-    this.entry(item, speaker);
+  begin(item: string, who: Who): void {
+    this.entry(item, who);
     this.follow();
   }
 
   /** The next words of an utterance that is under way. */
-  append(item: string, speaker: Speaker, text: string): void {
-    words(this.entry(item, speaker)).append(text);
+  append(item: string, who: Who, text: string): void {
+    words(this.entry(item, who)).append(text);
     this.follow();
   }
 
   /** All the words of an utterance; without any it stays as something that was not understood. */
-  complete(item: string, speaker: Speaker, text: string): void {
-    const entry = this.entry(item, speaker);
+  complete(item: string, who: Who, text: string): void {
+    const entry = this.entry(item, who);
     words(entry).textContent = text || "not understood";
     entry.classList.toggle("empty", text === "");
     settle(entry);
@@ -41,24 +52,46 @@ export class Captions {
     this.entries.get(item)?.classList.add("interrupted");
   }
 
+  /** Of an interrupted answer only the beginning, `heard`, reached the user; the rest turns grey. */
+  cut(item: string, heard: string): void {
+    const entry = this.entries.get(item);
+    const text = entry && words(entry).textContent;
+    if (!entry || !text?.startsWith(heard)) return;
+    grey(entry, heard, text.slice(heard.length));
+    entry.classList.add("interrupted");
+  }
+
   /** No more words come for what is under way from this speaker. Screen readers now read it as a whole. */
-  settle(speaker: Speaker): void {
-    for (const entry of this.list.querySelectorAll<HTMLElement>(`.${speaker}[aria-busy]`)) settle(entry);
+  settle(who: Who): void {
+    for (const entry of this.list.querySelectorAll<HTMLElement>(`.${who}[aria-busy]`)) settle(entry);
   }
 
   /** A line between two conversations. */
   divide(text: string): void {
-    const line = document.createElement("li");
-    line.className = "divider";
-    line.textContent = text;
-    this.list.append(line);
+    this.list.append(made("li", text, "divider"));
     this.follow();
   }
 
-  private entry(item: string, speaker: Speaker): HTMLElement {
+  kept(): Kept[] {
+    return [...this.list.children].map((entry) => ({
+      who: entry.classList.contains("divider") ? null : entry.classList.contains("user") ? "user" : "answer",
+      text: (entry.querySelector("p") ?? entry).textContent ?? "",
+      unheard: entry.querySelector("s")?.textContent ?? "",
+    }));
+  }
+
+  restore(kept: readonly Kept[]): void {
+    for (const [at, { who, text, unheard }] of kept.entries()) {
+      if (who === null) this.divide(text);
+      else this.complete(`kept ${at}`, who, text);
+      if (unheard) this.cut(`kept ${at}`, text.slice(0, -unheard.length));
+    }
+  }
+
+  private entry(item: string, who: Who): HTMLElement {
     const known = this.entries.get(item);
     if (known !== undefined) return known;
-    const entry = made(speaker);
+    const entry = blank(who);
     this.entries.set(item, entry);
     this.list.append(entry);
     this.forgetOldest();
@@ -77,16 +110,19 @@ export class Captions {
   }
 }
 
-function made(speaker: Speaker): HTMLElement {
-  const entry = document.createElement("li");
-  entry.className = speaker;
+function blank(who: Who): HTMLElement {
+  const entry = made("li", "", who);
   entry.setAttribute("aria-busy", "true");
-  const name = document.createElement("b");
-  name.textContent = NAMES[speaker];
-  const text = document.createElement("p");
+  const text = made("p");
   text.dir = "auto";
-  entry.append(name, text);
+  entry.append(made("b", NAMES[who]), text);
   return entry;
+}
+
+function grey(entry: HTMLElement, heard: string, rest: string): void {
+  const unheard = made("s", rest);
+  unheard.title = "Not heard";
+  words(entry).replaceChildren(heard, unheard);
 }
 
 function words(entry: HTMLElement): HTMLElement {

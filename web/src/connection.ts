@@ -1,81 +1,108 @@
-/**
- * One WebSocket to the server that comes back by itself when it is lost.
- *
- * Knows text messages; nothing of what they say.
- */
+/** A line that comes back by itself when it is lost, as long as it is wanted. Knows nothing of what goes over it. */
 
-export interface ConnectionEvents {
-  connecting(): void;
-  opened(): void;
-  received(text: string): void;
-  /** `retry_ms`: when the next attempt comes; null: the server refuses, none will. */
-  lost(retry_ms: number | null, reason: string): void;
+import { dial, type Wanted } from "./dial";
+import type { Line, LineEvents, Place } from "./line";
+import type { Player } from "./player";
+import { Problem, problemOf, type Code } from "./problem";
+
+export interface ConnectionEvents extends Omit<LineEvents, "closed"> {
+  /** `fellBack`: why it is no call although one was wanted. */
+  opened(line: Line, fellBack: Problem | null): void;
+  /** `retry_ms`: when the next attempt comes; null: none will. */
+  lost(problem: Problem, retry_ms: number | null): void;
 }
 
 const RETRY_MS = [500, 1000, 2000, 4000, 8000]; // then 8 s for ever
-const GREETING_TIMEOUT_MS = 10_000;
-const POLICY_VIOLATION = 1008; // RFC 6455 §7.4.1: the same attempt would be refused again
+const FINAL: ReadonlySet<Code> = new Set(["key", "origin", "refused", "unsupported", "no-calls"]); // would be said again
 
 export class Connection {
-  private socket: WebSocket | null = null;
+  /** The open line. */
+  line: Line | null = null;
+  private wish: object | null = null; // the call of `open` that still holds
   private attempts = 0;
   private timer = 0;
-  private greeted = false;
+  private noCall: Problem | null = null; // why the last call failed: no need to wait for the same again
 
   constructor(
-    private readonly url: string,
+    private readonly player: Player,
+    private readonly place: () => Place,
+    private readonly wanted: () => Wanted,
     private readonly events: ConnectionEvents,
   ) {
     // A laptop that wakes up or finds its network again need not wait.
-    window.addEventListener("online", () => this.retryNow());
+    window.addEventListener("online", () => this.wish !== null && this.line === null && this.attempts > 0 && this.dial());
   }
 
-  /** Bytes accepted by `send` that have not left yet. */
-  get pendingBytes(): number {
-    return this.socket?.bufferedAmount ?? 0;
+  /** Whether a line is open or being sought. */
+  get open(): boolean {
+    return this.wish !== null;
   }
 
-  open(): void {
-    clearTimeout(this.timer);
-    this.events.connecting();
-    const socket = new WebSocket(this.url, ["realtime"]);
-    this.socket = socket;
-    this.timer = window.setTimeout(() => socket.close(), GREETING_TIMEOUT_MS);
-    socket.onmessage = ({ data }: MessageEvent<string>) => this.receive(data);
-    socket.onclose = ({ code, reason }) => this.close(code, reason);
+  /** Whether the last attempt failed and the next one is waited for. */
+  get lost(): boolean {
+    return this.line === null && this.attempts > 0;
   }
 
-  /** Whether there was an open socket to take it. */
-  send(text: string): boolean {
-    if (this.socket?.readyState !== WebSocket.OPEN) return false;
-    this.socket.send(text);
-    return true;
+  /** Opens the line; nothing when it is open or on its way. */
+  start(): void {
+    if (this.open) return;
+    this.noCall = null;
+    void this.dial();
   }
 
-  private receive(text: string): void {
-    if (!this.greeted) this.greet();
-    this.events.received(text);
-  }
-
-  /** The first message, and not the mere handshake, shows that a server is there: only then do retries begin anew. */
-  private greet(): void {
-    clearTimeout(this.timer);
+  /** Closes the line for good. */
+  stop(): void {
+    this.wish = null;
     this.attempts = 0;
-    this.greeted = true;
-    this.events.opened();
-  }
-
-  private close(code: number, reason: string): void {
     clearTimeout(this.timer);
-    this.socket = null;
-    if (code === POLICY_VIOLATION && !this.greeted) return this.events.lost(null, reason);
-    this.greeted = false;
-    const retry_ms = RETRY_MS[Math.min(this.attempts++, RETRY_MS.length - 1)]!;
-    this.timer = window.setTimeout(() => this.open(), retry_ms);
-    this.events.lost(retry_ms, reason);
+    this.line?.close();
+    this.line = null;
   }
 
-  private retryNow(): void {
-    if (this.socket === null && this.attempts > 0) this.open();
+  /** The server took the session: what comes next is a new trouble, not the old one. */
+  settled(): void {
+    this.attempts = 0;
+  }
+
+  private async dial(): Promise<void> {
+    clearTimeout(this.timer);
+    const wish = (this.wish = {});
+    this.events.changed();
+    const current = () => wish === this.wish;
+    const { received, sent, changed, audible, trouble } = this.guarded(current);
+    const closed = (problem: Problem) => current() && this.fail(problem);
+    try {
+      const wanted = this.noCall !== null && this.wanted() === "auto" ? "websocket" : this.wanted();
+      const { line, fellBack } = await dial(wanted, this.place(), this.player, { received, sent, changed, audible, trouble, closed });
+      if (!current()) return line.close(); // the user thought better of it meanwhile
+      this.noCall ??= fellBack;
+      this.line = line;
+      this.events.opened(line, this.noCall);
+    } catch (error) {
+      if (current()) this.fail(problemOf(error, "Connecting"));
+    }
+  }
+
+  /** Nothing of a line that is not wanted any more is told. */
+  private guarded(current: () => boolean): Omit<LineEvents, "closed"> {
+    const { events } = this;
+    return {
+      received: (event) => current() && events.received(event),
+      sent: (event) => current() && events.sent(event),
+      changed: () => current() && events.changed(),
+      audible: (at_ms, item) => current() && events.audible(at_ms, item),
+      trouble: (problem) => current() && events.trouble(problem),
+    };
+  }
+
+  private fail(problem: Problem): void {
+    this.line = null;
+    if (FINAL.has(problem.code)) {
+      this.stop();
+      return this.events.lost(problem, null);
+    }
+    const retry_ms = RETRY_MS[Math.min(this.attempts++, RETRY_MS.length - 1)]!;
+    this.timer = window.setTimeout(() => void this.dial(), retry_ms);
+    this.events.lost(problem, retry_ms);
   }
 }

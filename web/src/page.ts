@@ -1,105 +1,100 @@
-/** The page: its elements, wired to a call. Knows no protocol, no sound. */
+/** The page: its parts, wired to a conversation. Knows no protocol, no sound. */
 
 import "./style.css";
-import { Call, type CallState } from "./call";
-import { Captions } from "./captions";
+import { Captions, type Kept } from "./captions";
+import { Composer } from "./composer";
+import { Doctor } from "./doctor";
+import { draw, element } from "./dom";
+import { Log } from "./log";
+import { choices, recalled, remember } from "./memory";
+import { Settings } from "./settings";
+import { Stage } from "./stage";
 import { Timing } from "./timing";
+import { Problem, VoiceClient, type LineKind } from "./voice";
 
-const WORDS: Record<CallState, string> = {
-  connecting: "Connecting",
-  ready: "Ready",
-  listening: "Listening",
-  thinking: "Thinking",
-  speaking: "Speaking",
-  error: "No server",
-};
+const ROUTES: Record<LineKind, string> = { webrtc: "WebRTC", websocket: "WebSocket" };
 
-const state = element<HTMLElement>("state");
-const notice = element<HTMLElement>("notice");
-const welcome = element<HTMLElement>("welcome");
-const question = element<HTMLInputElement>("question");
-const talkButton = element<HTMLButtonElement>("talk");
-const stopButton = element<HTMLButtonElement>("stop");
+const notice = element("notice");
+const welcome = element("welcome");
+const route = element("route");
+const sight = element("sight");
+
+const voice = new VoiceClient({ audio: element<HTMLAudioElement>("voice"), microphone: choices().microphone });
 const captions = new Captions(element("captions"));
-const timing = new Timing(element("timing"), element("figure"), element("bars"));
+const timing = new Timing();
+const log = new Log();
+const stage = new Stage(voice);
+const settings = new Settings(voice, (problem) => say(problem));
+const composer = new Composer(voice, () => (welcome.hidden = true), (problem) => say(problem));
+new Doctor(() => voice.place);
 
-const call = new Call(serverUrl(), element("voice"), {
-  changed: show,
-  userSpoke(item) {
-    welcome.hidden = true;
-    captions.begin(item, "user");
-  },
-  userText(item, text, final) {
-    if (final) captions.complete(item, "user", text);
-    else captions.append(item, "user", text);
-  },
-  answerText: (item, delta) => captions.append(item, "parley", delta),
-  interrupted: (item) => captions.interrupted(item),
-  answerDone: () => captions.settle("parley"),
-  firstSound: (figure) => timing.show(figure),
-  level: (peak) => talkButton.style.setProperty("--level", Math.min(1, peak * 2).toFixed(2)),
-  problem(message) {
-    notice.textContent = message ?? "";
-    notice.hidden = message === null;
-  },
-  reconnected: () => captions.divide("The connection was lost: a new conversation begins"),
+let lines = 0; // how many this page has had
+
+voice.on("change", () => show());
+voice.on("spoke", (item) => {
+  welcome.hidden = true;
+  captions.begin(item, "user");
+});
+voice.on("text", (who, item, text, final) => {
+  welcome.hidden = true;
+  if (final) captions.complete(item, who, text);
+  else captions.append(item, who, text);
+});
+voice.on("answerDone", () => captions.settle("answer"));
+voice.on("interrupted", (item) => captions.interrupted(item));
+voice.on("cut", (item, heard) => (heard === null ? captions.interrupted(item) : captions.cut(item, heard)));
+voice.on("firstSound", (figure) => timing.show(figure));
+voice.on("event", (direction, event) => log.add(direction, event));
+voice.on("session", (session) => settings.showVoices(session));
+voice.on("problem", say);
+voice.on("line", (kind, fellBack) => {
+  route.textContent = ROUTES[kind];
+  route.title = fellBack === null ? "" : `No call: ${fellBack.message}`;
+  if (lines++ > 0 && !captions.empty) captions.divide("A new conversation begins");
+  if (fellBack !== null && fellBack.code !== "no-calls") captions.divide(`Over a WebSocket. ${fellBack.message}`);
+});
+voice.on("picture", (picture) => {
+  sight.hidden = element("seen").hidden = false;
+  void draw(picture, element("seen").querySelector("canvas")!);
 });
 
 function show(): void {
-  state.textContent = WORDS[call.state];
-  state.dataset["state"] = call.state;
-  talkButton.setAttribute("aria-pressed", String(call.talking));
-  talkButton.querySelector("span")!.textContent = call.talking ? "End talk" : "Talk";
-  stopButton.disabled = !call.answering;
+  stage.show();
+  settings.show();
+  if (voice.transportUsed === null) route.textContent = "";
+  showPreview();
 }
 
-function ask(text: string): void {
-  if (text.trim() === "") return;
-  const item = call.ask(text.trim());
-  if (item === null) return; // the notice says that the server is away; the text stays in its box
-  welcome.hidden = true;
-  captions.complete(item, "user", text.trim());
-  question.value = "";
+function showPreview(): void {
+  const figure = element("preview");
+  const { preview } = voice;
+  figure.querySelector("video")?.remove();
+  if (preview !== null) figure.prepend(preview);
+  figure.hidden = preview === null;
+  if (preview !== null) sight.hidden = false;
+  else if (element("seen").hidden) sight.hidden = true;
 }
 
-function toggleTalk(): void {
-  if (call.talking) call.hush();
-  else void call.talk();
+function say(problem: Problem | null, retry_ms: number | null = null): void {
+  const again = retry_ms === null ? "" : ` Trying again in ${retry_ms / 1000} s.`;
+  notice.querySelector("p")!.textContent = problem === null ? "" : problem.message + again;
+  notice.hidden = problem === null;
+  if (problem?.code === "key") settings.open();
 }
 
-function escape(): void {
-  if (call.answering) call.stop();
-  else if (call.talking) call.hush();
-}
-
-element<HTMLFormElement>("ask").addEventListener("submit", (event) => {
-  event.preventDefault();
-  ask(question.value);
-});
 for (const example of welcome.querySelectorAll("button")) {
-  example.addEventListener("click", () => ask(example.textContent ?? ""));
+  example.addEventListener("click", () => composer.ask(example.textContent ?? ""));
 }
-talkButton.addEventListener("click", toggleTalk);
-stopButton.addEventListener("click", () => {
-  call.stop();
-  question.focus(); // the button is disabled now, and would lose the keyboard
-});
-document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") escape();
-});
+element("dismiss").addEventListener("click", () => say(null));
 for (const gesture of ["pointerdown", "keydown"]) {
-  document.addEventListener(gesture, () => call.wake(), { once: true, capture: true });
+  document.addEventListener(gesture, () => voice.wake(), { once: true, capture: true });
 }
+window.addEventListener("pagehide", () => remember("captions", captions.kept()));
 
-/** The Realtime endpoint beside this page, whatever the path it is served under. */
-function serverUrl(): string {
-  const url = new URL("v1/realtime?model=nano", location.href);
-  url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
-  return url.href;
+const kept = recalled("captions") as Kept[] | null;
+if (kept !== null && kept.length > 0) {
+  welcome.hidden = true;
+  captions.restore(kept);
+  captions.divide("The page was loaded anew: a new conversation begins");
 }
-
-function element<T extends HTMLElement>(id: string): T {
-  return document.getElementById(id) as T;
-}
-
-call.connect();
+show();

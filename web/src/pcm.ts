@@ -1,6 +1,7 @@
 /** 16-bit PCM as the Realtime protocol carries it: signed, little-endian, mono, 24 kHz, base64 in JSON. */
 
 export const RATE_HZ = 24_000;
+export const AUDIBLE = 0.01; // of full scale, -40 dB: below it a listener hears nothing begin
 export const SAMPLES_PER_MS = RATE_HZ / 1000;
 
 const BYTES_PER_CALL = 8192; // String.fromCharCode takes its bytes as arguments, and their number is limited

@@ -5,9 +5,9 @@
  * an interruption does not click, and counts the faded samples as heard.
  */
 
+import { AUDIBLE } from "./pcm";
 import { SampleQueue, type Position } from "./queue";
 
-const AUDIBLE = 0.01; // of full scale, -40 dB: below it a listener hears nothing begin
 const FADE_SAMPLES = 96; // 4 ms
 const REPORT_EVERY = 16; // blocks of 128 samples: 85 ms
 

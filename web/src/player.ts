@@ -5,6 +5,8 @@
  * the first sample plays as soon as it is here. Knows nothing of the server.
  */
 
+import type { Heard } from "./line";
+import { Meter } from "./meter";
 import { RATE_HZ, SAMPLES_PER_MS } from "./pcm";
 import type { Order, Report } from "./playback.worklet";
 import playbackUrl from "./playback.worklet.ts?worker&url";
@@ -19,34 +21,42 @@ export interface PlayerEvents {
   full(): void;
 }
 
-/** How much of an item the listener has heard. */
-export interface Heard {
-  readonly item: string;
-  readonly ms: number;
-}
+const DEAF: PlayerEvents = { audible() {}, changed() {}, full() {} };
 
 export class Player {
   private readonly context = new AudioContext({ latencyHint: "interactive", sampleRate: RATE_HZ });
-  private readonly node: Promise<AudioWorkletNode>;
+  private readonly output = this.context.createMediaStreamDestination();
+  private readonly node = this.build();
   private readonly flushes: ((heard: Heard | null) => void)[] = [];
+  private events = DEAF;
+  private meter: Meter | null = null;
   private sent = 0;
   private dry = true;
 
-  constructor(
-    private readonly element: HTMLAudioElement,
-    private readonly events: PlayerEvents,
-  ) {
-    this.node = this.build();
-  }
+  constructor(readonly element: HTMLAudioElement) {}
 
   /** Whether samples wait to be played. */
   get playing(): boolean {
     return !this.dry;
   }
 
-  /** Wakes the sound; browsers want this called in the handler of a click or a key. */
+  /** Peak of what sounds at this moment, 0 to 1. */
+  level(): number {
+    return this.dry ? 0 : (this.meter?.level() ?? 0);
+  }
+
+  /** Lets sound out; browsers want this called in the handler of a click or a key. */
   async wake(): Promise<void> {
-    await Promise.all([this.context.resume(), this.node.then(() => this.element.play())]);
+    await Promise.all([this.context.resume(), this.element.srcObject && this.element.play()]);
+  }
+
+  /** The element plays what is queued from here on. */
+  open(events: PlayerEvents): void {
+    this.events = events;
+    this.element.muted = false;
+    this.element.srcObject = this.output.stream;
+    void this.context.resume();
+    void this.element.play().catch(() => undefined); // not before the user's first click; then `wake` does it
   }
 
   /** Queues the next samples of `item`. */
@@ -66,13 +76,19 @@ export class Player {
     });
   }
 
+  /** Silence, and nothing told any more. */
+  close(): void {
+    this.events = DEAF;
+    void this.flush();
+    this.element.srcObject = null;
+  }
+
   private async build(): Promise<AudioWorkletNode> {
     await this.context.audioWorklet.addModule(playbackUrl);
     const node = new AudioWorkletNode(this.context, "playback", { numberOfInputs: 0, outputChannelCount: [1] });
-    const output = this.context.createMediaStreamDestination();
     node.port.onmessage = ({ data }: MessageEvent<Report>) => this.read(data);
-    node.connect(output);
-    this.element.srcObject = output.stream;
+    node.connect(this.output);
+    this.meter = Meter.of(node);
     return node;
   }
 

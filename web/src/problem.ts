@@ -1,12 +1,37 @@
-/** What went wrong, in one sentence that ends with the next step. */
+/** What went wrong, in one sentence that ends with the next step; `code` names the step that failed. */
+
+export type Code =
+  | "insecure" // the page's address may not open devices
+  | "unsupported" // the browser lacks something
+  | "permission"
+  | "no-device"
+  | "busy" // another program holds the device
+  | "device"
+  | "unreachable"
+  | "starting"
+  | "key"
+  | "origin"
+  | "full"
+  | "refused"
+  | "no-calls" // the server takes no WebRTC calls
+  | "ice"
+  | "lost"
+  | "sound";
 
 export class Problem extends Error {
   override name = "Problem";
+
+  constructor(
+    readonly code: Code,
+    message: string,
+  ) {
+    super(message);
+  }
 }
 
-/** The sentence for whatever was thrown while `doing` something. */
-export function sentence(thrown: unknown, doing: string): string {
-  if (thrown instanceof Problem) return thrown.message;
+/** The Problem in whatever was thrown while `doing` something. */
+export function problemOf(thrown: unknown, doing: string): Problem {
+  if (thrown instanceof Problem) return thrown;
   const reason = thrown instanceof Error ? thrown.message : String(thrown);
-  return `${doing} failed (${reason}): reload the page and try again.`;
+  return new Problem("refused", `${doing} failed (${reason}): reload the page and try again.`);
 }

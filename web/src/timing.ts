@@ -1,10 +1,11 @@
-/** The first-audio figure of the last answer, and where its milliseconds went. */
+/** The first-audio figure: the last one, its spread in this tab, and where the last one's milliseconds went. */
 
-import type { FirstSound } from "./call";
+import { element, made } from "./dom";
+import type { FirstSound } from "./voice";
 
 /** The server's terms in words; a term that is not here keeps its own name. */
 const TERMS: Record<string, string> = {
-  queue: "Waiting for a free slot",
+  queue: "Waiting for a slot",
   ears: "Hearing",
   thinker_prefill: "Reading the prompt",
   thinker_tokens: "First words",
@@ -14,39 +15,57 @@ const TERMS: Record<string, string> = {
 };
 const AFTER = { sent: "after you sent", spoken: "after your turn ended" };
 const REST = "Network, browser, loudspeaker";
+const MAX_FIGURES = 500; // an hour of short turns
+
+/** A stretch of time on the way to the first sound; 0 is the end of the user's turn. */
+interface Span {
+  readonly name: string;
+  readonly from_ms: number;
+  readonly ms: number;
+}
 
 export class Timing {
-  constructor(
-    private readonly panel: HTMLDetailsElement,
-    private readonly figure: HTMLElement,
-    private readonly bars: HTMLElement,
-  ) {}
+  private readonly figures: number[] = [];
 
+  /** A long answer's figure comes again, with its parts, when it is complete. */
   show(first: FirstSound): void {
-    this.panel.hidden = false;
-    this.figure.textContent = `First sound ${Math.round(first.heard_ms)} ms ${AFTER[first.after]}`;
-    this.bars.replaceChildren(...rows(first).map(([name, ms]) => bar(name, ms, first.heard_ms)));
+    if (this.figures.at(-1) !== first.heard_ms) this.figures.push(first.heard_ms);
+    if (this.figures.length > MAX_FIGURES) this.figures.shift();
+    element("figure").replaceChildren("First sound ", made("b", `${Math.round(first.heard_ms)} ms`));
+    element("spread").textContent = `p50 ${rank(this.figures, 0.5)} · p95 ${rank(this.figures, 0.95)}`;
+    element("after").textContent = `${Math.round(first.heard_ms)} ms ${AFTER[first.after]}`;
+    const spans = spansOf(first);
+    element("bars").replaceChildren(...spans.map((span) => row(span, Math.min(0, spans[0]!.from_ms), first.heard_ms)));
   }
 }
 
-/** The server's terms, and what is left of the time to the ear; they add up to the figure unless the clocks disagree. */
-function rows({ heard_ms, ledger }: FirstSound): [string, number][] {
-  if (ledger === null) return [["In all (the parts come when the answer ends)", heard_ms]];
-  const terms = Object.entries(ledger.terms_ms).map(([name, ms]): [string, number] => [TERMS[name] ?? name, ms]);
-  const server_ms = terms.reduce((sum, [, ms]) => sum + ms, 0);
-  return [...terms, [REST, Math.max(0, heard_ms - server_ms)]];
+/** The nearest rank of a share of the figures, in whole ms. */
+function rank(figures: readonly number[], share: number): number {
+  const sorted = [...figures].sort((a, b) => a - b);
+  return Math.round(sorted[Math.ceil(share * sorted.length) - 1]!);
 }
 
-function bar(name: string, ms: number, whole_ms: number): HTMLElement {
-  const row = document.createElement("tr");
-  const label = document.createElement("th");
+/** The server's terms one after the other, and what is left of the time to the ear. */
+function spansOf({ heard_ms, ledger }: FirstSound): Span[] {
+  if (ledger === null) return [{ name: "In all (the parts come when the answer ends)", from_ms: 0, ms: heard_ms }];
+  let at_ms = -(ledger.ahead_ms ?? 0);
+  const spans = Object.entries(ledger.terms_ms).map(([name, ms]) => {
+    const span = { name: TERMS[name] ?? name, from_ms: at_ms, ms };
+    at_ms += ms;
+    return span;
+  });
+  const from_ms = Math.max(0, at_ms); // an answer that was ready early waits for the turn's end
+  return [...spans, { name: REST, from_ms, ms: Math.max(0, heard_ms - from_ms) }];
+}
+
+function row({ name, from_ms, ms }: Span, first_ms: number, last_ms: number): HTMLElement {
+  const line = made("tr");
+  const label = made("th", name);
   label.scope = "row";
-  label.textContent = name;
-  const value = document.createElement("td");
-  value.textContent = `${ms.toFixed(ms < 10 ? 1 : 0)} ms`;
-  const share = document.createElement("td");
-  share.className = "share";
-  share.style.setProperty("--share", String(Math.min(1, ms / Math.max(1, whole_ms))));
-  row.append(label, value, share);
-  return row;
+  const share = made("td", "", "share");
+  const whole_ms = Math.max(1, last_ms - first_ms);
+  share.style.setProperty("--from", String((from_ms - first_ms) / whole_ms));
+  share.style.setProperty("--share", String(ms / whole_ms));
+  line.append(label, made("td", `${ms.toFixed(ms < 10 ? 1 : 0)} ms`), share);
+  return line;
 }

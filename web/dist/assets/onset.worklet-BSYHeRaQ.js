@@ -1,0 +1,1 @@
+var e=class extends AudioWorkletProcessor{last_s=-.3;process(e){let t=(e[0]?.[0])?.findIndex(e=>Math.abs(e)>=.01)??-1;return t<0||(currentTime-this.last_s>=.3&&this.port.postMessage(currentTime+t/sampleRate),this.last_s=currentTime),!0}};registerProcessor(`onset`,e);

@@ -1,0 +1,61 @@
+/** The line to type in, and the picture beside it: chosen, pasted or dropped. */
+
+import { draw, element } from "./dom";
+import { problemOf, type Problem, type VoiceClient } from "./voice";
+
+const question = element<HTMLInputElement>("question");
+const attached = element("attached");
+const file = element<HTMLInputElement>("file");
+
+export class Composer {
+  private picture: string | null = null;
+
+  constructor(
+    private readonly voice: VoiceClient,
+    private readonly asked: () => void,
+    private readonly trouble: (problem: Problem) => void,
+  ) {
+    element("ask").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.ask(question.value);
+    });
+    element("picture").addEventListener("click", () => file.click());
+    element("detach").addEventListener("click", () => this.attach(null));
+    file.addEventListener("change", () => void this.take(file.files?.[0]));
+    document.addEventListener("paste", (event) => void this.take(pictureIn(event.clipboardData)));
+    document.addEventListener("dragover", (event) => event.preventDefault());
+    document.addEventListener("drop", (event) => {
+      event.preventDefault();
+      void this.take(pictureIn(event.dataTransfer));
+    });
+  }
+
+  ask(text: string): void {
+    if (text.trim() === "" && this.picture === null) return;
+    this.voice.ask(text.trim(), this.picture);
+    question.value = "";
+    this.attach(null);
+    this.asked();
+  }
+
+  private async take(picture: File | undefined): Promise<void> {
+    if (picture === undefined) return;
+    try {
+      this.attach(await this.voice.read(picture));
+    } catch (error) {
+      this.trouble(problemOf(error, "Reading the picture"));
+    }
+    file.value = ""; // the same file may be chosen again
+  }
+
+  private attach(picture: string | null): void {
+    this.picture = picture;
+    attached.hidden = picture === null;
+    if (picture !== null) void draw(picture, attached.querySelector("canvas")!);
+    question.focus();
+  }
+}
+
+function pictureIn(data: DataTransfer | null): File | undefined {
+  return [...(data?.files ?? [])].find((one) => one.type.startsWith("image/"));
+}

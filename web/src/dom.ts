@@ -1,0 +1,24 @@
+/** The page's elements by their ids, and how new ones are made. */
+
+export function element<T extends Element = HTMLElement>(id: string): T {
+  return document.getElementById(id) as unknown as T;
+}
+
+export function made<K extends keyof HTMLElementTagNameMap>(tag: K, text = "", className = ""): HTMLElementTagNameMap[K] {
+  const one = document.createElement(tag);
+  one.textContent = text;
+  one.className = className;
+  return one;
+}
+
+/** Draws a picture that is a data URI, whole, on a canvas: the page's policy lets an <img> have none. */
+export async function draw(picture: string, canvas: HTMLCanvasElement): Promise<void> {
+  const bytes = Uint8Array.from(atob(picture.slice(picture.indexOf(",") + 1)), (char) => char.charCodeAt(0));
+  const bitmap = await createImageBitmap(new Blob([bytes]));
+  const scale = Math.min(canvas.width / bitmap.width, canvas.height / bitmap.height);
+  const [width, height] = [bitmap.width * scale, bitmap.height * scale];
+  const context = canvas.getContext("2d")!;
+  context.clearRect(0, 0, canvas.width, canvas.height);
+  context.drawImage(bitmap, (canvas.width - width) / 2, (canvas.height - height) / 2, width, height);
+  bitmap.close();
+}

@@ -1,0 +1,55 @@
+/** A way to the server that is open: events both ways, the microphone there, the answer's sound here. */
+
+import type { Microphone } from "./microphone";
+import type { Problem } from "./problem";
+import type { ClientEvent, ServerEvent } from "./wire";
+
+export type LineKind = "webrtc" | "websocket";
+
+/** Where the server is, and as whom it is spoken to. */
+export interface Place {
+  /** The server's root, with a slash at its end. */
+  readonly server: URL;
+  readonly key: string | null;
+  readonly model: string | null;
+}
+
+/** What has left the queue of an answer's item is heard, in ms of its sound. */
+export interface Heard {
+  readonly item: string;
+  readonly ms: number;
+}
+
+export interface LineEvents {
+  received(event: ServerEvent): void;
+  sent(event: ClientEvent): void;
+  /** It ended, not by `close`. */
+  closed(problem: Problem): void;
+  /** `playing` changed. */
+  changed(): void;
+  /** Sound began to be audible at `at_ms` on performance.now()'s clock; `item` where the line knows whose it is. */
+  audible(at_ms: number, item: string | null): void;
+  trouble(problem: Problem): void;
+}
+
+export interface Line {
+  readonly kind: LineKind;
+  /** The largest event that can be sent. */
+  readonly maxBytes: number;
+  /** Whether an answer sounds, or waits to. */
+  readonly playing: boolean;
+  /** Whether the camera travels as a track; else pictures are sent as items. */
+  readonly takesVideo: boolean;
+  /** Peak of the answer at this moment, 0 to 1. */
+  level(): number;
+  /** Whether there was an open line to take it. */
+  send(event: ClientEvent): boolean;
+  /** From now on send this microphone; null: none. */
+  hear(microphone: Microphone | null): Promise<void>;
+  see(camera: MediaStreamTrack | null): Promise<void>;
+  /** Cut the sound now, and let none through until `resume`. What was heard, where only this side knows. */
+  silence(): Promise<Heard | null>;
+  /** The next answer may sound. */
+  resume(): void;
+  close(): void;
+}

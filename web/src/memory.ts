@@ -1,0 +1,45 @@
+/** What the page remembers: the user's choices in this browser, the conversation and the key in this tab. */
+
+export interface Choices {
+  readonly handsFree: boolean;
+  readonly transport: "auto" | "webrtc" | "websocket";
+  readonly microphone: string | null;
+  readonly speaker: string;
+  readonly voice: string | null;
+}
+
+const DEFAULTS: Choices = { handsFree: true, transport: "auto", microphone: null, speaker: "", voice: null };
+
+export function choices(): Choices {
+  return { ...DEFAULTS, ...(recall(() => localStorage, "choices") as Partial<Choices> | null) };
+}
+
+export function choose(change: Partial<Choices>): void {
+  keep(() => localStorage, "choices", { ...choices(), ...change });
+}
+
+export function recalled(name: string): unknown {
+  return recall(() => sessionStorage, name);
+}
+
+/** Kept until the tab is closed; null: no more. */
+export function remember(name: string, value: unknown): void {
+  keep(() => sessionStorage, name, value);
+}
+
+/** A browser that forbids storage has none to recall. */
+function recall(storage: () => Storage, name: string): unknown {
+  try {
+    return JSON.parse(storage().getItem(`parley.${name}`) ?? "null");
+  } catch {
+    return null;
+  }
+}
+
+function keep(storage: () => Storage, name: string, value: unknown): void {
+  try {
+    storage().setItem(`parley.${name}`, JSON.stringify(value));
+  } catch {
+    // Forbidden, or full: the page works without a memory.
+  }
+}

@@ -1,0 +1,64 @@
+/**
+ * Every step on the way to a conversation, tried one by one: each says in a sentence what it found, or throws the
+ * Problem that names what is in the way and the next step.
+ */
+
+import { ask } from "./devices";
+import type { LineEvents, Place } from "./line";
+import { Problem } from "./problem";
+import { health, iceServers } from "./server";
+import { openWebRtc } from "./webrtc";
+import { greet } from "./websocket";
+
+export interface Step {
+  readonly name: string;
+  check(place: Place): Promise<string>;
+}
+
+export const STEPS: readonly Step[] = [
+  { name: "Page", check: secure },
+  { name: "Microphone", check: microphone },
+  { name: "Server", check: server },
+  { name: "Key", check: key },
+  { name: "WebSocket", check: socket },
+  { name: "WebRTC", check: call },
+];
+
+const DEAF: LineEvents = { received() {}, sent() {}, closed() {}, changed() {}, audible() {}, trouble() {} };
+
+async function secure(): Promise<string> {
+  if (window.isSecureContext) return "Its address lets it use a microphone.";
+  throw new Problem("insecure", "Browsers open a microphone only on https or localhost: serve with https, or open http://localhost.");
+}
+
+async function microphone(): Promise<string> {
+  const stream = await ask("audio", {});
+  const name = stream.getAudioTracks()[0]?.label;
+  for (const track of stream.getTracks()) track.stop();
+  return `${name || "It"} opens.`;
+}
+
+async function server(place: Place): Promise<string> {
+  const { status, model } = await health(place);
+  if (status !== "ready") throw new Problem("starting", `The server is ${status}: wait a moment, then check again.`);
+  return `${place.server.host} is ready${model === null ? "" : ` with ${model}`}.`;
+}
+
+async function key(place: Place): Promise<string> {
+  await iceServers(place);
+  return place.key === null ? "The server asks for none." : "The server takes it.";
+}
+
+async function socket(place: Place): Promise<string> {
+  const { socket } = await greet(place);
+  socket.onclose = null;
+  socket.close();
+  return "A conversation opens.";
+}
+
+async function call(place: Place): Promise<string> {
+  const begun_ms = performance.now();
+  const line = await openWebRtc(place, new Audio(), DEAF);
+  line.close();
+  return `A call opens in ${Math.round(performance.now() - begun_ms)} ms.`;
+}

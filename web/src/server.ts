@@ -1,0 +1,74 @@
+/** What the server says of itself over plain HTTP, and why it takes no conversation. */
+
+import type { Place } from "./line";
+import { Problem } from "./problem";
+
+const TIMEOUT_MS = 5_000;
+
+export interface Health {
+  readonly status: string;
+  readonly model: string | null;
+}
+
+/** Throws a Problem when there is no answer. */
+export async function health(place: Place): Promise<Health> {
+  const response = await get(place, "health");
+  const body: unknown = await response.json().catch(() => null);
+  if (typeof body !== "object" || body === null || !("status" in body)) {
+    throw new Problem("unreachable", `Something else answers at ${place.server.host}: check the address.`);
+  }
+  return body as Health;
+}
+
+/** The ICE servers that a call may use; none where the server knows no such route. Throws a Problem: no key, no server. */
+export async function iceServers(place: Place): Promise<RTCIceServer[]> {
+  const response = await get(place, "v1/realtime/ice-servers");
+  if (response.status === 401 || response.status === 403) throw await refusal(response);
+  if (!response.ok) return [];
+  const body = (await response.json()) as { ice_servers?: RTCIceServer[]; iceServers?: RTCIceServer[] };
+  return body.ice_servers ?? body.iceServers ?? [];
+}
+
+/** The Problem in an HTTP answer that is none of 2xx, in the protocol's shape of errors. */
+export async function refusal(response: globalThis.Response): Promise<Problem> {
+  const body = (await response.json().catch(() => null)) as { error?: { message?: string; code?: string } } | null;
+  const reason = body?.error?.message ?? `HTTP ${response.status}`;
+  switch (response.status) {
+    case 401:
+      return new Problem("key", "The server asks for a key: type it in the settings, then start again.");
+    case 403:
+      return new Problem("origin", `The server refuses this page (${reason})`);
+    case 404:
+    case 405:
+    case 501:
+      return new Problem("no-calls", "The server takes no WebRTC calls.");
+    case 429:
+    case 503:
+      return new Problem("full", `The server has no room now (${reason})`);
+    default:
+      return new Problem("refused", `The server refused (${reason})`);
+  }
+}
+
+/** A browser does not tell why it got no WebSocket: ask around. `reason` is what the close said, if anything. */
+export async function whyRefused(place: Place, reason: string): Promise<Problem> {
+  try {
+    const { status } = await health(place);
+    if (status !== "ready") return new Problem("starting", `The server is ${status}: wait a moment.`);
+    await iceServers(place);
+  } catch (problem) {
+    return problem as Problem;
+  }
+  const guess = reason || "it may be full, or a proxy in between lets no WebSocket through";
+  return new Problem("full", `The server opened no conversation (${guess}): try again in a moment.`);
+}
+
+/** A request with the key, bounded in time. Throws a Problem when nothing answers. */
+export async function get(place: Place, path: string, init: RequestInit = {}): Promise<globalThis.Response> {
+  const headers = { ...init.headers, ...(place.key !== null && { Authorization: `Bearer ${place.key}` }) };
+  try {
+    return await fetch(new URL(path, place.server), { ...init, headers, signal: AbortSignal.timeout(TIMEOUT_MS) });
+  } catch {
+    throw new Problem("unreachable", `No server answers at ${place.server.host}: start it, or check the network.`);
+  }
+}

@@ -1,0 +1,131 @@
+/** The settings: how to talk, through which devices and over which connection. What is chosen takes effect at once. */
+
+import { element } from "./dom";
+import { choices, choose, recalled, remember } from "./memory";
+import { devices, problemOf, type Problem, type Session, type VoiceClient, type Wanted } from "./voice";
+
+const dialog = element<HTMLDialogElement>("settings");
+const microphones = element<HTMLSelectElement>("microphones");
+const speakers = element<HTMLSelectElement>("speakers");
+const cameras = element<HTMLSelectElement>("cameras");
+const voices = element<HTMLSelectElement>("voices");
+const transport = element<HTMLSelectElement>("transport");
+const key = element<HTMLInputElement>("key");
+const meter = element("meter");
+const cameraButton = element<HTMLButtonElement>("camera");
+
+export class Settings {
+  constructor(
+    private readonly voice: VoiceClient,
+    private readonly trouble: (problem: Problem) => void,
+  ) {
+    this.recall();
+    element("open-settings").addEventListener("click", () => this.open());
+    for (const radio of dialog.querySelectorAll<HTMLInputElement>("[name=mode]")) {
+      radio.addEventListener("change", () => this.setMode(radio.value === "hands-free"));
+    }
+    microphones.addEventListener("change", () => this.setMicrophone(microphones.value || null));
+    speakers.addEventListener("change", () => this.setSpeaker(speakers.value));
+    cameras.addEventListener("change", () => this.setCamera(cameras.value === "off" ? false : cameras.value || null));
+    cameraButton.addEventListener("click", () => this.setCamera(voice.preview === null ? null : false));
+    transport.addEventListener("change", () => this.setTransport(transport.value as Wanted));
+    voices.addEventListener("change", () => this.setVoice(voices.value));
+    key.addEventListener("change", () => this.setKey(key.value.trim()));
+    navigator.mediaDevices?.addEventListener("devicechange", () => void this.list());
+  }
+
+  open(): void {
+    dialog.showModal();
+    void this.list();
+    requestAnimationFrame(() => this.measure());
+  }
+
+  /** The voices that the session names; a choice only where there is one. */
+  showVoices(session: Session): void {
+    const { voices: names = [], voice } = session.parley ?? {};
+    element("voice-row").hidden = names.length < 2;
+    voices.replaceChildren(...names.map((name) => new Option(name, name, false, name === voice)));
+  }
+
+  show(): void {
+    cameraButton.setAttribute("aria-pressed", String(this.voice.preview !== null));
+  }
+
+  private recall(): void {
+    const { handsFree, transport: wanted, speaker, voice } = choices();
+    this.voice.transport = transport.value = wanted;
+    this.voice.key = (recalled("key") as string | null) || null;
+    this.voice.setHandsFree(handsFree);
+    if (voice !== null) this.voice.useVoice(voice);
+    if (speaker) void this.voice.useSpeaker(speaker).catch(() => choose({ speaker: "" })); // it is not here any more
+    dialog.querySelector<HTMLInputElement>(`[value=${handsFree ? "hands-free" : "hold"}]`)!.checked = true;
+    key.value = this.voice.key ?? "";
+  }
+
+  private setMode(handsFree: boolean): void {
+    choose({ handsFree });
+    this.voice.setHandsFree(handsFree);
+  }
+
+  private setMicrophone(microphone: string | null): void {
+    choose({ microphone });
+    void this.voice.useMicrophone(microphone).then(() => this.list());
+  }
+
+  private setSpeaker(speaker: string): void {
+    choose({ speaker });
+    this.attempt(this.voice.useSpeaker(speaker), "Opening the loudspeaker");
+  }
+
+  private setCamera(device: string | null | false): void {
+    this.attempt(this.voice.useCamera(device), "Opening the camera");
+  }
+
+  private setTransport(wanted: Wanted): void {
+    choose({ transport: wanted });
+    this.voice.transport = wanted;
+    this.voice.reconnect();
+  }
+
+  private setVoice(voice: string): void {
+    choose({ voice });
+    this.voice.useVoice(voice);
+  }
+
+  private setKey(text: string): void {
+    remember("key", text);
+    this.voice.key = text || null;
+  }
+
+  private attempt(change: Promise<void>, doing: string): void {
+    change.then(
+      () => void this.list(),
+      (error: unknown) => this.trouble(problemOf(error, doing)),
+    );
+  }
+
+  private async list(): Promise<void> {
+    const anyCamera = new Option("Off", "off");
+    fill(microphones, new Option("The browser's choice", ""), await devices("audioinput"), this.voice.microphone ?? "");
+    fill(speakers, new Option("The browser's choice", ""), await devices("audiooutput"), choices().speaker);
+    fill(cameras, anyCamera, await devices("videoinput"), this.voice.camera ?? "off");
+    speakers.disabled = !("setSinkId" in HTMLMediaElement.prototype);
+  }
+
+  /** The level of the microphone, while the dialog is open. */
+  private measure(): void {
+    if (!dialog.open) return;
+    const level = Math.min(1, Math.sqrt(this.voice.levels().user));
+    meter.style.setProperty("--level", level.toFixed(3));
+    meter.setAttribute("aria-valuenow", String(Math.round(100 * level)));
+    requestAnimationFrame(() => this.measure());
+  }
+}
+
+function fill(select: HTMLSelectElement, first: HTMLOptionElement, all: readonly { id: string; name: string }[], chosen: string): void {
+  const others = all.filter(({ id }) => id !== "default").map(({ id, name }) => new Option(name, id));
+  select.replaceChildren(first, ...others);
+  select.value = chosen;
+  if (select.selectedIndex < 0) select.selectedIndex = 0;
+}
+

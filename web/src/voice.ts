@@ -1,0 +1,335 @@
+/**
+ * A spoken conversation with a Realtime server: the library behind the page, for any page to use.
+ *
+ *     import { VoiceClient } from "/voice.js";
+ *     const voice = new VoiceClient();
+ *     voice.on("text", (who, item, text, final) => console.log(who, text));
+ *     button.onclick = () => voice.start();      // microphone and loudspeaker, over WebRTC or a WebSocket
+ *     voice.ask("What can you do?");
+ *
+ * The rules between line, microphone and loudspeaker are here: an interruption silences the loudspeaker first and tells
+ * the server after. Knows no element of a page.
+ */
+
+import type { Saying } from "./client";
+import { Connection } from "./connection";
+import { Conversation } from "./conversation";
+import type { Wanted } from "./dial";
+import { Emitter } from "./emitter";
+import { Inputs } from "./inputs";
+import type { Line, LineKind, Place } from "./line";
+import { pictureOf } from "./picture";
+import { Player } from "./player";
+import { Problem, problemOf } from "./problem";
+import { sessionOf } from "./session";
+import type { VoiceEvents, VoiceOptions, VoiceState, Who } from "./voice_events";
+
+export { devices, type Device } from "./devices";
+export { STEPS, type Step } from "./probe";
+export { Problem, problemOf, type Code } from "./problem";
+export type { FirstSound } from "./first_sound";
+export type { ClientEvent, ServerEvent, Session } from "./wire";
+export type { LineKind, Place, VoiceEvents, VoiceOptions, VoiceState, Wanted, Who };
+
+const TAIL_MS = 120; // after the key is let go: the last word is still on its way through the microphone
+const STILL_CHARS = 48_000; // a camera's still: sharp enough, and one message of a data channel
+const PICTURE_CHARS = 1_000_000;
+const ENVELOPE = 1_000; // what an event adds to the picture in it
+const MAX_WAITING = 8; // typed before the line is open
+const HERE = import.meta.url;
+
+export class VoiceClient extends Emitter<VoiceEvents> {
+  /** What the next connection goes over. */
+  transport: Wanted;
+  key: string | null;
+  private readonly server: URL;
+  private readonly player: Player;
+  private readonly inputs = new Inputs({ changed: () => this.emit("change"), trouble: (problem) => this.trouble(problem) });
+  private readonly conversation: Conversation;
+  private readonly connection: Connection;
+  private configured = false; // the server has taken the session's settings
+  private waiting: Saying[] = []; // until it has
+  private isMuted = false;
+  private isHandsFree = true;
+  private isHeld = false;
+  private voiceName: string | null = null;
+
+  constructor(private readonly options: VoiceOptions = {}) {
+    super();
+    this.server = new URL(options.server ?? new URL(".", HERE), location.href);
+    this.transport = options.transport ?? "auto";
+    this.key = options.key ?? null;
+    this.player = new Player(options.audio ?? new Audio());
+    this.conversation = this.makeConversation();
+    this.connection = this.makeConnection();
+    this.inputs.device = options.microphone ?? null;
+  }
+
+  get state(): VoiceState {
+    if (!this.connection.open) return "idle";
+    if (!this.configured) return this.connection.lost ? "lost" : "connecting";
+    if (this.conversation.userSpeaking || this.isHeld) return "hearing";
+    if (this.line?.playing) return "speaking";
+    if (this.conversation.thinking) return "thinking";
+    if (this.inputs.microphone === null || !this.isHandsFree) return "ready";
+    return this.isMuted ? "muted" : "listening";
+  }
+
+  /** Where the server is, and as whom it is spoken to. */
+  get place(): Place {
+    return { server: this.server, key: this.key, model: this.options.model ?? null };
+  }
+
+  get transportUsed(): LineKind | null {
+    return this.line?.kind ?? null;
+  }
+
+  /** Whether the microphone is on, or being opened. */
+  get talking(): boolean {
+    return this.inputs.wanted;
+  }
+
+  get muted(): boolean {
+    return this.isMuted;
+  }
+
+  get handsFree(): boolean {
+    return this.isHandsFree;
+  }
+
+  /** Whether there is an answer to stop. */
+  get answering(): boolean {
+    return this.conversation.answering;
+  }
+
+  /** The device in use, or chosen; null: the browser's choice. */
+  get microphone(): string | null {
+    return this.inputs.microphone?.device ?? this.inputs.device;
+  }
+
+  /** The device in use; null: none. */
+  get camera(): string | null {
+    return this.inputs.camera?.device ?? null;
+  }
+
+  /** Shows what the camera sees; null while it is off. */
+  get preview(): HTMLVideoElement | null {
+    return this.inputs.camera?.preview ?? null;
+  }
+
+  /** Peaks at this moment, 0 to 1. */
+  levels(): Record<Who, number> {
+    return { user: this.inputs.microphone?.level() ?? 0, answer: this.line?.level() ?? 0 };
+  }
+
+  /** Connect and open the microphone. To be called in the handler of a click or a key: only then may a page sound. */
+  start(): void {
+    this.connect();
+    if (!this.talking) void this.inputs.listen(this.inputs.device);
+  }
+
+  /** Connect without a microphone. */
+  connect(): void {
+    this.wake();
+    this.emit("problem", null, null);
+    this.connection.start();
+  }
+
+  /** Let sound out; costs nothing when it may come already. */
+  wake(): void {
+    this.player.wake().catch((error: unknown) => this.trouble(problemOf(error, "Opening the loudspeaker")));
+  }
+
+  /** Have something typed or shown answered; connects first where need be. With the camera on, it is shown too. */
+  ask(text: string, picture: string | null = null): void {
+    this.connect();
+    const shown = picture ?? this.inputs.camera?.still(STILL_CHARS) ?? null;
+    if (this.waiting.length < MAX_WAITING) this.waiting.push({ ...(text && { text }), ...(shown && { picture: shown }) });
+    this.sayWaiting();
+  }
+
+  /** A file as a picture for `ask`, small enough for the line. Throws a Problem. */
+  read(file: Blob): Promise<string> {
+    return pictureOf(file, Math.min(PICTURE_CHARS, (this.line?.maxBytes ?? STILL_CHARS) - ENVELOPE));
+  }
+
+  /** End the answer. */
+  stop(): void {
+    this.conversation.stop();
+    this.emit("change");
+  }
+
+  mute(muted: boolean): void {
+    this.isMuted = muted;
+    this.applyMute();
+  }
+
+  /** The server finds the turns (hands-free), or `hold` and `release` say them (push to talk). */
+  setHandsFree(handsFree: boolean): void {
+    this.isHandsFree = handsFree;
+    this.conversation.userSpeaking = false;
+    this.applyMute();
+    if (this.configured) this.configure();
+  }
+
+  /** The user holds the key: what is said from now on is a turn. */
+  hold(): void {
+    if (this.isHandsFree || this.isHeld) return;
+    this.start();
+    this.isHeld = true;
+    this.conversation.beginTurn();
+    this.look();
+    this.applyMute();
+  }
+
+  /** The user lets the key go: the turn is answered. */
+  release(): void {
+    if (!this.isHeld) return;
+    const at_ms = performance.now();
+    this.isHeld = false;
+    this.emit("change");
+    window.setTimeout(() => this.commit(at_ms), TAIL_MS);
+  }
+
+  /** Hang up, and let every device go. */
+  end(): void {
+    this.connection.stop();
+    this.inputs.close();
+    this.waiting = [];
+    this.isMuted = false;
+    this.reset();
+    this.emit("change");
+  }
+
+  /** Begin anew over what `transport` and `key` say now; nothing when there is no conversation. */
+  reconnect(): void {
+    if (!this.connection.open) return;
+    this.connection.stop();
+    this.reset();
+    this.connection.start();
+  }
+
+  /** Speak through this microphone from now on (null: the browser's choice); the line stays. */
+  async useMicrophone(device: string | null): Promise<void> {
+    this.inputs.device = device;
+    if (this.talking) await this.inputs.listen(device);
+  }
+
+  /** Play through this loudspeaker from now on; the empty string: the browser's choice. Throws a Problem. */
+  async useSpeaker(device: string): Promise<void> {
+    try {
+      await this.player.element.setSinkId(device);
+    } catch (error) {
+      throw new Problem("sound", `This loudspeaker did not open (${String(error)}): choose another.`);
+    }
+  }
+
+  /** Show the model this camera (null: the browser's choice); false: none any more. Throws a Problem. */
+  useCamera(device: string | null | false): Promise<void> {
+    return this.inputs.look(device);
+  }
+
+  /** Be answered by this voice; a conversation that has sounded keeps its own. */
+  useVoice(name: string): void {
+    this.voiceName = name;
+    if (this.configured) this.configure();
+  }
+
+  private get line(): Line | null {
+    return this.connection.line;
+  }
+
+  private makeConversation(): Conversation {
+    return new Conversation({
+      answerDone: () => this.emit("answerDone"),
+      change: () => this.emit("change"),
+      cut: (item, text) => this.emit("cut", item, text),
+      firstSound: (figure) => this.emit("firstSound", figure),
+      interrupted: (item) => this.emit("interrupted", item),
+      session: (session) => this.emit("session", session),
+      spoke: (item) => this.emit("spoke", item),
+      text: (...caption) => this.emit("text", ...caption),
+      ready: () => this.ready(),
+      trouble: (problem) => this.trouble(problem),
+      speechStarted: () => this.look(),
+    });
+  }
+
+  private makeConnection(): Connection {
+    return new Connection(this.player, () => this.place, () => this.transport, {
+      opened: (line, fellBack) => this.opened(line, fellBack),
+      lost: (problem, retry_ms) => this.lost(problem, retry_ms),
+      received: (event) => {
+        this.emit("event", "in", event);
+        this.conversation.receive(event);
+      },
+      sent: (event) => this.emit("event", "out", event),
+      changed: () => this.emit("change"),
+      audible: (at_ms, item) => this.conversation.audible(at_ms, item),
+      trouble: (problem) => this.trouble(problem),
+    });
+  }
+
+  private opened(line: Line, fellBack: Problem | null): void {
+    this.conversation.line = line;
+    this.emit("line", line.kind, fellBack);
+    this.configure();
+    void this.inputs.attach(line).catch((error: unknown) => this.trouble(problemOf(error, "Opening the microphone")));
+  }
+
+  private configure(): void {
+    this.conversation.configure(sessionOf(this.isHandsFree, this.voiceName, this.options.session));
+  }
+
+  private ready(): void {
+    if (!this.configured) this.emit("problem", null, null);
+    this.configured = true;
+    this.connection.settled();
+    this.sayWaiting();
+    this.emit("change");
+  }
+
+  private lost(problem: Problem, retry_ms: number | null): void {
+    this.reset();
+    if (retry_ms === null) this.inputs.close();
+    else void this.inputs.attach(null);
+    this.emit("problem", problem, retry_ms);
+    this.emit("change");
+  }
+
+  private reset(): void {
+    this.configured = this.isHeld = false;
+    this.conversation.reset();
+  }
+
+  private sayWaiting(): void {
+    if (!this.configured) return;
+    for (const saying of this.waiting.splice(0)) this.say(saying);
+  }
+
+  private say(saying: Saying): void {
+    this.conversation.say(saying);
+    if (saying.picture !== undefined) this.emit("picture", saying.picture);
+  }
+
+  /** What the camera sees as the user begins to speak; a call carries it by itself, and is only shown here. */
+  private look(): void {
+    const picture = this.inputs.camera?.still(STILL_CHARS);
+    if (!picture) return;
+    if (!this.line?.takesVideo) this.conversation.show(picture);
+    this.emit("picture", picture);
+  }
+
+  private commit(at_ms: number): void {
+    this.applyMute();
+    if (this.configured) this.conversation.endTurn(at_ms);
+  }
+
+  private trouble(problem: Problem): void {
+    this.emit("problem", problem, null);
+  }
+
+  private applyMute(): void {
+    this.inputs.mute(this.isHandsFree ? this.isMuted : !this.isHeld);
+  }
+}

@@ -1,0 +1,58 @@
+/** What a VoiceClient tells, and what it is made with. */
+
+import type { Wanted } from "./dial";
+import type { FirstSound } from "./first_sound";
+import type { LineKind } from "./line";
+import type { Problem } from "./problem";
+import type { ClientEvent, ServerEvent, Session } from "./wire";
+
+export type VoiceState =
+  | "idle"
+  | "connecting"
+  | "lost" // trying again
+  | "ready" // connected; the microphone is off, or waits for the key
+  | "muted"
+  | "listening"
+  | "hearing" // the user speaks
+  | "thinking"
+  | "speaking";
+
+export type Who = "user" | "answer";
+
+export interface VoiceEvents {
+  /** The state, a device or anything else that a getter shows changed. */
+  change(): void;
+  /** `final`: all of it (of a user, empty: nothing was understood), else the next piece. */
+  text(who: Who, item: string, text: string, final: boolean): void;
+  /** The user began to speak. */
+  spoke(item: string): void;
+  answerDone(): void;
+  interrupted(item: string): void;
+  /** What of an interrupted answer was heard, in words; null: the server does not say. */
+  cut(item: string, heard: string | null): void;
+  firstSound(figure: FirstSound): void;
+  /** What the model is shown, as a data URI. */
+  picture(picture: string): void;
+  /** What stands in the way, or null when the last one no longer does; `retry_ms`: when it is tried again by itself. */
+  problem(problem: Problem | null, retry_ms: number | null): void;
+  /** A line opened: a call or a socket, and why it is no call. */
+  line(kind: LineKind, fellBack: Problem | null): void;
+  session(session: Session): void;
+  /** Everything on the wire, for those who want to look. */
+  event(direction: "in" | "out", event: ServerEvent | ClientEvent): void;
+}
+
+export interface VoiceOptions {
+  /** The server's root; by default where the library came from. */
+  readonly server?: string | URL;
+  readonly key?: string | null;
+  readonly model?: string | null;
+  /** "auto": WebRTC, and where no call comes about a WebSocket. */
+  readonly transport?: Wanted;
+  /** The microphone to open; by default the browser's choice. */
+  readonly microphone?: string | null;
+  /** Plays the answer. */
+  readonly audio?: HTMLAudioElement;
+  /** More of the session's settings, in the protocol's words. */
+  readonly session?: object;
+}

@@ -1,0 +1,202 @@
+/**
+ * The line over WebRTC: sound goes as Opus in both directions, events over the data channel `oai-events`.
+ *
+ * The server plays out, and so knows what was heard; this side mutes at once when it must be silent.
+ */
+
+import type { Line, LineEvents, Place } from "./line";
+import { Meter } from "./meter";
+import type { Microphone } from "./microphone";
+import onsetUrl from "./onset.worklet.ts?worker&url";
+import { Problem } from "./problem";
+import { get, iceServers, refusal } from "./server";
+import type { ClientEvent, ServerEvent } from "./wire";
+
+const OPEN_TIMEOUT_MS = 6_000; // a call takes some 200 ms; longer than this no path will be found
+const DISCONNECTED_MS = 5_000; // a network that changes comes back within it, or not at all
+const DEFAULT_MAX_BYTES = 65_535;
+
+/** An open call. Throws the Problem that is in the way. */
+export async function openWebRtc(place: Place, element: HTMLAudioElement, events: LineEvents): Promise<Line> {
+  if (!("RTCPeerConnection" in window)) throw new Problem("unsupported", "This browser has no WebRTC.");
+  const servers = await iceServers(place);
+  const call = new Call(new RTCPeerConnection({ iceServers: servers }), element, events);
+  try {
+    await call.answer(await offered(place, await call.offer()));
+    await call.opened(servers.some(isTurn));
+  } catch (error) {
+    call.close();
+    throw error;
+  }
+  return call;
+}
+
+async function offered(place: Place, sdp: string): Promise<string> {
+  const path = place.model === null ? "v1/realtime/calls" : `v1/realtime/calls?model=${encodeURIComponent(place.model)}`;
+  const response = await get(place, path, { method: "POST", body: sdp, headers: { "Content-Type": "application/sdp" } });
+  if (!response.ok) throw await refusal(response);
+  return response.text();
+}
+
+function isTurn({ urls }: RTCIceServer): boolean {
+  return [urls].flat().some((url) => /^turns?:/.test(url));
+}
+
+class Call implements Line {
+  readonly kind = "webrtc";
+  readonly takesVideo = true;
+  playing = false;
+  private readonly channel: RTCDataChannel;
+  private readonly sound: RTCRtpTransceiver;
+  private readonly picture: RTCRtpTransceiver;
+  private readonly context = new AudioContext({ latencyHint: "interactive" });
+  private meter: Meter | null = null;
+  private silent = false; // until the next answer sounds
+  private allowed = true; // that next answer may
+  private timer = 0;
+
+  constructor(
+    private readonly peer: RTCPeerConnection,
+    private readonly element: HTMLAudioElement,
+    private readonly events: LineEvents,
+  ) {
+    this.channel = peer.createDataChannel("oai-events");
+    this.sound = peer.addTransceiver("audio", { direction: "sendrecv" });
+    this.picture = peer.addTransceiver("video", { direction: "sendonly" });
+    this.channel.onmessage = ({ data }: MessageEvent<string>) => this.receive(data);
+    element.muted = false;
+  }
+
+  get maxBytes(): number {
+    return Math.min(this.peer.sctp?.maxMessageSize ?? DEFAULT_MAX_BYTES, 1 << 18);
+  }
+
+  level(): number {
+    return this.element.muted ? 0 : (this.meter?.level() ?? 0);
+  }
+
+  async offer(): Promise<string> {
+    await this.peer.setLocalDescription();
+    return this.peer.localDescription!.sdp;
+  }
+
+  async answer(sdp: string): Promise<void> {
+    await this.peer.setRemoteDescription({ type: "answer", sdp });
+    const stream = new MediaStream([this.sound.receiver.track]);
+    this.element.srcObject = stream;
+    void this.element.play().catch(() => undefined); // until the user's first click; `wake` plays it then
+    await this.listen(stream);
+  }
+
+  /** Waits until events flow. */
+  opened(hasTurn: boolean): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const fail = () => reject(noPath(hasTurn));
+      this.timer = window.setTimeout(fail, OPEN_TIMEOUT_MS);
+      this.peer.onconnectionstatechange = () => this.peer.connectionState === "failed" && fail();
+      this.channel.onopen = () => {
+        clearTimeout(this.timer);
+        this.watch();
+        resolve();
+      };
+    });
+  }
+
+  send(event: ClientEvent): boolean {
+    if (this.channel.readyState !== "open") return false;
+    this.channel.send(JSON.stringify(event));
+    this.events.sent(event);
+    return true;
+  }
+
+  async hear(microphone: Microphone | null): Promise<void> {
+    await this.sound.sender.replaceTrack(microphone?.track ?? null);
+  }
+
+  async see(camera: MediaStreamTrack | null): Promise<void> {
+    await this.picture.sender.replaceTrack(camera);
+  }
+
+  async silence(): Promise<null> {
+    this.silent = true;
+    this.allowed = false;
+    this.element.muted = true;
+    if (this.playing) this.send({ type: "output_audio_buffer.clear" });
+    this.play(false);
+    return null;
+  }
+
+  resume(): void {
+    this.allowed = true;
+  }
+
+  close(): void {
+    clearTimeout(this.timer);
+    this.peer.onconnectionstatechange = null;
+    this.channel.onmessage = this.channel.onclose = null;
+    this.peer.close();
+    this.element.srcObject = null;
+    if (this.context.state !== "closed") void this.context.close();
+  }
+
+  private receive(text: string): void {
+    const event = JSON.parse(text) as ServerEvent;
+    if (event.type === "output_audio_buffer.started") this.started();
+    if (event.type === "output_audio_buffer.stopped" || event.type === "output_audio_buffer.cleared") this.play(false);
+    this.events.received(event);
+  }
+
+  /** What still came of the silenced answer has been played out by now. */
+  private started(): void {
+    if (!this.allowed) return;
+    this.silent = false;
+    this.element.muted = false;
+    this.play(true);
+  }
+
+  private play(playing: boolean): void {
+    if (playing === this.playing) return;
+    this.playing = playing;
+    this.events.changed();
+  }
+
+  private watch(): void {
+    this.channel.onclose = () => this.lost("the server ended the call");
+    this.peer.onconnectionstatechange = () => {
+      clearTimeout(this.timer);
+      const state = this.peer.connectionState;
+      if (state === "failed") this.lost("no path is left");
+      if (state === "disconnected") this.timer = window.setTimeout(() => this.lost("nothing comes any more"), DISCONNECTED_MS);
+    };
+  }
+
+  private lost(reason: string): void {
+    this.close();
+    this.events.closed(new Problem("lost", `The call was lost (${reason}).`));
+  }
+
+  /** The remote sound, beside the element that plays it: its level, and when it begins. */
+  private async listen(stream: MediaStream): Promise<void> {
+    const source = this.context.createMediaStreamSource(stream);
+    this.meter = Meter.of(source);
+    await this.context.audioWorklet.addModule(onsetUrl);
+    if (this.context.state === "closed") return;
+    const node = new AudioWorkletNode(this.context, "onset", { channelCount: 1, channelCountMode: "explicit" });
+    node.port.onmessage = ({ data }: MessageEvent<number>) => this.heard(data);
+    source.connect(node).connect(this.context.destination);
+    void this.context.resume();
+  }
+
+  private heard(time_s: number): void {
+    if (this.silent) return;
+    const latency_s = this.context.outputLatency || 0; // Safari reports none
+    this.events.audible(performance.now() + (time_s - this.context.currentTime + latency_s) * 1000, null);
+  }
+}
+
+function noPath(hasTurn: boolean): Problem {
+  const next = hasTurn
+    ? "its TURN server did not help: check server.ice_servers and the TURN server's password."
+    : "a firewall may block UDP: name a TURN server in server.ice_servers.";
+  return new Problem("ice", `No path for a WebRTC call to the server was found; ${next}`);
+}
