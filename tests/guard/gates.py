@@ -62,7 +62,18 @@ def stays_on_this_machine(tmp_path_factory: pytest.TempPathFactory, monkeypatch:
 
 
 def _left(before: dict[str, set[str]]) -> dict[str, set[str]]:
-    return {name: found for name, look in LOOKS.items() if (found := look() - before[name])}
+    left = {name: look() - before[name] for name, look in LOOKS.items()}
+    left["processes"] = {one for one in left["processes"] if not _descends(one, before["processes"])}
+    return {name: found for name, found in left.items() if found}
+
+
+def _descends(process: str, before: set[str]) -> bool:
+    """Whether one that was there before started it: a browser that tests share comes and goes with its own helpers."""
+    known = {int(name.split()[0]) for name in before}
+    try:
+        return any(parent.pid in known for parent in psutil.Process(int(process.split()[0])).parents())
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _threads() -> set[str]:

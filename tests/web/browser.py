@@ -1,6 +1,6 @@
 """A Chromium page as the tests see it: what it shows, what it lets be heard, which addresses it asks for.
 
-The browser is driven by playwright-core in a Node process (``browser.mjs``); this is its Python end. Knows nothing of
+One Chromium serves the tests of a module, each with a page of its own that knows nothing of the others'. The browser is driven by playwright-core in a Node process (``browser.mjs``); this is its Python end. Knows nothing of
 the page's own code: it presses, types, reads and listens as a user does.
 """
 
@@ -32,18 +32,50 @@ UNTIL = """new Promise((resolve) => {
   look();
 })"""
 
-# Before the page's own code: remember what is asked of the microphone, and let a test's tones through unprocessed.
-PLAIN_MICROPHONE = """
+# Before the page's own code. A microphone that is silent until a test says `speak(seconds, loudness)`; every opening is
+# remembered in `asked`, every track in `opened`. A camera is the browser's fake one.
+MICROPHONE = """
 window.asked = [];
+window.opened = [];
 if (navigator.mediaDevices) {
   const open = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
-  navigator.mediaDevices.getUserMedia = (constraints) => {
+  let tone = null;
+  const make = () => {
+    const context = new AudioContext();
+    const pitch = new OscillatorNode(context, { frequency: 300 });
+    tone = new GainNode(context, { gain: 0 });
+    pitch.connect(tone);
+    pitch.start();
+    void context.resume();
+    return tone;
+  };
+  window.speak = (seconds, loudness = 0.4) => {
+    const now = tone.context.currentTime;
+    tone.gain.cancelScheduledValues(now);
+    tone.gain.setValueAtTime(loudness, now);
+    tone.gain.setValueAtTime(0, now + seconds);
+  };
+  const device = (kind, deviceId) => ({ kind, deviceId, label: `The ${deviceId} one`, groupId: "" });
+  navigator.mediaDevices.enumerateDevices = async () =>
+    ["first", "second"].flatMap((name) => ["audioinput", "videoinput"].map((kind) => device(kind, name)));
+  navigator.mediaDevices.getUserMedia = async (constraints) => {
     window.asked.push(structuredClone(constraints));
-    const audio = {...constraints.audio, echoCancellation: false, noiseSuppression: false, autoGainControl: false};
-    return open({...constraints, audio});
+    if (!constraints.audio) return open({ video: true });
+    const sound = tone ?? make();
+    const output = sound.context.createMediaStreamDestination();
+    sound.connect(output);
+    window.opened.push(output.stream.getAudioTracks()[0]);
+    return output.stream;
   };
 }
 """
+
+# Before the page's own code: the browser's fake microphone as it is, which plays a file.
+UNPROCESSED = """{
+  const open = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+  const raw = {echoCancellation: false, noiseSuppression: false, autoGainControl: false};
+  navigator.mediaDevices.getUserMedia = ({audio, ...rest}) => open({...rest, ...(audio && {audio: {...audio, ...raw}})});
+}"""
 
 # Every event on the wire, without its audio: {at: ms, out: whether the page sent it, …the event}. While
 # `window.starve` is true the page gets no sound, as on a network that stalls.
@@ -51,6 +83,16 @@ WIRE = """
 window.wire = [];
 const note = (out, text) =>
   window.wire.push({...JSON.parse(text), at: performance.now(), out, audio: null, delta: null});
+{
+  const make = RTCPeerConnection.prototype.createDataChannel;
+  RTCPeerConnection.prototype.createDataChannel = function (...named) {
+    const channel = make.apply(this, named);
+    const send = channel.send.bind(channel);
+    channel.send = (text) => (note(true, text), send(text));
+    channel.addEventListener("message", (message) => note(false, message.data));
+    return channel;
+  };
+}
 window.WebSocket = class extends WebSocket {
   constructor(...where) {
     super(...where);
@@ -84,15 +126,15 @@ EAR = """async () => {
 }"""
 
 
-class Page:
-    """One page. Any method of playwright's Page is reached by ``do``."""
+class Chromium:
+    """A browser; ``page`` opens one in a context of its own."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
 
-    async def do(self, method: str, *args: Any, on: str = "page") -> Any:
+    async def tell(self, **command: Any) -> Any:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"on": on, "method": method, "args": args}).encode() + b"\n")
+        self._process.stdin.write(json.dumps(command).encode() + b"\n")
         return await self.answer()
 
     async def answer(self) -> Any:
@@ -104,12 +146,37 @@ class Page:
             raise AssertionError(answer["error"])
         return answer["value"]
 
-    async def open(self, url: str) -> None:
-        """Load the page and wait for its server."""
-        for script in (PLAIN_MICROPHONE, WIRE):
+    @asynccontextmanager
+    async def page(self, **options: Any) -> AsyncGenerator[Page]:
+        """A page with playwright's context options."""
+        number = await self.tell(open=options or {"locale": "en"})
+        try:
+            yield Page(self, number)
+        finally:
+            await self.tell(page=number, on="close")
+
+
+class Page:
+    """One page. Any method of playwright's Page is reached by ``do``."""
+
+    def __init__(self, browser: Chromium, number: int) -> None:
+        self._browser, self._number = browser, number
+
+    async def do(self, method: str, *args: Any, on: str = "page") -> Any:
+        return await self._browser.tell(page=self._number, on=on, method=method, args=args)
+
+    async def open(self, url: str, microphone: str = MICROPHONE, **choices: Any) -> None:
+        """Load the page. ``choices``: what its user chose before, in ``web/src/memory.ts``'s words."""
+        kept = json.dumps(json.dumps({"transport": "websocket", **choices}))
+        for script in (microphone, WIRE, f"localStorage.setItem('parley.choices', {kept})"):
             await self.before(script)
         await self.do("goto", url)
-        await self.state("ready")
+        await self.state("idle")
+
+    async def start(self) -> None:
+        """Tap to talk, and wait until the server listens."""
+        await self.do("click", "#talk")
+        await self.state("listening")
 
     async def before(self, script: str) -> None:
         """Run a script in the page before its own code."""
@@ -163,30 +230,22 @@ class Page:
 
 
 @asynccontextmanager
-async def browsing(profile: Path, microphone: Path | None = None, **options: Any) -> AsyncGenerator[Page]:
-    """A fresh Chromium with one page. ``microphone``: the WAV that a fake one plays, once."""
+async def browsing(microphone: Path | None = None) -> AsyncGenerator[Chromium]:
+    """A fresh Chromium. ``microphone``: the WAV that its fake one plays, once, from each opening on."""
     executable = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
     fake = None if microphone is None else str(microphone)
-    setting = {"executable": executable, "modules": f"{MODULES.parent}/", "profile": str(profile), **options}
-    arguments = json.dumps({**setting, "fakeMicrophone": fake})
+    arguments = json.dumps({"executable": executable, "modules": f"{MODULES.parent}/", "fakeMicrophone": fake})
     command = ("node", str(DRIVER), arguments)
     process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, limit=LINE_BYTES)
     try:
-        page = Page(process)
-        await page.answer()
-        yield page
+        browser = Chromium(process)
+        await browser.answer()
+        yield browser
     finally:
         assert process.stdin is not None
         process.stdin.close()
         async with asyncio.timeout(TIMEOUT_S):
             await process.wait()
-
-
-def recording(path: Path, *parts: tuple[float, float]) -> Path:
-    """A WAV of a tone: parts are (seconds, loudness from 0 to 1)."""
-    rate_hz = 48_000
-    pieces = [loud * np.sin(2 * np.pi * 300 * np.arange(int(s * rate_hz)) / rate_hz) for s, loud in parts]
-    return written(path, np.concatenate(pieces), rate_hz)
 
 
 def written(path: Path, samples: np.ndarray, rate_hz: int) -> Path:
