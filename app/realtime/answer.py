@@ -182,8 +182,8 @@ class Answer:
             return
         if any(one.id == message.place.item_id for one in self._conversation.items):
             end_ms = heard_samples * 1000 // SPEAKER_RATE_HZ
-            self._conversation.cut(message.place.item_id, 0, end_ms)
-            self._tell(ItemCut(message.place.item_id, 0, end_ms))
+            heard = self._conversation.cut(message.place.item_id, 0, end_ms)
+            self._tell(ItemCut(message.place.item_id, 0, end_ms, heard))
 
     def _message_open(self) -> _Message:
         if self._message is None:

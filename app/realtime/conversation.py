@@ -101,8 +101,8 @@ class Conversation:
             )
             self._items[id] = replace(item, content=content)
 
-    def cut(self, id: str, content_index: int, audio_end_ms: int) -> None:
-        """Truncate an answer to what its listener heard. Raises Refusal if it is no speech, or shorter."""
+    def cut(self, id: str, content_index: int, audio_end_ms: int) -> str:
+        """Truncate an answer to what its listener heard; its words. Raises Refusal if it is no speech, or shorter."""
         item = self.get(id, "item_truncate_invalid_item_id")
         content = item.content if isinstance(item, MessageItem) else ()
         if not 0 <= content_index < len(content):
@@ -118,6 +118,7 @@ class Conversation:
         heard = replace(spoken, heard_samples=audio_end_ms * SPEAKER_RATE_HZ // 1000, cut=True)
         content = (*content[:content_index], heard, *content[content_index + 1 :])
         self.put(replace(item, content=content, token_ids=()))
+        return heard.heard_text
 
 
 def prompt(instructions: str, items: tuple[Item, ...]) -> tuple[Message, ...]:

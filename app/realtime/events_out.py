@@ -122,9 +122,9 @@ def _item_events(notice: ItemAdded | ItemShown | ItemDropped | ItemCut) -> list[
             return [{"type": "conversation.item.retrieved", "item": encode_item(item, with_audio=True)}]
         case ItemDropped(item_id):
             return [{"type": "conversation.item.deleted", "item_id": item_id}]
-        case ItemCut(item_id, content_index, audio_end_ms):
+        case ItemCut(item_id, content_index, audio_end_ms, heard):
             where = {"item_id": item_id, "content_index": content_index, "audio_end_ms": audio_end_ms}
-            return [{"type": "conversation.item.truncated", **where}]
+            return [{"type": "conversation.item.truncated", **where, "parley": {"heard_text": heard}}]
 
 
 def _answer_events(

@@ -91,9 +91,12 @@ class ItemDropped:
 
 @dataclass(frozen=True, slots=True)
 class ItemCut:
+    """An answer ends at ``audio_end_ms`` for the conversation; ``heard`` are its words up to there."""
+
     item_id: str
     content_index: int
     audio_end_ms: int
+    heard: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,8 +149,8 @@ class Session:
             case commands.ShowItem(id):
                 self._tell(notices.ItemShown(self._conversation.get(id)))
             case commands.CutItem(id, content_index, audio_end_ms):
-                self._conversation.cut(id, content_index, audio_end_ms)
-                self._tell(notices.ItemCut(id, content_index, audio_end_ms))
+                heard = self._conversation.cut(id, content_index, audio_end_ms)
+                self._tell(notices.ItemCut(id, content_index, audio_end_ms, heard))
 
     def _add(self, item: Item, after: str | None) -> None:
         self._tell(notices.ItemAdded(item, self._conversation.add(item, after)))
@@ -182,7 +182,8 @@ class Session:
 
 def session_view(house: House, id: str, expires_at_s: int, options: Options) -> SessionView:
     """A session as its client sees it."""
-    loaded = {"model": house.engine.model.name, "voice": house.voice(name_of(options.audio.output.voice))}
+    model, voice = house.engine.model, house.voice(name_of(options.audio.output.voice))
+    loaded = {"model": model.name, "voice": voice, "voices": list(model.voices)}
     return SessionView(id, expires_at_s, options, loaded)
 
 

@@ -49,7 +49,9 @@ async def test_the_first_sound_is_timed_as_the_ear_hears_it(page: Page) -> None:
     shown_ms = float(figure.split()[2])
     assert 0 < shown_ms < heard_ms - sent_ms + 100  # the page counts the loudspeaker too, the ear does not
     assert shown_ms > heard_ms - sent_ms - 60  # the ear looks every 5 ms, behind the media stream's own buffer
-    parts = await page.value("[...document.querySelectorAll('#bars td:nth-child(2)')].map((td) => parseFloat(td.textContent))")
+    parts = await page.value(
+        "[...document.querySelectorAll('#bars td:nth-child(2)')].map((td) => parseFloat(td.textContent))"
+    )
     assert sum(parts) == pytest.approx(shown_ms, abs=len(parts))
 
 
@@ -143,7 +145,7 @@ async def test_speaking_over_the_answer_silences_it(page: Page) -> None:
     await page.value("speak(0.8, 0.5)")
     await page.until("window.wire.some((event) => event.type === 'conversation.item.truncated')")
     await page.until("document.querySelector('#captions .answer.interrupted s')")
-    await page.until("document.querySelector('#captions li:last-child').textContent.includes('I heard')")
+    await page.until("document.querySelector('#captions > :last-child').textContent.includes('I heard')")
     asked_ms = (await page.wire("response.create"))[0]["at"]
     began_ms = next(e["at"] for e in await page.wire("input_audio_buffer.speech_started") if e["at"] > asked_ms)
     heard = [(at, peak) for at, peak in await page.heard() if at > asked_ms]
@@ -207,7 +209,7 @@ async def test_a_new_question_replaces_the_answer(page: Page) -> None:
     await page.ask("say: the second one")
     await page.ask("say: the third one")
     await page.until("document.querySelectorAll('#captions .user').length === 3")
-    await page.shows("#captions li:last-child p", "the third one")
+    await page.shows("#captions > :last-child p", "the third one")
     await page.state("ready")
     await page.shows("#bars", "Reading the prompt")
     assert await page.wire("error") == []
@@ -276,4 +278,4 @@ async def test_a_reload_keeps_the_words(page: Page) -> None:
     ]
     await page.shows("#captions .divider", "a new conversation begins")
     await page.ask("say: still here")
-    await page.shows("#captions li:last-child", "still here")
+    await page.shows("#captions > :last-child", "still here")

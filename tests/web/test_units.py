@@ -14,7 +14,9 @@ WEB = HERE.parents[1] / "web"
 @pytest.mark.node
 def test_the_parts_that_need_no_browser(tmp_path: Path) -> None:
     (tmp_path / "package.json").write_text('{"type": "module"}')
-    bundle = ["vite", "build", "--ssr", HERE / "units.test.js", "--outDir", tmp_path / "out", "--logLevel", "error"]
+    (tmp_path / "vite.config.js").write_text("export default {}")  # not the page's, which names entries of its own
+    target = ["--config", tmp_path / "vite.config.js", "--outDir", tmp_path / "out", "--logLevel", "error"]
+    bundle = ["vite", "build", "--ssr", HERE / "units.test.js", *target]
     subprocess.run([WEB / "node_modules" / ".bin" / bundle[0], *bundle[1:]], cwd=WEB, check=True)
     command = ["node", "--test", "--test-reporter=tap", tmp_path / "out" / "units.test.js"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -4,9 +4,11 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { RealtimeClient } from "../../web/src/client";
+import { FirstSoundClock } from "../../web/src/first_sound";
 import { fromBase64, quantize, toBase64 } from "../../web/src/pcm";
 import { CAPACITY, SampleQueue } from "../../web/src/queue";
 import { Resampler } from "../../web/src/resample";
+import { TalkKey } from "../../web/src/talk_key";
 
 const TO_HZ = 24_000;
 
@@ -91,38 +93,21 @@ test("the queue is bounded, and refuses a piece whole", () => {
   assert.equal(queue.waiting, CAPACITY);
 });
 
-/** What timers would do, for a test to do it. */
-const later = [];
-
-/** A client on a socket that is played by the test. */
+/** A client whose line is played by the test. */
 function talking() {
   const sent = [];
   const told = [];
-  const sockets = [];
-  later.length = 0;
-  globalThis.clearTimeout = (act) => later.splice(0, later.length, ...later.filter((one) => one !== act));
-  globalThis.window = { addEventListener() {}, setTimeout: (act) => later.push(act) && act };
-  globalThis.WebSocket = class {
-    static OPEN = 1;
-    readyState = 1;
-    bufferedAmount = 0;
-    constructor() {
-      sockets.push(this);
-    }
-    send(text) {
-      sent.push(JSON.parse(text));
-    }
-    close() {}
-  };
-  const events = new Proxy({}, { get: (_, name) => (...values) => void told.push([name, ...values]) });
-  const client = new RealtimeClient("ws://here", events);
-  client.connect();
-  const say = (type, fields = {}) => sockets.at(-1).onmessage({ data: JSON.stringify({ type, ...fields }) });
-  say("session.created");
-  say("session.updated");
-  sent.length = 0;
-  told.length = 0;
-  return { client, say, sent, told, sockets, types: () => sent.splice(0).map(({ type }) => type) };
+  const send = (event) => sent.push(event) > 0;
+  const events = new Proxy({ send }, { get: (own, name) => own[name] ?? ((...values) => void told.push([name, ...values])) });
+  const client = new RealtimeClient(events);
+  const say = (type, fields = {}) => client.receive({ type, ...fields });
+  return { client, say, sent, told, types: () => sent.splice(0).map(({ type }) => type) };
+}
+
+/** Ask a typed question. */
+function ask(client, text) {
+  client.say({ text });
+  client.respond();
 }
 
 const created = { response: { id: "r", status: "in_progress" } };
@@ -130,12 +115,12 @@ const done = (status) => ({ response: { id: "r", status } });
 
 test("a question asked during an answer waits for its end", () => {
   const { client, say, types } = talking();
-  client.ask("one");
+  ask(client, "one");
   assert.deepEqual(types(), ["conversation.item.create", "response.create"]);
   say("response.created", created);
-  client.ask("two");
+  ask(client, "two");
   client.truncate("item", 100);
-  client.ask("three");
+  ask(client, "three");
   assert.deepEqual(types(), ["response.cancel"]);
   say("response.done", done("cancelled"));
   assert.deepEqual(types(), ["conversation.item.create", "response.create"]);
@@ -146,66 +131,94 @@ test("a question asked during an answer waits for its end", () => {
 
 test("nothing of an interrupted answer reaches the user", () => {
   const { client, say, told } = talking();
-  const audio = { item_id: "i", delta: toBase64(Int16Array.of(1)) };
-  client.ask("one");
+  const words = { item_id: "i", delta: "more" };
+  ask(client, "one");
   say("response.created", created);
-  say("response.output_audio.delta", audio);
+  say("response.output_audio_transcript.delta", words);
   say("input_audio_buffer.speech_started", { item_id: "u" });
-  say("response.output_audio.delta", audio);
-  say("response.output_audio_transcript.delta", { item_id: "i", delta: "more" });
-  assert.deepEqual(told.map(([name]) => name), ["answerStarted", "answerAudio", "speechStarted"]);
+  say("response.output_audio_transcript.delta", words);
+  assert.deepEqual(told.map(([name]) => name), ["answerStarted", "answerText", "speechStarted"]);
   say("response.done", done("cancelled"));
   say("response.created", created);
-  say("response.output_audio.delta", audio);
-  assert.equal(told.at(-1)[0], "answerAudio");
+  say("response.output_audio_transcript.delta", words);
+  assert.equal(told.at(-1)[0], "answerText");
 });
 
 test("a cancel that comes too late is no trouble, and a refused question frees the way", () => {
   const { client, say, sent, told, types } = talking();
   say("error", { error: { code: "response_cancel_not_active", message: "nothing to cancel" } });
   assert.deepEqual(told, []);
-  client.ask("one");
+  ask(client, "one");
   say("error", { error: { code: "x", message: "no", event_id: sent.at(-1).event_id } });
   assert.equal(client.answering, false);
   assert.deepEqual(told, [["refused", "no"]]);
   types();
-  client.ask("two");
+  ask(client, "two");
   assert.deepEqual(types(), ["conversation.item.create", "response.create"]);
 });
 
-test("a lost connection forgets what waited, and comes back", () => {
-  const { client, say, told, sockets, types } = talking();
-  client.ask("one");
+test("a marked turn is answered when the server has it, and an empty one is not", () => {
+  const { client, say, told, types } = talking();
+  client.beginTurn();
+  client.commitTurn();
+  assert.deepEqual(types(), ["input_audio_buffer.clear", "input_audio_buffer.commit"]);
+  say("error", { error: { code: "input_audio_buffer_commit_empty", message: "empty" } });
+  assert.deepEqual([types(), told], [[], [["nothingSaid"]]]);
+  client.commitTurn();
+  say("input_audio_buffer.committed", { item_id: "u" });
+  assert.deepEqual(types(), ["input_audio_buffer.commit", "response.create"]);
   say("response.created", created);
-  client.ask("two");
+  say("response.done", done("completed"));
+  say("input_audio_buffer.committed", { item_id: "v" }); // found by the server, and answered by it
+  assert.deepEqual(types(), []);
+});
+
+test("a line that is gone takes with it what waited", () => {
+  const { client, say, types } = talking();
+  ask(client, "one");
+  say("response.created", created);
+  ask(client, "two");
   types();
-  sockets[0].onclose({ code: 1006, reason: "" });
+  client.reset();
   assert.equal(client.answering, false);
-  assert.deepEqual(told.at(-1), ["lost", 500, ""]);
   assert.deepEqual(types(), []);
-  later.shift()();
-  assert.equal(sockets.length, 2);
-  assert.deepEqual(told.at(-1), ["connecting"]);
-  sockets[1].onclose({ code: 1006, reason: "" });
-  assert.deepEqual(told.at(-1), ["lost", 1000, ""]);
 });
 
-test("a refusal is final before the greeting, and a loss like another after it", () => {
-  const { told, sockets } = talking();
-  sockets[0].onclose({ code: 1008, reason: "too slow" });
-  assert.deepEqual(told.at(-1), ["lost", 500, "too slow"]);
-  later.shift()();
-  sockets[1].onclose({ code: 1008, reason: "no key" });
-  assert.deepEqual(told.at(-1), ["lost", null, "no key"]);
-  assert.deepEqual(later, []);
+test("the first sound is told once its parts are known, and again when they come late", () => {
+  const told = [];
+  const clock = new FirstSoundClock((figure) => told.push(figure));
+  const ledger = { ttfa_ms: 50, terms_ms: { talker: 50 } };
+  clock.begin("sent", 1000);
+  clock.settle(ledger);
+  clock.audible(1080);
+  assert.deepEqual(told, [{ heard_ms: 80, after: "sent", ledger }]);
+  clock.begin("spoken", 2000);
+  clock.audible(2100);
+  clock.settle(ledger);
+  assert.deepEqual(told.slice(1), [
+    { heard_ms: 100, after: "spoken", ledger: null },
+    { heard_ms: 100, after: "spoken", ledger },
+  ]);
+  clock.begin("spoken", 3000);
+  clock.forget();
+  clock.audible(3100);
+  assert.equal(told.length, 3);
 });
 
-test("a microphone does not pile up behind a stalled network", () => {
-  const { client, sockets, types } = talking();
-  sockets[0].bufferedAmount = 1e6;
-  client.hear(new Int16Array(480));
-  assert.deepEqual(types(), []);
-  sockets[0].bufferedAmount = 0;
-  client.hear(new Int16Array(480));
-  assert.deepEqual(types(), ["input_audio_buffer.append"]);
+test("a stumble on the key goes on with the same turn", () => {
+  const later = [];
+  const told = [];
+  globalThis.clearTimeout = () => void later.splice(0);
+  globalThis.window = { setTimeout: (act) => later.push(act) };
+  const key = new TalkKey(() => told.push("begin"), () => told.push("end"));
+  key.press();
+  key.release();
+  key.press();
+  key.release();
+  later.shift()();
+  assert.deepEqual(told, ["begin", "end"]);
+  key.press();
+  key.forget();
+  assert.equal(key.held, false);
+  assert.deepEqual(told, ["begin", "end", "begin"]);
 });

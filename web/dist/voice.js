@@ -1,1 +1,1 @@
-export{i as Problem,n as STEPS,t as VoiceClient,r as devices,a as problemOf}from"./voice-BjaS0PHh.js";
+export{i as Problem,n as STEPS,t as VoiceClient,r as devices,a as problemOf}from"./voice-hjJYQdfu.js";

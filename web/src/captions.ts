@@ -68,7 +68,7 @@ export class Captions {
 
   /** A line between two conversations. */
   divide(text: string): void {
-    this.list.append(made("li", text, "divider"));
+    this.list.append(made("p", text, "divider"));
     this.follow();
   }
 
@@ -111,7 +111,7 @@ export class Captions {
 }
 
 function blank(who: Who): HTMLElement {
-  const entry = made("li", "", who);
+  const entry = made("div", "", who);
   entry.setAttribute("aria-busy", "true");
   const text = made("p");
   text.dir = "auto";

@@ -14,6 +14,8 @@ export interface ClientEvents {
   ready(): void;
   speechStarted(item: string): void;
   speechStopped(): void;
+  /** The turn that was to be answered is empty. */
+  nothingSaid(): void;
   /** What the user said; `final`: all of it (empty: nothing was understood), else the next piece. */
   heard(item: string, text: string, final: boolean): void;
   answerStarted(): void;
@@ -40,16 +42,15 @@ export interface Saying {
 }
 
 const MAX_HELD = 32; // wishes of one user during one answer
-const HARMLESS = new Set([
-  "response_cancel_not_active", // the answer ended while the wish to stop it was on its way
-  "input_audio_buffer_commit_empty", // the key was tapped, and nothing was said
-]);
+const NOTHING_SAID = "input_audio_buffer_commit_empty";
+const HARMLESS = new Set(["response_cancel_not_active"]); // the answer ended while the wish to stop it was on its way
 
 export class RealtimeClient {
   private answer: "none" | "asked" | "under way" = "none";
   private silenced = false; // the current answer was interrupted: what still comes of it is not for the user
   private held: ClientEvent[] = [];
   private asked = ""; // event id of the last response.create
+  private committing = false; // a turn that the user marked is to be answered once the server has it
   private count = 0;
 
   constructor(private readonly events: ClientEvents) {}
@@ -92,10 +93,10 @@ export class RealtimeClient {
     this.events.send({ type: "input_audio_buffer.clear" });
   }
 
-  /** The turn is over: answer it. */
+  /** The turn is over: answer it, if anything was said. */
   commitTurn(): void {
+    this.committing = true;
     this.whenFree({ type: "input_audio_buffer.commit" });
-    this.respond();
   }
 
   /** End the answer under way, if there is one. */
@@ -113,6 +114,7 @@ export class RealtimeClient {
   /** The line is gone: nothing is under way any more. */
   reset(): void {
     this.held = [];
+    this.committing = false;
     this.free();
   }
 
@@ -126,6 +128,8 @@ export class RealtimeClient {
       case "input_audio_buffer.speech_started":
         this.silenced ||= this.answer === "under way"; // the server cancels its answer by itself: interrupt_response
         return this.events.speechStarted(event.item_id);
+      case "input_audio_buffer.committed":
+        return this.committed();
       case "input_audio_buffer.speech_stopped":
         return this.events.speechStopped();
       case "conversation.item.input_audio_transcription.delta":
@@ -139,6 +143,11 @@ export class RealtimeClient {
       default:
         return this.receiveAnswer(event);
     }
+  }
+
+  private committed(): void {
+    if (this.committing) this.respond();
+    this.committing = false;
   }
 
   private receiveAnswer(event: ServerEvent): void {
@@ -192,6 +201,10 @@ export class RealtimeClient {
 
   private refused(error: { message: string; code?: string | null; event_id?: string | null }): void {
     if (error.event_id === this.asked && this.answer === "asked") this.free();
+    if (error.code === NOTHING_SAID && this.committing) {
+      this.committing = false;
+      return this.events.nothingSaid();
+    }
     if (!error.code || !HARMLESS.has(error.code)) this.events.refused(error.message);
   }
 

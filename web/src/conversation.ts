@@ -11,11 +11,15 @@ import { Problem } from "./problem";
 import type { ServerEvent } from "./wire";
 import type { VoiceEvents } from "./voice_events";
 
-/** The events of VoiceClient that come from here. */
-export type ConversationEvents = Pick<
-  VoiceEvents,
-  "answerDone" | "change" | "cut" | "firstSound" | "interrupted" | "session" | "spoke" | "text"
-> & { ready(): void; trouble(problem: Problem): void; speechStarted(): void };
+/** Tells one of VoiceClient's events. */
+export type Tell = <K extends keyof VoiceEvents>(name: K, ...values: Parameters<VoiceEvents[K]>) => void;
+
+export interface ConversationEvents {
+  /** The server took the session's settings. */
+  ready(): void;
+  trouble(problem: Problem): void;
+  speechStarted(): void;
+}
 
 export class Conversation {
   line: Line | null = null;
@@ -25,19 +29,23 @@ export class Conversation {
   private readonly client: RealtimeClient;
   private answerItem: string | null = null; // what the answer under way, or last complete, is called
 
-  constructor(private readonly events: ConversationEvents) {
-    this.clock = new FirstSoundClock((figure) => events.firstSound(figure));
+  constructor(
+    private readonly tell: Tell,
+    private readonly events: ConversationEvents,
+  ) {
+    this.clock = new FirstSoundClock((figure) => tell("firstSound", figure));
     this.client = new RealtimeClient({
       send: (event) => this.line?.send(event) ?? false,
-      session: (session) => events.session(session),
+      session: (session) => tell("session", session),
       ready: () => events.ready(),
       speechStarted: (item) => this.speechStarted(item),
       speechStopped: () => this.speechStopped(),
-      heard: (item, text, final) => events.text("user", item, text, final),
+      nothingSaid: () => this.nothingSaid(),
+      heard: (item, text, final) => tell("text", "user", item, text, final),
       answerStarted: () => this.answerStarted(),
       answerItem: (item) => (this.answerItem = item),
-      answerText: (item, delta) => events.text("answer", item, delta, false),
-      cut: (item, text) => events.cut(item, text),
+      answerText: (item, delta) => tell("text", "answer", item, delta, false),
+      cut: (item, text) => tell("cut", item, text),
       answerDone: (outcome) => this.answerDone(outcome),
       refused: (message) => events.trouble(new Problem("refused", message)),
     });
@@ -65,7 +73,7 @@ export class Conversation {
   say(saying: Saying): void {
     this.silence();
     const item = this.client.say(saying);
-    this.events.text("user", item, saying.text ?? "A picture", true);
+    this.tell("text", "user", item, saying.text ?? "A picture", true);
     this.client.respond();
     this.begin("sent", performance.now());
   }
@@ -111,9 +119,9 @@ export class Conversation {
     this.userSpeaking = true;
     this.clock.forget();
     this.silence();
-    this.events.spoke(item);
+    this.tell("spoke", item);
     this.events.speechStarted();
-    this.events.change();
+    this.tell("change");
   }
 
   private speechStopped(): void {
@@ -121,24 +129,29 @@ export class Conversation {
     this.begin("spoken", performance.now());
   }
 
+  private nothingSaid(): void {
+    this.clock.forget();
+    this.tell("change");
+  }
+
   private begin(after: "sent" | "spoken", at_ms: number): void {
     this.answerItem = null;
     this.clock.begin(after, at_ms);
-    this.events.change();
+    this.tell("change");
   }
 
   private answerStarted(): void {
     this.answerItem = null;
     this.line?.resume();
-    this.events.change();
+    this.tell("change");
   }
 
   private answerDone(outcome: Outcome): void {
     if (outcome.error !== null) this.events.trouble(new Problem("refused", `The answer failed (${outcome.error}): ask again.`));
     if (outcome.status !== "cancelled") this.clock.settle(outcome.ledger);
     if (!this.answering && outcome.status !== "cancelled") this.clock.forget(); // it made no sound, and none will come
-    this.events.answerDone();
-    this.events.change();
+    this.tell("answerDone");
+    this.tell("change");
   }
 
   /** Cut the sound now; the server then learns how much of it was heard, where it can't know. */
@@ -146,7 +159,7 @@ export class Conversation {
     if (!this.answering) return;
     const item = this.answerItem;
     this.answerItem = null;
-    if (item !== null) this.events.interrupted(item);
+    if (item !== null) this.tell("interrupted", item);
     void this.line?.silence().then((heard) => {
       if (heard !== null) this.client.truncate(heard.item, heard.ms);
     });

@@ -28,7 +28,7 @@ export async function devices(kind: MediaDeviceKind): Promise<Device[]> {
 export async function ask(kind: DeviceKind, constraints: MediaTrackConstraints): Promise<MediaStream> {
   const noun = NOUN[kind];
   if (!window.isSecureContext) {
-    const how = "open this page as http://localhost on the server itself, or serve it with https; typing works as it is.";
+    const how = "open this page as http://localhost on the server itself, or serve it with https. Typing works as it is.";
     throw new Problem("insecure", `Browsers open a ${noun} only on https or localhost: ${how}`);
   }
   if (navigator.mediaDevices === undefined) {

@@ -14,6 +14,7 @@ export class Microphone {
   private readonly source: MediaStreamAudioSourceNode;
   private readonly meter: Meter;
   private node: AudioWorkletNode | null = null;
+  private taker: ((pcm: Int16Array) => void) | null = null;
 
   private constructor(
     readonly track: MediaStreamTrack,
@@ -52,9 +53,10 @@ export class Microphone {
     this.node?.disconnect();
     this.node?.port.close();
     this.node = null;
+    this.taker = onPiece;
     if (onPiece === null) return;
     await this.context.audioWorklet.addModule(captureUrl);
-    if (this.context.state === "closed") return;
+    if (this.taker !== onPiece || this.context.state === "closed") return; // another one takes them meanwhile
     const node = (this.node = new AudioWorkletNode(this.context, "capture", {
       channelCount: 1,
       channelCountMode: "explicit",

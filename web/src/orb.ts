@@ -74,7 +74,7 @@ export class Orb {
       [0, 0.85 + 0.15 * level],
     ] as const) {
       context.globalAlpha = light * rest;
-      this.blob(width * (0.25 + reach * (0.35 + grown) + 0.03 * grown), width * 0.05 * grown, time * 1.3 + reach * 9);
+      this.blob(width * (0.25 + reach * (0.35 + grown) + 0.03 * grown), width * 0.07 * grown, time * 1.3 + reach * 9);
       context.fill();
     }
     context.globalAlpha = 1;

@@ -61,7 +61,7 @@ export class Player {
 
   /** Queues the next samples of `item`. */
   async play(item: string, pcm: Int16Array<ArrayBuffer>): Promise<void> {
-    if (pcm.length === 0) return;
+    if (pcm.length === 0 || this.context.audioWorklet === undefined) return;
     this.sent++;
     this.setDry(false);
     this.post(await this.node, { kind: "samples", item, pcm }, [pcm.buffer]);
@@ -69,6 +69,7 @@ export class Player {
 
   /** Silence at once. What was heard last; null: nothing yet. */
   async flush(): Promise<Heard | null> {
+    if (this.context.audioWorklet === undefined) return null;
     const node = await this.node;
     return new Promise((resolve) => {
       this.flushes.push(resolve);
@@ -83,7 +84,12 @@ export class Player {
     this.element.srcObject = null;
   }
 
-  private async build(): Promise<AudioWorkletNode> {
+  /** On an insecure address browsers have no AudioWorklet: the answer then comes as text only. */
+  private build(): Promise<AudioWorkletNode> {
+    return this.context.audioWorklet === undefined ? new Promise(() => undefined) : this.load();
+  }
+
+  private async load(): Promise<AudioWorkletNode> {
     await this.context.audioWorklet.addModule(playbackUrl);
     const node = new AudioWorkletNode(this.context, "playback", { numberOfInputs: 0, outputChannelCount: [1] });
     node.port.onmessage = ({ data }: MessageEvent<Report>) => this.read(data);

@@ -25,7 +25,7 @@ const HINTS: Record<VoiceState, readonly [handsFree: string, hold: string]> = {
   listening: ["Just speak", "Just speak"],
   hearing: ["Go on", "Let go when you are done"],
   thinking: ["", ""],
-  speaking: ["Speak to interrupt, or press Esc", "Press Esc to stop"],
+  speaking: matchMedia("(pointer: coarse)").matches ? ["Speak to interrupt", ""] : ["Speak to interrupt, or press Esc", "Press Esc to stop"],
 };
 
 const state = element("state");

@@ -22,6 +22,7 @@ import { pictureOf } from "./picture";
 import { Player } from "./player";
 import { Problem, problemOf } from "./problem";
 import { sessionOf } from "./session";
+import { TalkKey } from "./talk_key";
 import type { VoiceEvents, VoiceOptions, VoiceState, Who } from "./voice_events";
 
 export { devices, type Device } from "./devices";
@@ -31,7 +32,6 @@ export type { FirstSound } from "./first_sound";
 export type { ClientEvent, ServerEvent, Session } from "./wire";
 export type { LineKind, Place, VoiceEvents, VoiceOptions, VoiceState, Wanted, Who };
 
-const TAIL_MS = 120; // after the key is let go: the last word is still on its way through the microphone
 const STILL_CHARS = 48_000; // a camera's still: sharp enough, and one message of a data channel
 const PICTURE_CHARS = 1_000_000;
 const ENVELOPE = 1_000; // what an event adds to the picture in it
@@ -47,11 +47,12 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   private readonly inputs = new Inputs({ changed: () => this.emit("change"), trouble: (problem) => this.trouble(problem) });
   private readonly conversation: Conversation;
   private readonly connection: Connection;
+  private readonly talkKey = new TalkKey(() => this.beginTurn(), (at_ms) => this.endTurn(at_ms));
   private configured = false; // the server has taken the session's settings
+  private broken = false; // the last trouble was the line's
   private waiting: Saying[] = []; // until it has
   private isMuted = false;
   private isHandsFree = true;
-  private isHeld = false;
   private voiceName: string | null = null;
 
   constructor(private readonly options: VoiceOptions = {}) {
@@ -68,7 +69,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   get state(): VoiceState {
     if (!this.connection.open) return "idle";
     if (!this.configured) return this.connection.lost ? "lost" : "connecting";
-    if (this.conversation.userSpeaking || this.isHeld) return "hearing";
+    if (this.conversation.userSpeaking || this.talkKey.held) return "hearing";
     if (this.line?.playing) return "speaking";
     if (this.conversation.thinking) return "thinking";
     if (this.inputs.microphone === null || !this.isHandsFree) return "ready";
@@ -174,21 +175,17 @@ export class VoiceClient extends Emitter<VoiceEvents> {
 
   /** The user holds the key: what is said from now on is a turn. */
   hold(): void {
-    if (this.isHandsFree || this.isHeld) return;
+    if (this.isHandsFree || this.talkKey.held) return;
     this.start();
-    this.isHeld = true;
-    this.conversation.beginTurn();
-    this.look();
+    this.talkKey.press();
     this.applyMute();
   }
 
   /** The user lets the key go: the turn is answered. */
   release(): void {
-    if (!this.isHeld) return;
-    const at_ms = performance.now();
-    this.isHeld = false;
+    if (!this.talkKey.held) return;
+    this.talkKey.release();
     this.emit("change");
-    window.setTimeout(() => this.commit(at_ms), TAIL_MS);
   }
 
   /** Hang up, and let every device go. */
@@ -240,15 +237,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   }
 
   private makeConversation(): Conversation {
-    return new Conversation({
-      answerDone: () => this.emit("answerDone"),
-      change: () => this.emit("change"),
-      cut: (item, text) => this.emit("cut", item, text),
-      firstSound: (figure) => this.emit("firstSound", figure),
-      interrupted: (item) => this.emit("interrupted", item),
-      session: (session) => this.emit("session", session),
-      spoke: (item) => this.emit("spoke", item),
-      text: (...caption) => this.emit("text", ...caption),
+    return new Conversation((name, ...values) => this.emit(name, ...values), {
       ready: () => this.ready(),
       trouble: (problem) => this.trouble(problem),
       speechStarted: () => this.look(),
@@ -282,7 +271,8 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   }
 
   private ready(): void {
-    if (!this.configured) this.emit("problem", null, null);
+    if (this.broken) this.emit("problem", null, null); // that one is over; another may still hold
+    this.broken = false;
     this.configured = true;
     this.connection.settled();
     this.sayWaiting();
@@ -293,12 +283,14 @@ export class VoiceClient extends Emitter<VoiceEvents> {
     this.reset();
     if (retry_ms === null) this.inputs.close();
     else void this.inputs.attach(null);
+    this.broken = true;
     this.emit("problem", problem, retry_ms);
     this.emit("change");
   }
 
   private reset(): void {
-    this.configured = this.isHeld = false;
+    this.configured = false;
+    this.talkKey.forget();
     this.conversation.reset();
   }
 
@@ -320,7 +312,12 @@ export class VoiceClient extends Emitter<VoiceEvents> {
     this.emit("picture", picture);
   }
 
-  private commit(at_ms: number): void {
+  private beginTurn(): void {
+    this.conversation.beginTurn();
+    this.look();
+  }
+
+  private endTurn(at_ms: number): void {
     this.applyMute();
     if (this.configured) this.conversation.endTurn(at_ms);
   }
@@ -330,6 +327,6 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   }
 
   private applyMute(): void {
-    this.inputs.mute(this.isHandsFree ? this.isMuted : !this.isHeld);
+    this.inputs.mute(this.isHandsFree ? this.isMuted : !this.talkKey.held);
   }
 }

@@ -179,6 +179,7 @@ class Call implements Line {
   private async listen(stream: MediaStream): Promise<void> {
     const source = this.context.createMediaStreamSource(stream);
     this.meter = Meter.of(source);
+    if (this.context.audioWorklet === undefined) return; // an insecure address: the first sound is not timed
     await this.context.audioWorklet.addModule(onsetUrl);
     if (this.context.state === "closed") return;
     const node = new AudioWorkletNode(this.context, "onset", { channelCount: 1, channelCountMode: "explicit" });

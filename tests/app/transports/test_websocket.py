@@ -244,6 +244,7 @@ async def test_truncation_is_accepted_after_the_response_and_takes_the_transcrip
     await client.send("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=150)
     truncated = await client.until("conversation.item.truncated")
     assert (truncated["item_id"], truncated["content_index"], truncated["audio_end_ms"]) == (item_id, 0, 150)
+    assert truncated["parley"]["heard_text"] in ("one", "one two")
     await client.send("conversation.item.retrieve", item_id=item_id)
     assert (await client.until("conversation.item.retrieved"))["item"]["content"][0]["transcript"] is None
     await client.send("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=99_999)

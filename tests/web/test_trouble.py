@@ -1,0 +1,154 @@
+"""What stands in the way of a conversation is named, with the next step; what can be got round is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.app.rig import Running, running, script_spec
+from tests.web.browser import Chromium, Page
+
+pytestmark = [pytest.mark.chromium, pytest.mark.node, pytest.mark.asyncio(loop_scope="module")]
+
+
+async def test_without_calls_it_is_a_socket_and_the_page_says_why(server: Running, browser: Chromium) -> None:
+    async with browser.page() as page:
+        await page.before("window.addEventListener('DOMContentLoaded', () => { delete window.RTCPeerConnection; })")
+        await page.open(server.http, transport="auto")
+        await page.ask("say: by the other way")
+        await page.shows("#captions .answer", "by the other way")
+        await page.shows("#route", "WebSocket")
+        await page.shows("#captions .divider", "This browser has no WebRTC")
+
+
+async def test_a_lost_server_is_named_and_found_again(server: Running, browser: Chromium) -> None:
+    async with browser.page() as page:
+        async with relay(server.port) as port:
+            await page.open(f"http://127.0.0.1:{port}")
+            await page.ask("say: one")
+            await page.shows("#captions .answer", "one")
+        await page.state("lost")
+        await page.shows("#notice", "No server answers")
+        await page.ask("say: are you there")
+        async with relay(server.port, port):
+            await page.shows("#captions .answer:last-child", "are you there")
+            await page.until("document.getElementById('notice').hidden")
+            await page.shows("#captions .divider", "A new conversation")
+
+
+async def test_a_microphone_that_does_not_open_is_named(page: Page) -> None:
+    steps = {
+        "NotAllowedError": "allow it",
+        "NotFoundError": "plug one in",
+        "NotReadableError": "close that program",
+        "AbortError": "try again, or type",
+    }
+    for name, next_step in steps.items():
+        refuse = f"async () => {{ throw new DOMException('no', '{name}'); }}"
+        await page.value(f"void (navigator.mediaDevices.getUserMedia = {refuse})")
+        await page.do("click", "#talk")
+        await page.shows("#notice", next_step)
+        await page.state("ready")
+        assert await page.value("document.getElementById('mute').disabled")
+
+
+async def test_a_microphone_that_goes_away_is_named(page: Page) -> None:
+    await page.start()
+    await page.value("opened[0].dispatchEvent(new Event('ended'))")
+    await page.shows("#notice", "The microphone went away")
+    await page.state("ready")
+    await page.start()
+
+
+async def test_an_insecure_address_is_named(server: Running, browser: Chromium) -> None:
+    async with browser.page() as page:
+        await page.before("Object.defineProperty(window, 'isSecureContext', {value: false})")
+        await page.open(server.http)
+        await page.do("click", "#talk")
+        await page.shows("#notice", "only on https or localhost")
+
+
+async def test_a_key_is_asked_for_and_used(browser: Chromium, tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("sesame\n")
+    async with running(script_spec(keys_file=str(tmp_path / "keys"))) as server, browser.page() as page:
+        await page.open(server.http)
+        await page.ask("say: open")
+        await page.shows("#notice", "asks for a key")
+        await page.until("document.getElementById('settings').open")
+        await page.do("fill", "#key", "sesame")
+        await page.do("click", "#settings button.strong")
+        await page.ask("say: opened")
+        await page.shows("#captions .answer", "open")
+        await page.until("document.getElementById('notice').hidden")
+
+
+async def test_a_full_server_is_named(browser: Chromium) -> None:
+    async with running(script_spec(limits={"sessions": 1})) as server, browser.page() as first, browser.page() as second:
+        await first.open(server.http)
+        await first.ask("say: mine")
+        await first.shows("#captions .answer", "mine")
+        await second.open(server.http)
+        await second.ask("say: and mine")
+        await second.shows("#notice", "full")
+        await first.do("click", "#end")
+        await second.shows("#captions .answer", "and mine")
+
+
+async def test_the_doctor_names_the_step_that_fails(server: Running, browser: Chromium) -> None:
+    async with browser.page() as page:
+        await page.open(server.http)
+        refuse = "async () => { throw new DOMException('no', 'NotAllowedError'); }"
+        await page.value(f"void (navigator.mediaDevices.getUserMedia = {refuse})")
+        await page.do("click", "#open-settings")
+        await page.do("click", "#open-doctor")
+        await page.until("document.querySelectorAll('#steps [data-found]').length === 6")
+        steps = "Object.fromEntries([...document.querySelectorAll('#steps li')].map((li) => [li.firstChild.textContent, li]))"
+        found = await page.value(
+            f"Object.entries({steps}).map(([name, li]) => [name, li.dataset.found, li.lastChild.textContent])"
+        )
+        outcome = {name: (state, words) for name, state, words in found}
+        assert outcome["Microphone"] == (
+            "bad",
+            "The microphone is blocked: allow it beside the page's address, then try again.",
+        )
+        assert [name for name in ("Page", "Server", "Key", "WebSocket") if outcome[name][0] != "good"] == []
+
+
+async def test_every_request_stays_with_the_server(server: Running, browser: Chromium) -> None:
+    async with browser.page() as page:
+        await page.open(server.http, transport="auto")
+        await page.start()
+        await page.value("speak(0.8)")
+        await page.shows("#captions", "I heard")
+        ours = (f"{server.http}/", f"ws://127.0.0.1:{server.port}/")
+        assert [url for url in await page.requests() if not url.startswith(ours)] == []
+
+
+@asynccontextmanager
+async def relay(to_port: int, port: int = 0) -> AsyncGenerator[int]:
+    """A way to the server that can be cut. Yields its port; leaving cuts every connection."""
+    async with asyncio.TaskGroup() as pumps:
+
+        async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            with suppress(ConnectionError):  # cut, as it is meant to be
+                while data := await source.read(65536):
+                    sink.write(data)
+                    await sink.drain()
+            sink.close()
+
+        async def join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            there, here = await asyncio.open_connection("127.0.0.1", to_port)
+            writers.extend((writer, here))
+            pumps.create_task(pump(reader, here))
+            pumps.create_task(pump(there, writer))
+
+        writers: list[asyncio.StreamWriter] = []
+        listener = await asyncio.start_server(join, "127.0.0.1", port)
+        yield listener.sockets[0].getsockname()[1]
+        listener.close()
+        for writer in writers:
+            writer.close()
