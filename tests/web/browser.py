@@ -1,7 +1,8 @@
 """A Chromium page as the tests see it: what it shows, what it lets be heard, which addresses it asks for.
 
-One Chromium serves the tests of a module, each with a page of its own that knows nothing of the others'. The browser is driven by playwright-core in a Node process (``browser.mjs``); this is its Python end. Knows nothing of
-the page's own code: it presses, types, reads and listens as a user does.
+One Chromium serves the tests of a module, each with a page of its own that knows nothing of the others'. It is
+driven by playwright-core in a Node process (``browser.mjs``); this is its Python end. Knows nothing of the page's own
+code: it presses, types, reads and listens as a user does.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ if (navigator.mediaDevices) {
 UNPROCESSED = """{
   const open = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
   const raw = {echoCancellation: false, noiseSuppression: false, autoGainControl: false};
-  navigator.mediaDevices.getUserMedia = ({audio, ...rest}) => open({...rest, ...(audio && {audio: {...audio, ...raw}})});
+  navigator.mediaDevices.getUserMedia = ({audio, ...rest}) =>
+    open({...rest, ...(audio && {audio: {...audio, ...raw}})});
 }"""
 
 # Every event on the wire, without its audio: {at: ms, out: whether the page sent it, …the event}. While

@@ -272,7 +272,7 @@ async def test_a_reload_keeps_the_words(page: Page) -> None:
     await page.state("ready")
     await page.do("reload")
     await page.state("idle")
-    assert await page.value("[...document.querySelectorAll('#captions p')].map((p) => p.textContent)") == [
+    assert await page.value("[...document.querySelectorAll('#captions div p')].map((p) => p.textContent)") == [
         "say: remember me",
         "remember me",
     ]

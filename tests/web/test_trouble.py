@@ -87,7 +87,11 @@ async def test_a_key_is_asked_for_and_used(browser: Chromium, tmp_path: Path) ->
 
 
 async def test_a_full_server_is_named(browser: Chromium) -> None:
-    async with running(script_spec(limits={"sessions": 1})) as server, browser.page() as first, browser.page() as second:
+    async with (
+        running(script_spec(limits={"sessions": 1})) as server,
+        browser.page() as first,
+        browser.page() as second,
+    ):
         await first.open(server.http)
         await first.ask("say: mine")
         await first.shows("#captions .answer", "mine")
@@ -106,9 +110,9 @@ async def test_the_doctor_names_the_step_that_fails(server: Running, browser: Ch
         await page.do("click", "#open-settings")
         await page.do("click", "#open-doctor")
         await page.until("document.querySelectorAll('#steps [data-found]').length === 6")
-        steps = "Object.fromEntries([...document.querySelectorAll('#steps li')].map((li) => [li.firstChild.textContent, li]))"
+        steps = "[...document.querySelectorAll('#steps li')]"
         found = await page.value(
-            f"Object.entries({steps}).map(([name, li]) => [name, li.dataset.found, li.lastChild.textContent])"
+            f"{steps}.map((li) => [li.firstChild.textContent, li.dataset.found, li.lastChild.textContent])"
         )
         outcome = {name: (state, words) for name, state, words in found}
         assert outcome["Microphone"] == (
