@@ -4,8 +4,8 @@ These are its public names; ``app`` uses no others. Importing it needs no torch.
 """
 
 from engine.config import ChunkSpec, EngineSpec, WorkerSpec, load_config, parse_config
+from engine.control.chunks import Chunks
 from engine.control.engine import Engine
-from engine.control.orchestrator import Chunks
 from engine.control.timeline import Ledger
 from engine.core import (
     MIC_RATE_HZ,

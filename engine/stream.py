@@ -133,6 +133,53 @@ class Stream:
                     return
 
 
+class Tape:
+    """A stream that can be read again from its beginning, as long as what was read takes no more than ``bytes_kept``.
+
+    Its readers are callbacks: there is no waiting on it.
+    """
+
+    def __init__(self, source: Stream, bytes_kept: int) -> None:
+        self.source = source
+        self._left = bytes_kept
+        self._kept: list[Chunk] = []
+        self._next = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether all that was read is still there."""
+        return self._left >= 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether all has been read, and no more will come."""
+        return self.source.ended and not self.source and self._next == len(self._kept)
+
+    def take(self) -> Chunk | None:
+        """The next chunk if one lies there."""
+        if self._next < len(self._kept):
+            self._next += 1
+            return self._kept[self._next - 1]
+        chunk = self.source.take()
+        if chunk is not None and self.whole:
+            self._left -= _size(chunk)
+            self._kept.append(chunk)
+            self._next += 1
+            if not self.whole:
+                self._kept.clear()
+                self._next = 0
+        return chunk
+
+    def rewind(self) -> None:
+        self._next = 0
+
+
+def _size(chunk: Chunk) -> int:
+    """About how many bytes a chunk keeps."""
+    held = len(chunk.data) if isinstance(chunk.data, str) else getattr(chunk.data, "nbytes", 0)
+    return 256 + held  # 256: the chunk itself, its meta, small data
+
+
 @asynccontextmanager
 async def closing(chunks: AsyncIterator[Chunk]) -> AsyncGenerator[AsyncIterator[Chunk]]:
     """Close a stream or a generator at the end of the block, read to its end or not; other iterators need none."""

@@ -40,6 +40,17 @@ class Frame(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     """Base of every message. (Frozen is said again by each: type checkers do not inherit it.)"""
 
 
+class Resume(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a lost replica had given of a request, and is to be left out: to the client, and to the next hop.
+
+    ``playing_s`` is for how long the listener has heard it, None if he has not begun.
+    """
+
+    client: dict[str, int]
+    onward: dict[str, int]
+    playing_s: float | None
+
+
 class Open(Frame, frozen=True, tag="open"):
     """To the worker: run these stages, in their order, for a request. ``credit`` chunks may go out unanswered."""
 
@@ -47,6 +58,8 @@ class Open(Frame, frozen=True, tag="open"):
     request: Request
     stages: tuple[str, ...]
     credit: int
+    playout: PlayoutState | None = None
+    resume: Resume | None = None
 
 
 class Feed(Frame, frozen=True, tag="feed"):

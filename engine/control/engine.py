@@ -8,8 +8,9 @@ from types import TracebackType
 from typing import Self
 
 from engine.config import EngineSpec
+from engine.control.chunks import Chunks
 from engine.control.fleet import Fleet, Launcher
-from engine.control.orchestrator import Chunks, Orchestrator
+from engine.control.orchestrator import Orchestrator
 from engine.core import Chunk, ModelInfo, ReplicaInfo, Request
 from engine.errors import StageUnavailable
 from engine.registry import load

@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from engine import wire
-from engine.core import Chunk, Request
+from engine.core import Chunk
 from engine.errors import EngineError, ReplicaLost, error_of
-from engine.stream import Stream, Taken
+from engine.stream import Taken, Tape
 
 Outlet = Callable[[Chunk, bool, bool, Taken], None]
 """Takes what a run gives: (chunk, for the client?, for the next hop?, taken). It never waits, and calls ``taken`` once
@@ -25,7 +27,7 @@ class Run:
     """
 
     id: str
-    inputs: Stream
+    inputs: Tape
     out: Outlet
     send: Callable[[wire.Message], None]
     over: asyncio.Future[EngineError | None]
@@ -40,7 +42,7 @@ class Run:
             while self.room > 0 and (chunk := self.inputs.take()) is not None:
                 self.room -= 1
                 self.send(wire.Feed(self.id, chunk))
-            if self.inputs.ended and not self.inputs and not self.fed_all:
+            if self.inputs.ended and not self.fed_all:
                 self.fed_all = True
                 self.send(wire.End(self.id))
         except EngineError as error:
@@ -134,22 +136,22 @@ class RemoteWorker:
         for callback in self.on_lost:
             callback()
 
-    async def run(self, request: Request, stages: tuple[str, ...], inputs: Stream, out: Outlet) -> None:
-        """Run stages for a request until they have ended, fed by ``inputs``.
+    async def run(self, opening: wire.Open, inputs: Tape, out: Outlet) -> None:
+        """Do what ``opening`` says (which is given an id here) until its stages have ended, fed by ``inputs``.
 
         What they give goes to ``out`` in order; while it lies unread, the worker waits, some chunks later. Cancelling
         abandons the run. Raises the EngineError that the run failed with.
         """
         self._count += 1
-        id = f"{request.id}/{self._count}"
+        id = f"{opening.request.id}/{self._count}"
         run = self._runs[id] = Run(id, inputs, out, self._send, asyncio.get_running_loop().create_future())
         try:
-            self._send(wire.Open(id, request, stages, wire.CREDIT))
-            inputs.tell(run.feed)
+            self._send(msgspec.structs.replace(opening, run=id))
+            inputs.source.tell(run.feed)
             if error := await run.over:
                 raise error
         finally:
-            inputs.tell(None)
+            inputs.source.tell(None)
             del self._runs[id]
             self._send(wire.Close(id))
 

@@ -118,6 +118,10 @@ class Worker:
         over = not message.request.live or self._speaks(message.stages[:1])
         listener = Listener(self._clock(), committed=over)
         run = Run(message.run, message.request, self._send, message.credit, listener, self._wake)
+        if message.playout is not None:
+            run.report(message.playout, self._clock())
+        if message.resume is not None:
+            run.resume(message.resume, self._clock())
         task = self._group.create_task(self._work(run, message.stages), name=f"run:{run.id}")
         self._runs[run.id] = run, task
         # Not in the task's own `finally`: a task that is cancelled before its first step never gets there.

@@ -16,6 +16,7 @@ from engine.config import ChunkSpec
 from engine.core import SPEAKER_RATE_HZ, Chunk, Request, seconds
 from engine.errors import EngineError, plain
 from engine.stream import Stream
+from engine.tally import Tally, fresh
 from engine.worker.scheduler import Entry, Listener, Scheduler
 from engine.worker.stage import Seat, Stage
 
@@ -34,11 +35,18 @@ class ListenerPace:
     clock: Callable[[], float] = time.monotonic
 
     def size(self, count: int) -> int:
-        return self.chunks.size(count)
+        """What a lost replica had given is made again in big chunks; the ramp begins with what is new."""
+        again = round(self.listener.again_s / self.frame_s)
+        whole, rest = divmod(again, self.chunks.steady)
+        if count < whole:
+            return self.chunks.steady
+        if count == whole and rest:
+            return rest
+        return self.chunks.size(count - whole - bool(rest))
 
     def hurry(self) -> bool:
         """Whether waiting for one more frame, and decoding it, would take longer than the sound lasts."""
-        if self.listener.started_s is None:
+        if self.listener.started_s is None or self.listener.made_s < self.listener.again_s:
             return False
         return self.listener.slack_s(self.clock()) < 2 * self.scheduler.round_s + self.frame_s / 4
 
@@ -65,9 +73,16 @@ class Run:
         self.hosted: list[Hosted] = []
         self.inputs = Stream(depth=BETWEEN_STAGES)
         self._send, self._credit, self._wake = send, credit, wake
+        self._given_client: Tally = {}
+        self._given_onward: Tally = {}
         self._taken = 0
         self._over = asyncio.Event()
         self._error: EngineError | None = None
+
+    def resume(self, from_: wire.Resume, now_s: float) -> None:
+        """Go on where a lost replica was: what that had given is made again, but does not leave."""
+        self._given_client, self._given_onward = dict(from_.client), dict(from_.onward)
+        self.listener.resume(from_.client.get("audio", 0) / SPEAKER_RATE_HZ, from_.playing_s, now_s)
 
     def host(self, stage: Stage, seat: Seat, last: bool) -> None:
         """Add the next stage of the line."""
@@ -140,13 +155,17 @@ class Run:
         info = hosted.stage.info
         if chunk.kind == "audio":
             self.listener.produce(seconds(chunk.data, SPEAKER_RATE_HZ), now_s)
-        client = chunk.kind in info.emits or (self.request.dump and chunk.kind == "codes")
-        onward = chunk.kind in info.feeds
-        if onward and hosted.outputs is not None:
+        client = onward = None
+        if chunk.kind in info.emits or (self.request.dump and chunk.kind == "codes"):
+            client = fresh(self._given_client, chunk)
+        if chunk.kind in info.feeds and hosted.outputs is not None:
             hosted.outputs.put(chunk, self._wake)
-            onward = False
-        if client or onward:
-            self._emit(chunk, client, onward)
+        elif chunk.kind in info.feeds:
+            onward = fresh(self._given_onward, chunk)
+        if client is not None:
+            self._emit(client, True, onward is client)
+        if onward is not None and onward is not client:
+            self._emit(onward, False, True)
 
     def _finish(self, hosted: Hosted, now_s: float) -> None:
         hosted.marks["done"] = now_s

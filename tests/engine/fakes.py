@@ -10,7 +10,8 @@ from typing import Any
 
 from engine import wire
 from engine.config import ChunkSpec
-from engine.control.orchestrator import Chunks, Orchestrator
+from engine.control.chunks import Chunks
+from engine.control.orchestrator import Orchestrator
 from engine.control.pool import StagePool
 from engine.control.replica import RemoteWorker, StageReplica
 from engine.core import Chunk, Message, ModelInfo, Request, StageInfo, TextPart

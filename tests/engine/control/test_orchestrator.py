@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -243,6 +244,66 @@ async def test_a_lost_worker_is_one_error_for_its_requests_and_none_for_others()
             await read(rig, numbers(3), live=True)
         await until(lambda: not rig.workers[1].runs)
         assert not any(pool.leased for pool in rig.pools.values())
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2, 3, 4])
+async def test_another_worker_need_not_host_the_same_stages(lost: int) -> None:
+    """Of b and c, which one worker hosted, two go on with it; or one worker goes on with what two hosted."""
+    layout = [
+        [inner("a", 0)],
+        [inner("a", 0)],
+        [inner("b", 1), FakeStage("c", 2)],
+        [inner("b", 1)],
+        [FakeStage("c", 2)],
+    ]
+    for first in (layout, layout[::-1]):
+        async with rigged(*first) as rig:
+            async with asyncio.timeout(30), rig.open(request(live=True), numbers(200)) as chunks:
+                got = [(await anext(chunks)).data for _ in range(20)]
+                link = rig.remotes[lost].link
+                assert link is not None
+                link.close()
+                got += [chunk.data async for chunk in chunks]
+            assert got == list(range(200))
+
+
+async def test_a_replica_that_is_full_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.control.hops.RESUME_S", 0.05)
+    async with rigged([FakeStage(slots=1)], [FakeStage(slots=1)]) as rig:
+        async with (
+            rig.open(request(id="1", live=True), numbers(10**6)) as one,
+            rig.open(request(id="2", live=True), numbers(10**6)) as two,
+        ):
+            await anext(one)
+            await anext(two)
+            link = rig.remotes[0].link
+            assert link is not None
+            link.close()
+            ends = await asyncio.gather(whole_for(one), whole_for(two), return_exceptions=True)
+        assert sorted(type(end) for end in ends if end) == [ReplicaLost]
+
+
+async def whole_for(chunks: AsyncIterator[Chunk], wait_s: float = 0.5) -> None:
+    """Read as long as that."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(wait_s):
+            async for _ in chunks:
+                pass
+
+
+async def test_what_was_fed_is_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond them a lost replica is the request's end, and the memory is given back."""
+    monkeypatch.setattr("engine.control.hops.BYTES_KEPT", 4000)
+    async with rigged([FakeStage()], [FakeStage()]) as rig, rig.open(request(live=True), numbers(10**6)) as chunks:
+        for _ in range(100):
+            await anext(chunks)
+        for remote in rig.remotes:
+            if remote.runs:
+                assert remote.link is not None
+                remote.link.close()
+        with pytest.raises(ReplicaLost):
+            async for _ in chunks:
+                pass
 
 
 async def test_a_stage_that_ends_early_does_not_hold_up_the_worker_before_it() -> None:

@@ -1,0 +1,74 @@
+"""A request as its caller sees it: the answer's chunks, its ledger, and what becomes of its sound."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+
+from engine.control.replica import StageReplica
+from engine.control.timeline import Ledger, Timeline
+from engine.core import Chunk, Request
+from engine.stream import Stream, Taken
+from engine.tally import Tally, count
+from engine.wire import PlayoutState
+
+
+class Chunks:
+    """What the client of a request sees and hears: an async iterator that ends, or raises one EngineError."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.timeline = Timeline(time.monotonic())
+        self.stream = Stream()  # bounded by the credit of the runs that fill it, so text never waits behind sound
+        self.given: Tally = {}
+        self.hosts: set[StageReplica] = set()
+        self.state: PlayoutState | None = None
+        self._playing_since_s: float | None = None
+
+    def __aiter__(self) -> AsyncIterator[Chunk]:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        return await anext(self.stream)
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """Where the time to first audio went; None before there is any."""
+        return self.timeline.ledger()
+
+    @property
+    def playing_s(self) -> float | None:
+        """For how long the answer has been heard; None: not yet."""
+        return None if self._playing_since_s is None else time.monotonic() - self._playing_since_s
+
+    def held(self) -> None:
+        """Report that nobody hears the answer for now: the user may go on. All that is awaited comes before it."""
+        self._report("held")
+
+    def due(self) -> None:
+        """Report that an answer which was held is awaited."""
+        self._report("due")
+
+    def played(self) -> None:
+        """Report that the listener's first sample plays now; until then it counts as playing once it is made."""
+        self._playing_since_s = time.monotonic()
+        self._report("playing")
+
+    def put(self, chunk: Chunk, taken: Taken) -> None:
+        """What a stage gives to the client; marks go to the timeline."""
+        if chunk.kind == "mark":
+            for name, at_s in chunk.data.items():
+                self.timeline.mark(name, at_s)
+            taken()
+            return
+        if chunk.kind == "audio":
+            self.timeline.mark("audio", time.monotonic())
+            if self._playing_since_s is None and self.state != "held":
+                self._playing_since_s = time.monotonic()
+        count(self.given, chunk)
+        self.stream.put(chunk, taken)
+
+    def _report(self, state: PlayoutState) -> None:
+        self.state = state
+        for host in {replica.host for replica in self.hosts}:
+            host.report(self.request.id, state)

@@ -1,0 +1,167 @@
+"""The hops of one request: each runs it through neighbouring stages on a worker, on another one if that is lost.
+
+A hop keeps what it was fed, and counts what it has passed on. When its replica is lost it leases another, which is fed
+the same again and leaves out what was given: randomness is counter-based, so the rest is what the lost one would have
+said. Neither the client nor the next hop notices more than a pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+
+from engine import wire
+from engine.control.chunks import Chunks
+from engine.control.pool import StagePool
+from engine.control.replica import StageReplica
+from engine.core import Chunk
+from engine.errors import EngineError, ReplicaLost, RequestError, StageUnavailable
+from engine.stream import Stream, Taken, Tape, closing
+from engine.tally import Tally, count
+
+log = logging.getLogger(__name__)
+
+Pool = StagePool[StageReplica]
+BYTES_KEPT = 64 << 20  # of what a hop was fed, for a resume: half an hour of speech, or 4000 hidden rows in float32
+LIVES = 2  # replicas of a stage that a request may lose: the second loss ends it, for it may be what kills them
+RESUME_S = 5.0  # how long a resume waits for a slot: holding slots of later stages, it must not wait for ever
+
+
+@dataclass(slots=True, eq=False)
+class Hop:
+    """The stages from ``first`` up to ``end`` (numbers of pools), what they are fed, and where what they give goes.
+
+    ``end`` is how far the hop may reach; once it runs, how far it does.
+    """
+
+    first: int
+    end: int
+    inputs: Tape
+    onward: Stream
+    near: str | None = None
+    given: Tally = field(default_factory=dict[str, int])
+    losses: int = 0
+
+    def lost(self, error: ReplicaLost) -> None:
+        """Be ready for another replica. Raises the error if there must be none."""
+        self.losses += 1
+        if self.losses == LIVES:
+            raise ReplicaLost(f"{error}, the second that this request has lost; ask again") from error
+        if not self.inputs.whole:
+            raise error
+        self.inputs.rewind()
+
+
+class Hops:
+    """One request's hops: what they share is the client's stream, the timeline and the deadline."""
+
+    def __init__(
+        self, chunks: Chunks, pools: Sequence[Pool], group: asyncio.TaskGroup, progress: Callable[[], None]
+    ) -> None:
+        self._chunks, self._pools, self._group, self._progress = chunks, pools, group, progress
+
+    def begin(self, inputs: AsyncIterator[Chunk] | None) -> None:
+        """Start the first hop, and what feeds it; whoever feeds it ends with it."""
+        turn, nobody = Stream(), Stream()
+        nobody.close()  # what the last stage would feed is dropped
+        hop = self._start(Hop(0, len(self._pools), Tape(turn, BYTES_KEPT), nobody))
+        if inputs is None:
+            turn.close()
+        else:
+            listening = self._group.create_task(self._listen(inputs, turn), name=f"{self._chunks.request.id}:inputs")
+            # A second cancel would cut off how the caller's iterator ends.
+            hop.add_done_callback(lambda _: listening.cancelling() or listening.cancel())
+
+    async def _listen(self, inputs: AsyncIterator[Chunk], turn: Stream) -> None:
+        """The user's turn as it arrives; its end is the commit, from which the answer is awaited."""
+        try:
+            async with closing(inputs):
+                async for chunk in inputs:
+                    self._progress()
+                    await turn.send(chunk)
+        except EngineError:
+            raise
+        except Exception as error:
+            raise RequestError(f"the request's input broke: {error!r}") from error
+        self._chunks.timeline.commit_s = time.monotonic()
+        turn.close()
+
+    def _start(self, hop: Hop) -> asyncio.Task[None]:
+        name = f"{self._chunks.request.id}:{self._pools[hop.first].info.name}"
+        return self._group.create_task(self._follow(hop), name=name)
+
+    async def _follow(self, hop: Hop) -> None:
+        """Run a hop to its end, on another replica where one is lost.
+
+        Its inputs end with it, so that a hop which ends early holds up nobody upstream.
+        """
+        lost: ReplicaLost | None = None
+        try:
+            while True:
+                try:
+                    async with self._leased(hop) as replica:
+                        await self._run(hop, replica)
+                    return
+                except ReplicaLost as error:
+                    hop.lost(error)
+                    lost = error
+                    log.warning("%s: %s; it goes on elsewhere", self._chunks.request.id, error)
+        except StageUnavailable as error:
+            if lost is not None:
+                raise ReplicaLost(f"{lost}, and {error}") from error
+            raise
+        finally:
+            hop.inputs.source.drop()
+            hop.onward.close()
+
+    @asynccontextmanager
+    async def _leased(self, hop: Hop) -> AsyncGenerator[StageReplica]:
+        """A replica of the first stage, and the same worker's next stages as far as they have room.
+
+        Where a lost worker had hosted more of them than the new one does, another hop takes the rest, and ``hop.end``
+        is drawn in. (A slot is waited for in stage order only; a resume, which may not be, waits but so long.)
+        """
+        async with AsyncExitStack() as leases:
+            lease = self._pools[hop.first].lease(hop.near, self._chunks.request.session)
+            try:
+                async with asyncio.timeout(RESUME_S if hop.losses else None):
+                    replica = await leases.enter_async_context(lease)
+            except TimeoutError:
+                name = self._pools[hop.first].info.name
+                raise StageUnavailable(f"a replica of {name} was lost, and the others are full; try again") from None
+            end = hop.first + 1
+            while end < hop.end and self._pools[end].has_room_on(replica.worker):
+                await leases.enter_async_context(self._pools[end].lease(replica.worker))
+                end += 1
+            self._chunks.hosts.add(replica)
+            leases.callback(self._chunks.hosts.discard, replica)
+            self._chunks.timeline.mark("open", time.monotonic())
+            if end < hop.end:
+                self._split(hop, end, replica.worker)
+            yield replica
+
+    def _split(self, hop: Hop, end: int, near: str) -> None:
+        """Give the stages from ``end`` on to a hop of their own."""
+        between = Stream()
+        self._start(Hop(end, hop.end, Tape(between, BYTES_KEPT), hop.onward, near, hop.given, hop.losses))
+        hop.end, hop.onward, hop.given = end, between, {}
+
+    async def _run(self, hop: Hop, replica: StageReplica) -> None:
+        stages = tuple(pool.info.name for pool in self._pools[hop.first : hop.end])
+        resume = wire.Resume(dict(self._chunks.given), dict(hop.given), self._chunks.playing_s) if hop.losses else None
+        request = self._chunks.request
+        opening = wire.Open("", request, stages, wire.CREDIT, self._chunks.state, resume)
+
+        def out(chunk: Chunk, client: bool, further: bool, taken: Taken) -> None:
+            self._progress()
+            if client:
+                self._chunks.put(chunk, taken)
+            if further:
+                count(hop.given, chunk)
+                hop.onward.put(chunk, taken)
+
+        await replica.host.run(opening, hop.inputs, out)

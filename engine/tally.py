@@ -1,0 +1,37 @@
+"""How much of each kind a request has been given, so that another replica can go on where one was lost.
+
+What is counted does not depend on how it was cut: samples of audio, frames of codes, characters of text, and chunks
+of the other kinds.
+"""
+
+from __future__ import annotations
+
+from engine.core import Chunk
+
+Tally = dict[str, int]
+_SLICED = frozenset({"audio", "codes", "text"})
+
+
+def count(tally: Tally, chunk: Chunk) -> None:
+    """Note a chunk that was passed on."""
+    tally[_key(chunk)] = tally.get(_key(chunk), 0) + _units(chunk)
+
+
+def fresh(owed: Tally, chunk: Chunk) -> Chunk | None:
+    """What of a chunk has not been given before; ``owed`` is what is still to be left out, and shrinks by it."""
+    known = owed.get(_key(chunk), 0)
+    if known <= 0:
+        return chunk
+    owed[_key(chunk)] = known - _units(chunk)
+    if known >= _units(chunk):
+        return None
+    return Chunk(chunk.kind, chunk.data[known:], chunk.meta)
+
+
+def _key(chunk: Chunk) -> str:
+    """How many preliminary ones come before a final one depends on the time; that the final one comes does not."""
+    return f"{chunk.kind}, final" if chunk.meta.get("final") else chunk.kind
+
+
+def _units(chunk: Chunk) -> int:
+    return len(chunk.data) if chunk.kind in _SLICED else 1

@@ -1,0 +1,188 @@
+"""A replica that is lost mid-answer costs the listener no word: he gets, sample for sample, what he would have got.
+
+Over families, layouts and stages. The same check must fail when what was given is not left out, or what was fed is
+not fed again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import Chunk, Engine, EngineError, EngineSpec, Message, Request, TextPart, WorkerSpec
+from engine.errors import ReplicaLost
+from engine.stream import Tape, whole
+from tests.engine.fakes import until
+
+SAME = 1e-5
+"""Where sound is cut is a matter of time, and the last bit of a float32 one of where it is cut; sound goes to 1."""
+
+LAYOUTS = {
+    "together": (("ears", "thinker", "talker", "code2wav"),),
+    "words and voice": (("ears", "thinker"), ("talker", "code2wav")),
+    "each alone": (("ears",), ("thinker",), ("talker",), ("code2wav",)),
+}
+SAID = "Good morning to you all, this is a rather long answer, and it goes on for quite a while until it has ended."
+
+
+def spec(model: str, layout: str, replicas: int = 2) -> EngineSpec:
+    workers = tuple(WorkerSpec(stages=stages, replicas=replicas, max_batch=4) for stages in LAYOUTS[layout])
+    return EngineSpec(model=model, workers=workers, launcher="inline", empty_s=0.05)
+
+
+def told(text: str = SAID, **fields: Any) -> Request:
+    return Request(id="r", session="s", messages=(Message("assistant", (TextPart(text),)),), **fields)
+
+
+@dataclass(slots=True)
+class Got:
+    """All that a client was given."""
+
+    text: str
+    ids: list[int]
+    sound: np.ndarray[Any, Any]
+    others: list[tuple[str, Any]]
+
+    @classmethod
+    def of(cls, chunks: list[Chunk]) -> Got:
+        texts = [chunk for chunk in chunks if chunk.kind == "text"]
+        sounds = [chunk.data for chunk in chunks if chunk.kind == "audio"]
+        return cls(
+            "".join(chunk.data for chunk in texts),
+            [id for chunk in texts for id in chunk.meta["ids"]],
+            np.concatenate(sounds) if sounds else np.zeros(0),
+            [(c.kind, c.data) for c in chunks if c.kind in {"usage", "tool_call"} or c.meta.get("final")],
+        )
+
+    def __eq__(self, other: object) -> bool:
+        assert isinstance(other, Got)
+        words = (self.text, self.ids, self.others) == (other.text, other.ids, other.others)
+        return (
+            words and self.sound.shape == other.sound.shape and np.abs(self.sound - other.sound).max(initial=0) < SAME
+        )
+
+
+def lose(engine: Engine, stage: str) -> bool:
+    """Lose the replica of a stage that has a lease, if there is one."""
+    for member in engine._fleet.pools[stage].members():
+        if member.leases:
+            member.replica.host.fence()
+            return True
+    return False
+
+
+async def whole_again(engine: Engine) -> None:
+    """Wait until the lost have come back, and nothing is left of who was served."""
+    await until(lambda: all(s["replicas"] == 2 and not s["leased"] for s in engine.stats().values()), 10_000)
+
+
+async def read(engine: Engine, request: Request, inputs: Any = None, lost: str = "", after: int = 0) -> Got:
+    chunks: list[Chunk] = []
+    async with engine.open(request, inputs) as answer:
+        async for chunk in answer:
+            chunks.append(chunk)
+            if len(chunks) == after and lost:
+                assert lose(engine, lost)
+    return Got.of(chunks)
+
+
+CASES = [("script", layout, SAID, 2) for layout in LAYOUTS] + [
+    ("nano", "words and voice", "This is said to its end.", 2)
+]
+
+
+@pytest.mark.seed("A1.12", "A4.16")
+@pytest.mark.parametrize(("model", "layout", "text", "times"), CASES)
+async def test_an_answer_goes_on_where_a_lost_replica_was(model: str, layout: str, text: str, times: int) -> None:
+    draw = random.Random(layout)
+    async with Engine(spec(model, layout)) as engine:
+        reference = await read(engine, told(text))
+        assert reference.sound.size
+        for stages in LAYOUTS[layout]:
+            for _ in range(times if stages != ("ears",) else 0):
+                after = draw.randrange(1, len(text) // 5)
+                assert await read(engine, told(text), lost=stages[-1], after=after) == reference
+                await whole_again(engine)
+
+
+def no_skipping(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.worker.run.fresh", lambda owed, chunk: chunk)
+
+
+def no_rewinding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tape, "rewind", lambda self: None)
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "stage"), [(no_skipping, "thinker"), (no_skipping, "talker"), (no_rewinding, "talker")]
+)
+async def test_that_check_fails_when_words_are_repeated_or_lost(
+    sabotage: Any, stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Engine(spec("script", "each alone")) as engine:
+        reference = await read(engine, told())
+        sabotage(monkeypatch)
+        assert await read(engine, told()) == reference
+        assert await read(engine, told(), lost=stage, after=9) != reference
+
+
+async def spoken(engine: Engine, losses: dict[int, str]) -> AsyncGenerator[Chunk]:
+    """Two seconds of a user's turn, 20 ms at a time; replicas are lost after some of it."""
+    for i in range(100):
+        yield Chunk("audio", np.zeros(320, np.int16))
+        await asyncio.sleep(0)
+        if i in losses:
+            assert lose(engine, losses[i])
+
+
+@pytest.mark.parametrize("layout", ["together", "each alone"])
+async def test_a_turn_that_is_still_being_spoken_is_not_lost_either(layout: str) -> None:
+    live = Request(id="r", session="s", messages=(), live=True)
+    async with Engine(spec("script", layout)) as engine:
+        reference = await read(engine, live, spoken(engine, {}))
+        assert reference.text == "I heard 2.0 seconds."
+        for at in (3, 50, 99):
+            assert await read(engine, live, spoken(engine, {at: "ears"})) == reference
+            await whole_again(engine)
+
+
+async def test_who_has_lost_two_replicas_is_told_so_and_may_ask_again() -> None:
+    async with Engine(spec("script", "each alone")) as engine:
+        async with engine.open(told()) as chunks:
+            await anext(chunks)
+            for _ in range(2):
+                await until(lambda: lose(engine, "thinker"))
+            with pytest.raises(ReplicaLost, match="second"):
+                await whole(chunks)
+        await whole_again(engine)
+        assert (await read(engine, told())).text
+
+
+@pytest.mark.seed("A1.14", "A3.8")
+async def test_where_none_is_left_there_is_one_error_and_the_others_go_on() -> None:
+    one = replace(spec("script", "each alone", replicas=1), empty_s=0.0)
+    async with Engine(one) as engine:
+        with pytest.raises(EngineError, match=r"talker@.* was lost, and no replica of talker"):
+            await read(engine, told(), lost="talker", after=5)
+        only_words = await read(engine, told(modalities=("text",)))
+        assert only_words.text == SAID
+        await until(lambda: engine.ready, 10_000)
+        assert (await read(engine, told())).sound.size
+
+
+async def test_an_answer_that_is_left_while_it_goes_on_elsewhere_leaves_nothing() -> None:
+    draw = random.Random(7)
+    async with Engine(spec("script", "each alone")) as engine:
+        for _ in range(12):
+            async with engine.open(told()) as chunks:
+                await anext(chunks)
+                lose(engine, draw.choice(["thinker", "talker", "code2wav"]))
+                for _ in range(draw.randrange(40)):
+                    await asyncio.sleep(0)
+            await whole_again(engine)
