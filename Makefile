@@ -8,13 +8,16 @@ PORT ?= 8000
 HOST ?= 127.0.0.1
 SETUP := pyproject.toml constraints.txt scripts/setup.sh engine/worker/nn/native.c
 
-.PHONY: help serve test check bench doctor format web chaos soak gpu conformance ray constraints clean
+.PHONY: help serve demo test check bench doctor format web chaos soak gpu conformance ray constraints clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
 serve: $(VENV)/base.stamp  ## install if needed, and start the server (PORT=, HOST=, CONFIG= override)
 	@exec $(BIN)/parley serve $(CONFIG) --host $(HOST) --port $(PORT)
+
+demo: $(VENV)/demo.stamp  ## the same with a Gradio page at /gradio beside the page
+	@exec $(BIN)/python -m web.gradio_demo $(CONFIG) --host $(HOST) --port $(PORT)
 
 test: $(VENV)/dev.stamp  ## every test that a laptop can run, and a table of what ran and what was missing
 	@$(BIN)/python scripts/suites.py

@@ -42,8 +42,15 @@ from app.transports.socket_protocol import SocketProtocol
 from app.transports.webrtc.calls import Calls
 from engine import ConfigError, Engine, EngineSpec
 
+Extend = Callable[[FastAPI, Service], None]
+"""Adds routes of its own to a server's, before those of the page."""
+
 PING_S, PONG_S = 10.0, 15.0
 """A half-open peer is found within 25 s."""
+
+
+def no_more(app: FastAPI, service: Service) -> None:
+    """The server's own routes are all there are."""
 
 
 def create_app(spec: EngineSpec, make_engine: MakeEngine = Engine) -> FastAPI:
@@ -51,7 +58,7 @@ def create_app(spec: EngineSpec, make_engine: MakeEngine = Engine) -> FastAPI:
     return app_of(Service(spec, make_engine))
 
 
-def serve(spec: EngineSpec, on_ready: Callable[[str], None] = lambda url: None) -> None:
+def serve(spec: EngineSpec, on_ready: Callable[[str], None] = lambda url: None, extend: Extend = no_more) -> None:
     """Serve until SIGTERM or SIGINT; ``on_ready`` gets the address once the first answer can be given.
 
     The first signal drains (no new connections, answers under way end, at most ``server.drain_s``), the second one
@@ -71,15 +78,15 @@ def serve(spec: EngineSpec, on_ready: Callable[[str], None] = lambda url: None) 
     log("server.listening", url=url, keys=len(service.keys))
     if not service.keys and not _is_loopback(service.settings.host):
         log("server.open_to_all", host=service.settings.host, hint="set server.keys_file")
-    Server(config_of(service), service).run(sockets=[listener])
+    Server(config_of(service, extend), service).run(sockets=[listener])
     if service.failure is not None:
         raise service.failure
 
 
-def config_of(service: Service) -> uvicorn.Config:
+def config_of(service: Service, extend: Extend = no_more) -> uvicorn.Config:
     """How uvicorn is to serve: every limit said, no compression (it costs 100 µs a message), no access log."""
     return uvicorn.Config(
-        app_of(service),
+        app_of(service, extend),
         http=HttpProtocol,
         ws=SocketProtocol,
         ws_max_size=MAX_MESSAGE_BYTES,
@@ -125,8 +132,8 @@ class Server(uvicorn.Server):
         asyncio.get_running_loop().call_soon_threadsafe(self.leave)
 
 
-def app_of(service: Service) -> FastAPI:
-    """The routes of one service."""
+def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
+    """The routes of one service, and those that ``extend`` adds."""
 
     calls = Calls(service)
 
@@ -160,6 +167,7 @@ def app_of(service: Service) -> FastAPI:
         app.include_router(routes(service))
     app.include_router(calls_routes(service, calls))
     _add_operations(app, service)
+    extend(app, service)
     add_pages(app)
     return app
 

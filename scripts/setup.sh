@@ -20,10 +20,9 @@ find_python() {
     exit 1
 }
 
-size_mb() {
-    name=$extra
-    [ "$name" = base ] || name=dev
-    sed -n "s/^# Downloads.*[ ,]$name \([0-9]*\).*/\1/p" constraints.txt
+size() {
+    mb=$(sed -n "s/^# Downloads.*[ ,]$extra \([0-9]*\).*/\1/p" constraints.txt)
+    [ -z "$mb" ] || echo ": about $mb MB to download, once"
 }
 
 if [ ! -x "$venv/bin/python" ]; then
@@ -33,7 +32,7 @@ fi
 
 target=.
 [ "$extra" = base ] || target=".[$extra]"
-echo "Installing Parley into $venv: about $(size_mb) MB to download, once."
+echo "Installing Parley into $venv$(size)."
 
 # The constraints hold for the build environment too; newer pips read them there from a variable of their own.
 PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \

@@ -9,20 +9,21 @@ import dataclasses
 from collections.abc import Mapping
 
 from app.commands import terminal
-from app.server import serve
+from app.server import Extend, no_more, serve
 from app.settings import Settings, settings_of
 from app.tls import AUTO, addresses, certificate_of, is_any
 from engine import EngineSpec
 
 
-def run_server(spec: EngineSpec, flags: Mapping[str, str | int | None]) -> None:
+def run_server(spec: EngineSpec, flags: Mapping[str, str | int | None], extend: Extend = no_more) -> None:
     """Serve until a signal ends it; a flag that is given wins over the section's key of its name.
 
-    Raises EngineError, for a port in use too.
+    ``extend`` may add routes. Raises EngineError, for a port in use too.
     """
     given = {name: value for name, value in flags.items() if value is not None}
     section = {**spec.server, **given}
-    serve(dataclasses.replace(spec, server=section), on_ready=lambda url: _announce(url, settings_of(section)))
+    spec = dataclasses.replace(spec, server=section)
+    serve(spec, lambda url: _announce(url, settings_of(section)), extend)
 
 
 def _announce(url: str, settings: Settings) -> None:

@@ -77,7 +77,7 @@ class StreamedCompletion:
         self._encoder: Encoder | None = encoder(format) if format is not None else None
         self._audio_id = new_id("audio")
         self._begun = False
-        self._calls = 0
+        self._calls: list[str] = []  # their ids, in the order of their first pieces
 
     async def run(self, answering: Coroutine[Any, Any, Figures]) -> None:
         """Write all of it. An error after the first event is an event, too."""
@@ -97,11 +97,22 @@ class StreamedCompletion:
                 await self._delta({"content": chunk.data})
             case "audio" if self._encoder is not None:
                 await self._sound(await asyncio.to_thread(self._encoder.push, chunk.data))
-            case "tool_call":
-                await self._delta({"tool_calls": [{"index": self._calls, **_call(chunk)}]})
-                self._calls += 1
+            case "call_piece":
+                await self._call_piece(str(chunk.meta["call_id"]), chunk.meta["name"], chunk.data)
+            case "tool_call" if chunk.meta.get("call_id") not in self._calls:
+                whole = _call(chunk)
+                await self._call_piece(whole["id"], **whole["function"])
             case _:
                 pass
+
+    async def _call_piece(self, id: str, name: str, arguments: str) -> None:
+        """The next piece of a call's arguments; its first one says which function is called."""
+        if id in self._calls:
+            call: dict[str, Any] = {"function": {"arguments": arguments}}
+        else:
+            self._calls.append(id)
+            call = {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+        await self._delta({"tool_calls": [{"index": self._calls.index(id), **call}]})
 
     async def _end(self, figures: Figures) -> None:
         if self._encoder is not None:

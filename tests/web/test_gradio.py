@@ -1,0 +1,126 @@
+"""The Gradio demo in a browser: it speaks, shows and counts, and asks nothing of another machine."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from fastapi import FastAPI
+
+from app.http.sound import encoded
+from app.service import Service
+from engine import ConfigError
+from tests.app.http.test_chat import PIXEL
+from tests.app.http.test_sound import WAVE
+from tests.app.rig import ROOT, script_spec
+from tests.web.browser import Chromium, Page
+
+WORDS = "#voice-client .words"
+
+
+@pytest.fixture(scope="module")
+def address() -> Generator[str]:
+    """Where a demo is served, by the scripted family."""
+    command = [sys.executable, "-m", "web.gradio_demo", "script", "--port", "0"]
+    serving = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert serving.stderr is not None
+    said = next(line for line in serving.stderr if "Parley is ready" in line)
+    try:
+        yield f"{said.split(' at ')[1].split()[0]}/gradio/"
+    finally:
+        serving.terminate()
+        serving.stderr.read()
+        assert serving.wait(30) == 0
+        serving.stderr.close()
+
+
+class TestInABrowser:
+    pytestmark: ClassVar = [pytest.mark.chromium, pytest.mark.node, pytest.mark.asyncio(loop_scope="module")]
+
+    async def test_it_speaks_takes_files_and_says_where_the_time_went(
+        self, address: str, browser: Chromium, tmp_path: Path
+    ) -> None:
+        async with browser.page(viewport={"width": 1100, "height": 900}) as page:
+            await page.do("goto", address)
+            await page.until("window.parley !== undefined")
+            await self.type_in(page, "say: hello from the demo")
+            await page.shows(WORDS, "hello from the demo")
+            await page.until("document.querySelector('table tbody tr')?.textContent.includes('sent')")
+            await self.add(page, written(tmp_path / "one.wav", encoded(WAVE, "wav")))
+            await self.type_in(page, "say: a recording says")
+            await page.shows(WORDS, "a recording says 1.0 seconds")
+            await self.add(page, written(tmp_path / "note.txt", b"from a file"))
+            await self.type_in(page, "say: words")
+            await page.shows(WORDS, "words from a file")
+            if folder := os.environ.get("PARLEY_SCREENSHOTS"):
+                await page.do("screenshot", {"path": f"{folder}/gradio.png"})
+            await self.stayed_at_home(page, address)
+
+    async def test_a_picture_is_shown_and_a_bad_file_named(
+        self, address: str, browser: Chromium, tmp_path: Path
+    ) -> None:
+        async with browser.page(colorScheme="dark") as page:
+            await page.do("goto", address)
+            await page.until("window.parley !== undefined")
+            await self.add(page, written(tmp_path / "dot.png", picture()))
+            await self.type_in(page, "say: a dot")
+            await page.until(f"document.querySelector('{WORDS} img') !== null")
+            await page.shows(WORDS, "a dot")
+            await self.add(page, written(tmp_path / "no.wav", b"RIFFnonsense"))
+            await self.type_in(page, "say: never")
+            await page.shows("#voice-client .problem", "not an audio file")
+            if folder := os.environ.get("PARLEY_SCREENSHOTS"):
+                await page.do("screenshot", {"path": f"{folder}/gradio-dark.png"})
+
+    async def type_in(self, page: Page, text: str) -> None:
+        await page.do("fill", "textarea", text)
+        await page.do("press", "textarea", "Enter")
+
+    async def add(self, page: Page, file: str) -> None:
+        await page.do("setInputFiles", "input[type=file]", file)
+        await page.until("document.querySelector('.thumbnail-item') !== null")
+
+    async def stayed_at_home(self, page: Page, address: str) -> None:
+        origin = address.removesuffix("/gradio/")
+        here = (origin, origin.replace("http", "ws"), "data:", "blob:")
+        assert [url for url in await page.requests() if not url.startswith(here)] == []
+        assert [error for error in await page.errors() if "404" not in error] == []  # Gradio asks for a manifest
+
+
+def written(path: Path, data: bytes) -> str:
+    path.write_bytes(data)
+    return str(path)
+
+
+def picture() -> bytes:
+    return base64.b64decode(PIXEL.partition(",")[2])
+
+
+def test_it_is_not_for_servers_with_keys(tmp_path: Path) -> None:
+    from web.gradio_demo import mount
+
+    (tmp_path / "keys").write_text("sk-one\n")
+    with pytest.raises(ConfigError, match="the demo asks for no key"):
+        mount(FastAPI(), Service(script_spec(keys_file=str(tmp_path / "keys"))))
+
+
+def test_without_gradio_it_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    from web.gradio_demo import mount
+
+    missing: Any = None
+    monkeypatch.setitem(sys.modules, "gradio", missing)
+    monkeypatch.setenv("GRADIO_ANALYTICS_ENABLED", "")  # which it sets: so that it is put back
+    with pytest.raises(ConfigError, match="make demo"):
+        mount(FastAPI(), Service(script_spec()))
+
+
+def test_serving_without_it_loads_nothing_of_it() -> None:
+    code = "import sys, app.server, web.gradio_demo; print([m for m in sys.modules if 'gradio' in m.split('.')[0]])"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert loaded.stdout == "[]\n"

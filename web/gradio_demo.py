@@ -1,0 +1,147 @@
+"""The demo at ``/gradio``: the page's voice client inside a Gradio page, with text, pictures, recordings and files.
+
+``python -m web.gradio_demo`` serves it beside the page (``make demo``; Gradio comes with the extra ``demo``). The
+conversation runs in the browser, over the same protocol as the page's; Python lays the page out and keeps the table of
+figures. Nothing is asked of another machine: analytics, histories and links are off, and a content security policy
+keeps the browser at home.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from fastapi import FastAPI
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.cli import plainly
+from app.commands.deployment import deployment
+from app.commands.serve import run_server
+from app.service import Service
+from engine import ConfigError
+
+PATH = "/gradio"
+TERMS = {
+    "queue": "waiting",
+    "ears": "hearing",
+    "thinker_prefill": "reading",
+    "thinker_tokens": "first words",
+    "talker": "speech codes",
+    "code2wav": "codes to sound",
+    "packet": "packing",
+}
+"""The terms of the first-audio ledger, in words."""
+
+COLUMNS = ("turn", "after", "first sound", *TERMS.values())
+ROWS = 50
+"""Turns that the table keeps."""
+
+POLICY = "; ".join(
+    (
+        "default-src 'self' data: blob:",
+        "script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:",
+        "style-src 'self' 'unsafe-inline'",
+    )
+)
+"""What Gradio's page needs, and no other host. It makes its code from strings and puts styles where they are used."""
+
+SAY = "async (message) => { await window.parley.say(message); return { text: '', files: [] }; }"
+
+
+def mount(app: FastAPI, service: Service) -> None:
+    """Add the demo to a server. Raises ConfigError where keys are set: Gradio's pages could not send one."""
+    if service.keys:
+        raise ConfigError("server.keys_file: the demo asks for no key, so leave it out, or serve without the demo")
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read as Gradio is imported
+    try:
+        import gradio
+    except ImportError:
+        raise ConfigError("the demo needs Gradio, which `make demo` installs (the extra 'demo')") from None
+
+    app.add_middleware(_AtHome)
+    gradio.mount_gradio_app(
+        app,
+        _page(gradio),
+        PATH,
+        theme=gradio.themes.Default(primary_hue="teal", font=["system-ui"], font_mono=["ui-monospace"]),
+        footer_links=[],
+        run_history=False,
+        ssr_mode=False,
+        mcp_server=False,
+        max_file_size="20mb",
+        css="#voice-client .html-container { padding: 0; }",  # its own frame is enough
+    )
+
+
+def _page(gradio: Any) -> Any:
+    """The page: the voice client, a box for everything that is typed or dropped, and the figures."""
+    with gradio.Blocks(title="Parley", analytics_enabled=False, delete_cache=(600, 600)) as page:
+        gradio.Markdown(
+            "# Parley\nTalk, type, or add a picture, a recording or a text. All of it stays on this server."
+        )
+        voice = gradio.HTML(
+            html_template=_beside("html"),
+            css_template=_beside("css"),
+            js_on_load=_beside("js"),
+            elem_id="voice-client",
+            apply_default_css=False,
+        )
+        box = gradio.MultimodalTextbox(
+            placeholder="Type a message, or add a file", file_types=["image", "audio", ".txt", ".md"], show_label=False
+        )
+        box.submit(None, [box], [box], js=SAY)
+        with gradio.Accordion("Where the time to the first sound went, in ms", open=True):
+            table = gradio.Dataframe(headers=list(COLUMNS), interactive=False, type="array", show_label=False)
+        voice.submit(_noted(gradio), [table], [table], show_progress="hidden", api_visibility="private")
+    return page
+
+
+def _noted(gradio: Any) -> Any:
+    def noted(event: gradio.EventData, rows: list[list[Any]]) -> list[list[Any]]:
+        """The table with one more turn, the newest first."""
+        figure: dict[str, Any] = event._data
+        terms: dict[str, float] = figure["terms_ms"]
+        kept = [row for row in rows if row and row[0] != ""]
+        turn = [len(kept) + 1, figure["after"], round(figure["heard_ms"])]
+        return [[*turn, *(round(terms.get(name, 0), 1) for name in TERMS)], *kept][:ROWS]
+
+    noted.__annotations__["event"] = gradio.EventData  # Gradio looks for its class, not for its name
+    return noted
+
+
+def _beside(kind: str) -> str:
+    return Path(__file__).with_suffix(f".{kind}").read_text(encoding="utf-8")
+
+
+class _AtHome:
+    """ASGI middleware: what the demo's page may load."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_policy(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["content-security-policy"] = POLICY
+            await send(message)
+
+        demo = scope["type"] == "http" and scope["path"].startswith(PATH)
+        await self._app(scope, receive, with_policy if demo else send)
+
+
+def main(
+    config: Annotated[str, typer.Argument(help="A deployment: a YAML file, or a name in configs/.")] = "nano",
+    host: Annotated[str | None, typer.Option(help="The address to listen at.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="0 takes any free one.")] = None,
+    https: Annotated[str | None, typer.Option(metavar="auto|FILE", help="A certificate; `auto` makes one.")] = None,
+) -> None:
+    """Serve a model with the Gradio demo at /gradio, beside the page at /."""
+    with plainly():
+        run_server(deployment(config), {"host": host, "port": port, "https": https}, mount)
+
+
+if __name__ == "__main__":
+    typer.run(main)
