@@ -30,7 +30,10 @@ call_piece str: the next piece of a call's arguments    ``call_id``, ``name``
 tool_call  dict: ``name``, ``arguments`` (JSON str),    ``call_id``
            whole, whatever pieces came before
 codes      int16 [frames, codebooks] (with ``dump``)    ``text_end``: characters spoken so far
-audio      float32 [samples] at SPEAKER_RATE_HZ         ``text_end``: characters spoken so far
+audio      float32 [samples] at SPEAKER_RATE_HZ         ``text_end``: characters spoken so far;
+                                                        ``text_ends``: the same after each of its
+                                                        codec frames, from ``frame`` (0 is the
+                                                        answer's first) on
 usage      dict: ``input_tokens``, ``output_tokens``,   ``finish``: "stop" | "length" | "tool";
            ``prompt_ids`` (with ``dump``); of the input  once the text is complete
            ``heard_tokens``, ``seen_tokens`` and

@@ -55,11 +55,12 @@ class Answer:
         self._conversation, self._tell, self.line = conversation, tell, line
         self._playing = False
         self._encoder = Encoder(SpeakerFormat() if line.plays else options.audio.output.format)
-        self._frame_s = frame_s
+        self.frame_samples = frame_s * SPEAKER_RATE_HZ
         self._output: list[Item] = []
         self._message: _Message | None = None
         self._call: _Call | None = None
         self._sent_samples = 0
+        self._marks: list[tuple[int, int]] = []
         self._usage = Usage()
         self.view = AnswerView(self.id, None if conversation is None else conversation.id, options)
 
@@ -96,8 +97,12 @@ class Answer:
             message = self._message_open()
             self._play()
             self._sent_samples += len(packet.samples)
-            message.marks.append((self._sent_samples, packet.text_end))
             self._tell(AudioPiece(message.place, self._encoder.push(packet.samples), packet.seconds))
+
+    def reached(self, samples: int, text_end: int) -> None:
+        """Once so many samples of the answer were played, so many characters of its text are spoken."""
+        if text_end > (self._marks[-1][1] if self._marks else 0):
+            self._marks.append((samples, text_end))
 
     def call_piece(self, name: str, call_id: str, piece: str) -> None:
         """The next piece of the arguments of a function that the model asks for."""
@@ -140,7 +145,7 @@ class Answer:
         if self._message is not None:
             self._close_message(self._message, "completed" if whole else "incomplete", heard_samples)
             self._cut(self._message, heard_samples)
-        usage = replace(self._usage, audio_tokens=round(self._sent_samples / SPEAKER_RATE_HZ / self._frame_s))
+        usage = replace(self._usage, audio_tokens=round(self._sent_samples / self.frame_samples))
         output = tuple(self._output)
         self.view = replace(self.view, outcome=outcome, reason=reason, error=error, output=output, usage=usage)
         if self._opened:
@@ -222,7 +227,9 @@ class Answer:
     def _close_message(self, message: _Message, status: Status, heard_samples: int | None) -> None:
         if status == "completed" and (rest := self._encoder.flush()):
             self._tell(AudioPiece(message.place, rest, 0.0))
-        spoken = Spoken(message.text, tuple(message.marks), heard_samples)
+        if heard_samples is None:
+            self._marks = [(min(samples, self._sent_samples), end) for samples, end in self._marks]
+        spoken = Spoken(message.text, tuple(self._marks), self._sent_samples, heard_samples)
         content = spoken if message.place.spoken else Text(message.text)
         ids = tuple(message.ids) if status == "completed" and heard_samples is None else ()
         item = MessageItem(id=message.place.item_id, role="assistant", content=(content,), status=status, token_ids=ids)
@@ -243,7 +250,6 @@ class _Message:
         self.place, self.previous_id = place, previous_id
         self.text = ""
         self.ids: tuple[int, ...] = ()
-        self.marks: list[tuple[int, int]] = []
 
 
 class _Call:

@@ -5,7 +5,7 @@ Immutable: a change makes a new item of the same id. Knows no wire format and no
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -43,19 +43,16 @@ class Picture:
 class Spoken:
     """An answer that was said aloud.
 
-    ``marks`` are (samples sent, characters of ``text`` spoken by then), rising. ``heard_samples`` is how much of it
-    reached the listener, at SPEAKER_RATE_HZ; None is all of it.
+    ``marks`` are (samples, characters of ``text`` that are spoken once these were played), rising, whether they were
+    sent or not. ``heard_samples`` is how much reached the listener, at SPEAKER_RATE_HZ; None is all of it.
     """
 
     text: str
     marks: tuple[tuple[int, int], ...] = ()
+    sent_samples: int = 0
     heard_samples: int | None = None
     cut: bool = False
     """Whether the client said where it was cut, so that its transcript is gone for good."""
-
-    @property
-    def sent_samples(self) -> int:
-        return self.marks[-1][0] if self.marks else 0
 
     @property
     def sent_ms(self) -> int:
@@ -63,19 +60,17 @@ class Spoken:
 
     @property
     def heard_text(self) -> str:
-        """The words that were heard to their end. Between two marks the voice is taken to go on evenly."""
-        if self.heard_samples is None or not self.marks:
-            return self.text if self.heard_samples is None else ""
-        at = bisect_left(self.marks, self.heard_samples, key=lambda mark: mark[0])
-        if at == len(self.marks):
-            return self._whole_words(self.marks[-1][1])
-        before, after = self.marks[at - 1] if at else (0, 0), self.marks[at]
-        share = (self.heard_samples - before[0]) / max(1, after[0] - before[0])
-        return self._whole_words(before[1] + int(share * (after[1] - before[1])))
+        """The words that were heard to their end: none whose last sound had still to come."""
+        if self.heard_samples is None:
+            return self.text
+        played = bisect_right(self.marks, self.heard_samples, key=lambda mark: mark[0])
+        return self._whole_words(self.marks[played - 1][1] if played else 0)
 
     def _whole_words(self, end: int) -> str:
-        if end < len(self.text) and not self.text[end].isspace():
-            end = self.text.rfind(" ", 0, end) + 1
+        """The first ``end`` characters, less a word that goes on behind them, as "it" does in "it's"."""
+        behind = self.text[end : end + 2].split()[:1]
+        if behind and not self.text[end].isspace() and any(map(str.isalnum, behind[0])):
+            end = max((at for at in range(end) if self.text[at].isspace()), default=0)
         return self.text[:end].rstrip()
 
 

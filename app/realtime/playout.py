@@ -16,10 +16,9 @@ from engine.core import Wave
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """The next float32 [samples] for the listener, at SPEAKER_RATE_HZ; ``text_end`` characters are spoken after it."""
+    """The next float32 [samples] for the listener, at SPEAKER_RATE_HZ."""
 
     samples: Wave
-    text_end: int
 
     @property
     def seconds(self) -> float:
@@ -37,19 +36,13 @@ class Playout:
     underruns: int = 0
     underrun_s: float = 0.0
     _waiting: deque[Packet] = field(default_factory=deque[Packet])
-    _last_text_end: int = 0
     _ended: bool = False
     _dry_at_s: float | None = None  # when the listener has played all that was sent; None before the first packet
 
-    def push(self, samples: Wave, text_end: int) -> None:
-        """Take float32 [samples] from the engine; ``text_end`` characters of the answer are spoken once they were."""
+    def push(self, samples: Wave) -> None:
+        """Take float32 [samples] from the engine."""
         size = round(self.packet_s * SPEAKER_RATE_HZ)
-        before = self._last_text_end
-        for at in range(0, len(samples), size):
-            piece = samples[at : at + size]
-            share = (at + len(piece)) / len(samples)
-            self._waiting.append(Packet(piece, before + int(share * (text_end - before))))
-        self._last_text_end = max(before, text_end)
+        self._waiting.extend(Packet(samples[at : at + size]) for at in range(0, len(samples), size))
         self.produced_samples += len(samples)
 
     def end(self) -> None:

@@ -218,7 +218,8 @@ class Reply:
                 answer.text(chunk.data, tuple(chunk.meta.get("ids", ())))
             case "audio":
                 self._made(len(chunk.data))
-                self.playout.push(chunk.data, int(chunk.meta.get("text_end", 0)))
+                self._mark(chunk)
+                self.playout.push(chunk.data)
                 self._send_due(listener)
                 self._news.set()
             case "call_piece":
@@ -232,6 +233,15 @@ class Reply:
                 answer.used(_usage(chunk.data))
             case _:
                 pass  # of no concern to a client
+
+    def _mark(self, chunk: Chunk) -> None:
+        """Note which text each codec frame has reached; a chunk that does not tell counts as one."""
+        ends, frame = chunk.meta.get("text_ends"), int(chunk.meta.get("frame", 0))
+        if ends is None:
+            self.answer.reached(self.playout.produced_samples + len(chunk.data), int(chunk.meta.get("text_end", 0)))
+            return
+        for n, text_end in enumerate(ends, start=frame + 1):
+            self.answer.reached(round(n * self.answer.frame_samples), text_end)
 
     def _made(self, samples: int) -> None:
         self.timing.last_made_s = self._now()

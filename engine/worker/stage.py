@@ -73,6 +73,14 @@ class Stage(Protocol):
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]: ...
 
 
+def spoken(frames: Sequence[Chunk], first: int) -> dict[str, Any]:
+    """The meta of the sound of codec frames that follow ``first`` earlier ones: how far the text is after each.
+
+    Frames are numbered from the answer's first, so that a listener knows his place in the text to the frame.
+    """
+    return {**frames[-1].meta, "frame": first, "text_ends": [frame.meta.get("text_end", 0) for frame in frames]}
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where and how a stage is to compute."""

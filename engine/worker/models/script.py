@@ -47,7 +47,7 @@ from engine.core import (
 )
 from engine.errors import EngineError, StageFailed
 from engine.stream import windows
-from engine.worker.stage import Family, Place, Seat
+from engine.worker.stage import Family, Place, Seat, spoken
 
 FRAME_SAMPLES = SPEAKER_RATE_HZ // 25
 TABLE_STEPS = 16  # tones are 220 Hz and the next fifteen half-tones
@@ -209,10 +209,11 @@ def _answer(text: str, request: Request) -> Answer:
 
 @dataclass(slots=True)
 class Speech:
-    """The frames of the current word that have not been spoken, and how far the text has been."""
+    """The frames of the current word that have not been spoken, its length, and how much text has been spoken."""
 
     left: int = 0
     tone: int = 0
+    length: int = 0
     text_end: int = 0
     frames: int = 0
 
@@ -241,11 +242,11 @@ class Talker:
         speech: Speech = seat.state
         if not speech.left and seat.rows:
             word: str = seat.rows.popleft()
-            speech.left, speech.tone = self._frames, sum(word.encode()) % TABLE_STEPS
-            speech.text_end += len(word)
+            speech.left, speech.tone, speech.length = self._frames, sum(word.encode()) % TABLE_STEPS, len(word)
         chunks: list[Chunk] = []
         if speech.left and speech.frames < seat.request.max_frames:
             speech.left, speech.frames = speech.left - 1, speech.frames + 1
+            speech.text_end += 0 if speech.left else speech.length
             codes = np.array([[speech.tone, speech.left]], np.int16)
             chunks = [Chunk("codes", codes, {"text_end": speech.text_end})]
         seat.hungry = not speech.left
@@ -269,8 +270,10 @@ class Code2Wav:
         seat.state = Tone()
 
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        first = 0
         async for frames in windows(inputs, seat.pace.size, seat.pace.hurry):
-            yield np.concatenate([frame.data for frame in frames]), frames[-1].meta
+            yield np.concatenate([frame.data for frame in frames]), spoken(frames, first)
+            first += len(frames)
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
         time.sleep(self._step_s)

@@ -21,8 +21,8 @@ def options(*modalities: str) -> AnswerOptions:
     return answer_options(Options(), {"output_modalities": list(modalities) or ["audio"]})[0]
 
 
-def packet(seconds: float, text_end: int) -> Packet:
-    return Packet(np.zeros(int(seconds * 24_000), np.float32), text_end)
+def packet(seconds: float) -> Packet:
+    return Packet(np.zeros(int(seconds * 24_000), np.float32))
 
 
 def opened(kept: bool = True, *modalities: str) -> tuple[Answer, Conversation, list[Any]]:
@@ -40,9 +40,12 @@ def kinds(told: list[Any]) -> list[str]:
 def test_a_spoken_answer() -> None:
     answer, conversation, told = opened()
     answer.text("one ", (7,))
-    answer.audio(packet(0.2, 4))
+    answer.reached(2_400, 3)
+    answer.reached(4_800, 4)
+    answer.reached(7_200, 7)
+    answer.audio(packet(0.2))
     answer.text("two", (8, 9))
-    answer.audio(packet(0.1, 7))
+    answer.audio(packet(0.1))
     answer.used(notices.Usage(5, 3))
     answer.close("completed")
     assert kinds(told) == [
@@ -52,14 +55,14 @@ def test_a_spoken_answer() -> None:
     item = conversation.items[0]
     assert isinstance(item, MessageItem)
     assert item.token_ids == (7, 8, 9)
-    assert item.content == (Spoken("one two", ((4_800, 4), (7_200, 7))),)
+    assert item.content == (Spoken("one two", ((2_400, 3), (4_800, 4), (7_200, 7)), 7_200),)
     assert told[-1].answer.usage == notices.Usage(5, 3, round(0.3 / 0.04))
     assert told[-1].answer.output == (item,)
 
 
 def test_sound_may_come_before_its_words() -> None:
     answer, _, told = opened()
-    answer.audio(packet(0.1, 0))
+    answer.audio(packet(0.1))
     answer.text("one", ())
     assert kinds(told)[:3] == ["AnswerOpened", "MessageOpened", "AudioPiece"]
 
@@ -94,8 +97,10 @@ def test_an_answer_that_is_not_kept_leaves_the_conversation_alone() -> None:
 def test_an_interrupted_answer_keeps_what_was_heard_and_no_token_ids() -> None:
     answer, conversation, told = opened()
     answer.text("one two three", (1, 2, 3))
-    answer.audio(packet(0.3, 13))
-    answer.close("cancelled", "turn_detected", heard_samples=4_000)
+    for n, end in enumerate((3, 7, 13), start=1):
+        answer.reached(2_400 * n, end)
+    answer.audio(packet(0.3))
+    answer.close("cancelled", "turn_detected", heard_samples=5_000)
     item = conversation.items[0]
     assert isinstance(item, MessageItem)
     assert (item.status, item.token_ids) == ("incomplete", ())
@@ -153,7 +158,7 @@ def test_whatever_comes_it_ends_once_and_nothing_follows(outcome: Any, steps: li
             case "text":
                 answer.text("word ", (1,))
             case "audio":
-                answer.audio(packet(0.04, 3))
+                answer.audio(packet(0.04))
             case "piece":
                 answer.call_piece("look", "call_1", "{")
             case "call":

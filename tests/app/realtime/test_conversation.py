@@ -16,7 +16,7 @@ def typed(id: str, text: str = "hello") -> Item:
 
 
 def said(id: str = "a") -> MessageItem:
-    spoken = Spoken("one two three", ((24_000, 4), (48_000, 8), (72_000, 13)))
+    spoken = Spoken("one two three", ((24_000, 4), (48_000, 8), (72_000, 13)), 72_000)
     return MessageItem(id=id, role="assistant", content=(spoken,), token_ids=(1, 2, 3))
 
 

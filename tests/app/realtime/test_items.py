@@ -17,21 +17,30 @@ MARKS = ((2400, 4), (4800, 8), (9600, 18))
     [
         (None, TEXT),
         (0, ""),
-        (1200, ""),
+        (2399, ""),
         (2400, "one"),
         (4800, "one two"),
-        (7200, "one two three"),
+        (7200, "one two"),
         (9600, TEXT),
         (99_999, TEXT),
     ],
 )
 def test_only_whole_words_were_heard(heard: int | None, words: str) -> None:
-    assert Spoken(TEXT, MARKS, heard).heard_text == words
+    assert Spoken(TEXT, MARKS, 9600, heard).heard_text == words
 
 
-def test_text_that_was_never_sent_as_sound_was_not_heard() -> None:
-    assert Spoken("some words", (), 0).heard_text == ""
-    assert Spoken("some words", (), None).heard_text == "some words"
+def test_letter_by_letter_a_word_is_heard_with_its_last_letter_and_before_its_comma() -> None:
+    text = "well, it's on"
+    marks = tuple((100 * (at + 1), at + 1) for at in range(len(text)))
+    heard = {samples: Spoken(text, marks, 1300, samples).heard_text for samples in range(0, 1400, 100)}
+    assert [heard[n] for n in (300, 400, 500, 800, 900, 1000, 1200, 1300)] == [
+        *("", "well", "well,", "well,", "well,", "well, it's", "well, it's", text),
+    ]
+
+
+def test_text_that_was_never_made_sound_was_not_heard() -> None:
+    assert Spoken("some words", (), 0, 0).heard_text == ""
+    assert Spoken("some words").heard_text == "some words"
 
 
 @given(st.lists(st.text("ab ", min_size=1, max_size=6), min_size=1, max_size=8), st.integers(0, 9_000))
@@ -40,6 +49,6 @@ def test_what_was_heard_is_a_prefix_and_grows(pieces: list[str], heard: int) -> 
     for n, piece in enumerate(pieces):
         text += piece
         marks.append(((n + 1) * 1000, len(text)))
-    less, more = (Spoken(text, tuple(marks), samples).heard_text for samples in (heard, heard + 500))
+    less, more = (Spoken(text, tuple(marks), 9_000, samples).heard_text for samples in (heard, heard + 500))
     assert text.startswith(less)
     assert more.startswith(less)

@@ -25,7 +25,7 @@ def due(playout: Playout, now_s: float) -> float:
 
 def test_the_lead_leaves_at_once_and_the_rest_as_it_is_played() -> None:
     playout = Playout(lead_s=1.0)
-    playout.push(wave(5.0), 10)
+    playout.push(wave(5.0))
     assert 1.0 <= due(playout, 100.0) <= 1.0 + SOCKET.packet_s + 1e-6
     wait_s = playout.due_in_s(100.0)
     assert wait_s is not None
@@ -37,20 +37,20 @@ def test_the_lead_leaves_at_once_and_the_rest_as_it_is_played() -> None:
 
 def test_the_clock_starts_at_the_first_packet_and_a_gap_is_an_underrun() -> None:
     playout = Playout()
-    playout.push(wave(0.1), 1)
+    playout.push(wave(0.1))
     due(playout, 50.0)
-    playout.push(wave(0.1), 2)
+    playout.push(wave(0.1))
     due(playout, 50.25)
     assert playout.underruns == 1
     assert abs(playout.underrun_s - 0.15) < 1e-6
-    playout.push(wave(0.1), 3)
+    playout.push(wave(0.1))
     due(playout, 50.3)
     assert playout.underruns == 1
 
 
 def test_heard_follows_the_clock_and_never_passes_what_was_sent() -> None:
     playout = Playout(lead_s=2.0)
-    playout.push(wave(1.0), 5)
+    playout.push(wave(1.0))
     assert playout.heard_samples(10.0) == 0
     due(playout, 10.0)
     assert playout.heard_samples(10.25) == SPEAKER_RATE_HZ // 4
@@ -59,7 +59,7 @@ def test_heard_follows_the_clock_and_never_passes_what_was_sent() -> None:
 
 def test_a_flush_forgets_what_was_not_sent() -> None:
     playout = Playout(lead_s=0.5)
-    playout.push(wave(3.0), 5)
+    playout.push(wave(3.0))
     due(playout, 0.0)
     playout.flush()
     assert playout.drained
@@ -68,21 +68,18 @@ def test_a_flush_forgets_what_was_not_sent() -> None:
 
 
 @given(st.lists(st.integers(1, 30_000), max_size=6), st.lists(st.floats(0, 3), max_size=20))
-def test_every_sample_leaves_once_in_order_with_rising_text(sizes: list[int], steps: list[float]) -> None:
-    playout, got, marks, now_s = Playout(), [], [], 0.0
+def test_every_sample_leaves_once_in_order(sizes: list[int], steps: list[float]) -> None:
+    playout, got, now_s = Playout(), [], 0.0
     whole = np.arange(sum(sizes), dtype=np.float32)
     at = 0
-    for n, size in enumerate(sizes):
-        playout.push(whole[at : at + size], n + 1)
+    for size in sizes:
+        playout.push(whole[at : at + size])
         at += size
     playout.end()
     for step in [*steps, *[1.0] * 20]:
         now_s += step
         while (packet := playout.take(now_s)) is not None:
             got.append(packet.samples)
-            marks.append(packet.text_end)
             assert packet.seconds <= SOCKET.packet_s + 1e-9
     assert np.array_equal(np.concatenate([*got, np.empty(0, np.float32)]), whole)
-    assert marks == sorted(marks)
-    assert not sizes or marks[-1] == len(sizes)
     assert playout.drained

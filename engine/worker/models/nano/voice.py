@@ -25,7 +25,7 @@ from engine.core import SPEAKER_RATE_HZ, Chunk, StageInfo
 from engine.errors import EngineError, WeightsError
 from engine.stream import windows
 from engine.worker.spoken import Said, Speller
-from engine.worker.stage import Place, Seat
+from engine.worker.stage import Place, Seat, spoken
 
 FRAME_S = 0.04
 LETTERS = "^ abcdefghijklmnopqrstuvwxyz',.?"
@@ -80,6 +80,14 @@ class Speech:
     @property
     def speakable(self) -> bool:
         return bool(self.ends_s) and self.middle_s <= self.ends_s[-1]
+
+    @property
+    def text_end(self) -> int:
+        """Characters whose sound is over: those of the letters that the next frame has left behind."""
+        over = self.letter
+        while over < len(self.ends_s) and self.ends_s[over] < self.middle_s:
+            over += 1
+        return self.sources[over - 1] + 1 if over > 1 else 0  # the first letter is the silence before
 
     def hear(self, said: Said) -> None:
         self.letters += [LETTER_INDEX[letter] for letter in said.letters]
@@ -160,8 +168,7 @@ class Talker:
         return codes
 
     def _chunk(self, seat: Seat, codes: NDArray[np.int64]) -> Chunk:
-        speech: Speech = seat.state
-        return Chunk("codes", codes[None].astype(np.int16), {"text_end": speech.sources[speech.letter] + 1})
+        return Chunk("codes", codes[None].astype(np.int16), {"text_end": seat.state.text_end})
 
 
 def _seconds(duration: Floats) -> NDArray[np.float64]:
@@ -197,8 +204,10 @@ class Code2Wav:
 
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         """Frames -> windows as long as the listener can wait for."""
+        first = 0
         async for frames in windows(inputs, seat.pace.size, seat.pace.hurry):
-            yield np.concatenate([frame.data for frame in frames]), frames[-1].meta
+            yield np.concatenate([frame.data for frame in frames]), spoken(frames, first)
+            first += len(frames)
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
         fed: dict[int, list[Seat]] = defaultdict(list)

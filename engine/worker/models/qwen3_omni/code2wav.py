@@ -16,7 +16,7 @@ from engine.stream import windows
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.nn.codec import CodecDecoder
 from engine.worker.nn.conv import Piece
-from engine.worker.stage import Place, Seat
+from engine.worker.stage import Place, Seat, spoken
 
 
 @dataclass(slots=True)
@@ -42,8 +42,10 @@ class Code2Wav:
         seat.state = Sound()
 
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        first = 0
         async for frames in windows(inputs, seat.pace.size, seat.pace.hurry):
-            yield np.concatenate([frame.data for frame in frames]), frames[-1].meta
+            yield np.concatenate([frame.data for frame in frames]), spoken(frames, first)
+            first += len(frames)
 
     @torch.inference_mode()
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:

@@ -1,0 +1,70 @@
+"""An answer cut anywhere: the prompt keeps the words whose sound was played to its end, no other.
+
+With nano's real voice, against an account of its own: the engine's codec frames, one by one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import time
+from typing import Any
+
+from msgspec.structs import replace
+
+from app.realtime.answer import Answer
+from app.realtime.conversation import Conversation, prompt
+from app.realtime.items import MessageItem, Spoken
+from app.realtime.line import Line
+from app.realtime.options import Options, answer_options
+from app.realtime.reply import Reply
+from engine import Engine, Message, Request, TextPart, load_config
+from tests.app.rig import ROOT
+
+TEXT = "Good morning, I have known the answer for some time, but you wouldn't listen to me. Would you?"
+SAY = Request(id="say", session="s", messages=(Message("assistant", (TextPart(TEXT),)),))
+
+
+class Deaf:
+    def on_heard(self, *_: Any) -> None: ...
+
+    def on_sent(self, *_: Any) -> None: ...
+
+
+async def word_ends(engine: Engine, frame_samples: float) -> list[int]:
+    """After how many samples each word of the text has been spoken: the first codec frame that says so."""
+    async with engine.open(replace(SAY, dump=True)) as chunks:
+        reached = [chunk.meta["text_end"] async for chunk in chunks if chunk.kind == "codes"]
+    ends = [match.end() for match in re.finditer(r"[\w']+", TEXT)]
+    return [round((next(n for n, end in enumerate(reached) if end >= last) + 1) * frame_samples) for last in ends]
+
+
+async def test_the_words_kept_are_those_that_were_played() -> None:
+    spec = dataclasses.replace(load_config(ROOT / "configs" / "nano.yaml"), launcher="inline")
+    conversation = Conversation("conv", 10, 10**6)
+    async with Engine(spec) as engine:
+        line = Line(lead_s=60.0)
+        answer = Answer(answer_options(Options(), {})[0], conversation, engine.model.frame_s, lambda _: None, line)
+        reply = Reply(answer, SAY, None, None, None, time.monotonic)
+        reply.open()
+        await reply.run(engine, Deaf())
+        ends = await word_ends(engine, answer.frame_samples)
+    item = conversation.items[0]
+    assert isinstance(item, MessageItem)
+    assert isinstance(item.content[0], Spoken)
+    assert item.content[0].heard_text == TEXT
+    assert ends == sorted(ends)
+    assert ends[-1] <= item.content[0].sent_samples
+    for ms in range(0, item.content[0].sent_ms, 20):
+        kept = kept_words(conversation, item.id, ms)
+        assert len(kept) == sum(end <= ms * 24 for end in ends), f"at {ms} ms: {kept}"
+        assert re.findall(r"[\w']+", TEXT)[: len(kept)] == kept
+
+
+def kept_words(conversation: Conversation, id: str, ms: int) -> list[str]:
+    conversation.cut(id, 0, ms)
+    return [word for message in prompt("", conversation.items) for part in message.parts for word in words(part)]
+
+
+def words(part: Any) -> list[str]:
+    return re.findall(r"[\w']+", part.text)
