@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any, Literal
 
+import orjson
 from fastapi import APIRouter, File, Form, Request, UploadFile
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from app.http.answering import answer, check_model
 from app.http.body import Responses, StrictRoute
-from app.http.live import ClientGone, while_there
+from app.http.live import ClientGone, Live, Write, while_there
 from app.http.trouble import RESPONSES, HttpRefusal
 from app.media import decode_audio
 from app.realtime.ids import new_id
@@ -26,7 +27,7 @@ class _Recording(StrictRoute):
 def transcriptions(service: Service) -> APIRouter:
     """The route, for one server."""
     router = APIRouter(route_class=_Recording, tags=["Audio"], responses=RESPONSES)
-    media: Responses = {200: {"content": {"application/json": {}, "text/plain": {}}}}
+    media: Responses = {200: {"content": {"application/json": {}, "text/plain": {}, "text/event-stream": {}}}}
 
     @router.post("/v1/audio/transcriptions", summary="Hear a recording", responses=media, response_model=None)
     async def transcribe(  # pyright: ignore[reportUnusedFunction]
@@ -34,22 +35,29 @@ def transcriptions(service: Service) -> APIRouter:
         file: Annotated[UploadFile, File(description="WAV, FLAC, OGG or MP3.")],
         model: Annotated[str, Form()],
         response_format: Annotated[Literal["json", "text"], Form()] = "json",
+        stream: Annotated[bool, Form()] = False,
     ) -> Response:
-        house = service.house()
-        check_model(house.engine.model, model)
-        if "audio" not in house.engine.model.abilities:
-            raise HttpRefusal(400, "unsupported_value", f"{model} does not hear.", "model")
-        pcm = await asyncio.to_thread(decode_audio, await file.read(), house.limits.audio_s)
+        pcm = await _samples(service, file, model)
+        if stream:
+            return Live(lambda write: _events(service, pcm, write), "text/event-stream")
         try:
             text = await while_there(request.receive, _heard(service, pcm))
         except ClientGone:
             return Response(status_code=499)  # nobody reads it
         if response_format == "text":
             return PlainTextResponse(text + "\n")
-        usage = {"type": "duration", "seconds": round(len(pcm) / MIC_RATE_HZ, 3)}
-        return JSONResponse({"text": text, "usage": usage})
+        return JSONResponse({"text": text, "usage": _usage(pcm)})
 
     return router
+
+
+async def _samples(service: Service, file: UploadFile, model: str) -> Any:
+    """The recording, decoded. Raises HttpRefusal or MediaError."""
+    house = service.house()
+    check_model(house.engine.model, model)
+    if "audio" not in house.engine.model.abilities:
+        raise HttpRefusal(400, "unsupported_value", f"{model} does not hear.", "model")
+    return await asyncio.to_thread(decode_audio, await file.read(), house.limits.audio_s)
 
 
 async def _heard(service: Service, pcm: Any) -> str:
@@ -71,3 +79,17 @@ async def _heard(service: Service, pcm: Any) -> str:
     if not words:
         raise HttpRefusal(400, "unsupported_value", "The loaded model answers speech without a transcript.", "model")
     return words[-1]
+
+
+async def _events(service: Service, pcm: Any, write: Write) -> None:
+    """One delta with all of it: earlier guesses may have been revised, and a delta can't be taken back."""
+    text = await _heard(service, pcm)
+    for event in (
+        {"type": "transcript.text.delta", "delta": text},
+        {"type": "transcript.text.done", "text": text, "usage": _usage(pcm)},
+    ):
+        await write(b"data: " + orjson.dumps(event) + b"\n\n")
+
+
+def _usage(pcm: Any) -> dict[str, Any]:
+    return {"type": "duration", "seconds": round(len(pcm) / MIC_RATE_HZ, 3)}

@@ -57,6 +57,16 @@ async def test_the_official_client_makes_one_and_talks_with_it(locked: Running) 
     assert created.session.model == "gpt-realtime"
 
 
+async def test_a_transcription_session_may_have_one(locked: Running) -> None:
+    url = f"{locked.http}/v1"
+    async with AsyncOpenAI(api_key="sk-main", base_url=url) as backend:
+        secret: Any = await backend.realtime.client_secrets.create(session={"type": "transcription"})
+    assert secret.session.type == "transcription"
+    headers = {"Authorization": f"Bearer {secret.value}"}
+    async with connect(locked.ws, additional_headers=headers) as socket:
+        assert (await Client(socket).next())["session"]["type"] == "transcription"
+
+
 async def test_it_opens_any_number_of_sessions_and_nothing_else(locked: Running) -> None:
     secret = (await post(locked, {"session": {"audio": {"output": {"speed": 1.25}}}})).json()
     subprotocols = ["realtime", f"openai-insecure-api-key.{secret['value']}"]

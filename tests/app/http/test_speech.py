@@ -14,7 +14,7 @@ from openai import APIStatusError, AsyncOpenAI
 
 from app.http.sound import wav_header
 from tests.app.http.test_sound import decoded
-from tests.app.rig import Running, eventually
+from tests.app.rig import Running, eventually, running, script_spec
 
 URL = "/v1/audio/speech"
 WORD_S = 2 * 0.04  # two codec frames
@@ -93,6 +93,17 @@ async def test_a_client_that_does_not_read_holds_nobody_up(server: Running, monk
         await eventually(lambda: not server.service._answers)
     finally:
         writer.close()
+
+
+async def test_a_drain_lets_speech_under_way_end() -> None:
+    async with running(script_spec()) as server:
+        body = {"model": "script", "input": "word " * 200, "response_format": "pcm"}
+        async with httpx.AsyncClient(base_url=server.http) as http, http.stream("POST", URL, json=body) as response:
+            pieces = response.aiter_raw()
+            first = await anext(pieces)
+            server.server.leave()
+            rest = [piece async for piece in pieces]
+        assert len(first + b"".join(rest)) == round(200 * WORD_S * 48_000)
 
 
 async def test_a_voice_may_be_an_object_or_left_out(server: Running) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from openai import AsyncOpenAI, BadRequestError, NotFoundError
+from openai import APIStatusError, AsyncOpenAI, BadRequestError, NotFoundError
 
 from app.http.sound import Format, encoded
 from tests.app.http.test_sound import WAVE
@@ -34,3 +34,24 @@ async def test_what_is_no_recording_or_too_long_is_refused(openai: AsyncOpenAI) 
     long = encoded(np.tile(WAVE, 301), "flac")
     with pytest.raises(BadRequestError, match="longer than 300 s"):
         await openai.audio.transcriptions.create(model="script", file=("one.flac", long))
+
+
+async def test_as_a_stream(openai: AsyncOpenAI) -> None:
+    file = ("one.wav", encoded(WAVE, "wav"))
+    stream: Any = await openai.audio.transcriptions.create(model="script", file=file, stream=True)
+    events = [event async for event in stream]
+    assert [event.type for event in events] == ["transcript.text.delta", "transcript.text.done"]
+    assert [events[0].delta, events[1].text] == ["1.0 seconds"] * 2
+
+
+async def test_an_upload_over_the_cap_is_refused_as_it_comes(openai: AsyncOpenAI) -> None:
+    with pytest.raises(APIStatusError) as refused:
+        await openai.audio.transcriptions.create(model="script", file=("one.wav", bytes(27 * 2**20)))
+    assert (refused.value.status_code, refused.value.code) == (413, "request_too_large")
+
+
+async def test_a_field_that_is_none_of_ours_is_named(openai: AsyncOpenAI) -> None:
+    file = ("one.wav", encoded(WAVE, "wav"))
+    with pytest.raises(BadRequestError) as refused:
+        await openai.audio.transcriptions.create(model="script", file=file, response_format="srt")
+    assert refused.value.param == "response_format"
