@@ -27,7 +27,7 @@ WORD = np.full(2_400, 0.1, np.float32)  # 100 ms
 
 
 class FakeChunks:
-    """Two words of text and sound, unless the user's text says ``fail``, ``bug`` or ``wait``."""
+    """Two words of text and sound, unless the user's text says ``call``, ``fail``, ``bug`` or ``wait``."""
 
     ledger = None
 
@@ -50,6 +50,12 @@ class FakeChunks:
         word = last.text if isinstance(last, TextPart) else ""
         if word == "wait":
             await asyncio.Event().wait()
+        if word == "call":
+            for piece in ('{"at":', "1}"):
+                yield Chunk("call_piece", piece, {"call_id": f"call_{self.request.id}", "name": "look"})
+                await asyncio.sleep(0)
+            call = {"name": "look", "arguments": '{"at":1}'}
+            yield Chunk("tool_call", call, {"call_id": f"call_{self.request.id}"})
         text_end = 0
         for n, text in enumerate(("one ", "two")):
             text_end += len(text)
@@ -135,7 +141,10 @@ class Talk:
 
     def mutter(self, type: str, **fields: Any) -> None:
         """One event right behind the one before."""
-        self._said.put_nowait(decode(json.dumps({"type": type, **fields})))
+        self.hears(decode(json.dumps({"type": type, **fields})))
+
+    def hears(self, told: Any) -> None:
+        self._said.put_nowait(told)
 
     async def typed(self, text: str, **response: Any) -> None:
         content = [{"type": "input_text", "text": text}]
@@ -177,7 +186,7 @@ async def talking(**options: Any) -> AsyncGenerator[Talk]:
 
 
 def check_order(events: list[dict[str, Any]]) -> None:
-    """What holds for every session, whatever was said (realtime.md, B6)."""
+    """What holds for every session, whatever was said."""
     assert [event["type"] for event in events[:2]] == ["session.created", "conversation.created"]
     opened: dict[str, list[str]] = {}
     closed: set[str] = set()
