@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import struct
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ import av.error
 import numpy as np
 import pybase64
 import soundfile  # pyright: ignore[reportMissingTypeStubs]
+from av.filter import Graph
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
@@ -52,28 +54,47 @@ class Resampler:
     """Streaming conversion of mono int16 to another rate. What it holds back (about 1 ms) comes with ``flush``."""
 
     def __init__(self, from_hz: int, to_hz: int) -> None:
-        self._from_hz, self._same = from_hz, from_hz == to_hz
-        self._resampler = None if self._same else av.AudioResampler(format="s16", layout="mono", rate=to_hz)
+        self._from_hz, self._to_hz = from_hz, to_hz
+        self._graph = None if from_hz == to_hz else _resampling(from_hz, to_hz)
 
     def push(self, pcm: Pcm) -> Pcm:
         """int16 [n] at the one rate to int16 [about n * to / from] at the other."""
-        if self._resampler is None or not len(pcm):
+        if self._graph is None or not len(pcm):
             return pcm
         frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(pcm[None]), format="s16", layout="mono")
         frame.sample_rate = self._from_hz
-        return self._joined(self._resampler.resample(frame))
+        self._graph.push(frame)
+        return _pulled(self._graph)
 
     def flush(self) -> Pcm:
         """The rest; the resampler starts afresh after it."""
-        if self._resampler is None:
+        if self._graph is None:
             return np.empty(0, np.int16)
-        rest = self._joined(self._resampler.resample(None))
-        self._resampler = av.AudioResampler(format="s16", layout="mono", rate=self._resampler.rate)
+        self._graph.push(None)
+        rest = _pulled(self._graph)
+        self._graph = _resampling(self._from_hz, self._to_hz)
         return rest
 
-    def _joined(self, frames: list[av.AudioFrame]) -> Pcm:
-        blocks = [cast("Pcm", frame.to_ndarray()).reshape(-1) for frame in frames]
-        return np.concatenate([np.empty(0, np.int16), *blocks])
+
+def _resampling(from_hz: int, to_hz: int) -> Graph:
+    """What av.AudioResampler makes, without the thread per core that it starts for each: a session has three."""
+    graph = Graph()
+    graph.threads = 1
+    source = graph.add("abuffer", sample_rate=f"{from_hz}", sample_fmt="s16", channel_layout="mono")
+    form = graph.add("aformat", sample_rates=f"{to_hz}", sample_fmts="s16", channel_layouts="mono")
+    source.link_to(form)
+    form.link_to(graph.add("abuffersink"))
+    graph.configure()
+    return graph
+
+
+def _pulled(graph: Graph) -> Pcm:
+    blocks = [np.empty(0, np.int16)]
+    with suppress(av.error.BlockingIOError, av.error.EOFError):  # nothing more for now, or at all
+        while True:
+            frame = cast("av.AudioFrame", graph.pull())
+            blocks.append(cast("Pcm", frame.to_ndarray()).reshape(-1))
+    return np.concatenate(blocks)
 
 
 def resample(pcm: Pcm, from_hz: int, to_hz: int) -> Pcm:

@@ -5,6 +5,7 @@ Neither ever holds what was said, heard or typed, or a key. Knows no session and
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sys
@@ -30,6 +31,8 @@ class Metrics:
     def __init__(self, stats: Callable[[], Stats] = dict, replicas: Callable[[], Replicas] = tuple) -> None:
         self.registry = CollectorRegistry()
         self.sessions = Gauge("parley_sessions", "Open sessions", registry=self.registry)
+        tasks = Gauge("parley_tasks", "Tasks of the server's event loop", registry=self.registry)
+        tasks.set_function(_tasks)
         self.sessions_refused = Counter(
             "parley_sessions_refused", "Refused connections", ["why"], registry=self.registry
         )
@@ -55,6 +58,14 @@ class Metrics:
     def page(self) -> bytes:
         """The Prometheus text format."""
         return generate_latest(self.registry)
+
+
+def _tasks() -> float:
+    """Between sessions there are always as many: more of them each time would be a leak."""
+    try:
+        return len(asyncio.all_tasks())
+    except RuntimeError:  # a scrape from outside the loop
+        return 0
 
 
 class _Stages(Collector):

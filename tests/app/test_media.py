@@ -10,6 +10,7 @@ from typing import Any
 
 import av
 import numpy as np
+import psutil
 import pytest
 import soundfile
 from hypothesis import given, settings
@@ -151,3 +152,12 @@ def test_base64_and_pcm_are_read_strictly() -> None:
             decode_base64(text)
     with pytest.raises(MediaError):
         pcm16(b"abc")
+
+
+def test_resamplers_start_no_threads() -> None:
+    """A session has three; a thread for each core of the machine would come with every one of them."""
+    before = psutil.Process().num_threads()
+    resamplers = [Resampler(24_000, 16_000) for _ in range(5)]
+    for one in resamplers:
+        one.push(np.zeros(480, np.int16))
+    assert psutil.Process().num_threads() == before
