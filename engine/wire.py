@@ -141,6 +141,8 @@ class Beat(Frame, frozen=True, tag="beat"):
     steps: int
     queues: dict[str, int]
     step_s: dict[str, float]
+    at_s: float | None = None
+    """The worker's monotonic clock, which on another machine is another."""
 
 
 class Join(Frame, frozen=True, tag="join"):

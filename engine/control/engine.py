@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from engine.config import EngineSpec
+from engine.control.changes import Changes
 from engine.control.chunks import Chunks
 from engine.control.fleet import Fleet, Launcher
 from engine.control.orchestrator import Orchestrator
@@ -24,9 +25,11 @@ class Engine:
         self._launcher: Launcher = load("engine.control.launchers", spec.launcher, "Launcher")(spec.cluster)
         self._orchestrator = Orchestrator([], spec.stall_s)
         self._started: Fleet | None = None
+        self._changing: Changes | None = None
 
     async def __aenter__(self) -> Self:
         fleet = self._started = Fleet(self.spec, self._launcher)
+        self._changing = Changes(fleet, self.spec.workers)
         try:
             await fleet.start()
         except BaseException:
@@ -75,11 +78,11 @@ class Engine:
         Returns when those that were missing are ready and those that were too many have ended what they had. Raises
         RequestError for what the deployment cannot have.
         """
-        await self._fleet.scale(stage, count)
+        await self._changes.scale(stage, count)
 
     async def restart(self) -> None:
         """Replace every worker, one after the other, without dropping a request."""
-        await self._fleet.restart()
+        await self._changes.restart()
 
     def open(self, request: Request, inputs: AsyncIterator[Chunk] | None = None) -> AbstractAsyncContextManager[Chunks]:
         """The answer to a request while the block lasts; leaving it is the abort.
@@ -88,6 +91,12 @@ class Engine:
         iterator raises one EngineError if the request fails; everything it held is freed by then.
         """
         return self._orchestrator.open(request, inputs)
+
+    @property
+    def _changes(self) -> Changes:
+        if self._changing is None:
+            raise StageUnavailable("the engine has not been started")
+        return self._changing
 
     @property
     def _fleet(self) -> Fleet:

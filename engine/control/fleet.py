@@ -19,11 +19,12 @@ from engine.control.pool import Member, StagePool
 from engine.control.post import Guests, Launcher, Post
 from engine.control.replica import RemoteWorker, StageReplica
 from engine.core import ModelInfo, ReplicaInfo
-from engine.errors import ConfigError, EngineError, ReplicaLost, RequestError, StageUnavailable, plain
+from engine.errors import ConfigError, EngineError, ReplicaLost, StageUnavailable, plain
 
 log = logging.getLogger(__name__)
 
 Pool = StagePool[StageReplica]
+SAME_CLOCK_S = 1.0  # clocks of two machines started at other times; a beat of this one is never so late
 
 
 class Fleet:
@@ -35,13 +36,12 @@ class Fleet:
         self._spec, self._launcher = spec, launcher
         self._loop = asyncio.get_running_loop()
         self._membership = Membership(spec.heartbeat, self._loop.time)
-        self._posts: dict[str, Post] = {}
+        self.posts: dict[str, Post] = {}
         self._line: tuple[str, ...] = ()
         self._joined = asyncio.Event()
         self._hosted = {stage: asyncio.Event() for worker in spec.workers for stage in worker.stages}
-        self._cluster = Cluster(spec.cluster, lambda guest: self._spawn(self._take_in(guest), "guest"))
+        self._cluster = Cluster(spec.cluster, lambda guest: self.spawn(self._take_in(guest), "guest"))
         self._guests = Guests(spec.workers)
-        self._changing = asyncio.Lock()  # one change of the fleet at a time: two would count each other's workers
         self._group = asyncio.TaskGroup()
         self._running: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -52,11 +52,11 @@ class Fleet:
         self._running = asyncio.create_task(self._run(opened), name="fleet")
         await opened.wait()
         await self._cluster.open()
-        posts = [self._post(i, r) for i, worker in enumerate(self._spec.workers) for r in range(worker.replicas)]
+        posts = [self.post(i, r) for i, worker in enumerate(self._spec.workers) for r in range(worker.replicas)]
         try:
             async with asyncio.timeout(self._spec.start_s), asyncio.TaskGroup() as starting:
                 for post in posts:
-                    starting.create_task(self._begin(post), name=f"start:{post.name}")
+                    starting.create_task(self.begin(post), name=f"start:{post.name}")
                 for worker in self._spec.workers:
                     for stage in worker.stages if not worker.replicas else ():
                         starting.create_task(self._hosted[stage].wait(), name=f"await:{stage}")
@@ -89,40 +89,31 @@ class Fleet:
         pools = sorted(self.pools.values(), key=lambda pool: pool.info.order)
         return [self._info(pool, member) for pool in pools for member in pool.members()]
 
-    async def scale(self, stage: str, count: int) -> None:
-        """Have ``count`` replicas of a stage, and of those that share its workers; some are started, or drained first.
-
-        Raises RequestError for what the deployment cannot have.
-        """
-        await self._change(self._scale(stage, count))
-
-    async def restart(self) -> None:
-        """Replace every worker, one after the other: its successor is ready before it gets nothing more to do."""
-        await self._change(self._restart())
-
     async def _run(self, opened: asyncio.Event) -> None:
         """Holds every task of the fleet; to cancel it is to stop all workers."""
         async with self._group:
             opened.set()
             await self._watch()
 
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run something as a task of the fleet, which ends when the fleet does. It must not fail."""
         task = self._group.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _post(self, host: int, replica: int) -> Post:
+    def post(self, host: int, replica: int) -> Post:
+        """A new, empty place for a replica of an entry of ``workers:``."""
         spec = self._spec.workers[host]
-        post = Post(f"worker{host}.{replica}", spec, spec.device(replica), self._launcher, host)
-        self._posts[post.name] = post
+        post = Post(f"worker{host}.{replica}", spec, spec.device(replica), self._launcher, host, replica)
+        self.posts[post.name] = post
         return post
 
-    async def _begin(self, post: Post) -> None:
+    async def begin(self, post: Post) -> None:
         """Fill a post for the first time. Raises the EngineError that keeps its worker from starting."""
-        await self._launch(post)
-        self._spawn(self._keep(post), f"keep:{post.name}")
+        await self.launch(post)
+        self.spawn(self._keep(post), f"keep:{post.name}")
 
-    async def _launch(self, post: Post) -> None:
+    async def launch(self, post: Post) -> None:
         """Start a worker for a post; it takes over from whoever was there."""
         worker = RemoteWorker(self._membership.issue(post.name))
         whole = self._spec
@@ -152,12 +143,14 @@ class Fleet:
             worker.on_lost.append(lambda pool=pool, replica=replica: pool.leave(replica.id))
         worker.on_lost.append(lambda: self._membership.leave(worker.id))
         worker.on_beat = lambda beat: self._beat(post, worker, beat)
-        worker.on_leave = lambda: self._spawn(self._retire(worker), f"retire:{worker.id}")
+        worker.on_leave = lambda: self.spawn(self.retire(worker), f"retire:{worker.id}")
         self._membership.join(worker.id)
         self._joined.set()
 
     def _beat(self, post: Post, worker: RemoteWorker, beat: wire.Beat) -> None:
         if self._membership.beat(worker.id, beat) is not None:
+            behind_s = self._loop.time() - beat.at_s if beat.at_s is not None else 0.0
+            worker.behind_s = behind_s if abs(behind_s) > SAME_CLOCK_S else 0.0
             for stage in beat.queues:
                 if stage in self.pools:
                     load = beat.queues[stage], beat.step_s.get(stage, 0.0)
@@ -176,7 +169,7 @@ class Fleet:
                     self._give_up(loss.worker, loss.why)
 
     def _give_up(self, id: str, why: str) -> None:
-        for post in self._posts.values():
+        for post in self.posts.values():
             if post.worker is not None and post.worker.id == id:
                 log.warning("the worker %s is given up: %s", id, why)
                 post.worker.fence()
@@ -212,7 +205,7 @@ class Fleet:
                 return
             try:
                 async with asyncio.timeout(self._spec.start_s):
-                    await self._launch(post)
+                    await self.launch(post)
             except (EngineError, OSError, TimeoutError) as error:
                 self._membership.lost(post.name)
                 log.warning("the worker %s does not come back: %s", post.name, error)
@@ -227,21 +220,21 @@ class Fleet:
             log.warning("a worker is refused: %s", error)
             guest.refuse(error.code, str(error))
             return
-        if (before := self._posts.get(post.name)) and before.worker:
+        if (before := self.posts.get(post.name)) and before.worker:
             before.worker.fence()  # it would not be here if it was still there
-        self._posts[post.name] = post
+        self.posts[post.name] = post
         try:
             await self._host(post)
         finally:
             guest.drop()
-            if self._posts.get(post.name) is post:
-                del self._posts[post.name]
+            if self.posts.get(post.name) is post:
+                del self.posts[post.name]
 
     async def _host(self, post: Post) -> None:
         try:
             await asyncio.sleep(self._membership.penalty_s(post.name, self._lonely(post)))
             async with asyncio.timeout(self._spec.start_s):
-                await self._launch(post)
+                await self.launch(post)
         except (EngineError, TimeoutError) as error:
             self._membership.lost(post.name)
             log.warning("the worker %s does not join: %s", post.name, error)
@@ -253,7 +246,7 @@ class Fleet:
     def _lonely(self, post: Post) -> bool:
         return any(not len(self.pools[stage]) for stage in post.spec.stages if stage in self.pools)
 
-    async def _retire(self, worker: RemoteWorker) -> None:
+    async def retire(self, worker: RemoteWorker) -> None:
         """Give a worker nothing more, let it end what it has for ``drain_s`` at most, and have it go."""
         held = [
             (pool, member.replica.id)
@@ -269,62 +262,6 @@ class Fleet:
         for pool, id in held:
             pool.leave(id)
         worker.close()
-
-    async def _change(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something to the fleet as one of its own tasks, so that it ends when the fleet does."""
-        done: asyncio.Future[None] = self._loop.create_future()
-
-        async def guarded() -> None:
-            try:
-                async with self._changing:
-                    await work
-            except (EngineError, OSError) as error:
-                done.set_exception(error)
-            else:
-                done.set_result(None)
-            finally:
-                if not done.done():
-                    done.set_exception(StageUnavailable("the engine is closing"))
-
-        self._spawn(guarded(), "change")
-        await done
-
-    async def _scale(self, stage: str, count: int) -> None:
-        host = next((i for i, worker in enumerate(self._spec.workers) if stage in worker.stages), None)
-        if host is None:
-            known = ", ".join(name for worker in self._spec.workers for name in worker.stages)
-            raise RequestError(f"there is no stage {stage!r:.60} to scale; there are {known}")
-        if not 1 <= count <= self._spec.workers[host].most:
-            raise RequestError(f"{stage} can have from 1 to {self._spec.workers[host].most:g} replicas, not {count}")
-        for replica in range(count):
-            if f"worker{host}.{replica}" not in self._posts:
-                await self._add(host, replica)
-        surplus = [post for post in self._posts.values() if post.host == host and _replica(post) >= count]
-        for post in surplus:
-            await self._remove(post)
-
-    async def _add(self, host: int, replica: int) -> None:
-        post = self._post(host, replica)
-        try:
-            await self._begin(post)
-        except BaseException:
-            del self._posts[post.name]
-            raise
-
-    async def _remove(self, post: Post) -> None:
-        post.wanted = False
-        if post.worker is not None:
-            await self._retire(post.worker)
-        del self._posts[post.name]
-
-    async def _restart(self) -> None:
-        for post in list(self._posts.values()):
-            async with post.filling:
-                before = post.worker
-                if post.host is not None and before is not None:
-                    await self._launch(post)
-            if before is not None:
-                await self._retire(before)
 
     def _check_line(self) -> None:
         hosted = {stage for worker in self._spec.workers for stage in worker.stages}
@@ -342,7 +279,3 @@ class Fleet:
             queue=member.queue, step_ms=member.step_s * 1000,
             age_s=self._loop.time() - life.joined_s if life else 0.0,
         )  # fmt: skip
-
-
-def _replica(post: Post) -> int:
-    return int(post.name.rpartition(".")[2])

@@ -168,6 +168,8 @@ def _wrong(beat: Beat) -> str:
         return "its count of steps is negative"
     if any(queue < 0 for queue in beat.queues.values()):
         return "a queue is negative"
+    if beat.at_s is not None and not math.isfinite(beat.at_s):
+        return "its clock tells no time"
     if not all(0 <= step_s < math.inf for step_s in beat.step_s.values()):
         return "a step's time is no time"
     return ""

@@ -34,6 +34,8 @@ class Post:
     launcher: Launcher
     host: int | None = None
     """Which entry of ``workers:`` it is of; None for a guest, which nobody here starts again."""
+    replica: int = 0
+    """Which of that entry's replicas, from 0."""
     worker: RemoteWorker | None = None
     wanted: bool = True
     filling: asyncio.Lock = field(default_factory=asyncio.Lock)

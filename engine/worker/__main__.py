@@ -23,7 +23,7 @@ from engine.errors import EngineError
 from engine.handshake import read_token
 from engine.worker.dial import Call, dial
 from engine.worker.heart import beats
-from engine.worker.host import build, calm, settle
+from engine.worker.host import build, calm, claim, settle
 from engine.worker.process import Worker
 
 log = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class Mind:
         if task is None:
             return self._code
         try:
-            self._worker, hello = build(task, link.send)
+            self._worker, hello = build(claim(task), link.send)
         except EngineError as error:
             link.send(wire.Refused(error.code, str(error)))
             return 1

@@ -7,6 +7,8 @@ import gc
 import os
 from pathlib import Path
 
+import msgspec
+
 from engine import wire
 from engine.errors import ConfigError
 from engine.registry import load
@@ -34,6 +36,32 @@ def build(task: wire.Task, send: Send) -> tuple[Worker, wire.Hello]:
     worker = Worker(stages, model, task.chunks, family.rows_ahead, task.worker.max_batch, send)
     infos = tuple(stage.info for stage in stages.values())
     return worker, wire.Hello(task.id, os.getpid(), model, infos, tuple(family.stages))
+
+
+def claim(task: wire.Task) -> wire.Task:
+    """See no device but the task's own, so that two workers never land on the same one. Raises ConfigError.
+
+    Once, and before anything has touched a device: afterwards it is too late.
+    """
+    number = task.device.removeprefix("cuda:")
+    if not number.isdigit():
+        return task
+    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    if visible and int(number) >= len(visible):
+        raise ConfigError(f"the device {task.device} is not there: only {len(visible)} may be seen")
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible[int(number)] if visible else number
+    if not _devices():
+        raise ConfigError(f"the device {task.device} is not there: look with nvidia-smi, or say cpu")
+    return msgspec.structs.replace(task, device="cuda:0")
+
+
+def _devices() -> int:
+    """How many CUDA devices this process sees; none without torch."""
+    try:
+        import torch
+    except ImportError:
+        return 0
+    return torch.cuda.device_count()
 
 
 def settle() -> None:

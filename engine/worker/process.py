@@ -57,7 +57,7 @@ class Worker:
         queues = dict.fromkeys(self.stages, 0)
         for run, hosted in self._seats():
             queues[hosted.entry.stage] += run.ready(hosted, now_s)
-        return wire.Beat(id, self.steps, queues, dict(self._scheduler.step_s))
+        return wire.Beat(id, self.steps, queues, dict(self._scheduler.step_s), now_s)
 
     async def serve(self) -> None:
         """Step for ever; cancelling ends every run."""

@@ -8,6 +8,7 @@ import signal
 import time
 from dataclasses import replace
 
+import msgspec
 import psutil
 import pytest
 
@@ -22,9 +23,11 @@ from engine import (
     TextPart,
     WorkerSpec,
 )
-from engine.config import HeartbeatSpec, parse_config
+from engine.config import ChunkSpec, HeartbeatSpec, parse_config
+from engine.core import Chunk
 from engine.errors import ConfigError
-from engine.wire import Beat
+from engine.wire import Beat, Emit, Task
+from engine.worker import host
 from tests.engine.fakes import until
 
 STAGES = ("ears", "thinker", "talker", "code2wav")
@@ -50,7 +53,7 @@ def workers(engine: Engine) -> dict[str, int]:
 
 
 def remote(engine: Engine, name: str = "worker0.0"):
-    worker = engine._fleet._posts[name].worker
+    worker = engine._fleet.posts[name].worker
     assert worker is not None
     return worker
 
@@ -73,7 +76,7 @@ async def test_a_lost_worker_comes_back_as_another_incarnation() -> None:
 @pytest.mark.seed("A1.13")
 async def test_who_needs_a_stage_that_nobody_hosts_waits_a_bounded_time() -> None:
     async with Engine(spec(empty_s=0.05)) as engine:
-        post = engine._fleet._posts["worker0.0"]
+        post = engine._fleet.posts["worker0.0"]
         post.wanted = False  # nobody brings it back
         remote(engine).fence()
         began_s = time.monotonic()
@@ -99,6 +102,36 @@ async def test_heartbeats_alone_tell_the_pools_how_long_the_queues_are() -> None
         worker.receive(Beat(worker.id, 1, {"talker": 7, "no such stage": 3}, {"talker": 0.25}))
         (talker,) = [replica for replica in engine.replicas() if replica.stage == "talker"]
         assert (talker.queue, talker.step_ms) == (7, 250.0)
+
+
+async def test_marks_of_a_machine_with_another_clock_are_told_in_ours() -> None:
+    async with Engine(spec()) as engine:
+        worker = remote(engine)
+        told = worker.receive
+        ahead_s = 5000.0
+
+        def elsewhere(message: object) -> None:
+            """As if its machine had been running for longer."""
+            match message:
+                case Emit(run, Chunk("mark", marks), client, onward):
+                    there = {name: at_s + ahead_s for name, at_s in marks.items()}
+                    told(Emit(run, Chunk("mark", there), client, onward))
+                case Beat():
+                    told(msgspec.structs.replace(message, at_s=(message.at_s or 0) + ahead_s))
+                case _:
+                    told(message)  # pyright: ignore
+
+        async with engine.open(asked("say: at the same time", "before")) as chunks:
+            async for _ in chunks:
+                pass
+        assert chunks.ledger is not None
+        worker.link.peer.peer._receive = elsewhere  # pyright: ignore
+        await until(lambda: worker.behind_s < -1)
+        async with engine.open(asked("say: at the same time", "after")) as late:
+            async for _ in late:
+                pass
+        assert late.ledger is not None
+        assert abs(late.ledger.ttfa_ms - chunks.ledger.ttfa_ms) < 500
 
 
 async def test_a_worker_that_beats_and_makes_no_step_is_replaced() -> None:
@@ -181,6 +214,33 @@ async def test_no_more_replicas_than_devices() -> None:
     hosted = (WorkerSpec(stages=STAGES, devices=("cpu",)),)
     assert hosted[0].most == float("inf")
     assert WorkerSpec(stages=STAGES, devices=(0, 1)).most == 2
+
+
+@pytest.mark.seed("A1.17")
+@pytest.mark.parametrize(
+    ("visible", "device", "seen"),
+    [("", "1", "1"), ("", "cuda:2", "2"), ("3,5", "1", "5"), ("GPU-a,GPU-b", "0", "GPU-a")],
+)
+def test_a_worker_sees_its_own_device_only(
+    visible: str, device: str, seen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(host, "_devices", lambda: 1)
+    task = Task("worker0.0#1", "script", None, WorkerSpec(stages=STAGES), device, ChunkSpec(), 0.2)
+    assert host.claim(task).device == "cuda:0"
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == seen
+
+
+@pytest.mark.seed("A3.9")
+@pytest.mark.parametrize("visible", ["", "3"])
+def test_a_device_that_is_not_there_is_told_at_the_start(visible: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(host, "_devices", lambda: 0)
+    task = Task("worker0.0#1", "script", None, WorkerSpec(stages=STAGES), "1", ChunkSpec(), 0.2)
+    with pytest.raises(ConfigError, match="the device 1 is not there"):
+        host.claim(task)
+    untouched = msgspec.structs.replace(task, device="cpu")
+    assert host.claim(untouched) is untouched
 
 
 @pytest.mark.seed("A3.5")

@@ -91,7 +91,7 @@ async def test_workers_join_serve_and_leave_when_they_are_done(engine: Engine, t
 async def test_a_worker_that_was_cut_off_comes_back_to_its_place(engine: Engine, tmp_path: Path) -> None:
     with parley_worker(address(engine), tmp_path / "token", "--stages", "code2wav,talker"):
         await eventually(lambda: guests(engine) == {"guest0": 1})
-        post = engine._fleet._posts["guest0"]
+        post = engine._fleet.posts["guest0"]
         assert post.worker is not None
         post.worker.fence()
         assert guests(engine) == {}
@@ -256,4 +256,4 @@ async def test_64_who_come_at_once_get_64_names(engine: Engine, tmp_path: Path) 
     assert len(set(names)) == 64
     for link in links:
         link.close()
-    await eventually(lambda: not [name for name in engine._fleet._posts if name.startswith("guest")])
+    await eventually(lambda: not [name for name in engine._fleet.posts if name.startswith("guest")])

@@ -105,6 +105,7 @@ BAD = {
     "a negative count": Beat("worker0.0#1", -1, {}, {}),
     "an endless step": Beat("worker0.0#1", 1, {}, {"talker": float("inf")}),
     "no time": Beat("worker0.0#1", 1, {}, {"talker": float("nan")}),
+    "a clock without time": Beat("worker0.0#1", 1, {}, {}, float("nan")),
     "an incarnation to come": Beat("worker0.0#2", 1, {}, {}),
     "a stranger": Beat("nobody", 1, {}, {}),
     "nothing": Beat("", 1, {}, {}),

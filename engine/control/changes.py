@@ -1,0 +1,93 @@
+"""Changes of a fleet while it serves, one at a time. No request is dropped for one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from engine.config import WorkerSpec
+from engine.control.fleet import Fleet
+from engine.control.post import Post
+from engine.errors import EngineError, RequestError, StageUnavailable
+
+
+class Changes:
+    """What may be asked of a fleet. Each returns when it is done."""
+
+    def __init__(self, fleet: Fleet, workers: Sequence[WorkerSpec]) -> None:
+        self._fleet, self._workers = fleet, workers
+        self._one = asyncio.Lock()  # two at a time would count each other's workers
+
+    async def scale(self, stage: str, count: int) -> None:
+        """Have ``count`` replicas of a stage, and of those that share its workers; some are started, or drained first.
+
+        Raises RequestError for what the deployment cannot have.
+        """
+        host = self._host(stage, count)
+        await self._do(lambda: self._scale(host, count))
+
+    async def restart(self) -> None:
+        """Replace every worker, one after the other: its successor is ready before it gets nothing more to do.
+
+        Guests are left alone: who started them can do that.
+        """
+        await self._do(self._restart)
+
+    async def _do(self, change: Callable[[], Awaitable[None]]) -> None:
+        """As a task of the fleet, so that it ends when the fleet does, and not when nobody waits for it any more."""
+        done: asyncio.Future[EngineError | OSError | None] = asyncio.get_running_loop().create_future()
+
+        async def guarded() -> None:
+            outcome: EngineError | OSError | None = StageUnavailable("the engine is closing")
+            try:
+                async with self._one:
+                    await change()
+                outcome = None
+            except (EngineError, OSError) as error:
+                outcome = error
+            finally:
+                if not done.done():
+                    done.set_result(outcome)
+
+        self._fleet.spawn(guarded(), "change")
+        if error := await done:
+            raise error
+
+    def _host(self, stage: str, count: int) -> int:
+        """The entry of ``workers:`` that hosts a stage, and may do so that often."""
+        host = next((i for i, worker in enumerate(self._workers) if stage in worker.stages), None)
+        if host is None:
+            known = ", ".join(name for worker in self._workers for name in worker.stages)
+            raise RequestError(f"there is no stage {stage!r:.60} to scale; there are {known}")
+        if not 1 <= count <= self._workers[host].most:
+            raise RequestError(f"{stage} can have from 1 to {self._workers[host].most:g} replicas, not {count}")
+        return host
+
+    async def _scale(self, host: int, count: int) -> None:
+        ours = [post for post in self._fleet.posts.values() if post.host == host]
+        for replica in sorted(set(range(count)) - {post.replica for post in ours}):
+            await self._add(host, replica)
+        for post in [post for post in ours if post.replica >= count]:
+            await self._remove(post)
+
+    async def _add(self, host: int, replica: int) -> None:
+        post = self._fleet.post(host, replica)
+        try:
+            await self._fleet.begin(post)
+        except BaseException:
+            del self._fleet.posts[post.name]
+            raise
+
+    async def _remove(self, post: Post) -> None:
+        post.wanted = False
+        if post.worker is not None:
+            await self._fleet.retire(post.worker)
+        del self._fleet.posts[post.name]
+
+    async def _restart(self) -> None:
+        for post in [post for post in self._fleet.posts.values() if post.host is not None]:
+            async with post.filling:
+                if (before := post.worker) is None:
+                    continue  # a successor is on its way already
+                await self._fleet.launch(post)
+            await self._fleet.retire(before)
