@@ -189,7 +189,7 @@ async def stopped(quick: bool) -> bool:
 
 def remote(engine: Engine, name: str) -> RemoteWorker:
     """A worker, behind the engine's back: who is to be stopped must be known."""
-    worker = engine._fleet._posts[name].worker  # pyright: ignore[reportPrivateUsage]
+    worker = engine._fleet.posts[name].worker  # pyright: ignore[reportPrivateUsage]
     assert worker is not None
     return worker
 
