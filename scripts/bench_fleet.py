@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -59,20 +60,38 @@ def asked(name: str, words: int) -> Request:
     return Request(id=name, session=name, messages=(message,), lead_s=1.5)
 
 
-async def listen(engine: Engine, name: str, words: int) -> tuple[Player, set[str]]:
-    """One answer as its listener hears it, and the talker's replicas that made it."""
+async def listen(engine: Engine, name: str, words: int) -> Player:
+    """One answer as its listener hears it."""
     player = Player()
     async with engine.open(asked(name, words)) as chunks:
         async for chunk in chunks:
             if chunk.kind == "audio":
                 player.receive(time.monotonic(), chunk.data)
-        return player, {host.worker for host in chunks.hosts if host.stage == "talker"}
+    return player
+
+
+def counted(engine: Engine) -> Counter[str]:
+    """How many answers each talker makes from now on."""
+    counts: Counter[str] = Counter()
+
+    def count(worker: RemoteWorker) -> None:
+        run = worker.run
+
+        async def counting(*arguments: Any) -> None:
+            counts[worker.id] += 1
+            await run(*arguments)
+
+        worker.run = counting
+
+    for replica in ("worker1.0", "worker1.1"):
+        count(remote(engine, replica))
+    return counts
 
 
 async def smooth(engine: Engine, listeners: int, words: int) -> bool:
     """Whether so many answers at once reach their listeners without a gap."""
     players = await asyncio.gather(*(listen(engine, f"{listeners}-{i}", words) for i in range(listeners)))
-    return not any(player.underruns for player, _ in players)
+    return not any(player.underruns for player in players)
 
 
 async def most_sessions(talkers: int, words: int) -> int:
@@ -97,8 +116,8 @@ async def sessions(quick: bool) -> bool:
 
 async def spread(quick: bool) -> bool:
     async with Engine(fleet(2, seat_s=0.0, balance="round_robin")) as engine:
-        answers = [listen(engine, f"rr-{i}", 2) for i in range(24)]
-        counts = Counter(name for _, names in await asyncio.gather(*answers) for name in names)
+        counts = counted(engine)
+        await asyncio.gather(*(listen(engine, f"rr-{i}", 2) for i in range(24)))
     even = said(f"round_robin, {dict(counts)}: difference", max(counts.values()) - min(counts.values()), "<=", 1, "")
     return await least_queue(4 if quick else 12) and even
 
@@ -107,24 +126,23 @@ async def least_queue(seconds: float) -> bool:
     heartbeat = HeartbeatSpec(interval_s=0.2, timeout_s=10.0)  # it is slowed, not dead
     async with Engine(fleet(2, heartbeat=heartbeat)) as engine:
         slow = remote(engine, "worker1.1")
-        counts: Counter[str] = Counter()
+        counts = counted(engine)
         async with slowed(slow.hello.result().pid):
-            await crowd(engine, 2.0, counts)  # until it shows
+            await crowd(engine, 2.0)  # until it shows
             counts.clear()
-            await crowd(engine, seconds, counts)
+            await crowd(engine, seconds)
     share = 1 - counts[slow.id] / max(1, counts.total())
     return said(f"least_queue, of {counts.total()} answers: share of the fast one", 100 * share, ">=", 80, "%")
 
 
-async def crowd(engine: Engine, seconds: float, counts: Counter[str]) -> None:
+async def crowd(engine: Engine, seconds: float) -> None:
     """Six listeners, each with one short answer after the other."""
 
     async def one(i: int) -> None:
         count = 0
         while time.monotonic() < end_s:
             count += 1
-            _, names = await listen(engine, f"c{i}-{count}-{end_s}", 2)
-            counts.update(names)
+            await listen(engine, f"c{i}-{count}-{end_s}", 2)
 
     end_s = time.monotonic() + seconds
     await asyncio.gather(*(one(i) for i in range(6)))

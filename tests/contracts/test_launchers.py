@@ -155,16 +155,14 @@ def the_worker() -> psutil.Process:
 
 
 async def test_a_killed_process_is_missed_at_once_and_another_takes_its_place() -> None:
-    async with Engine(spec("local", empty_s=20.0)) as engine, engine.open(asked("long 100000")) as chunks:
-        await anext(chunks)
+    async with Engine(spec("local", empty_s=20.0)) as engine, engine.open(asked("long 400")) as chunks:
+        first = await anext(chunks)
         the_worker().kill()
         killed_s = asyncio.get_running_loop().time()
-        with pytest.raises(ReplicaLost):
-            async for _ in chunks:
-                pass
-        assert asyncio.get_running_loop().time() - killed_s < 1
-        assert engine.missing == STAGES
-        assert idle(engine)
+        await until(lambda: engine.missing == STAGES)
+        assert asyncio.get_running_loop().time() - killed_s < 0.5  # on an idle machine, some milliseconds
+        text = first.data + "".join([chunk.data async for chunk in chunks if chunk.kind == "text"])
+        assert text == " ".join(f"word{i}" for i in range(400))
         assert await answer(engine, "say: here again") == "here again"
         assert engine.ready
         assert {replica.incarnation for replica in engine.replicas()} == {2}
