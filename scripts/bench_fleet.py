@@ -81,7 +81,7 @@ def counted(engine: Engine) -> Counter[str]:
             counts[worker.id] += 1
             await run(*arguments)
 
-        worker.run = counting
+        worker.run = counting  # pyright: ignore[reportAttributeAccessIssue]
 
     for replica in ("worker1.0", "worker1.1"):
         count(remote(engine, replica))
