@@ -1,0 +1,75 @@
+"""The statements about five seed systems that the tests prove, as a table; fails where one has no test.
+
+    python scripts/seeds.py [--markdown] [A0 A4 ...]
+
+The statements are `tests/seeds/statements.txt`; a test proves some by ``@pytest.mark.seed("A4.3", ...)``. Tests are
+read, not run: it takes a second. Where a statement cannot arise in this design, the test that shows so carries it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+STATEMENTS = ROOT / "tests" / "seeds" / "statements.txt"
+
+
+def statements(path: Path = STATEMENTS) -> dict[str, str]:
+    """Each statement's number and its words."""
+    lines = [line for line in path.read_text().splitlines() if line.strip() and not line.startswith("#")]
+    return {number: words.strip() for number, _, words in (line.partition(" ") for line in lines)}
+
+
+def proofs(tests: Path = ROOT / "tests") -> dict[str, list[str]]:
+    """The tests of each statement, as ``path::name``."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in sorted(tests.rglob("test_*.py")):
+        for name, numbers in marked(ast.parse(path.read_text())):
+            for number in numbers:
+                found[number].append(f"{path.relative_to(tests.parent)}::{name}")
+    return found
+
+
+def marked(tree: ast.AST) -> Iterator[tuple[str, list[str]]]:
+    """The tests of a module that carry the mark, and the statements that each names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for mark in node.decorator_list:
+                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.seed":
+                    yield node.name, [ast.literal_eval(argument) for argument in mark.args]
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("systems", nargs="*", help="only these, like A4")
+    parser.add_argument("--markdown", action="store_true")
+    options = parser.parse_args(arguments)
+    known, found = statements(), proofs()
+    asked = [number for number in known if not options.systems or number.partition(".")[0] in options.systems]
+    for number in asked:
+        show(number, known[number], found.get(number, []), options.markdown)
+    missing = [number for number in asked if not found.get(number)]
+    strange = sorted(set(found) - set(known))
+    print(f"\n{len(asked) - len(missing)} of {len(asked)} statements have a test")
+    if missing:
+        print(f"without one: {', '.join(missing)}")
+    if strange:
+        print(f"named by a test, but not a statement: {', '.join(strange)}")
+    return int(bool(missing or strange))
+
+
+def show(number: str, words: str, tests: Sequence[str], markdown: bool) -> None:
+    if markdown:
+        print(f"| {number} | {words} | {'<br>'.join(f'`{test}`' for test in tests)} |")
+    else:
+        print(f"{number:6} {words}")
+        print("".join(f"         {test}\n" for test in tests) or "         -\n", end="")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
