@@ -6,11 +6,14 @@ import base64
 import os
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
+import pytest_asyncio
+import soundfile
 from fastapi import FastAPI
 
 from app.http.sound import encoded
@@ -19,7 +22,8 @@ from engine import ConfigError
 from tests.app.http.test_chat import PIXEL
 from tests.app.http.test_sound import WAVE
 from tests.app.rig import ROOT, script_spec
-from tests.web.browser import Chromium, Page
+from tests.web.browser import UNPROCESSED, Chromium, Page, browsing
+from tests.web.browser import written as recording
 
 WORDS = "#voice-client .words"
 
@@ -38,6 +42,16 @@ def address() -> Generator[str]:
         serving.stderr.read()
         assert serving.wait(30) == 0
         serving.stderr.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Chromium]:
+    """A browser into whose microphone somebody says a sentence again and again: a line may take a while to open."""
+    sentence, rate_hz = soundfile.read(ROOT / "tests" / "data" / "spoken" / "in_019.ogg")
+    said = np.concatenate([np.zeros(rate_hz), sentence, np.zeros(rate_hz)])
+    path = tmp_path_factory.mktemp("microphone") / "sentence.wav"
+    async with browsing(recording(path, np.tile(said, 5), rate_hz)) as one:
+        yield one
 
 
 class TestInABrowser:
@@ -61,6 +75,18 @@ class TestInABrowser:
             if folder := os.environ.get("PARLEY_SCREENSHOTS"):
                 await page.do("screenshot", {"path": f"{folder}/gradio.png"})
             await self.stayed_at_home(page, address)
+
+    async def test_it_listens(self, address: str, browser: Chromium) -> None:
+        async with browser.page() as page:
+            await page.before(UNPROCESSED)
+            await page.do("goto", address)
+            await page.until("window.parley !== undefined")
+            await page.do("click", "#voice-client .talk")
+            await page.shows(WORDS, "I heard")
+            await page.shows(f"{WORDS} .user", "seconds")
+            await page.shows("#voice-client .talk", "End")
+            await page.do("click", "#voice-client .talk")
+            await page.shows("#voice-client .state", "Press Talk")
 
     async def test_a_picture_is_shown_and_a_bad_file_named(
         self, address: str, browser: Chromium, tmp_path: Path
