@@ -18,6 +18,7 @@ from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSes
 from aiortc.mediastreams import MediaStreamError
 
 from tests.app.rig import SERVER_EVENT, TIMEOUT_S, Event, Running
+from tests.app.transports.webrtc.relay import Relay
 
 FRAME = 960  # 20 ms at 48 kHz
 
@@ -59,8 +60,8 @@ class Heard:
 class Caller:
     """One call. ``events`` are the data channel's, ``heard`` the frames of the voice; both checked as they come."""
 
-    def __init__(self, server: Running, mouth: Any = None) -> None:
-        self.server, self.mouth = server, mouth or Mouth()
+    def __init__(self, server: Running, mouth: Any = None, through: Relay | None = None) -> None:
+        self.server, self.mouth, self.through = server, mouth or Mouth(), through
         self.events: list[Event] = []
         self.heard: list[Heard] = []
         self.id = ""
@@ -88,7 +89,8 @@ class Caller:
             answer = await http.post("/v1/realtime/calls", files=form, headers=headers)
         assert answer.status_code == 201, answer.text
         self.id = answer.headers["location"].rpartition("/")[2]
-        await self.peer.setRemoteDescription(RTCSessionDescription(answer.text, "answer"))
+        sdp = answer.text if self.through is None else self.through.between(answer.text)
+        await self.peer.setRemoteDescription(RTCSessionDescription(sdp, "answer"))
         await self.until("conversation.created")
         return self
 
