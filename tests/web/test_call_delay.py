@@ -1,0 +1,152 @@
+"""What a call costs in a browser: from asking to the first sound, and from the server's word to silence at a barge-in.
+
+Chromium with a fake microphone, a page of the test's own, and an AudioWorklet that hears what the page plays to 128
+samples. Nothing of the page's own muting is at work here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aioice.ice
+import pytest
+
+from app.realtime.notices import Notice, SpeechBegan
+from app.transports.webrtc.call import Call
+from tests.app.rig import Running
+from tests.web.browser import Page, recording
+
+pytestmark = [pytest.mark.bench, pytest.mark.chromium, pytest.mark.node, pytest.mark.timeout(300)]
+
+ROUNDS = 12
+PAUSE_S, VOICE_S = 3.0, 0.5
+BROWSER = {"flags": ["--allow-loopback-in-peer-connection"], "bypassCSP": True}
+
+EAR = """
+registerProcessor("ear", class extends AudioWorkletProcessor {
+  process([[samples]]) {
+    if (samples) this.port.postMessage(samples.reduce((peak, x) => Math.max(peak, Math.abs(x)), 0));
+    return true;
+  }
+});
+"""
+
+CALL = """async (ear) => {
+  const now = () => performance.timeOrigin + performance.now();
+  const context = new AudioContext();
+  await context.resume();
+  await context.audioWorklet.addModule(URL.createObjectURL(new Blob([ear], {type: "text/javascript"})));
+  const peer = new RTCPeerConnection();
+  const channel = peer.createDataChannel("oai-events");
+  const call = (window.call = {events: [], loud: [], now});
+  call.send = (event) => (channel.send(JSON.stringify(event)), now());
+  call.ask = (text) => {
+    const content = [{type: "input_text", text}];
+    call.send({type: "conversation.item.create", item: {type: "message", role: "user", content}});
+    return call.send({type: "response.create"});
+  };
+  channel.onmessage = ({data}) => {
+    const event = {...JSON.parse(data), at: now()};
+    call.events.push(event);
+    if (event.type === call.askAfter) call.ask("long 200");
+  };
+  peer.ontrack = ({streams: [stream]}) => {
+    const voice = new Audio();
+    voice.srcObject = stream;
+    voice.play();
+    const node = new AudioWorkletNode(context, "ear");
+    node.port.onmessage = ({data}) => data > 0.01 && call.loud.push(now());
+    context.createMediaStreamSource(stream).connect(node).connect(context.destination);
+  };
+  const plain = {echoCancellation: false, noiseSuppression: false, autoGainControl: false};
+  const microphone = await navigator.mediaDevices.getUserMedia({audio: plain});
+  microphone.getTracks().forEach((track) => peer.addTrack(track, microphone));
+  await peer.setLocalDescription();
+  const headers = {"content-type": "application/sdp"};
+  const answer = await fetch("/v1/realtime/calls", {method: "POST", body: peer.localDescription.sdp, headers});
+  await peer.setRemoteDescription({type: "answer", sdp: await answer.text()});
+}"""
+
+
+@pytest.fixture(autouse=True)
+def _loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aioice.ice, "get_host_addresses", lambda use_ipv4, use_ipv6: ["127.0.0.1"])
+
+
+@pytest.fixture(autouse=True)
+async def _plain_loop() -> None:
+    """asyncio's debug mode costs milliseconds a packet."""
+    asyncio.get_running_loop().set_debug(False)
+
+
+async def begin(page: Page, server: Running) -> None:
+    await page.do("goto", server.http)
+    await page.value(f"({CALL})({json.dumps(EAR)})")
+    await seen(page, "conversation.created", 1)
+
+
+async def seen(page: Page, type: str, times: int) -> None:
+    await page.until(f"window.call.events.filter((event) => event.type === '{type}').length >= {times}")
+
+
+async def events(page: Page, type: str) -> list[dict[str, Any]]:
+    return await page.value(f"window.call.events.filter((event) => event.type === '{type}')")
+
+
+def percentile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, round(share * (len(values) - 1)))]
+
+
+async def test_from_asking_to_sound(server: Running, browse: Callable[..., Any], tmp_path: Path) -> None:
+    """response.create to sound, less what the engine took of it."""
+    delays: list[float] = []
+    async with browse(microphone=recording(tmp_path / "silence.wav", (1.0, 0.0)), **BROWSER) as page:
+        await begin(page, server)
+        for n in range(ROUNDS):
+            asked_ms = await page.value("window.call.ask('say: one two three')")
+            await seen(page, "output_audio_buffer.stopped", n + 1)
+            loud = [ms for ms in await page.value("window.call.loud") if ms > asked_ms]
+            done = (await events(page, "response.done"))[-1]["response"]
+            delays.append(loud[0] - asked_ms - done["parley"]["ledger"]["ttfa_ms"])
+            await page.value("new Promise((done) => setTimeout(done, 400))")
+    median_ms = statistics.median(delays)
+    print(f"\nasking -> sound in Chromium, less the engine's: {median_ms:.0f} ms median, {max(delays):.0f} most")
+    assert median_ms <= 70
+
+
+async def test_from_the_servers_word_to_silence(
+    server: Running, browse: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """speech_started sent to the last sound of the answer that was interrupted."""
+    said_ms: list[float] = []
+    tell = Call._tell
+
+    def noted(call: Call, notice: Notice) -> None:
+        if isinstance(notice, SpeechBegan):
+            said_ms.append(time.time() * 1000)
+        tell(call, notice)
+
+    monkeypatch.setattr(Call, "_tell", noted)
+    voice = [(4.0, 0.0), *[(VOICE_S, 0.5), (PAUSE_S, 0.0)] * ROUNDS]
+    detection = {"type": "server_vad", "create_response": False, "silence_duration_ms": 300}
+    session = {"type": "realtime", "audio": {"input": {"turn_detection": detection}}}
+    async with browse(microphone=recording(tmp_path / "voice.wav", *voice), **BROWSER) as page:
+        await begin(page, server)
+        await page.value(f"window.call.send({json.dumps({'type': 'session.update', 'session': session})})")
+        await page.value("(window.call.askAfter = 'input_audio_buffer.committed', window.call.ask('long 200'))")
+        for n in range(ROUNDS):
+            await seen(page, "input_audio_buffer.committed", n + 1)
+        loud = await page.value("window.call.loud")
+        cut = await events(page, "conversation.item.truncated")
+    delays = [max((ms - at for ms in loud if at - 500 < ms < at + 500), default=-1.0) for at in said_ms[:ROUNDS]]
+    delays = [delay for delay in delays if delay >= 0]  # an answer was being heard at that moment
+    print(f"\nspeech_started -> silence in Chromium: {statistics.median(delays):.0f} ms median,", end=" ")
+    print(f"{percentile(delays, 0.95):.0f} ms p95 of {len(delays)}, {len(cut)} cuts")
+    assert len(delays) >= ROUNDS - 2
+    assert percentile(delays, 0.95) <= 150
