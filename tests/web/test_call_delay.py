@@ -10,23 +10,22 @@ import asyncio
 import json
 import statistics
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import aioice.ice
+import numpy as np
 import pytest
 
 from app.realtime.notices import Notice, SpeechBegan
 from app.transports.webrtc.call import Call
 from tests.app.rig import Running
-from tests.web.browser import Page, recording
+from tests.web.browser import Page, browsing, written
 
 pytestmark = [pytest.mark.bench, pytest.mark.chromium, pytest.mark.node, pytest.mark.timeout(300)]
 
 ROUNDS = 12
-PAUSE_S, VOICE_S = 3.0, 0.5
-BROWSER = {"flags": ["--allow-loopback-in-peer-connection"], "bypassCSP": True}
+PAUSE_S, VOICE_S, RATE_HZ = 3.0, 0.5, 48_000
 
 EAR = """
 registerProcessor("ear", class extends AudioWorkletProcessor {
@@ -99,14 +98,25 @@ async def events(page: Page, type: str) -> list[dict[str, Any]]:
     return await page.value(f"window.call.events.filter((event) => event.type === '{type}')")
 
 
+def silence(folder: Path, seconds: float) -> Path:
+    return written(folder / "silence.wav", np.zeros(int(seconds * RATE_HZ)), RATE_HZ)
+
+
+def voice(folder: Path) -> Path:
+    """A user who says something again and again."""
+    says = 0.5 * np.sin(2 * np.pi * 300 * np.arange(int(VOICE_S * RATE_HZ)) / RATE_HZ)
+    turn = np.concatenate([says, np.zeros(int(PAUSE_S * RATE_HZ))])
+    return written(folder / "voice.wav", np.concatenate([np.zeros(4 * RATE_HZ), *[turn] * ROUNDS]), RATE_HZ)
+
+
 def percentile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, round(share * (len(values) - 1)))]
 
 
-async def test_from_asking_to_sound(server: Running, browse: Callable[..., Any], tmp_path: Path) -> None:
+async def test_from_asking_to_sound(server: Running, tmp_path: Path) -> None:
     """response.create to sound, less what the engine took of it."""
     delays: list[float] = []
-    async with browse(microphone=recording(tmp_path / "silence.wav", (1.0, 0.0)), **BROWSER) as page:
+    async with browsing(silence(tmp_path, 1.0)) as browser, browser.page(bypassCSP=True) as page:
         await begin(page, server)
         for n in range(ROUNDS):
             asked_ms = await page.value("window.call.ask('say: one two three')")
@@ -121,7 +131,7 @@ async def test_from_asking_to_sound(server: Running, browse: Callable[..., Any],
 
 
 async def test_from_the_servers_word_to_silence(
-    server: Running, browse: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """speech_started sent to the last sound of the answer that was interrupted."""
     said_ms: list[float] = []
@@ -133,10 +143,9 @@ async def test_from_the_servers_word_to_silence(
         tell(call, notice)
 
     monkeypatch.setattr(Call, "_tell", noted)
-    voice = [(4.0, 0.0), *[(VOICE_S, 0.5), (PAUSE_S, 0.0)] * ROUNDS]
     detection = {"type": "server_vad", "create_response": False, "silence_duration_ms": 300}
     session = {"type": "realtime", "audio": {"input": {"turn_detection": detection}}}
-    async with browse(microphone=recording(tmp_path / "voice.wav", *voice), **BROWSER) as page:
+    async with browsing(voice(tmp_path)) as browser, browser.page(bypassCSP=True) as page:
         await begin(page, server)
         await page.value(f"window.call.send({json.dumps({'type': 'session.update', 'session': session})})")
         await page.value("(window.call.askAfter = 'input_audio_buffer.committed', window.call.ask('long 200'))")
