@@ -125,7 +125,7 @@ def _shown(message: Message, held: list[str | tuple[int, ...]]) -> dict[str, Any
         match part:
             case TextPart(text):
                 content.append({"type": "text", "text": hold(text)})
-            case AudioPart(_, transcript) if message.role == "assistant":
+            case AudioPart(pcm, transcript) if message.role == "assistant" or pcm is None:
                 content.append({"type": "text", "text": hold(transcript or "")})
             case AudioPart():
                 content.append({"type": "audio", "audio": ""})

@@ -33,6 +33,15 @@ class KvSlots:
         self.native: NativeStack | None = None
         """What computes few rows at a time, where there is such."""
 
+    def copy(self, slot: int, length: int) -> tuple[Tensor, Tensor]:
+        """The first ``length`` keys and values of a slot [layers, heads, length, dim], as they are now."""
+        return self.keys[:, slot, :, :length].clone(), self.values[:, slot, :, :length].clone()
+
+    def restore(self, slot: int, keys: Tensor, values: Tensor, start: int, end: int) -> None:
+        """Put rows that were copied, from ``start`` to ``end``, into a slot."""
+        self.keys[:, slot, :, start:end] = keys[:, :, start:end]
+        self.values[:, slot, :, start:end] = values[:, :, start:end]
+
     def clear(self, slot: int) -> None:
         """Forget a slot whose rows may be NaN: a masked NaN still poisons what it is multiplied with."""
         self.keys[:, slot] = 0

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from engine import (
+    AudioPart,
     Chunk,
     ConfigError,
     ContextOverflow,
@@ -35,10 +36,11 @@ from engine import (
     parse_config,
 )
 from engine.worker.models import qwen3_omni
-from engine.worker.models.qwen3_omni import talker, thinker
+from engine.worker.models.qwen3_omni import media, talker, thinker
 from engine.worker.models.qwen3_omni.prompt import Prompter
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.nn import native, predictor
+from engine.worker.nn.decoder import Decoder
 from engine.worker.stage import Place, Seat
 from tests.oracles.qwen3_omni import Answer, Oracle, Turn, Video
 from tests.oracles.talk import Said, ask, request, spec
@@ -288,6 +290,117 @@ async def test_an_answer_that_is_left_leaves_no_trace(after: str, checkpoint: Fo
     assert (again.ids, again.codes.tolist()) == (before.ids, before.codes.tolist())
     # The chunks fall elsewhere, and sums round elsewhere: the tolerance is the reference's.
     assert np.abs(again.wave - before.wave).max() <= 1e-4
+
+
+# --- Prefixes
+
+
+class Counted:
+    """How many rows stages computed, and how often the encoders ran."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rows = self.encoded = 0
+        self.stages: list[Any] = []
+        made, forward = thinker.Thinker.__init__, Decoder.forward
+
+        def counted(decoder: Any, x: Any, *more: Any) -> Any:
+            self.rows += x.shape[0] * x.shape[1]
+            return forward(decoder, x, *more)
+
+        def counting(encoder: Any) -> Any:
+            def encode(*given: Any, **named: Any) -> Any:
+                self.encoded += 1
+                return encoder(*given, **named)
+
+            return encode
+
+        def making(stage: Any, place: Place) -> None:
+            made(stage, place)
+            stage.ears, stage.eyes = counting(stage.ears), counting(stage.eyes)
+            self.stages.append(stage)
+
+        monkeypatch.setattr(Decoder, "forward", counted)
+        monkeypatch.setattr(thinker.Thinker, "__init__", making)
+
+    def taken(self) -> tuple[int, int]:
+        """Rows and encodings since the last call."""
+        found, self.rows, self.encoded = (self.rows, self.encoded), 0, 0
+        return found
+
+
+def talk(turns: int) -> list[Turn]:
+    """A conversation whose user shows, speaks and writes in turn."""
+    said: list[Turn] = [SYSTEM]
+    for i in range(turns):
+        said.append(("user", [("What is this?", TONE, PICTURE, Video(CLIP[:2], 2.0, SHORT))[i % 4], f"Turn {i}."]))
+        said.append(("assistant", [300 + i, 12, 390]))
+    return said[:-1]
+
+
+async def test_a_sessions_next_turn_computes_only_what_is_new(
+    checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = Counted(monkeypatch)
+    async with Engine(spec(checkpoint("plain"), piece=64)) as engine:
+        costs: dict[str, list[tuple[int, int]]] = {"alone": [], "s": []}
+        said: dict[str, list[Said]] = {"alone": [], "s": []}
+        for session in costs:
+            for n in range(1, 6):
+                name = session if session == "s" else f"alone-{n}"
+                said[session].append(await ask(engine, request(f"{session}{n}", talk(n), 3, 4, session=name)))
+                costs[session].append(counted.taken())
+        prefixes = counted.stages[0].prefixes
+        assert 0 < prefixes.found < prefixes.asked
+        assert prefixes.size <= prefixes.budget
+    for one, other in zip(said["alone"], said["s"], strict=True):
+        assert (one.prompt, one.ids, one.codes.tolist()) == (other.prompt, other.ids, other.codes.tolist())
+    assert costs["s"][0] == costs["alone"][0], "a first turn is all new"
+    assert costs["s"][4][0] < costs["alone"][4][0] / 3, costs
+    assert [encoded for _, encoded in costs["s"]] == [0, 1, 1, 2, 0], "each thing is encoded once, in its turn"
+    assert [encoded for _, encoded in costs["alone"]] == [0, 1, 2, 2, 2]
+
+
+async def test_another_sound_or_another_past_is_not_taken_for_what_is_known(checkpoint: Folder) -> None:
+    turns: list[Turn] = [SYSTEM, ("user", [TONE, "What?"]), ("assistant", [77, 400]), ("user", ["And?"])]
+    other: list[Turn] = [SYSTEM, ("user", [TONE[::-1].copy(), "What?"]), ("assistant", [77, 400]), ("user", ["And?"])]
+    cut: list[Turn] = [*turns[:2], ("assistant", [77]), ("user", ["And?"])]
+    async with Engine(spec(checkpoint("plain"))) as engine:
+        for i, one in enumerate((turns[:2], turns, other, cut, turns)):
+            alone = await ask(engine, request(f"alone{i}", one, 4, 5))
+            again = await ask(engine, request(f"again{i}", one, 4, 5, session="s"))
+            assert (again.ids, again.codes.tolist()) == (alone.ids, alone.codes.tolist()), i
+
+
+@pytest.mark.parametrize("shorter", [0, 1, 100, 399, 400, 5000])
+def test_a_sounds_features_are_those_it_has_beside_longer_ones(
+    shorter: int, checkpoint: Folder, oracle: Reference
+) -> None:
+    senses = Prompter(Source(Place(checkpoint("plain")))).senses
+    sounds = [TONE, TONE[: len(TONE) - shorter], TONE[:7000]]
+    expected = oracle("plain").inputs([("user", sounds)])
+    for _ in range(2):
+        blocks = senses.blocks([AudioPart(one) for one in sounds])
+        for i, block in enumerate(blocks):
+            mel = expected["input_features"][i][:, expected["feature_attention_mask"][i].bool()]
+            assert torch.equal(block.mel, mel), i  # type: ignore[arg-type]
+
+
+def test_features_that_are_kept_stay_within_their_bytes(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    senses = Prompter(Source(Place(checkpoint("plain")))).senses
+    monkeypatch.setattr(media, "KNOWN_BYTES", 300_000)
+    for i in range(10):
+        senses.blocks([AudioPart(TONE + np.int16(i))])
+        assert senses._held == sum(block.size for block in senses._known.values()) <= 300_000
+    assert len(senses._known) == 3
+
+
+async def test_nothing_is_kept_where_there_is_no_room(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(monkeypatch)
+    bare = spec(checkpoint("plain"))
+    async with Engine(replace(bare, options={**bare.options, "remember_mb": 0})) as engine:
+        for id in "ab":
+            await ask(engine, request(id, talk(2), 3, 3, session="s"))
+        assert counted.stages[0].prefixes.found == counted.stages[0].prefixes.size == 0
 
 
 # --- Ends

@@ -5,6 +5,9 @@ goes from the thinker to the talker (chunks of kind ``rows``): the ids of the us
 sound or pictures stand, the thinker's hidden rows; then one id for each token to be spoken. The talker looks ids up in
 the thinker's table of embeddings, which it maps, so that no tensor travels for text.
 
+What was computed for a session is kept and taken over by its next request up to where the two prompts differ. A live
+turn is encoded when it ends: the encoder looks eight seconds around, so that little of a turn is final before.
+
 It has no recogniser: what the user said is never told (``heard``). How far the voice is in the text (``text_end``)
 is an estimate, and labelled so.
 

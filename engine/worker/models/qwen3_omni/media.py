@@ -6,7 +6,9 @@ time; with its sound, blocks and sounds take turns by their times. Knows no toke
 
 from __future__ import annotations
 
+import hashlib
 import math
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,19 +27,32 @@ from engine.errors import RequestError
 LONGEST_SOUND_S, SHORTEST_SOUND_S = 300.0, 0.02
 LARGEST_PICTURE = 64_000_000  # pixels
 MOST_FRAMES = 768  # of a video: the reference samples no more
+REACH = 400  # samples: the extractor's window, beyond which a sound's frames see nothing
+KNOWN_BYTES = 128 << 20  # of features of what may be sent again: some twenty minutes of sound
 VIDEO_SIZE = {"shortest_edge": 128 * 32 * 32, "longest_edge": 768 * 32 * 32}  # pixels of a frame: the reference's own
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """The rows of one sound, picture or video.
+    """One sound, picture or video, and its rows in a prompt.
 
     ``sounds`` rows are heard, a grid of (time, height, width) is seen; a step in time counts ``pace`` positions.
+    ``mel`` [mels, frames] and ``pixels`` [patches, values] of a grid of ``patches`` are what the encoders eat; ``name``
+    tells one content from another.
     """
 
+    name: int
     sounds: int = 0
+    mel: Tensor | None = None
     grid: tuple[int, int, int] = (0, 0, 0)
+    pixels: Tensor | None = None
+    patches: tuple[int, ...] = (0, 0, 0)
     pace: float = 1.0
+
+    @property
+    def size(self) -> int:
+        """Bytes of features."""
+        return sum(0 if one is None else one.nbytes for one in (self.mel, self.pixels))
 
     @property
     def rows(self) -> int:
@@ -59,25 +74,19 @@ class Block:
         """How cells and sounds take turns by their times, as indices of all cells and then all sounds."""
         return np.argsort(np.concatenate((self.seen[0], self.heard[0])), kind="stable")
 
-
-@dataclass(frozen=True, slots=True)
-class Media:
-    """Features of a whole conversation. ``pixels`` and ``grids`` hold the pictures first, then the videos."""
-
-    blocks: tuple[Block, ...] = ()
-    sounds: Tensor | None = None
-    lengths: Tensor | None = None
-    pixels: Tensor | None = None
-    grids: Tensor | None = None
-
-
-NOTHING = Media()
+    @property
+    def names(self) -> NDArray[np.int64]:
+        """A name for every row, below 0: what was computed for one holds again where all names up to it are alike."""
+        return -1 - (np.arange(self.rows) + self.name)
 
 
 class Senses:
     """Parts of messages to features."""
 
     def __init__(self, settings: dict[str, Any], thinker_config: Any) -> None:
+        self._known: dict[tuple[int, int], Block] = {}
+        self._held = 0
+        self._lock = threading.Lock()  # prompts are made in threads
         self._ears: Any = WhisperFeatureExtractor.from_dict(settings)
         names = ("patch_size", "merge_size", "temporal_patch_size", "image_mean", "image_std")
         sizes = ("size", "min_pixels", "max_pixels")
@@ -94,34 +103,58 @@ class Senses:
     def _video_eyes(self) -> Any:
         return self._made(size=VIDEO_SIZE)
 
-    def media(self, parts: Sequence[Part]) -> Media:
-        """Features of everything that is heard and seen in these parts, made as the reference makes them: all at once.
+    def blocks(self, parts: Sequence[Part]) -> tuple[Block, ...]:
+        """A block for each part that is heard or seen; features are made as the reference makes them: all at once.
 
         Raises RequestError for what cannot be.
         """
-        waves = [_wave(pcm) for part in parts if (pcm := _sound(part)) is not None]
-        pictures = [_pixels(part.pixels) for part in parts if isinstance(part, ImagePart)]
-        videos = [_frames(part) for part in parts if isinstance(part, VideoPart)]
-        sounds, lengths = self._hear(waves)
+        longest = max((len(pcm) for part in parts if (pcm := _sound(part)) is not None), default=0)
         try:
-            seen = [self._picture(one) for one in pictures] + [self._video(one) for one in videos]
+            return tuple(self._block(part, longest) for part in parts if _sensed(part))
         except ValueError as error:
             raise RequestError(f"image: {error}") from None
-        grids = torch.tensor([grid for _, grid in seen]) if seen else None
-        pixels = torch.cat([values for values, _ in seen]) if seen else None
-        blocks = self._blocks(parts, lengths, [grid for _, grid in seen], len(pictures))
-        return Media(blocks, sounds, lengths, pixels, grids)
 
-    def _hear(self, waves: Sequence[NDArray[np.float32]]) -> tuple[Tensor | None, Tensor | None]:
-        """Log-mel frames of all sounds side by side [mels, frames], and how many each has."""
-        if not waves:
-            return None, None
-        found = self._ears(
-            waves, sampling_rate=MIC_RATE_HZ, padding=True, truncation=False, return_attention_mask=True,
-            return_tensors="pt",
-        )  # fmt: skip
-        mask = found["attention_mask"].bool()
-        return found["input_features"].permute(0, 2, 1)[mask].T, mask.sum(-1)
+    def _block(self, part: Part, longest: int) -> Block:
+        """A part's block, perhaps an earlier request's: a conversation is sent whole each turn."""
+        _check(part)
+        pcm = _sound(part)
+        silence = 0 if pcm is None else min(longest - len(pcm), REACH)
+        name = _name(part)
+        with self._lock:
+            known = self._known.get((name, silence))
+        if known is None:
+            known = self._made_block(part, name, silence)
+        with self._lock:
+            old = self._known.pop((name, silence), None)
+            self._known[name, silence] = known
+            self._held += known.size - (0 if old is None else old.size)
+            while self._held > KNOWN_BYTES:
+                self._held -= self._known.pop(next(iter(self._known))).size
+        return known
+
+    def _made_block(self, part: Part, name: int, silence: int) -> Block:
+        pcm = _sound(part)
+        mel = None if pcm is None else self._hear(np.asarray(pcm, np.float32) / np.float32(32768), silence)
+        sounds = 0 if mel is None else audio_tokens(mel.shape[1], self.window)
+        match part:
+            case ImagePart():
+                pixels, patches = self._picture(np.asarray(part.pixels))
+                return Block(name, grid=self._merged(patches), pixels=pixels, patches=patches, pace=self.per_second)
+            case VideoPart():
+                pixels, patches = self._video(np.asarray(part.frames))
+                pace = float(np.float32(self._video_eyes.temporal_patch_size / part.fps) * np.float32(self.per_second))
+                return Block(name, sounds, mel, self._merged(patches), pixels, patches, pace)
+            case _:
+                return Block(name, sounds, mel)
+
+    def _hear(self, wave: NDArray[np.float32], silence: int) -> Tensor:
+        """Log-mel frames [mels, frames] of a sound.
+
+        The reference pads the sounds of a conversation to the longest; of that, a sound's last frames see ``silence``.
+        """
+        padded = np.concatenate((wave, np.zeros(silence, np.float32)))
+        found = self._ears(padded, sampling_rate=MIC_RATE_HZ, padding=True, truncation=False, return_tensors="pt")
+        return found["input_features"][0, :, : -(-len(wave) // self._ears.hop_length)]
 
     def _picture(self, pixels: NDArray[np.uint8]) -> tuple[Tensor, tuple[int, ...]]:
         found = self._eyes(images=[pixels], return_tensors="pt")
@@ -139,27 +172,6 @@ class Senses:
         whole = torch.stack(turns, 3)
         return whole.reshape(-1, found["pixel_values"].shape[1]), (len(whole), high, wide)
 
-    def _blocks(
-        self, parts: Sequence[Part], lengths: Tensor | None, grids: Sequence[tuple[int, ...]], pictures: int
-    ) -> tuple[Block, ...]:
-        """One block for each part that is heard or seen, in the order of the prompt."""
-        sounds = iter([] if lengths is None else [audio_tokens(int(n), self.window) for n in lengths])
-        images, videos = iter(grids[:pictures]), iter(grids[pictures:])
-        blocks: list[Block] = []
-        for part in parts:
-            match part:
-                case ImagePart():
-                    blocks.append(Block(0, self._merged(next(images)), self.per_second))
-                case VideoPart():
-                    heard = 0 if part.pcm is None else next(sounds)
-                    pace = np.float32(self._video_eyes.temporal_patch_size / part.fps) * np.float32(self.per_second)
-                    blocks.append(Block(heard, self._merged(next(videos)), float(pace)))
-                case _ if _sound(part) is not None:
-                    blocks.append(Block(next(sounds)))
-                case _:
-                    pass
-        return tuple(blocks)
-
     def _merged(self, grid: tuple[int, ...]) -> tuple[int, int, int]:
         return grid[0], grid[1] // self.merge, grid[2] // self.merge
 
@@ -170,32 +182,44 @@ def audio_tokens(frames: int, window: int) -> int:
     return ((rest - 1) // 2 + 1 - 1) // 2 + 1 + frames // (2 * window) * 13
 
 
+def _name(part: Part) -> int:
+    """62 bits that stand for what a part holds."""
+    digest = hashlib.blake2b(type(part).__name__.encode(), digest_size=8)
+    for content in (_sound(part), getattr(part, "pixels", None), getattr(part, "frames", None)):
+        if content is not None:
+            array = np.ascontiguousarray(content)
+            digest.update(repr((array.shape, getattr(part, "fps", 0))).encode())
+            digest.update(array.data)
+    return int.from_bytes(digest.digest()) >> 2
+
+
+def _sensed(part: Part) -> bool:
+    return isinstance(part, ImagePart | VideoPart) or _sound(part) is not None
+
+
 def _sound(part: Part) -> Any:
     """The samples of a part that has some, else None."""
     return part.pcm if isinstance(part, AudioPart | VideoPart) else None
 
 
-def _wave(pcm: Any) -> NDArray[np.float32]:
-    length_s = len(pcm) / MIC_RATE_HZ
-    if not SHORTEST_SOUND_S <= length_s <= LONGEST_SOUND_S:
-        raise RequestError(
-            f"audio: {length_s:.2f} s; between {SHORTEST_SOUND_S} and {LONGEST_SOUND_S:.0f} s can be heard"
-        )
-    return np.asarray(pcm, np.float32) / np.float32(32768)
+def _check(part: Part) -> None:
+    """Raises RequestError for what cannot be heard or seen; before anything of its size is done."""
+    if (pcm := _sound(part)) is not None:
+        length_s = len(pcm) / MIC_RATE_HZ
+        if not SHORTEST_SOUND_S <= length_s <= LONGEST_SOUND_S:
+            raise RequestError(
+                f"audio: {length_s:.2f} s; between {SHORTEST_SOUND_S} and {LONGEST_SOUND_S:.0f} s can be heard"
+            )
+    if isinstance(part, ImagePart) and not _picturable(shape := np.shape(part.pixels)):
+        raise RequestError(f"image: a picture of shape {list(shape)} cannot be seen (height, width, 3 colours)")
+    if isinstance(part, VideoPart):
+        count, *shape = np.shape(part.frames) or (0,)
+        if not (1 <= count <= MOST_FRAMES and _picturable(shape) and 0 < part.fps < math.inf):
+            raise RequestError(
+                f"video: frames of shape {[count, *shape]} at {part.fps:g} a second cannot be seen (at most "
+                f"{MOST_FRAMES}, height, width, 3 colours)"
+            )
 
 
-def _pixels(found: Any) -> NDArray[np.uint8]:
-    pixels = np.asarray(found)
-    if pixels.ndim != 3 or pixels.shape[2] != 3 or not 0 < pixels.shape[0] * pixels.shape[1] <= LARGEST_PICTURE:
-        raise RequestError(f"image: a picture of shape {list(pixels.shape)} cannot be seen (height, width, 3 colours)")
-    return pixels
-
-
-def _frames(part: VideoPart) -> NDArray[np.uint8]:
-    frames = np.asarray(part.frames)
-    if frames.ndim != 4 or not 1 <= len(frames) <= MOST_FRAMES or not 0 < part.fps < math.inf:
-        raise RequestError(
-            f"video: frames of shape {list(frames.shape)} at {part.fps:g} a second cannot be seen (at most "
-            f"{MOST_FRAMES}, height, width, 3 colours)"
-        )
-    return np.stack([_pixels(frame) for frame in frames])
+def _picturable(shape: Sequence[int]) -> bool:
+    return len(shape) == 3 and shape[2] == 3 and 0 < shape[0] * shape[1] <= LARGEST_PICTURE

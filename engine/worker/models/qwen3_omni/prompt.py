@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from engine.core import AudioPart, Message, Request, TextPart
 from engine.errors import ContextOverflow, RequestError
 from engine.worker.chat import Chat
-from engine.worker.models.qwen3_omni.media import NOTHING, Block, Media, Senses
+from engine.worker.models.qwen3_omni.media import Block, Senses
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.nn.weights import read_json
 
@@ -26,7 +26,8 @@ class Prompt:
     """A request as the thinker eats it, made off the step loop.
 
     ``places`` float32 [3, ids] are the rope positions (time, height, width); ``spoken`` are the indices of the user's
-    turns, which the talker hears again, at its own ``spoken_places``.
+    turns, which the talker hears again, at its own ``spoken_places``. Where two prompts of a session have the same
+    ``names`` up to some row (ids of words, and what stands for the content of the rest), they are the same up to there.
     """
 
     ids: NDArray[np.int64]
@@ -34,8 +35,17 @@ class Prompt:
     spoken: NDArray[np.int64]
     spoken_places: NDArray[np.float32]
     lead: list[int]
-    media: Media = NOTHING
+    names: NDArray[np.int64]
+    spoken_names: NDArray[np.int64]
+    blocks: tuple[Block, ...] = ()
+    starts: tuple[int, ...] = ()
+    """Where the rows of each block begin."""
     script: list[int] | None = None
+
+    @property
+    def media_end(self) -> int:
+        """Where the rows of the last block end."""
+        return self.starts[-1] + self.blocks[-1].rows if self.blocks else 0
 
 
 class Prompter:
@@ -57,15 +67,21 @@ class Prompter:
         messages, script = self._messages(request, heard)
         self._check_ids(messages)
         tools = () if request.tool_choice == "none" else request.tools
-        media = self.senses.media([part for one in messages if not one.token_ids for part in one.parts])
-        ids = self._spread(self.chat.prompt(messages, tools), media.blocks)
+        heard_and_seen = [one for one in messages if one.role != "assistant" and not one.token_ids]
+        blocks = self.senses.blocks([part for one in heard_and_seen for part in one.parts])
+        ids, starts = self._spread(self.chat.prompt(messages, tools), blocks)
         if len(ids) + 2 > self.source.context:
             raise ContextOverflow(f"the prompt has {len(ids)} tokens; the context is {self.source.context}")
+        names = np.array(ids)
+        for start, block in zip(starts, blocks, strict=True):
+            names[start : start + block.rows] = block.names
         spoken, start = self._spoken(ids)
-        places = self._places(ids, media.blocks)
-        spoken_places = self._places([ids[i] for i in spoken], media.blocks, talker=True)
+        spoken_places = self._places([ids[i] for i in spoken], blocks, talker=True)
+        spoken_names = names[spoken]
+        spoken_names[spoken_names < 0] -= spoken_places[0].astype(np.int64)[spoken_names < 0]  # they may differ there
         return Prompt(
-            np.array(ids), places, np.array(spoken, np.int64), spoken_places, ids[start : start + 3], media,
+            np.array(ids), self._places(ids, blocks), np.array(spoken, np.int64), spoken_places,
+            ids[start : start + 3], names, spoken_names, blocks, tuple(starts),
             None if script is None else self.chat.words(script),
         )  # fmt: skip
 
@@ -86,20 +102,28 @@ class Prompter:
             if not 0 <= id < size or id in media:
                 raise RequestError(f"token_ids: {id} is no word of this model")
 
-    def _spread(self, ids: Sequence[int], blocks: Sequence[Block]) -> list[int]:
-        """Every placeholder as often as what it stands for has rows; a video with its sound between marks of sound."""
+    def _spread(self, ids: Sequence[int], blocks: Sequence[Block]) -> tuple[list[int], list[int]]:
+        """Every placeholder as often as what it stands for has rows, and where each block's rows begin.
+
+        A video with its sound stands between marks of sound.
+        """
         marks, left = self.marks, iter(blocks)
         whole: list[int] = []
+        starts: list[int] = []
         for id in ids:
             if id not in marks.media:
                 whole.append(id)
-            elif (block := next(left)).sounds and id == marks.video:
+                continue
+            block = next(left)
+            mixed = bool(block.sounds) and id == marks.video
+            starts.append(len(whole) + mixed)
+            if mixed:
                 cells = block.rows - block.sounds
-                mixed = [marks.video if at < cells else marks.audio for at in block.order.tolist()]
-                whole += [marks.audio_start, *mixed, marks.audio_end]
+                rows = [marks.video if at < cells else marks.audio for at in block.order.tolist()]
+                whole += [marks.audio_start, *rows, marks.audio_end]
             else:
                 whole += [id] * block.rows
-        return whole
+        return whole, starts
 
     def _spoken(self, ids: Sequence[int]) -> tuple[list[int], int]:
         """The indices of all user turns, and where the last turn, the assistant's, begins."""

@@ -20,6 +20,7 @@ from engine.worker.stage import Place, Seat
 ARCHITECTURE = "Qwen3OmniMoeForConditionalGeneration"
 CONTEXT = 8192  # tokens of a prompt and its answer, unless the options say otherwise
 PIECE = 256  # tokens of a prompt that one step prefills
+REMEMBER_MB = 256  # of what was computed for sessions that may go on, in each of thinker and talker
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 THINKER, TALKER, PREDICTOR = range(3)  # streams of randomness
 
@@ -40,6 +41,7 @@ class Source:
         self.folder, self.slots = folder, place.slots
         self.context = int(place.options.get("context", min(CONTEXT, self.text.max_position_embeddings)))
         self.piece = int(place.options.get("piece", PIECE))
+        self.remembered = int(float(place.options.get("remember_mb", REMEMBER_MB)) * 2**20)
 
     @property
     def text(self) -> Any:

@@ -20,19 +20,33 @@ from engine.worker.nn.decoder import Decoder, Rows
 from engine.worker.nn.predictor import Predictor
 from engine.worker.nn.projection import Projection
 from engine.worker.nn.sampler import FAILED, Draw, draw, penalised
+from engine.worker.prefix import Prefixes
 from engine.worker.stage import Place, Seat
 
 CHARACTERS_PER_FRAME = 1.2  # about fifteen characters a second: an estimate of how far the voice has come
 ANSWER_FRAMES = 4096  # places kept for speech: five and a half minutes
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was computed for the user's turns of a conversation: keys and values [layers, heads, rows, dim]."""
+
+    keys: Tensor
+    values: Tensor
+
+
 @dataclass(slots=True)
 class Speech:
-    """A voice on its way: ``fed`` rows are in the cache, the next goes in at ``place``."""
+    """A voice on its way: ``fed`` rows are in the cache, the next goes in at ``place``.
+
+    ``names`` are those of the user's rows so far, of which the first ``known`` were taken over from an earlier request.
+    """
 
     voice: int
     how: Draw
     lead: list[int] = field(default_factory=list[int])
+    names: list[int] = field(default_factory=list[int])
+    known: int = 0
     fed: int = 0
     place: float = 0.0
     frames: int = 0
@@ -73,6 +87,7 @@ class Talker:
         self.decoder = Decoder(read.below("model"), text)
         self.room = source.context + ANSWER_FRAMES
         self.cache = self.decoder.cache(source.slots, self.room)
+        self.prefixes: Prefixes[Known] = Prefixes(source.remembered)
         self.predictor = Predictor(read.below("code_predictor"), config.code_predictor_config, source.slots, PREDICTOR)
         self.heard = torch.zeros(source.slots, text.vocab_size, device=source.device, dtype=torch.bool)
         self.carried = torch.zeros(source.slots, self.width, device=source.device, dtype=source.dtype)
@@ -126,26 +141,55 @@ class Talker:
         while seat.rows and seat.rows[0].meta.get("part") in ("user", "lead"):
             chunk = seat.rows.popleft()
             if chunk.meta["part"] == "user":
-                self._hear(seat, **chunk.data)
-                return len(chunk.data["ids"])
+                if (new := self._hear(seat, **chunk.data)) > 0:
+                    return new
+                continue
+            self._remember(seat)
             speech.lead, speech.place = chunk.data["ids"].tolist(), chunk.meta["start"]
             speech.limit = min(seat.request.max_frames, self.room - speech.fed - 9)
         return 0
 
     def _hear(
-        self, seat: Seat, ids: NDArray[np.int64], places: NDArray[np.float32], media: NDArray[np.float32]
-    ) -> None:
-        """Prefill a piece of the user's turns: words by their embedding, sounds and pictures by what was thought."""
+        self, seat: Seat, ids: NDArray[np.int64], places: NDArray[np.float32], media: NDArray[np.float32],
+        names: NDArray[np.int64],
+    ) -> int:  # fmt: skip
+        """Prefill a piece of the user's turns: words by their embedding, sounds and pictures by what was thought.
+
+        Returns how many rows were new.
+        """
         speech: Speech = seat.state
         device = self.source.device
-        rows = self._text_rows(ids.tolist())
-        at = torch.from_numpy(np.isin(ids, self.source.marks.media)).to(device)
-        if len(media):
-            rows[at] = self.project_hidden(torch.from_numpy(media.copy()).to(device, self.source.dtype))
-        where = Rows.of([seat.slot], [speech.fed], len(ids), device)
-        angles = self.decoder.rope(torch.tensor(places, device=device)[:, None], self.source.dtype)
-        self.decoder.forward(rows[None], angles, where, self.cache)
-        speech.fed += len(ids)
+        speech.names += names.tolist()
+        known = self._recall(seat)
+        media_rows = np.isin(ids, self.source.marks.media)
+        media, at = media[np.count_nonzero(media_rows[:known]) :], torch.from_numpy(media_rows[known:]).to(device)
+        if known < len(ids):
+            rows = self._text_rows(ids[known:].tolist())
+            if len(media):
+                rows[at] = self.project_hidden(torch.from_numpy(media.copy()).to(device, self.source.dtype))
+            where = Rows.of([seat.slot], [speech.fed], len(rows), device)
+            angles = self.decoder.rope(torch.tensor(places[:, known:], device=device)[:, None], self.source.dtype)
+            self.decoder.forward(rows[None], angles, where, self.cache)
+            speech.fed += len(rows)
+        return len(ids) - known
+
+    def _recall(self, seat: Seat) -> int:
+        """Take over what the session has of the newest rows, if it had all those before; how many."""
+        speech: Speech = seat.state
+        before = speech.fed
+        found = self.prefixes.find(seat.request.session, speech.names) if speech.known == before else None
+        if found is None or found[0] <= before:
+            return 0
+        speech.fed = speech.known = found[0]
+        self.cache.restore(seat.slot, found[1].keys, found[1].values, before, speech.fed)
+        return speech.fed - before
+
+    def _remember(self, seat: Seat) -> None:
+        """Keep what was computed of the user's turns, for the session's next request."""
+        speech: Speech = seat.state
+        if speech.known < speech.fed:
+            known = Known(*self.cache.copy(seat.slot, speech.fed))
+            self.prefixes.keep(seat.request.session, speech.names, known, known.keys.nbytes + known.values.nbytes)
 
     def _next_text(self, seat: Seat) -> int | None:
         """The text that goes into the next frame: a token, its end once, then padding; None: it is not there yet."""

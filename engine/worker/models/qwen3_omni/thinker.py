@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 from transformers.models.qwen3_omni_moe import modeling_qwen3_omni_moe as reference
 
@@ -23,7 +24,22 @@ from engine.worker.models.qwen3_omni.source import THINKER, Source, by_slot, dra
 from engine.worker.nn.decoder import Decoder, Rows
 from engine.worker.nn.encoders import encoder
 from engine.worker.nn.sampler import FAILED, Draw, draw
+from engine.worker.prefix import Prefixes
 from engine.worker.stage import Place, Seat
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was computed for a conversation: keys and values [layers, heads, rows, dim], and what the talker is told of
+    its sounds and pictures [rows, width]."""
+
+    keys: Tensor
+    values: Tensor
+    heard: NDArray[np.float32]
+
+    @property
+    def size(self) -> int:
+        return self.keys.nbytes + self.values.nbytes + self.heard.nbytes
 
 
 @dataclass(slots=True)
@@ -36,14 +52,19 @@ class Thought:
     prompt: Prompt | None = None
     rows: Tensor | None = None
     deep: list[Tensor] = field(default_factory=list[Tensor])
+    heard: list[NDArray[np.float32]] = field(default_factory=list[NDArray[np.float32]])
     fed: int = 0
     place: float = 0.0
     last: int = FAILED
-    made: int = 0
+    said: list[int] = field(default_factory=list[int])
     characters: int = 0
     script: deque[int] | None = None
     call: list[int] | None = None
     called: bool = False
+
+    @property
+    def made(self) -> int:
+        return len(self.said)
 
     @property
     def writing(self) -> bool:
@@ -69,6 +90,7 @@ class Thinker:
             self.head = read("lm_head.weight", source.text.vocab_size, source.text.hidden_size)
         self.decoder = Decoder(read.below("model"), source.text)
         self.cache = self.decoder.cache(source.slots, source.context)
+        self.prefixes: Prefixes[Known] = Prefixes(source.remembered)
         configs = source.config.thinker_config
         self.ears = encoder(reference.Qwen3OmniMoeAudioEncoder, configs.audio_config, read.below("audio_tower"))
         self.eyes = encoder(reference.Qwen3OmniMoeVisionEncoder, configs.vision_config, read.below("visual"))
@@ -127,11 +149,31 @@ class Thinker:
         thought.prompt = seat.rows.popleft()
         assert thought.prompt is not None
         seat.hungry = False
+        self._recall(seat, thought.prompt)
         room = self.source.context - len(thought.prompt.ids)
         thought.limit = min(thought.limit, room)
         if thought.prompt.script is not None:
             thought.script = deque(thought.prompt.script)
             thought.limit = len(thought.script) + 1
+
+    def _recall(self, seat: Seat, prompt: Prompt) -> None:
+        """Take over what the session has of this prompt; its last row at least is computed, for its logits."""
+        found = self.prefixes.find(seat.request.session, prompt.names.tolist())
+        if found is None:
+            return
+        shared, known = found
+        thought: Thought = seat.state
+        thought.fed = min(shared, len(prompt.ids) - 1)
+        self.cache.restore(seat.slot, known.keys, known.values, 0, thought.fed)
+        thought.heard = [known.heard[: len(self._media(prompt, slice(0, thought.fed)))]]
+
+    def _remember(self, seat: Seat) -> None:
+        """Keep what was computed, for the session's next request."""
+        thought: Thought = seat.state
+        assert thought.prompt is not None
+        names = [*thought.prompt.names.tolist(), *thought.said][: thought.fed]
+        known = Known(*self.cache.copy(seat.slot, thought.fed), np.concatenate(thought.heard))
+        self.prefixes.keep(seat.request.session, names, known, known.size)
 
     def _feed(self, seat: Seat) -> list[Chunk] | EngineError:
         """Encode what was heard and seen, or prefill the next piece; after the last one, the first token."""
@@ -140,9 +182,12 @@ class Thinker:
         if prompt is None:
             return []
         if thought.rows is None:
-            thought.rows, thought.deep = self._encode(prompt)
-            if prompt.media.blocks:
-                return []
+            thought.rows, thought.deep = self._encode(prompt, thought.fed)
+            chunks = self._rows(seat, prompt, slice(0, thought.fed), *thought.heard) if thought.fed else []
+            if prompt.media_end > thought.fed:
+                return chunks
+        else:
+            chunks = list[Chunk]()
         end = min(len(prompt.ids), thought.fed + self.source.piece)
         piece = slice(thought.fed, end)
         hidden, tapped = self.decoder.forward(
@@ -153,7 +198,9 @@ class Thinker:
             self.tap,
             [rows[None, piece] for rows in thought.deep],
         )
-        chunks = self._rows(prompt, piece, tapped[0]) if seat.request.speaks else []
+        at = torch.from_numpy(self._media(prompt, piece) - piece.start).to(self.source.device)
+        thought.heard.append(tapped[0, at].float().cpu().numpy())
+        chunks += self._rows(seat, prompt, piece, thought.heard[-1])
         thought.fed = end
         if not thought.writing:
             return chunks
@@ -161,38 +208,52 @@ class Thinker:
         if thought.script is not None:
             return chunks
         first = self._take(seat, self._choose([seat], hidden[:, -1])[0])
-        return first if isinstance(first, EngineError) else chunks + first
+        if isinstance(first, EngineError):
+            return first
+        self._remember(seat)
+        return chunks + first
 
     def _angles(self, places: Tensor) -> tuple[Tensor, Tensor]:
         return self.decoder.rope(places, self.source.dtype)
 
-    def _encode(self, prompt: Prompt) -> tuple[Tensor, list[Tensor]]:
-        """The prompt's rows, and what deepstack adds to the first layers."""
-        marks, media, device, dtype = self.source.marks, prompt.media, self.source.device, self.source.dtype
+    def _encode(self, prompt: Prompt, fed: int) -> tuple[Tensor, list[Tensor]]:
+        """The prompt's rows, and what deepstack adds to the first layers; blocks that lie below ``fed`` stay empty."""
+        marks, device, dtype = self.source.marks, self.source.device, self.source.dtype
+        left = [(start, one) for start, one in zip(prompt.starts, prompt.blocks, strict=True) if start + one.rows > fed]
         ids = torch.from_numpy(prompt.ids).to(device)
-        rows = self.words[ids]
-        deep: list[Tensor] = []
-        if media.sounds is not None and media.lengths is not None:
-            heard = self.ears(media.sounds.to(device, dtype), feature_lens=media.lengths.to(device))
-            rows[ids == marks.audio] = heard.last_hidden_state
-        if media.pixels is not None and media.grids is not None:
-            seen = self.eyes(media.pixels.to(device, dtype), grid_thw=media.grids.to(device))
-            at = torch.cat([(ids == mark).nonzero()[:, 0] for mark in (marks.image, marks.video)])
+        new = torch.arange(len(ids), device=device) >= min((start for start, _ in left), default=len(ids))
+        rows, deep = self.words[ids], list[Tensor]()
+        if mels := [one.mel for _, one in left if one.mel is not None]:
+            lengths = torch.tensor([mel.shape[1] for mel in mels], device=device)
+            heard = self.ears(torch.cat(mels, 1).to(device, dtype), feature_lens=lengths)
+            rows[(ids == marks.audio) & new] = heard.last_hidden_state
+        if pixels := [one.pixels for _, one in left if one.pixels is not None]:
+            grids = torch.tensor([one.patches for _, one in left if one.pixels is not None], device=device)
+            seen = self.eyes(torch.cat(pixels).to(device, dtype), grid_thw=grids)
+            at = ((ids == marks.image) | (ids == marks.video)) & new
             rows[at] = seen.pooler_output
             for features in seen.deepstack_features:
                 deep.append(torch.zeros_like(rows))
                 deep[-1][at] = features
         return rows, deep
 
-    def _rows(self, prompt: Prompt, piece: slice, tapped: Tensor) -> list[Chunk]:
-        """What the talker hears of a piece of the prompt; with the last piece, how its own turn begins."""
+    def _media(self, prompt: Prompt, piece: slice) -> NDArray[np.int64]:
+        """Where in a piece of the prompt the user's sounds and pictures are."""
         a, b = np.searchsorted(prompt.spoken, (piece.start, piece.stop))
-        at, chunks = prompt.spoken[a:b], []
-        if len(at):
-            ids = prompt.ids[at]
-            media = at[np.isin(ids, self.source.marks.media)] - piece.start
-            hidden = tapped[torch.from_numpy(media).to(tapped.device)].float().cpu().numpy()
-            user = {"ids": ids, "places": prompt.spoken_places[:, a:b], "media": hidden}
+        at = prompt.spoken[a:b]
+        return at[np.isin(prompt.ids[at], self.source.marks.media)]
+
+    def _rows(self, seat: Seat, prompt: Prompt, piece: slice, heard: NDArray[np.float32]) -> list[Chunk]:
+        """What the talker hears of a piece of the prompt; with the last piece, how its own turn begins."""
+        if not seat.request.speaks:
+            return []
+        a, b = np.searchsorted(prompt.spoken, (piece.start, piece.stop))
+        chunks: list[Chunk] = []
+        if a < b:
+            user = {
+                "ids": prompt.ids[prompt.spoken[a:b]], "places": prompt.spoken_places[:, a:b], "media": heard,
+                "names": prompt.spoken_names[a:b],
+            }  # fmt: skip
             chunks.append(Chunk("rows", user, {"part": "user"}))
         if piece.stop == len(prompt.ids):
             start = float(prompt.spoken_places.max()) + 1 if prompt.spoken_places.size else 0.0
@@ -223,12 +284,14 @@ class Thinker:
         if token == FAILED:
             self.cache.clear(seat.slot)
             return StageFailed("the thinker's logits are not numbers")
-        thought.last, thought.made = token, thought.made + 1
+        thought.last = token
+        thought.said.append(token)
         last = token in self.ends or thought.made >= thought.limit
         chunks = [] if token in self.ends else self._word(seat, token, spoken=not last)
         if last:
             chunks += self._text(thought, *thought.pieces.flush())
             chunks.append(self._usage(seat, token))
+            self._remember(seat)
             seat.done = True
         return chunks
 
