@@ -19,7 +19,7 @@ def story() -> dict[str, Any]:
     """What happened: see ray_scenario.py."""
     command = [sys.executable, "-m", "tests.engine.control.launchers.ray_scenario", "configs/ray_two_nodes.yaml"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, timeout=500, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(next(line for line in reversed(done.stdout.splitlines()) if line.startswith(b"{")))
 
 
 def test_the_stages_are_where_the_configuration_puts_them(story: dict[str, Any]) -> None:
