@@ -16,9 +16,10 @@ from importlib.metadata import version
 from types import FrameType
 
 import uvicorn
-from fastapi import FastAPI, Response, WebSocket
+from fastapi import Depends, FastAPI, Response, WebSocket
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from app.auth import OPEN_PATHS, Gate
@@ -44,6 +45,11 @@ from engine import ConfigError, Engine, EngineSpec
 
 Extend = Callable[[FastAPI, Service], None]
 """Adds routes of its own to a server's, before those of the page."""
+
+ABOUT = (
+    "The OpenAI HTTP API, as far as a voice server has it. Conversations go over the OpenAI Realtime API: "
+    "`WS /v1/realtime`, or WebRTC by `POST /v1/realtime/calls`."
+)
 
 PING_S, PONG_S = 10.0, 15.0
 """A half-open peer is found within 25 s."""
@@ -144,7 +150,9 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
             yield
         await service.stop()
 
-    app = FastAPI(title="Parley", version=version("parley"), docs_url=None, redoc_url=None, lifespan=lifespan)
+    app = FastAPI(
+        title="Parley", version=version("parley"), description=ABOUT, docs_url=None, redoc_url=None, lifespan=lifespan
+    )
     app.state.service = service
     app.add_middleware(
         Gate,
@@ -163,9 +171,10 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
         else:
             await websocket.realtime(socket, service)
 
-    for routes in (client_secrets, chat, speech, transcriptions, models, admin):
-        app.include_router(routes(service))
-    app.include_router(calls_routes(service, calls))
+    routers = [routes(service) for routes in (client_secrets, chat, speech, transcriptions, models, admin)]
+    keys = [Depends(HTTPBearer(auto_error=False))] if service.keys else []  # the Gate asks for them, the pages say so
+    for router in (*routers, calls_routes(service, calls)):
+        app.include_router(router, dependencies=keys)
     _add_operations(app, service)
     extend(app, service)
     add_pages(app)

@@ -1,13 +1,21 @@
-"""The official client, against a server with the scripted family."""
+"""Servers with the scripted family, and the official client."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
 import pytest
+import pytest_asyncio
 from openai import AsyncOpenAI
 
-from tests.app.rig import Running
+from tests.app.rig import LoudnessVad, Running, running, script_spec
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared() -> AsyncGenerator[Running]:
+    """One server for the tests of a module that leave it as they found it."""
+    async with running(script_spec(), vad=LoudnessVad) as one:
+        yield one
 
 
 @pytest.fixture

@@ -210,10 +210,11 @@ def sound(data: str) -> Any:
         ({"messages": user(sound("AAAA"))}, 400, "invalid_value", None),
     ],
 )
+@pytest.mark.asyncio(loop_scope="module")
 async def test_mistakes_are_told_in_the_api_s_shape(
-    fields: Any, status: int, code: str, param: str | None, server: Running
+    fields: Any, status: int, code: str, param: str | None, shared: Running
 ) -> None:
-    answer = await post(server, **fields)
+    answer = await post(shared, **fields)
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (status, code, param)
     assert error["type"] == "invalid_request_error"

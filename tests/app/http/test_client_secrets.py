@@ -119,15 +119,16 @@ async def test_a_server_without_keys_refuses_an_expired_one_too(server: Running)
         (b" " * 70_000, 413, None),
     ],
 )
+@pytest.mark.asyncio(loop_scope="module")
 async def test_what_it_refuses_is_said_in_the_api_s_shape(
-    body: Any, status: int, param: str | None, server: Running
+    body: Any, status: int, param: str | None, shared: Running
 ) -> None:
-    answer = await post(server, body)
+    answer = await post(shared, body)
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (status, param)
     assert error["type"] == "invalid_request_error"
     assert error["message"]
-    assert not server.service.secrets._alive
+    assert not shared.service.secrets._alive
 
 
 async def test_there_are_only_so_many(locked: Running) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx
 import pytest
 from openai import AsyncOpenAI, NotFoundError
 
-from tests.app.rig import Running
+from app.server import create_app
+from tests.app.rig import Running, script_spec
 
 
 async def test_the_loaded_model_is_listed_with_what_it_can(openai: AsyncOpenAI) -> None:
@@ -33,6 +36,14 @@ async def test_the_api_pages_describe_every_route(server: Running) -> None:
     assert "audio/wav" in spoken["responses"]["200"]["content"]
     assert set(spoken["responses"]) == {"200", "4XX", "5XX"}
     assert schema["components"]["schemas"]["SpeechRequest"]["required"] == ["model", "input"]
+
+
+async def test_the_api_pages_say_when_a_key_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("sk-one\n")
+    for section, asked in (({}, None), ({"keys_file": str(tmp_path / "keys")}, [{"HTTPBearer": []}])):
+        schema = create_app(script_spec(**section)).openapi()
+        assert schema["paths"]["/v1/audio/speech"]["post"].get("security") == asked
+        assert "WS /v1/realtime" in schema["info"]["description"]
 
 
 async def test_a_path_that_is_none_is_told_in_the_api_s_shape(server: Running) -> None:

@@ -125,8 +125,9 @@ async def test_a_voice_may_be_an_object_or_left_out(server: Running) -> None:
         ({"stream_format": "carrier-pigeon"}, 400, "invalid_value", "stream_format"),
     ],
 )
-async def test_mistakes_are_told(fields: Any, status: int, code: str, param: str, server: Running) -> None:
-    answer = await post(server, **fields)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_mistakes_are_told(fields: Any, status: int, code: str, param: str, shared: Running) -> None:
+    answer = await post(shared, **fields)
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (status, code, param)
 
