@@ -79,13 +79,20 @@ UNPROCESSED = """{
     open({...rest, ...(audio && {audio: {...audio, ...raw}})});
 }"""
 
-# Every event on the wire, without its audio: {at: ms, out: whether the page sent it, …the event}. While
+# Every event on the wire, without its audio: {at: ms, out: whether the page sent it, …the event}; `wireCall` is where
+# the last call is. While
 # `window.starve` is true the page gets no sound, as on a network that stalls.
 WIRE = """
 window.wire = [];
 const note = (out, text) =>
   window.wire.push({...JSON.parse(text), at: performance.now(), out, audio: null, delta: null});
 {
+  const ask = window.fetch;
+  window.fetch = async (...asked) => {
+    const response = await ask(...asked);
+    if (response.headers.has("Location")) window.wireCall = response.headers.get("Location");
+    return response;
+  };
   const make = RTCPeerConnection.prototype.createDataChannel;
   RTCPeerConnection.prototype.createDataChannel = function (...named) {
     const channel = make.apply(this, named);

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.chromium, pytest.mark.node, pytest.mark.asyncio(loop_s
 async def test_without_calls_it_is_a_socket_and_the_page_says_why(server: Running, browser: Chromium) -> None:
     async with browser.page() as page:
         await page.before("window.addEventListener('DOMContentLoaded', () => { delete window.RTCPeerConnection; })")
-        await page.open(server.http, transport="auto")
+        await page.open(server.http, transport="webrtc")
         await page.ask("say: by the other way")
         await page.shows("#captions .answer", "by the other way")
         await page.shows("#route", "WebSocket")

@@ -1,1 +1,1 @@
-export{i as Problem,n as STEPS,t as VoiceClient,r as devices,a as problemOf}from"./voice-hjJYQdfu.js";
+export{i as Problem,n as STEPS,t as VoiceClient,r as devices,a as problemOf}from"./voice-Coo_5a-O.js";

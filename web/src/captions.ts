@@ -56,8 +56,9 @@ export class Captions {
   cut(item: string, heard: string): void {
     const entry = this.entries.get(item);
     const text = entry && words(entry).textContent;
-    if (!entry || !text?.startsWith(heard)) return;
-    grey(entry, heard, text.slice(heard.length));
+    if (!entry || text == null) return;
+    if (text.startsWith(heard)) grey(entry, heard, text.slice(heard.length));
+    else words(entry).textContent = heard; // words that were said, and came too late to be shown
     entry.classList.add("interrupted");
   }
 

@@ -13,7 +13,7 @@ export interface ConnectionEvents extends Omit<LineEvents, "closed"> {
 }
 
 const RETRY_MS = [500, 1000, 2000, 4000, 8000]; // then 8 s for ever
-const FINAL: ReadonlySet<Code> = new Set(["key", "origin", "refused", "unsupported", "no-calls"]); // would be said again
+const FINAL: ReadonlySet<Code> = new Set(["key", "origin", "refused"]); // would be said again
 
 export class Connection {
   /** The open line. */
@@ -72,7 +72,7 @@ export class Connection {
     const { received, sent, changed, audible, trouble } = this.guarded(current);
     const closed = (problem: Problem) => current() && this.fail(problem);
     try {
-      const wanted = this.noCall !== null && this.wanted() === "auto" ? "websocket" : this.wanted();
+      const wanted = this.noCall !== null ? "websocket" : this.wanted();
       const { line, fellBack } = await dial(wanted, this.place(), this.player, { received, sent, changed, audible, trouble, closed });
       if (!current()) return line.close(); // the user thought better of it meanwhile
       this.noCall ??= fellBack;

@@ -71,7 +71,7 @@ export class Conversation {
 
   /** Something typed or shown, to be answered. */
   say(saying: Saying): void {
-    this.silence();
+    this.stop();
     const item = this.client.say(saying);
     this.tell("text", "user", item, saying.text ?? "A picture", true);
     this.client.respond();
@@ -86,8 +86,8 @@ export class Conversation {
   /** End the answer. */
   stop(): void {
     this.clock.forget();
-    this.silence();
     this.client.cancel();
+    this.silence();
   }
 
   /** A turn begins that the user marks: nothing of before counts. */

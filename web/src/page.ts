@@ -51,7 +51,7 @@ voice.on("line", (kind, fellBack) => {
   route.textContent = ROUTES[kind];
   route.title = fellBack === null ? "" : `No call: ${fellBack.message}`;
   if (lines++ > 0 && !captions.empty) captions.divide("A new conversation begins");
-  if (fellBack !== null && fellBack.code !== "no-calls") captions.divide(`Over a WebSocket. ${fellBack.message}`);
+  if (fellBack !== null) captions.divide(`Over a WebSocket: ${fellBack.message}`);
 });
 voice.on("picture", (picture) => {
   sight.hidden = element("seen").hidden = false;
@@ -89,7 +89,10 @@ element("dismiss").addEventListener("click", () => say(null));
 for (const gesture of ["pointerdown", "keydown"]) {
   document.addEventListener(gesture, () => voice.wake(), { once: true, capture: true });
 }
-window.addEventListener("pagehide", () => remember("captions", captions.kept()));
+window.addEventListener("pagehide", () => {
+  remember("captions", captions.kept());
+  voice.end();
+});
 
 const kept = recalled("captions") as Kept[] | null;
 if (kept !== null && kept.length > 0) {

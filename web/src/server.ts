@@ -41,13 +41,18 @@ export async function refusal(response: globalThis.Response): Promise<Problem> {
     case 404:
     case 405:
     case 501:
-      return new Problem("no-calls", "The server takes no WebRTC calls.");
+      return new Problem("no-calls", "the server takes no WebRTC calls.");
     case 429:
     case 503:
-      return new Problem("full", `The server has no room now (${reason})`);
+      return busy(body?.error?.code, reason);
     default:
       return new Problem("refused", `The server refused (${reason})`);
   }
+}
+
+function busy(code: string | undefined, reason: string): Problem {
+  const full = code === undefined || code.endsWith("full");
+  return full ? new Problem("full", `The server has no room now (${reason})`) : new Problem("starting", reason);
 }
 
 /** A browser does not tell why it got no WebSocket: ask around. `reason` is what the close said, if anything. */

@@ -47,7 +47,7 @@ export interface VoiceOptions {
   readonly server?: string | URL;
   readonly key?: string | null;
   readonly model?: string | null;
-  /** "auto": WebRTC, and where no call comes about a WebSocket. */
+  /** "webrtc", and "auto" to another machine: a call, and where none comes about a WebSocket. */
   readonly transport?: Wanted;
   /** The microphone to open; by default the browser's choice. */
   readonly microphone?: string | null;

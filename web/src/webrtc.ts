@@ -8,11 +8,11 @@ import type { Line, LineEvents, Place } from "./line";
 import { Meter } from "./meter";
 import type { Microphone } from "./microphone";
 import onsetUrl from "./onset.worklet.ts?worker&url";
-import { Problem } from "./problem";
+import { Problem, problemOf } from "./problem";
 import { get, iceServers, refusal } from "./server";
 import type { ClientEvent, ServerEvent } from "./wire";
 
-const OPEN_TIMEOUT_MS = 6_000; // a call takes some 200 ms; longer than this no path will be found
+const OPEN_TIMEOUT_MS = 4_000; // a call takes some 200 ms, through a relay a second; longer than this no path will be found
 const DISCONNECTED_MS = 5_000; // a network that changes comes back within it, or not at all
 const DEFAULT_MAX_BYTES = 65_535;
 
@@ -22,7 +22,8 @@ export async function openWebRtc(place: Place, element: HTMLAudioElement, events
   const servers = await iceServers(place);
   const call = new Call(new RTCPeerConnection({ iceServers: servers }), element, events);
   try {
-    await call.answer(await offered(place, await call.offer()));
+    const { sdp, hangUp } = await offered(place, await call.offer());
+    await call.answer(sdp, hangUp);
     await call.opened(servers.some(isTurn));
   } catch (error) {
     call.close();
@@ -31,11 +32,19 @@ export async function openWebRtc(place: Place, element: HTMLAudioElement, events
   return call;
 }
 
-async function offered(place: Place, sdp: string): Promise<string> {
+interface Answer {
+  readonly sdp: string;
+  /** Frees the call's place at the server; also as the page goes away. */
+  hangUp(): Promise<unknown>;
+}
+
+async function offered(place: Place, sdp: string): Promise<Answer> {
   const path = place.model === null ? "v1/realtime/calls" : `v1/realtime/calls?model=${encodeURIComponent(place.model)}`;
   const response = await get(place, path, { method: "POST", body: sdp, headers: { "Content-Type": "application/sdp" } });
   if (!response.ok) throw await refusal(response);
-  return response.text();
+  const id = response.headers.get("Location")?.split("/").at(-1);
+  const end = `v1/realtime/calls/${id}/hangup`;
+  return { sdp: await response.text(), hangUp: () => get(place, end, { method: "POST", keepalive: true }) };
 }
 
 function isTurn({ urls }: RTCIceServer): boolean {
@@ -54,6 +63,7 @@ class Call implements Line {
   private silent = false; // until the next answer sounds
   private allowed = true; // that next answer may
   private timer = 0;
+  private hangUp: Answer["hangUp"] | null = null;
 
   constructor(
     private readonly peer: RTCPeerConnection,
@@ -80,12 +90,13 @@ class Call implements Line {
     return this.peer.localDescription!.sdp;
   }
 
-  async answer(sdp: string): Promise<void> {
+  async answer(sdp: string, hangUp: Answer["hangUp"]): Promise<void> {
+    this.hangUp = hangUp;
     await this.peer.setRemoteDescription({ type: "answer", sdp });
     const stream = new MediaStream([this.sound.receiver.track]);
     this.element.srcObject = stream;
     void this.element.play().catch(() => undefined); // until the user's first click; `wake` plays it then
-    await this.listen(stream);
+    this.listen(stream).catch((error: unknown) => this.events.trouble(problemOf(error, "Listening to the answer")));
   }
 
   /** Waits until events flow. */
@@ -94,11 +105,13 @@ class Call implements Line {
       const fail = () => reject(noPath(hasTurn));
       this.timer = window.setTimeout(fail, OPEN_TIMEOUT_MS);
       this.peer.onconnectionstatechange = () => this.peer.connectionState === "failed" && fail();
-      this.channel.onopen = () => {
+      const open = () => {
         clearTimeout(this.timer);
         this.watch();
         resolve();
       };
+      if (this.channel.readyState === "open") open();
+      else this.channel.onopen = open;
     });
   }
 
@@ -134,9 +147,12 @@ class Call implements Line {
     clearTimeout(this.timer);
     this.peer.onconnectionstatechange = null;
     this.channel.onmessage = this.channel.onclose = null;
-    this.peer.close();
     this.element.srcObject = null;
     if (this.context.state !== "closed") void this.context.close();
+    // First the server, since it would not know a call that has closed itself.
+    const gone = this.hangUp?.().catch(() => undefined) ?? Promise.resolve();
+    this.hangUp = null;
+    void gone.then(() => this.peer.close());
   }
 
   private receive(text: string): void {
@@ -171,6 +187,7 @@ class Call implements Line {
   }
 
   private lost(reason: string): void {
+    this.hangUp = null;
     this.close();
     this.events.closed(new Problem("lost", `The call was lost (${reason}).`));
   }
