@@ -183,3 +183,14 @@ def test_the_last_one_is_never_kept_out_for_long(members: Membership) -> None:
     for _ in range(20):
         members.lost("worker0.0")
     assert members.penalty_s("worker0.0", lonely=True) == LONELY_S
+
+
+@pytest.mark.seed("A1.8")
+def test_nothing_is_left_of_those_who_are_gone(members: Membership, clock: Clock) -> None:
+    ids = [alive(members, f"worker0.{i % 3}") for i in range(300)]
+    members.beat(ids[-1], beat(ids[-1]))
+    assert len(pass_time(members, clock, 2 * TIMEOUT_S)) == 300
+    assert len(members) == 0
+    newcomer = alive(members)
+    assert members.life(newcomer) is not None
+    assert all(members.life(id) is None for id in ids)

@@ -160,7 +160,7 @@ async def test_a_lease_prefers_the_worker_it_is_asked_to() -> None:
     assert not pool.has_room_on("nowhere")
 
 
-@pytest.mark.seed("A3.1", "A1.12")
+@pytest.mark.seed("A3.1", "A1.12", "A3.13")
 async def test_the_choice_goes_by_the_requests_worker_then_the_session_then_the_policy() -> None:
     pool = made(*(Fake(name, f"w-{name}") for name in "abcd"), slots=4, balance="round_robin")
     async with pool.lease(session="one") as first:
@@ -295,6 +295,25 @@ async def test_round_robin_is_within_one_also_for_requests_at_once(replicas: int
         taken.clear()
         await asyncio.gather(*(take(i) for i in range(count)))
         assert max(taken.values()) - min(taken.get(str(i), 0) for i in range(replicas)) <= 1
+
+
+@pytest.mark.seed("A1.9", "A3.7")
+async def test_however_many_come_and_go_at_once_the_last_word_counts() -> None:
+    rng, log = random.Random(3), list[object]()
+    pool = made(slots=2, empty_s=10.0)
+    guests = [Guest(pool, log) for _ in range(4)]
+    here: set[str] = set()
+    for i in range(300):
+        name = f"{rng.choice('abc')}{i}"
+        pool.join(Fake(name))
+        here.add(name)
+        for gone in rng.sample(sorted(here), rng.randrange(len(here) + 1)):
+            pool.leave(gone)
+            here.discard(gone)
+    assert {member.replica.id for member in pool.members()} == here
+    pool.join(Fake("last"))
+    await ended(*guests)
+    assert (pool.leased, pool.waiting) == (0, 0)
 
 
 @pytest.mark.parametrize(("balance", "spread"), [("least_queue", 0), ("round_robin", 0), ("random", 12)])

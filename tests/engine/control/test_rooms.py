@@ -1,0 +1,50 @@
+"""Who knows whom in the control wing: each concern in a file of its own, and no file that knows them all."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+CONTROL = Path(__file__).parents[3] / "engine" / "control"
+
+MAY_KNOW = {
+    "membership": {"engine.config", "engine.wire"},  # who lives: no socket, no task, no pool
+    "pool": {"engine.core", "engine.errors"},  # who serves next: no worker, no request's state
+    "replica": {"engine.core", "engine.errors", "engine.stream", "engine.wire"},  # one link
+    "door": {  # registration: no fleet
+        "engine.config", "engine.control.replica", "engine.errors", "engine.handshake", "engine.wire",
+    },
+}  # fmt: skip
+
+
+def known(path: Path) -> set[str]:
+    """The modules of ours that a file imports."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.ImportFrom(module="engine", names=names):
+                found |= {f"engine.{name.name}" for name in names}
+            case ast.ImportFrom(module=str(module)) if module.startswith("engine."):
+                found.add(module)
+            case _:
+                pass
+    return found
+
+
+@pytest.mark.seed("A1.22", "A3.16")
+@pytest.mark.parametrize("name", MAY_KNOW)
+def test_a_concern_knows_what_it_needs(name: str) -> None:
+    assert known(CONTROL / f"{name}.py") <= MAY_KNOW[name]
+
+
+@pytest.mark.seed("A1.22")
+@pytest.mark.parametrize("name", ["orchestrator", "hops"])
+def test_who_follows_requests_knows_no_membership_and_no_launcher(name: str) -> None:
+    strangers = ("membership", "fleet", "door", "post", "changes", "launchers")
+    assert not [module for module in known(CONTROL / f"{name}.py") if module.rpartition(".")[2] in strangers]
+
+
+def test_the_look_finds_what_is_there() -> None:
+    assert "engine.control.membership" in known(CONTROL / "fleet.py")
