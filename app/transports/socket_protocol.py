@@ -1,10 +1,10 @@
-"""uvicorn's WebSocket protocol, with four ends that it leaves open.
+"""uvicorn's WebSocket protocol, with five ends that it leaves open.
 
 Small messages leave at once: on a socket whose listener was bound by hand, asyncio leaves Nagle's algorithm on, and
 the first packet of every answer would wait 40 ms for the peer's delayed acknowledgement. A peer that takes nothing any
 more can be cut off (``parley.abort`` in the scope's extensions); one that sent a frame too large, or bad UTF-8, gets to
 read the close code although it is still sending; a ping that is not answered frees the socket even when its buffer is
-full. Knows no event.
+full; and a connection that was refused with a response is no error of ours. Knows no event.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import socket
 from asyncio.transports import BaseTransport
 from typing import cast
 
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 from websockets.http11 import Request
@@ -35,6 +36,11 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         if self.response.status_code == 101:
             extensions = cast("dict[str, object]", self.scope.get("extensions"))
             extensions["parley.abort"] = {"call": self.transport.abort}
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+            self.handshake_complete = True  # with a refusal; uvicorn would log a handshake that was forgotten
 
     def data_received(self, data: bytes) -> None:
         if not self._broken:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import io
 import json
+import logging
 import struct
 import zlib
 from contextlib import suppress
@@ -287,6 +288,17 @@ async def test_no_more_sessions_than_the_limit(serve_with: Any, talk: Any) -> No
         assert refused.value.response.status_code == 503
         assert json.loads(refused.value.response.body)["error"]["code"] == "server_full"
         assert server.metric("parley_sessions_refused_total", why="server_full") == 1
+
+
+async def test_a_refused_connection_is_no_error_in_the_log(serve_with: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async with serve_with(limits={"sessions": 1}) as server:
+        logging.getLogger("uvicorn.error").addHandler(caplog.handler)  # uvicorn's own do not propagate
+        async with connect(server.ws):
+            with pytest.raises(InvalidStatus):
+                await connect(server.ws)
+        await server.empty()
+    logging.getLogger("uvicorn.error").removeHandler(caplog.handler)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 def test_the_sample_picture_is_one() -> None:
