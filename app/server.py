@@ -40,6 +40,7 @@ from app.transports import websocket
 from app.transports.http_protocol import HttpProtocol
 from app.transports.sideband import sideband
 from app.transports.socket_protocol import SocketProtocol
+from app.transports.tether import Tethers
 from app.transports.webrtc.calls import Calls
 from engine import ConfigError, Engine, EngineSpec
 
@@ -164,12 +165,14 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
     _add_cors(app, service.settings.allowed_origins)
     add_errors(app)
 
+    tethers = Tethers()
+
     @app.websocket("/v1/realtime")
     async def realtime(socket: WebSocket) -> None:  # pyright: ignore[reportUnusedFunction]
         if "call_id" in socket.query_params:
             await sideband(socket, service, calls)
         else:
-            await websocket.realtime(socket, service)
+            await websocket.realtime(socket, service, tethers)
 
     routers = [routes(service) for routes in (client_secrets, chat, speech, transcriptions, models, admin)]
     keys = [Depends(HTTPBearer(auto_error=False))] if service.keys else []  # the Gate asks for them, the pages say so

@@ -64,6 +64,7 @@ class Answers:
         self._aside: set[Reply] = set()  # responses that the conversation does not keep
         self._listening: Reply | None = None
         self._changed = asyncio.Event()
+        self._away = False
         self._asking = Asking(session_id, house)
         self.transcripts = Transcripts(session_id, house, conversation, options, tell)
         self.guesses = Guesses(house.turns.guess_ms)
@@ -176,6 +177,14 @@ class Answers:
             reply = self._reply(options, self._conversation.items, None)
         self._begin(reply, kept=True)
 
+    def present(self, present: bool) -> None:
+        """Whether the client is there: what is being said waits for one that may come back."""
+        self._away = not present
+        self._changed.set()
+        for reply in (self._current, self._listening, *self._aside):
+            if reply is not None:
+                reply.listen(present)
+
     def leave(self) -> None:
         """The client is gone: drop everything without a word."""
         for reply in (self._current, self._listening, *self._aside):
@@ -190,8 +199,8 @@ class Answers:
                 reply.fail(code, message)
 
     async def quiet(self) -> None:
-        """Wait until no answer is under way."""
-        while self._aside or (self._current is not None and self._current.active):
+        """Wait until no answer is under way, or nobody is there to hear it."""
+        while not self._away and (self._aside or (self._current is not None and self._current.active)):
             self._changed.clear()
             await self._changed.wait()
 

@@ -5,6 +5,7 @@ The order within a notice is the protocol's documented one; the order of notices
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, assert_never
 
 import msgspec
@@ -52,9 +53,16 @@ from app.realtime.notices import (
 Event = dict[str, Any]
 
 
-def encode(notice: Notice) -> list[str]:
-    """The JSON texts of a notice's events, each with an id of its own."""
-    return [orjson.dumps({"event_id": new_id("event"), **event}).decode() for event in _events(notice)]
+def encode(notice: Notice, numbers: Iterator[int] | None = None) -> list[str]:
+    """The JSON texts of a notice's events, each with an id of its own, and a number where the client counts them."""
+    return [
+        orjson.dumps({"event_id": new_id("event"), **event, **_number(numbers)}).decode() for event in _events(notice)
+    ]
+
+
+def _number(numbers: Iterator[int] | None) -> Event:
+    """Ours, not the protocol's."""
+    return {} if numbers is None else {"parley": {"seq": next(numbers)}}
 
 
 def _events(notice: Notice) -> list[Event]:

@@ -24,6 +24,8 @@ class Line:
     plays: bool = False
     lag_s: Callable[[], float] = lambda: 0.0
     """How long after a sample has left its listener hears it, at this moment."""
+    ticket: Callable[[], str] | None = None
+    """Makes a new token with which the client may come back to its session; None where it can't."""
 
 
 SOCKET = Line()

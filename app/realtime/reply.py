@@ -88,6 +88,8 @@ class Reply:
         self._now = now
         self._chunks: Chunks | None = None
         self._news = asyncio.Event()
+        self._present = asyncio.Event()
+        self._present.set()
         self._opened = asyncio.Event()
         self._finish = "stop"
         self._held_s: float | None = None  # since when the answer is made although the turn may go on
@@ -137,6 +139,14 @@ class Reply:
         self.answer.close("cancelled", reason, heard_samples=heard)
         self.leave()
         return heard
+
+    def listen(self, present: bool) -> None:
+        """Whether somebody listens: while nobody does nothing is sent, and nothing more is taken from the engine."""
+        if present:
+            self._present.set()
+        else:
+            self._present.clear()
+        self._news.set()
 
     def fail(self, code: str, message: str) -> None:
         """End it as failed, with what had been sent."""
@@ -188,6 +198,7 @@ class Reply:
             async with engine.open(self.request, inputs) as chunks:
                 with self._reading(chunks):
                     async for chunk in chunks:
+                        await self._present.wait()
                         if chunk.kind == "heard" and self.turn is not None:
                             self.turn.words = chunk.data
                         if _tells(chunk):
@@ -256,13 +267,14 @@ class Reply:
             if self.playout.drained:
                 return
             try:
-                async with asyncio.timeout(self.playout.due_in_s(self._now())):
+                due_in_s = self.playout.due_in_s(self._now()) if self._present.is_set() else None
+                async with asyncio.timeout(due_in_s):
                     await self._news.wait()
             except TimeoutError:
                 pass
 
     def _send_due(self, listener: Listener) -> None:
-        while (packet := self.playout.take(self._now())) is not None:
+        while self._present.is_set() and (packet := self.playout.take(self._now())) is not None:
             if self.timing.first_sent_s is None:
                 self.timing.first_sent_s = self._now()
                 if self._chunks is not None:

@@ -8,8 +8,9 @@ Knows no wire dialect and no socket; whoever runs it cancels ``run`` to end it.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Callable
-from typing import Any, assert_never
+from typing import Any, assert_never, cast
 
 from msgspec.structs import replace
 
@@ -54,6 +55,7 @@ class Session:
         self._answers = Answers(self.id, house, self._conversation, self._options, tell)
         self._microphone = Microphone(self._answers, self._conversation, house, self._options, tell)
         self._answers.ear, self._answers.line, self._line = self._microphone, line, line
+        self._ticket: str | None = None
         if self._options.model != model.name:
             log("session.model_mapped", session=self.id, asked=self._options.model, loaded=model.name)
 
@@ -69,6 +71,21 @@ class Session:
     def greeting(self) -> Notice:
         """What a client is told first."""
         return notices.SessionOpened(self._view(), self._conversation.id)
+
+    def away(self) -> None:
+        """Nobody is connected, but somebody may come back: no sound is made for him meanwhile."""
+        log("session.away", session=self.id)
+        self._answers.present(False)
+
+    def back(self) -> None:
+        """The client is connected again: tell him how things stand, and go on."""
+        log("session.back", session=self.id)
+        self._ticket = self._new_ticket()
+        self._tell(notices.SessionChanged(self._view()))
+        self._answers.present(True)
+
+    def _new_ticket(self) -> str | None:
+        return None if self._line.ticket is None else self._line.ticket()
 
     async def quiet(self) -> None:
         """Wait until no answer is under way."""
@@ -157,7 +174,9 @@ class Session:
 
     def _configure(self, patch: dict[str, object]) -> None:
         """Merge the change; on a Refusal nothing has changed."""
-        options, unknown = session_options(self._options, patch)
+        ours = patch.get("parley")
+        resume = isinstance(ours, dict) and cast("dict[str, object]", ours).get("resume") is True
+        options, unknown = session_options(self._options, {key: patch[key] for key in patch if key != "parley"})
         before, after = name_of(self._options.audio.output.voice), name_of(options.audio.output.voice)
         if self._answers.has_spoken and before != after:
             path = "session.audio.output.voice"
@@ -174,10 +193,14 @@ class Session:
         self._options = options
         self._answers.configure(options)
         self._microphone.configure(options)
+        if resume and self._ticket is None:
+            self._ticket = self._new_ticket()
         self._tell(notices.SessionChanged(self._view()))
 
     def _view(self) -> SessionView:
-        return session_view(self._house, self.id, self._expires_at_s, self._options)
+        view = session_view(self._house, self.id, self._expires_at_s, self._options)
+        ticket = {} if self._ticket is None else {"resume_token": self._ticket}
+        return dataclasses.replace(view, loaded={**view.loaded, **ticket})
 
 
 def session_view(house: House, id: str, expires_at_s: int, options: Options) -> SessionView:

@@ -1,14 +1,16 @@
 """``WS /v1/realtime``: text frames to commands, notices to text frames; who may connect was decided before.
 
-Each connection is one task group: the session, one writer, and a watch that ends it when the server drains or its hour
-is over. Whatever ends first ends the others. Knows the protocol only as ``decode`` and ``encode``.
+Each session is one task group, in the hands of the connection that opened it: the session, a writer, and a watch that
+ends it when the server drains or its hour is over. Whatever ends first ends the others; only where the client asked for
+it does the session outlive a connection for a while (``tether``). Knows the protocol only as ``decode``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from fastapi import WebSocket
@@ -18,30 +20,41 @@ from starlette.websockets import WebSocketDisconnect
 from app.auth import error_body, secret_of
 from app.realtime.commands import Told
 from app.realtime.events import decode
-from app.realtime.events_out import encode
 from app.realtime.house import House
-from app.realtime.notices import AudioPiece, Notice
+from app.realtime.line import SOCKET
 from app.realtime.session import Session
 from app.realtime.trouble import Refusal
 from app.service import Closed, Service
+from app.settings import Limits
 from app.telemetry import log
-from app.transports.leave import SLOW, Leave, first, watch
+from app.transports.leave import GOING_AWAY, SLOW, Leave, first, watch
 from app.transports.outbox import Outbox
+from app.transports.tether import Link, Tether, Tethers
 
 SUBPROTOCOL = "realtime"
+FAREWELL = 1000
+"""Closed on purpose; a page that is reloaded goes away with 1001, and a lost connection shows as 1005 or 1006."""
 
 
-async def realtime(socket: WebSocket, service: Service) -> None:
-    """One connection, from the handshake to the close."""
+async def realtime(socket: WebSocket, service: Service, tethers: Tethers) -> None:
+    """One connection, from the handshake to the close: a new session, or one that its client comes back to."""
+    token = socket.query_params.get("resume")
     try:
+        if token is not None:
+            await _come_back(socket, service, tethers.find(token))
+            return
         with service.admit() as house:
             await accept(socket)
-            await _converse(socket, service, house)
+            await _converse(socket, service, house, tethers)
     except Closed as closed:
-        body = error_body(503, closed.code, str(closed))
-        await socket.send_denial_response(JSONResponse(body, 503, {"retry-after": "5"}))
+        await _deny(socket, 503, closed.code, str(closed))
     except WebSocketDisconnect:
         pass
+
+
+async def _deny(socket: WebSocket, status: int, code: str, message: str) -> None:
+    headers = {"retry-after": "5"} if status == 503 else {}
+    await socket.send_denial_response(JSONResponse(error_body(status, code, message), status, headers))
 
 
 async def accept(socket: WebSocket) -> None:
@@ -50,22 +63,78 @@ async def accept(socket: WebSocket) -> None:
     await socket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
 
 
-async def _converse(socket: WebSocket, service: Service, house: House) -> None:
-    outbox = Outbox(house.limits.unsent_s)
-    model = socket.query_params.get("model", "")[:200]
-    session = Session(house, lambda notice: _put(outbox, notice), model, _start(socket))
+async def _converse(socket: WebSocket, service: Service, house: House, tethers: Tethers) -> None:
+    """A session's whole life, over this connection and those that its client comes back with."""
+    link = _link(socket, house.limits)
+    tether, model = Tether(link), socket.query_params.get("model", "")[:200]
+    line = replace(SOCKET, ticket=lambda: tethers.issue(tether))
+    session = Session(house, tether.tell, model, _start(socket), line)
+    tether.away, tether.back = session.away, session.back
     log("session.opened", session=session.id, client=socket.client.host if socket.client else "")
     leave = Leave(1000, "")
     try:
-        async with asyncio.TaskGroup() as tasks, aclosing(_told(socket)) as told:
-            tasks.create_task(write(socket, outbox, house.limits.send_timeout_s), name=f"write:{session.id}")
+        async with asyncio.TaskGroup() as tasks, aclosing(tether.told()) as told:
+            tasks.create_task(_carry(socket, link, tether, house.limits), name=f"write:{session.id}")
             tasks.create_task(watch(session, service), name=f"watch:{session.id}")
             await session.run(told)
             raise Leave(1000, "the client left", "gone")
     except* Leave as leaves:
         leave = first(leaves)
+    finally:
+        tethers.forget(tether)
+        tether.end(leave)
     log("session.closed", session=session.id, code=leave.code, reason=leave.reason)
-    await say_goodbye(socket, outbox, leave, house.limits.send_timeout_s)
+    if not link.over.is_set():
+        await say_goodbye(socket, link.outbox, leave, house.limits.send_timeout_s)
+
+
+async def _carry(socket: WebSocket, link: Link, tether: Tether, limits: Limits) -> None:
+    """Send what a session tells over one connection. Raises Leave if that is the session's end, too."""
+    leave = Leave(1000, "the client left", "gone")
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            writer = tasks.create_task(write(socket, link.outbox, limits.send_timeout_s), name="write")
+            await link.over.wait()
+            writer.cancel()
+    except* Leave as leaves:
+        leave = first(leaves)
+    if not tether.keeps:
+        raise leave
+    if not tether.carries(link):
+        leave = Leave(GOING_AWAY, "the client came back over another connection", "cut")
+    await say_goodbye(socket, link.outbox, leave, limits.send_timeout_s)
+    tether.detach(link)
+
+
+async def _come_back(socket: WebSocket, service: Service, tether: Tether | None) -> None:
+    """A connection to a session that was opened over another one."""
+    after = socket.query_params.get("after", "")
+    if tether is None or tether.ended.is_set():
+        await _deny(socket, 404, "resume_not_found", "There is no such session, or it is over: open a new one.")
+        return
+    number = int(after) if after.isascii() and after.isdecimal() and len(after) < 10 else -1
+    if tether.missed(number) is None:
+        await _deny(socket, 410, "resume_gap", "Events behind 'after' are not kept any more: open a new session.")
+        return
+    await accept(socket)
+    limits = service.settings.limits
+    link, leave = _link(socket, limits), Leave(1000, "")
+    for text in tether.missed(number) or ():
+        link.outbox.put(text)
+    tether.attach(link)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_end_with(tether), name="session")
+            await _carry(socket, link, tether, limits)
+            raise Leave(1000, "the client left", "gone")
+    except* Leave as leaves:
+        leave = first(leaves)
+    await say_goodbye(socket, link.outbox, leave, limits.send_timeout_s)
+
+
+async def _end_with(tether: Tether) -> None:
+    await tether.ended.wait()
+    raise Leave(tether.leave.code, tether.leave.reason)
 
 
 def _start(socket: WebSocket) -> dict[str, Any]:
@@ -75,24 +144,29 @@ def _start(socket: WebSocket) -> dict[str, Any]:
     return {**(secret.session if secret is not None else {}), **kind}
 
 
-def _put(outbox: Outbox, notice: Notice) -> None:
-    seconds = notice.seconds if isinstance(notice, AudioPiece) else 0.0
-    for text in encode(notice):
-        outbox.put(text, seconds)
+def _link(socket: WebSocket, limits: Limits) -> Link:
+    link = Link(Outbox(limits.unsent_s))
+    link.told = _told(socket, link)
+    return link
 
 
-async def _told(socket: WebSocket) -> AsyncGenerator[Told]:
+async def _told(socket: WebSocket, link: Link) -> AsyncGenerator[Told]:
     """What the client says, until it disconnects."""
-    async with aclosing(frames(socket)) as all:
+
+    def left(code: int) -> None:
+        link.farewell = code == FAREWELL
+
+    async with aclosing(frames(socket, left)) as all:
         async for frame in all:
             yield told_in(frame)
 
 
-async def frames(socket: WebSocket) -> AsyncGenerator[str | bytes]:
-    """What comes, until the client disconnects."""
+async def frames(socket: WebSocket, left: Callable[[int], None] = lambda code: None) -> AsyncGenerator[str | bytes]:
+    """What comes, until the client disconnects; ``left`` gets the code that it closed with, or 1005."""
     while True:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
+            left(int(message.get("code") or 1005))
             return
         text = message.get("text")
         yield text if text is not None else message.get("bytes") or b""

@@ -1,0 +1,173 @@
+"""Between a session and its client's connections, one after the other: a client that asked for it may come back.
+
+Ours, not the protocol's. While nobody is connected the session goes on for LINGER_S and makes no sound; what it tells
+is kept in a bounded journal, and who comes back is told what he missed. Knows no socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from itertools import count
+
+from app.realtime.commands import Told
+from app.realtime.events_out import encode
+from app.realtime.ids import new_id
+from app.realtime.notices import AudioPiece, Notice
+from app.transports.leave import Leave
+from app.transports.outbox import Outbox
+
+LINGER_S = 20.0
+"""How long a session waits for its client."""
+
+JOURNAL_CHARS = 4 * 1024 * 1024
+"""A minute of speech in base64, more than leaves before a peer that fell silent is found (25 s)."""
+
+
+class Journal:
+    """The last events of a session, by their number."""
+
+    def __init__(self, limit_chars: int = JOURNAL_CHARS) -> None:
+        self._limit = limit_chars
+        self._texts: deque[str] = deque()
+        self._chars = 0
+        self.last = 0
+        """The number of the last event."""
+
+    def add(self, text: str) -> None:
+        """Keep the next event; forget the oldest ones for it."""
+        self.last += 1
+        self._texts.append(text)
+        self._chars += len(text)
+        while self._chars > self._limit:
+            self._chars -= len(self._texts.popleft())
+
+    def after(self, number: int) -> list[str] | None:
+        """The events behind that number; None if some of them are forgotten, or never were."""
+        missed = self.last - number
+        if not 0 <= missed <= len(self._texts):
+            return None
+        return list(self._texts)[len(self._texts) - missed :]
+
+
+@dataclass(eq=False, slots=True)
+class Link:
+    """One connection: where its events go, and what comes from it."""
+
+    outbox: Outbox
+    told: AsyncGenerator[Told] = field(init=False)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    """Its client has left, or came back over another one."""
+    farewell: bool = False
+    """Whether its client said goodbye: it was not cut off, and won't come back."""
+
+
+class Tether:
+    """One session's. ``away`` and ``back`` tell the session when nobody listens, and when somebody does again."""
+
+    def __init__(self, link: Link) -> None:
+        self.away: Callable[[], None] = lambda: None
+        self.back: Callable[[], None] = lambda: None
+        self.ended = asyncio.Event()
+        self.leave = Leave(1000, "")
+        """Why the session ended, once it has."""
+        self._link: Link | None = link
+        self._attached = asyncio.Event()
+        self._journal: Journal | None = None
+
+    def carries(self, link: Link) -> bool:
+        """Whether another connection has not taken this one's place."""
+        return self._link in (link, None)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the session waits for a client that is gone."""
+        return self._journal is not None
+
+    def keep(self) -> None:
+        """Number and keep what is told from now on. May be called twice."""
+        if self._journal is None:
+            self._journal = Journal()
+
+    def tell(self, notice: Notice) -> None:
+        """Send a notice to the client that is connected; never waits."""
+        seconds = notice.seconds if isinstance(notice, AudioPiece) else 0.0
+        numbers = count(self._journal.last + 1) if self._journal is not None else None
+        for text in encode(notice, numbers):
+            if self._journal is not None:
+                self._journal.add(text)
+            if self._link is not None:
+                self._link.outbox.put(text, seconds)
+
+    async def told(self) -> AsyncGenerator[Told]:
+        """What the client says, over one connection after the other, until he stays away."""
+        while self._link is not None:
+            link = self._link
+            async with aclosing(link.told) as told:
+                async for one in told:
+                    yield one
+            self.detach(link)
+            if not self.keeps or link.farewell:
+                return
+            try:
+                async with asyncio.timeout(LINGER_S):
+                    await self._attached.wait()
+            except TimeoutError:
+                return
+
+    def missed(self, after: int) -> list[str] | None:
+        """What was told behind that number; None if it is not all there any more."""
+        return None if self._journal is None else self._journal.after(after)
+
+    def attach(self, link: Link) -> None:
+        """The client is back; a connection that it left behind is let go."""
+        if self._link is not None:
+            self._link.over.set()
+        self._link = link
+        self._attached.set()
+        self.back()
+
+    def detach(self, link: Link) -> None:
+        """A connection is gone. May be called twice."""
+        link.over.set()
+        if self._link is link:
+            self._attached.clear()
+            if self.keeps:
+                self._link = None
+                self.away()
+
+    def end(self, leave: Leave) -> None:
+        """The session is over: whoever carries it says goodbye."""
+        self.leave = leave
+        self.ended.set()
+
+
+class Tethers:
+    """The sessions of a server whose clients may come back, by the digest of their tokens."""
+
+    def __init__(self) -> None:
+        self._kept: dict[bytes, Tether] = {}
+
+    def issue(self, tether: Tether) -> str:
+        """A new token for a session; those before are void."""
+        self.forget(tether)
+        tether.keep()
+        token = new_id("resume")
+        self._kept[_digest(token)] = tether
+        return token
+
+    def find(self, token: str) -> Tether | None:
+        return self._kept.get(_digest(token))
+
+    def forget(self, tether: Tether) -> None:
+        """Its session is over. May be called twice."""
+        self._kept = {digest: one for digest, one in self._kept.items() if one is not tether}
+
+
+def _digest(token: str) -> bytes:
+    """How long a look-up takes tells something about digests, and nothing about tokens."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
