@@ -31,6 +31,7 @@ from app.transports.outbox import Outbox
 from app.transports.webrtc.camera import ignore, watch_camera
 from app.transports.webrtc.channel import Channel
 from app.transports.webrtc.ears import Ears
+from app.transports.webrtc.guard import take_plausible
 from app.transports.webrtc.inbox import Inbox
 from app.transports.webrtc.offer import UNPARSEABLE, checked
 from app.transports.webrtc.voice import Voice
@@ -84,6 +85,8 @@ class Call:
                 await connection.setLocalDescription(await connection.createAnswer())
         except (*UNPARSEABLE, OperationError, InvalidStateError, InvalidAccessError, ConnectionError) as error:
             raise Refusal("invalid_offer", f"The SDP offer can't be answered: {error}.", "sdp") from None
+        for transport in {one.transport.transport for one in (connection.sctp, *connection.getReceivers()) if one}:
+            take_plausible(transport)
         return connection.localDescription.sdp
 
     async def run(self) -> None:

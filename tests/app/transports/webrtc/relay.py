@@ -17,6 +17,7 @@ class Relay(asyncio.DatagramProtocol):
 
     def __init__(self, seed: int = 7) -> None:
         self.loss = 0.0
+        self.deaf = False  # whether nothing reaches the client
         self.dropped = self.passed = 0
         self._random = random.Random(seed)
         self._server: Address | None = None
@@ -33,7 +34,7 @@ class Relay(asyncio.DatagramProtocol):
         to = self._client if addr == self._server else self._server
         if to is None:
             return
-        if self._random.random() < self.loss:
+        if self._random.random() < self.loss or (self.deaf and to == self._client):
             self.dropped += 1
         elif self._held is not None:
             self._held.append((data, to))

@@ -1,0 +1,93 @@
+"""Peers that vanish, flood, or send what is no media: counted, ignored, freed; others do not notice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+from typing import Any
+
+import aioice.ice
+import pytest
+
+from app.realtime.commands import CommitAudio, Hear, Told
+from app.transports.webrtc.channel import UNSENT_BYTES
+from app.transports.webrtc.inbox import MAX_BYTES, Inbox
+from tests.app.rig import Running
+from tests.app.transports.webrtc.caller import Caller, calling
+from tests.app.transports.webrtc.relay import relaying
+
+
+async def test_a_half_open_peer_is_found(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From one moment on nothing comes. The clock of the consent checks (RFC 7675) is sped up fifty times."""
+    missed, interval_s = aioice.ice.CONSENT_FAILURES, aioice.ice.CONSENT_INTERVAL
+    assert missed * (1.2 * interval_s + 0.5) <= 30.0, "half-open peers are found within 30 s"
+    monkeypatch.setattr(aioice.ice, "CONSENT_INTERVAL", interval_s / 50)
+    async with relaying() as relay:
+        caller = Caller(server, through=relay)
+        await caller.connect()
+        relay.loss = 1.0
+        await server.empty()
+        await caller.hang_up()
+
+
+async def test_garbage_on_a_calls_port_is_ignored(server: Running) -> None:
+    """From a stranger, without any key: also what aiortc alone would not survive, the empty and the overlong."""
+    async with calling(server) as call:
+        found = re.search(r"a=candidate:\S+ 1 udp \d+ (\S+) (\d+)", call.peer.remoteDescription.sdp)
+        assert found
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            for size in (0, 1, 12, 20, 1400, 60_000):
+                for first in (b"", b"\x00\x01", b"\x16\xfe", b"\x80\x6f", b"\x80\xc8"):
+                    stranger.sendto((first + os.urandom(size))[:size], (found[1], int(found[2])))
+        await call.say("say: still here", output_modalities=["text"])
+        await call.until("response.done")
+
+
+async def test_what_a_caller_sends_as_media_or_as_an_event_may_be_anything(server: Running) -> None:
+    """Under the keys that both ends agreed on: Opus that is none, other sources and types, texts that are no events."""
+    async with calling(server) as call, calling(server) as other:
+        sender: Any = call.peer.getSenders()[0]
+        for payload in (b"", b"\xff", os.urandom(40), os.urandom(1200)):
+            for kind in (0x60, 0x7F):
+                await sender.transport._send_rtp(b"\x80" + bytes([kind]) + os.urandom(10) + payload)
+        for message in ("{", "[]", '{"type": "no.such"}', "x" * 100_000, b"\x00\x01"):
+            call.channel.send(message)
+        for _ in range(5):
+            assert (await call.until("error"))["error"]["type"] == "invalid_request_error"
+        for one in (call, other):
+            await one.say("say: still here", output_modalities=["text"])
+            await one.until("response.done")
+    await server.empty()
+
+
+async def test_a_caller_who_takes_no_events_is_left(serve_with: Any) -> None:
+    async with serve_with(limits={"send_timeout_s": 0.3}) as server, relaying() as relay:
+        caller = Caller(server, through=relay)
+        await caller.connect()
+        item = {"id": "long", "type": "message", "role": "user"}
+        content = [{"type": "input_text", "text": "x" * 200_000}]
+        await caller.send("conversation.item.create", item={**item, "content": content})
+        await caller.until("conversation.item.done")
+        relay.deaf = True
+        for _ in range(4 * UNSENT_BYTES // 200_000):
+            await caller.send("conversation.item.retrieve", item_id="long")
+        await server.empty()
+        await caller.hang_up()
+
+
+async def test_what_comes_in_is_bounded() -> None:
+    """Sound that has no room is dropped, as on a bad line; a command can't be."""
+    inbox = Inbox()
+    inbox.put(Told(Hear(b"")), MAX_BYTES)
+    inbox.put(Told(Hear(b"")), 1)
+    assert not inbox.overflowed.is_set()
+    inbox.put(Told(CommitAudio()), 1)
+    assert inbox.overflowed.is_set()
+    told = inbox.told()
+    assert isinstance((await anext(told)).word, Hear)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await anext(told)
+    await told.aclose()
