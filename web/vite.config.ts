@@ -10,7 +10,7 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     rollupOptions: {
       // The library keeps its name and its exports: other pages import it.
-      input: { page: "index.html", voice: "src/voice.ts" },
+      input: { page: "index.html", voice: "src/library.ts" },
       preserveEntrySignatures: "strict",
       output: {
         entryFileNames: ({ name }) => (name === "voice" ? "voice.js" : "assets/[name]-[hash].js"),

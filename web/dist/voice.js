@@ -1,1 +1,1 @@
-export{i as Problem,n as STEPS,t as VoiceClient,r as devices,a as problemOf}from"./voice-Coo_5a-O.js";
+export{a as Problem,n as STEPS,t as Trial,r as VoiceClient,i as devices,o as problemOf}from"./library-DFaFsDg0.js";

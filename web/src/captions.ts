@@ -1,7 +1,7 @@
 /** The conversation as text: one entry an utterance, in the order in which they began. Knows no protocol. */
 
 import { made } from "./dom";
-import type { Who } from "./voice";
+import type { Who } from "./library";
 
 const NAMES: Record<Who, string> = { user: "You", answer: "Parley" };
 const MAX_ENTRIES = 200; // an hour of talk; older ones leave the page

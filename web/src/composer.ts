@@ -1,7 +1,7 @@
 /** The line to type in, and the picture beside it: chosen, pasted or dropped. */
 
 import { draw, element } from "./dom";
-import { problemOf, type Problem, type VoiceClient } from "./voice";
+import { problemOf, type Problem, type VoiceClient } from "./library";
 
 const question = element<HTMLInputElement>("question");
 const attached = element("attached");

@@ -74,13 +74,15 @@ export class Conversation {
     this.stop();
     const item = this.client.say(saying);
     this.tell("text", "user", item, saying.text ?? "A picture", true);
+    if (saying.picture !== undefined) this.tell("picture", saying.picture);
     this.client.respond();
     this.begin("sent", performance.now());
   }
 
-  /** What the user sees while speaking. */
+  /** What the user sees while speaking; a call carries it by itself. */
   show(picture: string): void {
-    this.client.show(picture);
+    if (!this.line?.takesVideo) this.client.show(picture);
+    this.tell("picture", picture);
   }
 
   /** End the answer. */

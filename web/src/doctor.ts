@@ -1,7 +1,7 @@
 /** The connect doctor: tries every step on the way to a conversation, and names the one that fails and what to do. */
 
 import { element, made } from "./dom";
-import { STEPS, type Place } from "./voice";
+import { STEPS, type Place } from "./library";
 
 const dialog = element<HTMLDialogElement>("doctor");
 const list = element("steps");

@@ -1,10 +1,11 @@
 /** Everything on the wire, for those who want to look: filtered, bounded, copied as JSON lines. */
 
 import { element, made } from "./dom";
-import type { ClientEvent, ServerEvent } from "./voice";
+import type { ClientEvent, ServerEvent } from "./library";
 
 const MAX_LINES = 400; // some turns; a line is at most a few hundred characters
 const MAX_CHARS = 64; // of one field; audio and pictures are longer
+const ID = /^[a-z]+_[0-9a-f]{8,}$/; // told by its beginning
 
 /** Fifty a second, and all alike. */
 const SOUND: ReadonlySet<string> = new Set(["input_audio_buffer.append", "response.output_audio.delta"]);
@@ -87,7 +88,11 @@ export class Log {
 /** The event on one line; what is long is told by its length. */
 function brief(event: ServerEvent | ClientEvent): string {
   const { type, ...fields } = event;
-  const shorten = (_: string, value: unknown) =>
-    typeof value === "string" && value.length > MAX_CHARS ? `${value.slice(0, 12)}… ${value.length} characters` : value;
-  return `${type} ${JSON.stringify(fields, shorten)}`;
+  return `${type} ${JSON.stringify(fields, (name, value: unknown) => (name === "event_id" ? undefined : shortened(value)))}`;
+}
+
+function shortened(value: unknown): unknown {
+  if (typeof value !== "string") return value;
+  if (ID.test(value)) return `${value.slice(0, 10)}…`;
+  return value.length > MAX_CHARS ? `${value.slice(0, 12)}… ${value.length} characters` : value;
 }

@@ -4,7 +4,7 @@
  * Who wants less motion sees no shape change: only the ring's weight and the disc's light follow the voices.
  */
 
-import type { VoiceState } from "./voice";
+import type { VoiceState } from "./library";
 
 export interface Levels {
   readonly user: number;

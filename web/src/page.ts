@@ -10,7 +10,7 @@ import { choices, recalled, remember } from "./memory";
 import { Settings } from "./settings";
 import { Stage } from "./stage";
 import { Timing } from "./timing";
-import { Problem, VoiceClient, type LineKind } from "./voice";
+import { Problem, VoiceClient, type LineKind } from "./library";
 
 const ROUTES: Record<LineKind, string> = { webrtc: "WebRTC", websocket: "WebSocket" };
 
@@ -67,7 +67,7 @@ function show(): void {
 
 function showPreview(): void {
   const figure = element("preview");
-  const { preview } = voice;
+  const preview = voice.camera?.preview ?? null;
   figure.querySelector("video")?.remove();
   if (preview !== null) figure.prepend(preview);
   figure.hidden = preview === null;

@@ -9,6 +9,7 @@ import type { Heard } from "./line";
 import { Meter } from "./meter";
 import { RATE_HZ, SAMPLES_PER_MS } from "./pcm";
 import type { Order, Report } from "./playback.worklet";
+import { Problem } from "./problem";
 import playbackUrl from "./playback.worklet.ts?worker&url";
 import type { Position } from "./queue";
 
@@ -48,6 +49,15 @@ export class Player {
   /** Lets sound out; browsers want this called in the handler of a click or a key. */
   async wake(): Promise<void> {
     await Promise.all([this.context.resume(), this.element.srcObject && this.element.play()]);
+  }
+
+  /** Plays through this device from now on; the empty string: the browser's choice. Throws a Problem. */
+  async use(device: string): Promise<void> {
+    try {
+      await this.element.setSinkId(device);
+    } catch (error) {
+      throw new Problem("sound", `This loudspeaker did not open (${String(error)}): choose another.`);
+    }
   }
 
   /** The element plays what is queued from here on. */

@@ -2,7 +2,7 @@
 
 import { element } from "./dom";
 import { choices, choose, recalled, remember } from "./memory";
-import { devices, problemOf, type Problem, type Session, type VoiceClient, type Wanted } from "./voice";
+import { devices, problemOf, Trial, type Problem, type Session, type VoiceClient, type Wanted } from "./library";
 
 const dialog = element<HTMLDialogElement>("settings");
 const microphones = element<HTMLSelectElement>("microphones");
@@ -15,19 +15,22 @@ const meter = element("meter");
 const cameraButton = element<HTMLButtonElement>("camera");
 
 export class Settings {
+  private readonly trial = new Trial();
+
   constructor(
     private readonly voice: VoiceClient,
     private readonly trouble: (problem: Problem) => void,
   ) {
     this.recall();
     element("open-settings").addEventListener("click", () => this.open());
+    element("try").addEventListener("click", () => this.try(microphones.value || null));
     for (const radio of dialog.querySelectorAll<HTMLInputElement>("[name=mode]")) {
       radio.addEventListener("change", () => this.setMode(radio.value === "hands-free"));
     }
     microphones.addEventListener("change", () => this.setMicrophone(microphones.value || null));
     speakers.addEventListener("change", () => this.setSpeaker(speakers.value));
     cameras.addEventListener("change", () => this.setCamera(cameras.value === "off" ? false : cameras.value || null));
-    cameraButton.addEventListener("click", () => this.setCamera(voice.preview === null ? null : false));
+    cameraButton.addEventListener("click", () => this.setCamera(voice.camera === null ? null : false));
     transport.addEventListener("change", () => this.setTransport(transport.value as Wanted));
     voices.addEventListener("change", () => this.setVoice(voices.value));
     key.addEventListener("change", () => this.setKey(key.value.trim()));
@@ -36,6 +39,7 @@ export class Settings {
 
   open(): void {
     dialog.showModal();
+    element("try").hidden = this.voice.talking;
     void this.list();
     requestAnimationFrame(() => this.measure());
   }
@@ -48,7 +52,7 @@ export class Settings {
   }
 
   show(): void {
-    cameraButton.setAttribute("aria-pressed", String(this.voice.preview !== null));
+    cameraButton.setAttribute("aria-pressed", String(this.voice.camera !== null));
   }
 
   private recall(): void {
@@ -70,6 +74,11 @@ export class Settings {
   private setMicrophone(microphone: string | null): void {
     choose({ microphone });
     void this.voice.useMicrophone(microphone).then(() => this.list());
+    if (!this.voice.talking) this.try(microphone);
+  }
+
+  private try(microphone: string | null): void {
+    this.attempt(this.trial.open(microphone), "Opening the microphone");
   }
 
   private setSpeaker(speaker: string): void {
@@ -108,14 +117,14 @@ export class Settings {
     const anyCamera = new Option("Off", "off");
     fill(microphones, new Option("The browser's choice", ""), await devices("audioinput"), this.voice.microphone ?? "");
     fill(speakers, new Option("The browser's choice", ""), await devices("audiooutput"), choices().speaker);
-    fill(cameras, anyCamera, await devices("videoinput"), this.voice.camera ?? "off");
+    fill(cameras, anyCamera, await devices("videoinput"), this.voice.camera?.device ?? "off");
     speakers.disabled = !("setSinkId" in HTMLMediaElement.prototype);
   }
 
-  /** The level of the microphone, while the dialog is open. */
+  /** The level of the microphone, while the dialog is open; one that is not in use is tried when it is asked for. */
   private measure(): void {
-    if (!dialog.open) return;
-    const level = Math.min(1, Math.sqrt(this.voice.levels().user));
+    if (!dialog.open) return this.trial.close();
+    const level = Math.min(1, Math.sqrt(Math.max(this.voice.levels().user, this.trial.level())));
     meter.style.setProperty("--level", level.toFixed(3));
     meter.setAttribute("aria-valuenow", String(Math.round(100 * level)));
     requestAnimationFrame(() => this.measure());

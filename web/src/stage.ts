@@ -2,7 +2,7 @@
 
 import { element } from "./dom";
 import { Orb } from "./orb";
-import type { VoiceClient, VoiceState } from "./voice";
+import type { VoiceClient, VoiceState } from "./library";
 
 const WORDS: Record<VoiceState, string> = {
   idle: "Ready",

@@ -1,7 +1,7 @@
 /** The first-audio figure: the last one, its spread in this tab, and where the last one's milliseconds went. */
 
 import { element, made } from "./dom";
-import type { FirstSound } from "./voice";
+import type { FirstSound } from "./library";
 
 /** The server's terms in words; a term that is not here keeps its own name. */
 const TERMS: Record<string, string> = {

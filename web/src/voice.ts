@@ -1,16 +1,6 @@
-/**
- * A spoken conversation with a Realtime server: the library behind the page, for any page to use.
- *
- *     import { VoiceClient } from "/voice.js";
- *     const voice = new VoiceClient();
- *     voice.on("text", (who, item, text, final) => console.log(who, text));
- *     button.onclick = () => voice.start();      // microphone and loudspeaker, over WebRTC or a WebSocket
- *     voice.ask("What can you do?");
- *
- * The rules between line, microphone and loudspeaker are here: an interruption silences the loudspeaker first and tells
- * the server after. Knows no element of a page.
- */
+/** A spoken conversation with a Realtime server: devices, line and conversation, held together. Knows no element of a page. */
 
+import type { Camera } from "./camera";
 import type { Saying } from "./client";
 import { Connection } from "./connection";
 import { Conversation } from "./conversation";
@@ -20,17 +10,10 @@ import { Inputs } from "./inputs";
 import type { Line, LineKind, Place } from "./line";
 import { pictureOf } from "./picture";
 import { Player } from "./player";
-import { Problem, problemOf } from "./problem";
+import { problemOf, type Problem } from "./problem";
 import { sessionOf } from "./session";
 import { TalkKey } from "./talk_key";
 import type { VoiceEvents, VoiceOptions, VoiceState, Who } from "./voice_events";
-
-export { devices, type Device } from "./devices";
-export { STEPS, type Step } from "./probe";
-export { Problem, problemOf, type Code } from "./problem";
-export type { FirstSound } from "./first_sound";
-export type { ClientEvent, ServerEvent, Session } from "./wire";
-export type { LineKind, Place, VoiceEvents, VoiceOptions, VoiceState, Wanted, Who };
 
 const STILL_CHARS = 48_000; // a camera's still: sharp enough, and one message of a data channel
 const PICTURE_CHARS = 1_000_000;
@@ -108,14 +91,9 @@ export class VoiceClient extends Emitter<VoiceEvents> {
     return this.inputs.microphone?.device ?? this.inputs.device;
   }
 
-  /** The device in use; null: none. */
-  get camera(): string | null {
-    return this.inputs.camera?.device ?? null;
-  }
-
-  /** Shows what the camera sees; null while it is off. */
-  get preview(): HTMLVideoElement | null {
-    return this.inputs.camera?.preview ?? null;
+  /** The camera in use, and what shows its picture; null while it is off. */
+  get camera(): Pick<Camera, "device" | "preview"> | null {
+    return this.inputs.camera;
   }
 
   /** Peaks at this moment, 0 to 1. */
@@ -213,12 +191,8 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   }
 
   /** Play through this loudspeaker from now on; the empty string: the browser's choice. Throws a Problem. */
-  async useSpeaker(device: string): Promise<void> {
-    try {
-      await this.player.element.setSinkId(device);
-    } catch (error) {
-      throw new Problem("sound", `This loudspeaker did not open (${String(error)}): choose another.`);
-    }
+  useSpeaker(device: string): Promise<void> {
+    return this.player.use(device);
   }
 
   /** Show the model this camera (null: the browser's choice); false: none any more. Throws a Problem. */
@@ -296,20 +270,13 @@ export class VoiceClient extends Emitter<VoiceEvents> {
 
   private sayWaiting(): void {
     if (!this.configured) return;
-    for (const saying of this.waiting.splice(0)) this.say(saying);
+    for (const saying of this.waiting.splice(0)) this.conversation.say(saying);
   }
 
-  private say(saying: Saying): void {
-    this.conversation.say(saying);
-    if (saying.picture !== undefined) this.emit("picture", saying.picture);
-  }
-
-  /** What the camera sees as the user begins to speak; a call carries it by itself, and is only shown here. */
+  /** What the camera sees as the user begins to speak. */
   private look(): void {
     const picture = this.inputs.camera?.still(STILL_CHARS);
-    if (!picture) return;
-    if (!this.line?.takesVideo) this.conversation.show(picture);
-    this.emit("picture", picture);
+    if (picture) this.conversation.show(picture);
   }
 
   private beginTurn(): void {
