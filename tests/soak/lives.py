@@ -19,7 +19,7 @@ from app.client import Answer, Client, connect
 from engine import SPEAKER_RATE_HZ
 from engine.core import Pcm
 
-ANSWER_S = 30.0
+ANSWER_S = 120.0  # whether an answer comes is asked here, not when: other programs may have the cores
 LONG = "long 120"
 """Half a minute of speech of the scripted family; nano says that it does not know."""
 
