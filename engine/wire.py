@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 from engine.config import ChunkSpec, WorkerSpec
 from engine.core import Chunk, ModelInfo, Request, StageInfo
 from engine.errors import WireError
+from engine.lending import POSSIBLE, Lender, borrow
 
 log = logging.getLogger(__name__)
 
 MAX_FRAME_BYTES = 256 << 20  # a minute of 4k video frames fits; a lying length does not take the memory
 CREDIT = 64  # chunks of a run under way each way: about as many as lie between two stages of a worker
 GRANT = 16  # credit goes back in such pieces: a message for every chunk would cost as much as the chunk
-_ARRAY = 1  # msgpack extension code
+_ARRAY, _LENT = 1, 2  # msgpack extension codes: an array's bytes; where it lies
 _DTYPES = frozenset({"<i2", "<i4", "<i8", "<f2", "<f4", "<f8", "|u1", "|i1", "|b1"})
 _HEADER = struct.Struct(">I")
 
@@ -162,6 +163,12 @@ class Leave(Frame, frozen=True, tag="leave"):
     """From the worker: give me nothing more, and let me go when what I have is done."""
 
 
+class Mapped(Frame, frozen=True, tag="mapped"):
+    """Of the link itself, either way: what was lent has been mapped, and may be let go."""
+
+    files: tuple[int, ...]
+
+
 class Stop(Frame, frozen=True, tag="stop"):
     """To the worker: exit."""
 
@@ -181,64 +188,88 @@ class Task(Frame, frozen=True, tag="task"):
 
 Message = (
     Open | Feed | End | Emit | Grant | Failed | Close | Playout  # a run's
-    | Task | Hello | Refused | Beat | Join | Leave | Stop  # a worker's
+    | Task | Hello | Refused | Beat | Join | Leave | Mapped | Stop  # a worker's
 )  # fmt: skip
 
 
-def _pack(value: Any) -> msgspec.msgpack.Ext:
-    if not isinstance(value, np.ndarray):
-        raise WireError(f"a {type(value).__name__} cannot cross between processes")
-    return _pack_array(cast("NDArray[Any]", value))
+class Codec:
+    """Messages to frames and back. With a lender large arrays go by reference: for two processes of one machine only.
 
+    ``borrowed`` are the files that the other end may let go of.
+    """
 
-def _pack_array(value: NDArray[Any]) -> msgspec.msgpack.Ext:
-    if value.dtype.str not in _DTYPES:
-        raise WireError(f"an array of {value.dtype} cannot cross between processes")
-    head = msgspec.msgpack.encode((value.dtype.str, value.shape))
-    return msgspec.msgpack.Ext(_ARRAY, bytes((len(head),)) + head + value.tobytes())
+    def __init__(self, lender: Lender | None = None) -> None:
+        self._lender = lender
+        self.borrowed: list[int] = []
+        self._encoder = msgspec.msgpack.Encoder(enc_hook=self._pack)
+        self._decoder = msgspec.msgpack.Decoder(Message, ext_hook=self._unpack)
 
+    def encode(self, message: Message) -> bytes:
+        """A whole frame, length first. Raises WireError for what has no place on the wire, like a lone surrogate."""
+        try:
+            body = self._encoder.encode(message)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise WireError(f"a message cannot cross between processes: {error!a}") from None
+        if len(body) > MAX_FRAME_BYTES:
+            raise WireError(f"a message of {len(body)} bytes is over the limit of {MAX_FRAME_BYTES}")
+        return _HEADER.pack(len(body)) + body
 
-def _unpack_array(code: int, data: memoryview) -> Any:
-    try:
-        if code != _ARRAY:
+    def decode(self, body: bytes | bytearray | memoryview) -> Message:
+        """The message of a frame's body (without the length)."""
+        try:
+            return self._decoder.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MemoryError) as error:
+            raise WireError(f"a malformed frame: {error}") from None
+
+    def _pack(self, value: Any) -> msgspec.msgpack.Ext:
+        if not isinstance(value, np.ndarray):
+            raise WireError(f"a {type(value).__name__} cannot cross between processes")
+        array = cast("NDArray[Any]", value)
+        if array.dtype.str not in _DTYPES:
+            raise WireError(f"an array of {array.dtype} cannot cross between processes")
+        if self._lender is not None and (lent := self._lender.lend(array)):
+            return msgspec.msgpack.Ext(_LENT, msgspec.msgpack.encode((array.dtype.str, array.shape, *lent)))
+        head = msgspec.msgpack.encode((array.dtype.str, array.shape))
+        return msgspec.msgpack.Ext(_ARRAY, bytes((len(head),)) + head + array.tobytes())
+
+    def _unpack(self, code: int, data: memoryview) -> Any:
+        try:
+            if code == _ARRAY:
+                return _array(data)
+            if code == _LENT and self._lender is not None:
+                return self._borrow(data)
             raise WireError(f"unknown extension type {code}")
-        body = 1 + data[0]
-        dtype, shape = msgspec.msgpack.decode(data[1:body], type=tuple[str, tuple[int, ...]])
-        if dtype not in _DTYPES:
-            raise WireError(f"an array of {dtype!r} is not accepted")
-        return np.frombuffer(data[body:], dtype).reshape(shape)
-    except (IndexError, ValueError, msgspec.DecodeError) as error:
-        raise WireError(f"a malformed array: {error}") from None
+        except (IndexError, ValueError, OverflowError, msgspec.DecodeError) as error:
+            raise WireError(f"a malformed array: {error}") from None
+
+    def _borrow(self, data: memoryview) -> NDArray[Any]:
+        dtype, shape, process, file = msgspec.msgpack.decode(data, type=tuple[str, tuple[int, ...], int, int])
+        array = borrow(process, file, _known(dtype), shape)
+        self.borrowed.append(file)
+        return array
 
 
-_encoder = msgspec.msgpack.Encoder(enc_hook=_pack)
-_decoder = msgspec.msgpack.Decoder(Message, ext_hook=_unpack_array)
+def _array(data: memoryview) -> NDArray[Any]:
+    body = 1 + data[0]
+    dtype, shape = msgspec.msgpack.decode(data[1:body], type=tuple[str, tuple[int, ...]])
+    return np.frombuffer(data[body:], _known(dtype)).reshape(shape)
 
 
-def encode(message: Message) -> bytes:
-    """A whole frame, length first. Raises WireError for what has no place on the wire, like a lone surrogate."""
-    try:
-        body = _encoder.encode(message)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise WireError(f"a message cannot cross between processes: {error!a}") from None
-    if len(body) > MAX_FRAME_BYTES:
-        raise WireError(f"a message of {len(body)} bytes is over the limit of {MAX_FRAME_BYTES}")
-    return _HEADER.pack(len(body)) + body
+def _known(dtype: str) -> str:
+    if dtype not in _DTYPES:
+        raise WireError(f"an array of {dtype!r} is not accepted")
+    return dtype
 
 
-def decode(body: bytes | bytearray | memoryview) -> Message:
-    """The message of a frame's body (without the length)."""
-    try:
-        return _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MemoryError) as error:
-        raise WireError(f"a malformed frame: {error}") from None
+_PLAIN = Codec()
+encode, decode = _PLAIN.encode, _PLAIN.decode
 
 
 class Splitter:
     """Bytes in, messages out; sans I/O."""
 
-    def __init__(self, max_bytes: int = MAX_FRAME_BYTES) -> None:
-        self._bytes, self._max_bytes = bytearray(), max_bytes
+    def __init__(self, max_bytes: int = MAX_FRAME_BYTES, codec: Codec = _PLAIN) -> None:
+        self._bytes, self._max_bytes, self._codec = bytearray(), max_bytes, codec
 
     def feed(self, data: bytes) -> Iterator[Message]:
         """The messages that are complete by now. Raises WireError where the bytes stop making sense."""
@@ -252,7 +283,7 @@ class Splitter:
                 return
             body = bytes(self._bytes[_HEADER.size : end])
             del self._bytes[:end]
-            yield decode(body)
+            yield self._codec.decode(body)
 
 
 class Link(Protocol):
@@ -277,12 +308,14 @@ class SocketLink(asyncio.Protocol):
 
     Writes are not awaited: what may be under way is bounded by the credit that each run is granted. Of what
     is sent within one turn of the event loop the first leaves at once and the rest in one write: a step of 16 requests
-    would make 16 system calls else.
+    would make 16 system calls else. Between two processes of one machine (``near``) large arrays go by reference.
     """
 
-    def __init__(self, receive: Receive, lost: Lost) -> None:
+    def __init__(self, receive: Receive, lost: Lost, near: bool = False) -> None:
         self._receive, self._lost = receive, lost
-        self._splitter = Splitter()
+        self._lender = Lender() if near and POSSIBLE else None
+        self._codec = Codec(self._lender)
+        self._splitter = Splitter(codec=self._codec)
         self._transport: asyncio.Transport | None = None
         self._unsent: list[bytes] = []
         self._gathering = False
@@ -294,21 +327,35 @@ class SocketLink(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for message in self._splitter.feed(data):
+                if self._lender is not None and self._settle(message, self._lender):
+                    continue
                 self._receive(message)
         except WireError as error:
             log.warning("a connection is closed: %s", error)
             self.abort()
 
+    def _settle(self, message: Message, lender: Lender) -> bool:
+        """Say what of the other's has been mapped; whether the message was but that, from there."""
+        if self._codec.borrowed:
+            self.send(Mapped(tuple(self._codec.borrowed)))
+            self._codec.borrowed.clear()
+        if isinstance(message, Mapped):
+            for file in message.files:
+                lender.back(file)
+        return isinstance(message, Mapped)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self._lender is not None:
+            self._lender.close()
         self._lost()
 
     def send(self, message: Message) -> None:
         if self._transport is not None:
             if self._gathering:
-                self._unsent.append(encode(message))
+                self._unsent.append(self._codec.encode(message))
             else:
-                self._transport.write(encode(message))
+                self._transport.write(self._codec.encode(message))
                 self._gathering = True
                 asyncio.get_running_loop().call_soon(self._flush)
 

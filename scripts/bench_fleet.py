@@ -7,6 +7,7 @@ sessions    how many listeners one talker replica serves without an underrun, an
 spread      round_robin: how evenly requests that come at once are spread; least_queue: how many go to the fast one
             of two replicas while every step of the other takes 150 ms
 process     what it adds to the time to first audio that the one replica lives in a process of its own
+arrays      one way of an array to another process and a word back, through memory and through the socket
 stopped     how long a stopped process (SIGSTOP) is taken for a live one
 
 On a busy machine compare what one run prints; a single figure may be anybody's.
@@ -18,6 +19,7 @@ import argparse
 import asyncio
 import os
 import signal
+import socket
 import statistics
 import sys
 import time
@@ -29,8 +31,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import numpy as np
+
 from app.client.player import Player
-from engine import Engine, EngineSpec, Message, Request, TextPart, WorkerSpec
+from engine import Chunk, Engine, EngineSpec, Message, Request, TextPart, WorkerSpec, wire
 from engine.config import ChunkSpec, HeartbeatSpec
 from engine.control.replica import RemoteWorker
 
@@ -189,6 +193,59 @@ async def process(quick: bool) -> bool:
     return said("what another process adds", medians["local"] - medians["inline"], "<=", 1.0, "ms")
 
 
+async def arrays(quick: bool) -> bool:
+    """Alternately, so that both meet the same machine."""
+    good = True
+    async with echo(True) as near, echo(False) as far:
+        for kilobytes in (256, 1024, 8192):
+            array = np.random.default_rng(0).standard_normal(kilobytes * 256).astype(np.float32)
+            took: dict[bool, list[float]] = {True: [], False: []}
+            for i in range(10 if quick else 40):
+                for way, send in ((True, near), (False, far)) if i % 2 else ((False, far), (True, near)):
+                    began_s = time.monotonic()
+                    await send(array)
+                    took[way].append((time.monotonic() - began_s) * 1000)
+            by, inline = statistics.median(took[True]), statistics.median(took[False])
+            print(f"{kilobytes} kB: by reference {by:.2f} ms, inline {inline:.2f} ms")
+            good = said(f"inline over by reference, {kilobytes} kB", inline / by, ">=", 1.0, "") and good
+    return good
+
+
+@asynccontextmanager
+async def echo(near: bool) -> AsyncGenerator[Callable[[Any], Awaitable[Any]]]:
+    """Another process that answers each array with its last number."""
+    ours, theirs = socket.socketpair()
+    answers: asyncio.Queue[Any] = asyncio.Queue(1)
+    link = wire.SocketLink(answers.put_nowait, lambda: None, near)
+    command = (sys.executable, __file__, "--echo", str(theirs.fileno()), *(["--near"] if near else []))
+    process = await asyncio.create_subprocess_exec(*command, pass_fds=(theirs.fileno(),))
+    theirs.close()
+    ours.setblocking(False)
+    await asyncio.get_running_loop().create_connection(lambda: link, sock=ours)
+
+    async def send(array: Any) -> Any:
+        link.send(wire.Feed("r", Chunk("x", array)))
+        return await answers.get()
+
+    yield send
+    link.close()
+    await process.wait()
+
+
+async def answer(fd: int, near: bool) -> int:
+    """The other end of ``echo``."""
+    gone = asyncio.Event()
+
+    def receive(message: wire.Message) -> None:
+        assert isinstance(message, wire.Feed)
+        link.send(wire.Emit("r", Chunk("x", float(message.chunk.data[-1])), True, False))
+
+    link = wire.SocketLink(receive, gone.set, near)
+    await asyncio.get_running_loop().create_connection(lambda: link, sock=socket.socket(fileno=fd))
+    await gone.wait()
+    return 0
+
+
 async def stopped(quick: bool) -> bool:
     took: list[float] = []
     async with Engine(spec(WorkerSpec(stages=ALL, replicas=2))) as engine:
@@ -219,7 +276,7 @@ def said(name: str, value: float, sense: str, bar: float, unit: str) -> bool:
 
 
 BENCHES: dict[str, Callable[[bool], Awaitable[bool]]] = {
-    "sessions": sessions, "spread": spread, "process": process, "stopped": stopped,
+    "sessions": sessions, "spread": spread, "process": process, "arrays": arrays, "stopped": stopped,
 }  # fmt: skip
 
 
@@ -227,7 +284,11 @@ async def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHES))
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--echo", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--near", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.echo is not None:
+        return await answer(arguments.echo, arguments.near)
     results = [await BENCHES[name](arguments.quick) for name in arguments.names or BENCHES]
     return int(not all(results))
 

@@ -63,7 +63,7 @@ async def _work(arguments: argparse.Namespace) -> int:
     if arguments.tied:
         asyncio.get_running_loop().add_reader(sys.stdin, lambda: os._exit(GONE))
     if arguments.join is None:
-        link = wire.SocketLink(mind.receive, mind.lost)
+        link = wire.SocketLink(mind.receive, mind.lost, near=True)
         sock = socket.socket(fileno=arguments.socket)
         await asyncio.get_running_loop().create_connection(lambda: link, sock=sock)
     else:

@@ -23,7 +23,7 @@ class Launcher:
     async def start(self, task: wire.Task, worker: RemoteWorker) -> None:
         """Start a process for a task; it says hello on the worker's link when it is warm."""
         ours, theirs = socket.socketpair()
-        link = wire.SocketLink(worker.receive, worker.lost)
+        link = wire.SocketLink(worker.receive, worker.lost, near=True)
         try:
             with theirs:
                 process = await asyncio.create_subprocess_exec(
