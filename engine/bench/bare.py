@@ -7,8 +7,9 @@ No loop, no schedule, no process and no wire: requests go from stage to stage as
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +50,7 @@ class Bare:
     stages: list[Stage]
     spent_s: float = 0.0
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _ids: Iterator[int] = field(default_factory=itertools.count)
 
     @classmethod
     def of(cls, subject: Subject) -> Bare:
@@ -80,8 +82,9 @@ class Bare:
         return Times(first_s=tuple(line.first_s or 0.0 for line in lines), whole_s=self.spent_s, frames=1)
 
     def _line(self, slot: int, question: Question) -> Line:
+        id = f"bare-{next(self._ids)}"  # a session of its own: nothing of it is known
         request = Request(
-            id=f"bare-{slot}", session=f"bare-{slot}", messages=(Message("user", (TextPart(question.text),)),),
+            id=id, session=id, messages=(Message("user", (TextPart(question.text),)),),
             sampling=Sampling(greedy=True), max_text_tokens=question.tokens, max_frames=question.frames,
         )  # fmt: skip
         stages = [stage for stage in self.stages if stage.info.serves(request)]

@@ -208,6 +208,8 @@ async def test_a_long_answer_stays_with_the_reference(checkpoint: Folder, oracle
         said = await ask(engine, request("long", turns, 60, 320))
     compare(said, answer, reference.sound(said.codes))
     assert len(said.codes) == 320
+    close = {kind: len(set(steps)) for kind, steps in answer.thoughts.close_calls().items()}
+    assert close["text"] + close["codes"] <= 0.001 * (len(answer.ids) + len(answer.codes)), close
 
 
 async def test_sixteen_interleaved_answers_are_those_they_would_be_alone(checkpoint: Folder) -> None:

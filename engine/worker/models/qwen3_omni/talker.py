@@ -137,17 +137,18 @@ class Talker:
 
     def _prepare(self, seat: Seat) -> int:
         """Take in what comes before the text, up to one forward; how many rows that had."""
-        speech: Speech = seat.state
-        while seat.rows and seat.rows[0].meta.get("part") in ("user", "lead"):
+        speech, computed = seat.state, 0
+        while seat.rows and (part := seat.rows[0].meta.get("part")) in ("user", "lead"):
+            if part == "user" and computed:
+                break
             chunk = seat.rows.popleft()
-            if chunk.meta["part"] == "user":
-                if (new := self._hear(seat, **chunk.data)) > 0:
-                    return new
-                continue
-            self._remember(seat)
-            speech.lead, speech.place = chunk.data["ids"].tolist(), chunk.meta["start"]
-            speech.limit = min(seat.request.max_frames, self.room - speech.fed - 9)
-        return 0
+            if part == "user":
+                computed = self._hear(seat, **chunk.data)
+            else:
+                self._remember(seat)
+                speech.lead, speech.place = chunk.data["ids"].tolist(), chunk.meta["start"]
+                speech.limit = min(seat.request.max_frames, self.room - speech.fed - 9)
+        return computed
 
     def _hear(
         self, seat: Seat, ids: NDArray[np.int64], places: NDArray[np.float32], media: NDArray[np.float32],
