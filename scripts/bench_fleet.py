@@ -189,6 +189,8 @@ async def process(quick: bool) -> bool:
                 assert ledger is not None
                 took[name].append(ledger.ttfa_ms)
     medians = {name: statistics.median(values) for name, values in took.items()}
+    least = {name: statistics.quantiles(values, n=10)[0] for name, values in took.items()}
+    print(f"time to first audio, the quickest tenth: {least['inline']:.2f} ms, in another {least['local']:.2f} ms")
     print(f"time to first audio, median: in process {medians['inline']:.2f} ms, in another {medians['local']:.2f} ms")
     return said("what another process adds", medians["local"] - medians["inline"], "<=", 1.0, "ms")
 

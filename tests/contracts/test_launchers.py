@@ -19,6 +19,7 @@ from engine import (
     Engine,
     EngineError,
     EngineSpec,
+    ImagePart,
     Message,
     ReplicaLost,
     Request,
@@ -210,3 +211,13 @@ async def test_speech_goes_in_and_out(launcher: str) -> None:
         ledger = chunks.ledger
         assert ledger is not None
         assert ledger.ttfa_ms > 0
+
+
+@every_launcher
+async def test_a_picture_goes_in_whole(launcher: str) -> None:
+    """It is large enough to go by reference where the two processes share a machine."""
+    pixels = np.arange(480 * 640 * 3, dtype=np.uint32).astype(np.uint8).reshape(480, 640, 3)
+    parts = (ImagePart(pixels), TextPart("say: seen"))
+    request = Request(id="r", session="s", messages=(Message("user", parts),))
+    async with Engine(spec(launcher)) as engine, engine.open(request) as chunks:
+        assert "".join([chunk.data async for chunk in chunks if chunk.kind == "text"]) == "seen"
