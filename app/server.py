@@ -24,6 +24,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from app.auth import OPEN_PATHS, Gate
 from app.http.admin import admin
+from app.http.body import Bodies
 from app.http.calls import calls_routes
 from app.http.chat import chat
 from app.http.client_secrets import client_secrets
@@ -154,7 +155,7 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
     app = FastAPI(
         title="Parley", version=version("parley"), description=ABOUT, docs_url=None, redoc_url=None, lifespan=lifespan
     )
-    app.state.service = service
+    app.state.service, app.state.bodies = service, Bodies()
     app.add_middleware(
         Gate,
         settings=service.settings,

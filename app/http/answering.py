@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from app.http.live import ClientGone
 from app.http.trouble import HttpRefusal
 from app.service import Service
 from app.telemetry import log
@@ -66,7 +67,7 @@ async def answer(service: Service, request: Request, take: Take) -> Figures:
                         figures.count(chunk)
                     await take(chunk)
             outcome = "completed"
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, ClientGone):
             outcome = "cancelled"
             raise
         finally:

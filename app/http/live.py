@@ -64,6 +64,7 @@ class Live(Response):
             await while_there(receive, self._produce(body.write))
         except ClientGone as gone:
             log("http.left", path=scope["path"], reason=str(gone))
+            await _cut(scope, receive)
             return
         except ERRORS as error:
             if not body.begun:
@@ -71,6 +72,15 @@ class Live(Response):
             log("http.broken", path=scope["path"], error=type(error).__name__)
             return  # without the last piece, at which the server cuts the connection
         await body.end()
+
+
+async def _cut(scope: Scope, receive: Receive) -> None:
+    """Free the connection now: one that is only closed would wait for its peer to read what is left."""
+    abort = scope.get("extensions", {}).get("parley.abort")
+    if abort is not None:
+        abort["call"]()
+        while (await receive())["type"] != "http.disconnect":
+            pass
 
 
 class _Body:

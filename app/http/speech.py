@@ -19,6 +19,10 @@ from app.realtime.ids import new_id
 from app.service import Service
 from engine import Chunk, Message, Request, TextPart
 
+MAX_CHARS = 4096
+SLOWEST_CHARS_S = 3.0
+"""No voice says fewer a second, at its slowest: what is said of the longest text is all of it."""
+
 
 class VoiceId(BaseModel):
     id: str
@@ -28,7 +32,7 @@ class SpeechRequest(BaseModel):
     """What is to be said. ``instructions`` are accepted and have no effect: no voice here takes any."""
 
     model: str
-    input: str = Field(min_length=1, max_length=4096)
+    input: str = Field(min_length=1, max_length=MAX_CHARS)
     voice: str | VoiceId | None = None
     response_format: Format = Field(default="mp3", description="pcm is 16-bit little-endian mono at 24 kHz.")
     speed: float = Field(default=1.0, ge=0.25, le=4.0, allow_inf_nan=False)
@@ -73,6 +77,8 @@ def _asked(service: Service, body: SpeechRequest) -> Request:
         messages=(Message("assistant", (TextPart(body.input),)),),
         voice=body.voice_name,
         speed=body.speed,
+        max_text_tokens=MAX_CHARS,
+        max_frames=round(len(body.input) / SLOWEST_CHARS_S / min(1.0, body.speed) / model.frame_s) + 100,
     )
 
 

@@ -1,0 +1,62 @@
+"""What bounds bodies while they come: size, time, and all of them together."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+
+import httpx
+import pytest
+
+from tests.app.rig import Running, eventually
+
+URL = "/v1/chat/completions"
+TYPE = {"content-type": "application/json"}
+ASKED = json.dumps({"model": "script", "messages": [{"role": "user", "content": "say: hello"}]}).encode()
+
+
+async def test_a_body_that_drips_is_not_waited_for(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.http.body.BODY_S", 0.2)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(f"POST {URL} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n".encode())
+    writer.write(b"content-length: 100\r\n\r\n{")
+    try:
+        assert b" 408 " in await reader.readline()
+        assert b"request_timeout" in await reader.readuntil(b"}}")
+    finally:
+        writer.close()
+    monkeypatch.undo()
+    async with httpx.AsyncClient(base_url=server.http) as http:
+        assert (await http.post(URL, content=ASKED, headers=TYPE)).status_code == 200
+
+
+async def test_all_bodies_together_are_bounded_and_let_go(server: Running) -> None:
+    bodies = server.server.config.app.state.bodies  # type: ignore[union-attr]
+    bodies.limit = 10_000
+    go_on = asyncio.Event()
+
+    async def slow() -> AsyncGenerator[bytes]:
+        yield b" " * 9_900
+        await go_on.wait()
+        yield ASKED[:50]
+        yield ASKED[50:]
+
+    async with httpx.AsyncClient(base_url=server.http) as http:
+        first = asyncio.create_task(http.post(URL, content=slow(), headers=TYPE), name="first")
+        await eventually(lambda: bodies.held == 9_900)
+        second = await http.post(URL, content=ASKED + b" " * 100, headers=TYPE)
+        assert (second.status_code, second.json()["error"]["code"]) == (503, "overloaded")
+        go_on.set()
+        assert (await first).status_code == 200
+    assert bodies.held == 0
+
+
+async def test_a_client_that_leaves_in_its_body_holds_nothing(server: Running) -> None:
+    bodies = server.server.config.app.state.bodies  # type: ignore[union-attr]
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(f"POST {URL} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n".encode())
+    writer.write(b"content-length: 100\r\n\r\n{")
+    await eventually(lambda: bodies.held == 1)
+    writer.close()
+    await eventually(lambda: bodies.held == 0)
