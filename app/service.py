@@ -21,6 +21,7 @@ from app.secrets import Secrets
 from app.settings import read_keys, settings_of
 from app.telemetry import Metrics, Stats, log, log_failure
 from app.tls import certificate_of
+from app.waiting import LineFull, Waiter, Waiting
 from engine import MIC_RATE_HZ, AudioPart, Engine, EngineError, EngineSpec, Message, ReplicaInfo, Request, TextPart
 
 STOP_S = 5.0
@@ -81,6 +82,7 @@ class Service:
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._sessions = 0
+        self._waiting = Waiting(self.settings.limits.waiting)
         self._answers = 0  # over HTTP, outside any session
         self._empty = asyncio.Event()
 
@@ -121,11 +123,39 @@ class Service:
             raise self._refused(self.state, f"The server is {self.state}; try again soon.")
         return House(self._engine, self.metrics, self.settings.limits, self.settings.turns, self._vad)
 
+    @property
+    def full(self) -> bool:
+        """Whether every session is taken, or kept for one who waited for it."""
+        return self._sessions + self._waiting.given >= self.settings.limits.sessions
+
     @contextmanager
-    def admit(self) -> Generator[House]:
-        """A place for one session while the block lasts. Raises Closed."""
+    def waiting(self, moved: Callable[[int], None]) -> Generator[Waiter]:
+        """A place in the line while the block lasts; ``moved`` is told which. Raises Closed."""
+        self.house()
+        try:
+            waiter = self._waiting.join(moved)
+        except LineFull:
+            message = (
+                f"All {self._sessions} sessions are taken, and {len(self._waiting)} clients wait; try again later."
+            )
+            raise self._refused("server_full", message) from None
+        try:
+            yield waiter
+        finally:
+            self._waiting.leave(waiter)
+            self._call_next()
+
+    def _call_next(self) -> None:
+        if not self.full:
+            self._waiting.call()
+
+    @contextmanager
+    def admit(self, waiter: Waiter | None = None) -> Generator[House]:
+        """A place for one session while the block lasts, for one who waited or if there is any. Raises Closed."""
+        if waiter is not None:
+            self._waiting.leave(waiter)
         house = self.house()
-        if self._sessions >= self.settings.limits.sessions:
+        if self.full:
             raise self._refused("server_full", f"All {self._sessions} sessions are taken; try again later.")
         self._sessions += 1
         self.metrics.sessions.set(self._sessions)
@@ -134,6 +164,7 @@ class Service:
         finally:
             self._sessions -= 1
             self.metrics.sessions.set(self._sessions)
+            self._call_next()
             self._left()
 
     @contextmanager

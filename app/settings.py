@@ -22,6 +22,10 @@ class Limits:
     """Open sessions; one more is refused with 503 before the upgrade."""
     calls: int = 16
     """Of these, WebRTC calls: one takes 0.04 of a core for its sound, beside what its answers take."""
+    waiting: int = 16
+    """Clients that wait for a session, if they asked to (``?wait=true``); one more is refused."""
+    wait_s: float = 60.0
+    """How long they may: a person gives up sooner."""
     session_s: float = 3600.0
     """How long a session may last: the hosted service's hour."""
     audio_s: float = 300.0
@@ -99,6 +103,8 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
     for name in (
         "sessions",
         "calls",
+        "waiting",
+        "wait_s",
         "session_s",
         "audio_s",
         "items",

@@ -33,10 +33,10 @@ from app.realtime.notices import (
     PlaybackEnded,
     Reason,
     TextPiece,
-    Usage,
 )
 from app.realtime.options import AnswerOptions, SpeakerFormat
 from app.realtime.playout import Packet
+from app.realtime.usage import Usage
 from engine import SPEAKER_RATE_HZ, Ledger
 
 

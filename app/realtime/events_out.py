@@ -37,6 +37,7 @@ from app.realtime.notices import (
     PlaybackBegan,
     PlaybackCut,
     PlaybackEnded,
+    Queued,
     SessionChanged,
     SessionOpened,
     SessionView,
@@ -47,8 +48,8 @@ from app.realtime.notices import (
     Transcribed,
     TranscriptionFailed,
     Trouble,
-    Usage,
 )
+from app.realtime.usage import Usage
 
 Event = dict[str, Any]
 
@@ -73,6 +74,8 @@ def _events(notice: Notice) -> list[Event]:
                 {"type": "session.created", "session": encode_session(session)},
                 {"type": "conversation.created", "conversation": conversation},
             ]
+        case Queued(place):  # ours, not the protocol's: only who asked to wait gets it
+            return [{"type": "parley.queue.updated", "position": place}]
         case SessionChanged(session):
             return [{"type": "session.updated", "session": encode_session(session)}]
         case SpeechBegan(item_id, at_ms):

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from app.realtime.items import CallItem, Item, MessageItem
 from app.realtime.options import AnswerOptions, Options
 from app.realtime.trouble import Refusal
+from app.realtime.usage import Usage
 
 Outcome = Literal["in_progress", "completed", "cancelled", "failed", "incomplete"]
 Reason = Literal["turn_detected", "client_cancelled", "max_output_tokens", "content_filter"]
@@ -24,6 +25,13 @@ class SessionView:
     options: Options
     loaded: Mapping[str, Any]
     """What really serves, whatever names the client asked for: model and voice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """The server is full: the client waits for a session, as the ``place``-th in line."""
+
+    place: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,21 +121,6 @@ class TranscriptionFailed:
     item_id: str
     code: str
     message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens of one answer; an audio token is one codec frame."""
-
-    input_tokens: int = 0
-    text_tokens: int = 0
-    audio_tokens: int = 0
-    heard_tokens: int = 0
-    """Of the input, those of sound; like the next two only where the model's family counts them."""
-    seen_tokens: int = 0
-    """Of the input, those of pictures."""
-    cached_tokens: int = 0
-    """Of the input, those that were not computed again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +259,8 @@ class Trouble:
 
 
 Notice = (
-    SessionOpened
+    Queued
+    | SessionOpened
     | SessionChanged
     | SpeechBegan
     | SpeechEnded

@@ -13,9 +13,10 @@ from typing import Any, Protocol
 
 from app.realtime.answer import Answer
 from app.realtime.hearing import Turn
-from app.realtime.notices import Reason, Usage
+from app.realtime.notices import Reason
 from app.realtime.playout import Packet, Playout
 from app.realtime.trouble import Refusal
+from app.realtime.usage import Usage
 from app.telemetry import Metrics, log
 from engine import SPEAKER_RATE_HZ, Chunk, Chunks, EngineError, ModelInfo, Request
 

@@ -8,6 +8,7 @@ it does the session outlive a connection for a while (``tether``). Knows the pro
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
@@ -20,18 +21,24 @@ from starlette.websockets import WebSocketDisconnect
 from app.auth import error_body, secret_of
 from app.realtime.commands import Told
 from app.realtime.events import decode
+from app.realtime.events_out import encode
 from app.realtime.house import House
 from app.realtime.line import SOCKET
+from app.realtime.notices import Queued, Trouble
 from app.realtime.session import Session
-from app.realtime.trouble import Refusal
+from app.realtime.trouble import Broken, Refusal
 from app.service import Closed, Service
 from app.settings import Limits
 from app.telemetry import log
 from app.transports.leave import GOING_AWAY, SLOW, Leave, first, watch
 from app.transports.outbox import Outbox
 from app.transports.tether import Link, Tether, Tethers
+from app.waiting import Waiter
 
 SUBPROTOCOL = "realtime"
+EARLY_CHARS = 256 * 1024
+"""What is kept of a client that waits for its session: its settings and first items."""
+TRY_LATER = 1013
 FAREWELL = 1000
 """Closed on purpose; a page that is reloaded goes away with 1001, and a lost connection shows as 1005 or 1006."""
 
@@ -43,6 +50,9 @@ async def realtime(socket: WebSocket, service: Service, tethers: Tethers) -> Non
         if token is not None:
             await _come_back(socket, service, tethers.find(token))
             return
+        if service.full and socket.query_params.get("wait") == "true":
+            await _wait(socket, service, tethers)
+            return
         with service.admit() as house:
             await accept(socket)
             await _converse(socket, service, house, tethers)
@@ -50,6 +60,23 @@ async def realtime(socket: WebSocket, service: Service, tethers: Tethers) -> Non
         await _deny(socket, 503, closed.code, str(closed))
     except WebSocketDisconnect:
         pass
+
+
+async def _wait(socket: WebSocket, service: Service, tethers: Tethers) -> None:
+    """A session for a client that would rather wait for it than be refused. Raises Closed if the line is full, too."""
+    outbox = Outbox(service.settings.limits.unsent_s)
+    with service.waiting(lambda place: outbox.put(encode(Queued(place))[0])) as waiter:
+        await accept(socket)
+        try:
+            early = await in_line(socket, service, waiter, outbox)
+            with service.admit(waiter) as house:
+                await _converse(socket, service, house, tethers, early)
+        except Closed as closed:
+            outbox.put(encode(Trouble(Broken(closed.code, str(closed)), None))[0])
+            leave = Leave(TRY_LATER, "the server is full")
+            await say_goodbye(socket, outbox, leave, service.settings.limits.send_timeout_s)
+        except Leave as leave:
+            await say_goodbye(socket, outbox, leave, service.settings.limits.send_timeout_s)
 
 
 async def _deny(socket: WebSocket, status: int, code: str, message: str) -> None:
@@ -63,9 +90,14 @@ async def accept(socket: WebSocket) -> None:
     await socket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
 
 
-async def _converse(socket: WebSocket, service: Service, house: House, tethers: Tethers) -> None:
-    """A session's whole life, over this connection and those that its client comes back with."""
-    link = _link(socket, house.limits)
+async def _converse(
+    socket: WebSocket, service: Service, house: House, tethers: Tethers, early: tuple[str | bytes, ...] = ()
+) -> None:
+    """A session's whole life, over this connection and those that its client comes back with.
+
+    ``early`` is what the client said before there was a session.
+    """
+    link = _link(socket, house.limits, early)
     tether, model = Tether(link), socket.query_params.get("model", "")[:200]
     line = replace(SOCKET, ticket=lambda: tethers.issue(tether))
     session = Session(house, tether.tell, model, _start(socket), line)
@@ -144,14 +176,16 @@ def _start(socket: WebSocket) -> dict[str, Any]:
     return {**(secret.session if secret is not None else {}), **kind}
 
 
-def _link(socket: WebSocket, limits: Limits) -> Link:
+def _link(socket: WebSocket, limits: Limits, early: tuple[str | bytes, ...] = ()) -> Link:
     link = Link(Outbox(limits.unsent_s))
-    link.told = _told(socket, link)
+    link.told = _told(socket, link, early)
     return link
 
 
-async def _told(socket: WebSocket, link: Link) -> AsyncGenerator[Told]:
+async def _told(socket: WebSocket, link: Link, early: tuple[str | bytes, ...]) -> AsyncGenerator[Told]:
     """What the client says, until it disconnects."""
+    for frame in early:
+        yield told_in(frame)
 
     def left(code: int) -> None:
         link.farewell = code == FAREWELL
@@ -177,6 +211,40 @@ def told_in(frame: str | bytes) -> Told:
     if isinstance(frame, str):
         return decode(frame)
     return Told(Refusal("invalid_event", "Events are JSON in text messages."))
+
+
+async def in_line(socket: WebSocket, service: Service, waiter: Waiter, outbox: Outbox) -> tuple[str | bytes, ...]:
+    """Wait until one's turn; returns what the client said meanwhile. Raises Leave, or Closed if it takes too long."""
+    limits, early = service.settings.limits, deque[str | bytes]()
+    try:
+        async with asyncio.timeout(limits.wait_s), asyncio.TaskGroup() as tasks:
+            others = [
+                tasks.create_task(write(socket, outbox, limits.send_timeout_s), name="write"),
+                tasks.create_task(_collect(socket, early), name="collect"),
+                tasks.create_task(_end_with_server(service), name="watch"),
+            ]
+            await waiter.called.wait()
+            for task in others:
+                task.cancel()
+    except* Leave as leaves:
+        raise first(leaves) from None
+    except* TimeoutError:
+        raise Closed("server_full", f"No session became free within {limits.wait_s:g} s.") from None
+    return tuple(early)
+
+
+async def _collect(socket: WebSocket, early: deque[str | bytes]) -> None:
+    """Keep what a waiting client says, up to a bound; the rest waits in the socket."""
+    while sum(map(len, early)) < EARLY_CHARS:
+        message = await socket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise Leave(1000, "the client left the line", "gone")
+        early.append(message.get("text") or message.get("bytes") or b"")
+
+
+async def _end_with_server(service: Service) -> None:
+    await service.draining.wait()
+    raise Leave(GOING_AWAY, "the server is shutting down")
 
 
 async def write(socket: WebSocket, outbox: Outbox, timeout_s: float) -> None:

@@ -15,6 +15,7 @@ from app.realtime.conversation import Conversation, prompt
 from app.realtime.items import CallItem, MessageItem, Spoken, Text
 from app.realtime.options import AnswerOptions, Options, answer_options
 from app.realtime.playout import Packet
+from app.realtime.usage import Usage
 
 
 def options(*modalities: str) -> AnswerOptions:
@@ -46,7 +47,7 @@ def test_a_spoken_answer() -> None:
     answer.audio(packet(0.2))
     answer.text("two", (8, 9))
     answer.audio(packet(0.1))
-    answer.used(notices.Usage(5, 3))
+    answer.used(Usage(5, 3))
     answer.close("completed")
     assert kinds(told) == [
         *("AnswerOpened", "MessageOpened", "TextPiece", "AudioPiece", "TextPiece", "AudioPiece"),
@@ -56,7 +57,7 @@ def test_a_spoken_answer() -> None:
     assert isinstance(item, MessageItem)
     assert item.token_ids == (7, 8, 9)
     assert item.content == (Spoken("one two", ((2_400, 3), (4_800, 4), (7_200, 7)), 7_200),)
-    assert told[-1].answer.usage == notices.Usage(5, 3, round(0.3 / 0.04))
+    assert told[-1].answer.usage == Usage(5, 3, round(0.3 / 0.04))
     assert told[-1].answer.output == (item,)
 
 
