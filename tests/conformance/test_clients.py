@@ -7,6 +7,7 @@ import pytest
 from tests.conformance.checks import CHECKS, check
 from tests.conformance.conftest import SAID, Place, Play
 from tests.conformance.environments import Client, clients
+from tests.conformance.part import PHRASE
 
 pytestmark = pytest.mark.conformance
 
@@ -28,3 +29,14 @@ def test_a_voice_turn_with_the_built_in_model(
     assert not report.errors
     assert SAID in report.transcript.lower()
     assert report.audio_s > 0.5
+
+
+@pytest.mark.parametrize("client", CLIENTS[-1:])
+def test_a_server_that_swallows_half_of_the_sound_fails(
+    client: Client, short: Place, speech: tuple[str, float], play: Play
+) -> None:
+    """The gate goes red on a whole chain: client, server and check."""
+    report = play(client, "text", short, speech[0])
+    assert (report.transcript, report.errors) == (PHRASE.removeprefix("say: "), [])
+    with pytest.raises(AssertionError):
+        check("text", report, speech[1])
