@@ -16,13 +16,20 @@ from typing import Any
 import aioice.ice
 import numpy as np
 import pytest
+import pytest_asyncio
 
 from app.realtime.notices import Notice, SpeechBegan
 from app.transports.webrtc.call import Call
 from tests.app.rig import Running
 from tests.web.browser import Page, browsing, written
 
-pytestmark = [pytest.mark.bench, pytest.mark.chromium, pytest.mark.node, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.bench,
+    pytest.mark.chromium,
+    pytest.mark.node,
+    pytest.mark.timeout(300),
+    pytest.mark.asyncio(loop_scope="module"),
+]
 
 ROUNDS = 12
 PAUSE_S, VOICE_S, RATE_HZ = 3.0, 0.5, 48_000
@@ -43,7 +50,7 @@ CALL = """async (ear) => {
   await context.audioWorklet.addModule(URL.createObjectURL(new Blob([ear], {type: "text/javascript"})));
   const peer = new RTCPeerConnection();
   const channel = peer.createDataChannel("oai-events");
-  const call = (window.call = {events: [], loud: [], now});
+  const call = (window.call = {events: [], loud: [], now, peer});
   call.send = (event) => (channel.send(JSON.stringify(event)), now());
   call.ask = (text) => {
     const content = [{type: "input_text", text}];
@@ -78,16 +85,22 @@ def _loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aioice.ice, "get_host_addresses", lambda use_ipv4, use_ipv6: ["127.0.0.1"])
 
 
-@pytest.fixture(autouse=True)
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
 async def _plain_loop() -> None:
     """asyncio's debug mode costs milliseconds a packet."""
     asyncio.get_running_loop().set_debug(False)
 
 
 async def begin(page: Page, server: Running) -> None:
-    await page.do("goto", server.http)
+    await page.do("goto", f"{server.http}/livez")  # an empty page of the server's origin
     await page.value(f"({CALL})({json.dumps(EAR)})")
     await seen(page, "conversation.created", 1)
+
+
+async def end(page: Page, server: Running) -> None:
+    """A browser that is closed says no goodbye; the server would wait for it."""
+    await page.value("window.call.peer.close()")
+    await server.empty()
 
 
 async def seen(page: Page, type: str, times: int) -> None:
@@ -116,7 +129,7 @@ def percentile(values: list[float], share: float) -> float:
 async def test_from_asking_to_sound(server: Running, tmp_path: Path) -> None:
     """response.create to sound, less what the engine took of it."""
     delays: list[float] = []
-    async with browsing(silence(tmp_path, 1.0)) as browser, browser.page(bypassCSP=True) as page:
+    async with browsing(silence(tmp_path, 1.0)) as browser, browser.page() as page:
         await begin(page, server)
         for n in range(ROUNDS):
             asked_ms = await page.value("window.call.ask('say: one two three')")
@@ -125,6 +138,7 @@ async def test_from_asking_to_sound(server: Running, tmp_path: Path) -> None:
             done = (await events(page, "response.done"))[-1]["response"]
             delays.append(loud[0] - asked_ms - done["parley"]["ledger"]["ttfa_ms"])
             await page.value("new Promise((done) => setTimeout(done, 400))")
+        await end(page, server)
     median_ms = statistics.median(delays)
     print(f"\nasking -> sound in Chromium, less the engine's: {median_ms:.0f} ms median, {max(delays):.0f} most")
     assert median_ms <= 70
@@ -145,7 +159,7 @@ async def test_from_the_servers_word_to_silence(
     monkeypatch.setattr(Call, "_tell", noted)
     detection = {"type": "server_vad", "create_response": False, "silence_duration_ms": 300}
     session = {"type": "realtime", "audio": {"input": {"turn_detection": detection}}}
-    async with browsing(voice(tmp_path)) as browser, browser.page(bypassCSP=True) as page:
+    async with browsing(voice(tmp_path)) as browser, browser.page() as page:
         await begin(page, server)
         await page.value(f"window.call.send({json.dumps({'type': 'session.update', 'session': session})})")
         await page.value("(window.call.askAfter = 'input_audio_buffer.committed', window.call.ask('long 200'))")
@@ -153,6 +167,7 @@ async def test_from_the_servers_word_to_silence(
             await seen(page, "input_audio_buffer.committed", n + 1)
         loud = await page.value("window.call.loud")
         cut = await events(page, "conversation.item.truncated")
+        await end(page, server)
     delays = [max((ms - at for ms in loud if at - 500 < ms < at + 500), default=-1.0) for at in said_ms[:ROUNDS]]
     delays = [delay for delay in delays if delay >= 0]  # an answer was being heard at that moment
     print(f"\nspeech_started -> silence in Chromium: {statistics.median(delays):.0f} ms median,", end=" ")
