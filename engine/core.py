@@ -141,6 +141,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     dump: bool = False
     """Also hand out codec frames and prompt ids."""
     roles: tuple[str, ...] = ("main",)
+    """Stages that are declared ``group`` compute each of these, and give one answer: "main", then its companions."""
 
     @property
     def hears(self) -> bool:
@@ -158,7 +159,9 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     ``order`` is its place in the family's line of stages. ``emits`` are the kinds that go to the client, ``feeds``
     those that go on to the next stage; a kind may be in both. ``when`` says which requests need the stage at all.
-    ``slots`` is how many requests a replica holds at once.
+    ``slots`` is how many seats a replica has: a request takes one, or one for each of its roles where the stage is a
+    ``group``: "guided" roles step together and the stage makes one answer of them, "joined" ones go each to its end,
+    and the next stage gets one chunk ``bundle`` with all they gave: {role: [[kind, data, meta], ...]}.
     """
 
     name: str
@@ -167,7 +170,15 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     feeds: frozenset[str] = frozenset()
     when: Literal["always", "hears", "speaks"] = "always"
     slots: int = 16
-    group: bool = False
+    group: Literal["", "guided", "joined"] = ""
+
+    def seats(self, request: Request) -> int:
+        """How many slots a request takes."""
+        return len(request.roles) if self.group else 1
+
+    def mark(self, word: str, role: str = "main") -> str:
+        """What a moment of a role at this stage is called on the timeline."""
+        return f"{self.name}.{word}" if role == "main" else f"{self.name}[{role}].{word}"
 
     def serves(self, request: Request) -> bool:
         return self.when == "always" or (request.hears if self.when == "hears" else request.speaks)

@@ -126,7 +126,9 @@ class Hops:
         is drawn in. (A slot is waited for in stage order only; a resume, which may not be, waits but so long.)
         """
         async with AsyncExitStack() as leases:
-            lease = self._pools[hop.first].lease(hop.near, self._chunks.request.session)
+            request = self._chunks.request
+            seats = [pool.info.seats(request) for pool in self._pools]
+            lease = self._pools[hop.first].lease(hop.near, request.session, seats[hop.first])
             try:
                 async with asyncio.timeout(RESUME_S if hop.losses else None):
                     replica = await leases.enter_async_context(lease)
@@ -134,8 +136,8 @@ class Hops:
                 name = self._pools[hop.first].info.name
                 raise StageUnavailable(f"a replica of {name} was lost, and the others are full; try again") from None
             end = hop.first + 1
-            while end < hop.end and self._pools[end].has_room_on(replica.worker):
-                await leases.enter_async_context(self._pools[end].lease(replica.worker))
+            while end < hop.end and self._pools[end].has_room_on(replica.worker, seats[end]):
+                await leases.enter_async_context(self._pools[end].lease(replica.worker, slots=seats[end]))
                 end += 1
             self._chunks.hosts.add(replica)
             leases.callback(self._chunks.hosts.discard, replica)

@@ -16,7 +16,7 @@ from functools import partial
 from engine.control.chunks import Chunks
 from engine.control.hops import Hops, Pool
 from engine.core import Chunk, Request
-from engine.errors import EngineError, StageUnavailable, Stalled, plain
+from engine.errors import EngineError, RequestError, StageUnavailable, Stalled, plain
 
 log = logging.getLogger(__name__)
 
@@ -44,12 +44,13 @@ class Orchestrator:
         pools = [pool for pool in self.pools if pool.info.serves(chunks.request)]
         try:
             async with asyncio.timeout(self._stall_s) as stall, asyncio.TaskGroup() as hops:
+                _check_roles(chunks.request.roles)
                 if not pools:
                     raise StageUnavailable("no stage is up that serves this request")
                 Hops(chunks, pools, hops, partial(self._progress, stall)).begin(inputs)
         except TimeoutError:
             what = "the answer was not read" if chunks.stream else "no progress"
-            chunks.stream.fail(Stalled(f"{what} for {self._stall_s:g} s"))
+            chunks.stream.fail(Stalled(f"{what} for {self._stall_s:g} s{_awaited(pools, chunks)}"))
         except BaseExceptionGroup as group:
             chunks.stream.fail(_told(plain(group)))
         finally:
@@ -59,6 +60,21 @@ class Orchestrator:
         """The deadline measures a standstill, not a lifetime."""
         if not stall.expired():
             stall.reschedule(asyncio.get_running_loop().time() + self._stall_s)
+
+
+def _check_roles(roles: Sequence[str]) -> None:
+    if roles[:1] != ("main",) or len(set(roles)) < len(roles):
+        raise RequestError(f"roles are main and then others, each once, not {', '.join(roles)!a:.200}")
+
+
+def _awaited(pools: Sequence[Pool], chunks: Chunks) -> str:
+    """The roles that a joined group still waits for, if that is why nothing comes."""
+    for pool in pools:
+        if pool.info.group == "joined":
+            done = {role: pool.info.mark("done", role) in chunks.timeline.marks for role in chunks.request.roles}
+            if any(done.values()) and not all(done.values()):
+                return f"; {pool.info.name} waits for {', '.join(role for role in done if not done[role])}"
+    return ""
 
 
 def _told(error: BaseException) -> EngineError:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from engine.core import StageInfo
-from engine.errors import ConfigError, Overloaded, ReplicaLost, StageUnavailable
+from engine.errors import ConfigError, Overloaded, ReplicaLost, RequestError, StageUnavailable
 
 
 class Replica(Protocol):
@@ -37,16 +37,16 @@ class Member(Generic[R]):
     replica: R
     slots: int
     draining: bool = False
-    leases: set[asyncio.Timeout] = field(default_factory=set[asyncio.Timeout])
+    leases: dict[asyncio.Timeout, int] = field(default_factory=dict[asyncio.Timeout, int])
+    """Those that are out, and how many slots each takes."""
     queue: int = 0
     """Seats that could have stepped at its last heartbeat, and had to wait."""
     step_s: float = 0.0
     empty: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while a draining member has no lease left."""
 
-    @property
-    def free(self) -> bool:
-        return not self.draining and len(self.leases) < self.slots
+    def free(self, slots: int = 1) -> bool:
+        return not self.draining and sum(self.leases.values()) + slots <= self.slots
 
 
 Policy = Callable[[Sequence[Member[Any]]], Member[Any]]
@@ -156,18 +156,20 @@ class StagePool(Generic[R]):
             waiter.set()
 
     @asynccontextmanager
-    async def lease(self, prefer: str | None = None, session: str | None = None) -> AsyncGenerator[R]:
-        """A slot of a replica, preferably in worker ``prefer``, or where the session was, until the block is left.
+    async def lease(self, prefer: str | None = None, session: str | None = None, slots: int = 1) -> AsyncGenerator[R]:
+        """Slots of a replica, preferably in worker ``prefer``, or where the session was, until the block is left.
 
-        Raises StageUnavailable when there is no replica for ``empty_s``, Overloaded when the queue is full, and
-        ReplicaLost when the replica leaves before the block does.
+        Raises RequestError when no replica ever has so many, StageUnavailable when there is no replica for ``empty_s``,
+        Overloaded when the queue is full, and ReplicaLost when the replica leaves before the block does.
         """
-        member = await self._admit(prefer, session)  # no await from here to the entry in its leases
+        if slots > self.info.slots:
+            raise RequestError(f"the request has {slots} roles, and {self.info.name} {self.info.slots} slots")
+        member = await self._admit(prefer, session, slots)  # no await from here to the entry in its leases
         self._bind(session, member)
         scope = asyncio.timeout(None)
         try:
             async with scope:
-                member.leases.add(scope)
+                member.leases[scope] = slots
                 self._serve_waiters()  # there may be a second free slot
                 yield member.replica
         except TimeoutError:
@@ -175,17 +177,17 @@ class StagePool(Generic[R]):
                 raise ReplicaLost(f"the {self.info.name} replica {member.replica.id} was lost") from None
             raise
         finally:
-            member.leases.discard(scope)
+            member.leases.pop(scope, None)
             self._empties(member)
             self._serve_waiters()
 
-    def has_room_on(self, worker: str) -> bool:
+    def has_room_on(self, worker: str, slots: int = 1) -> bool:
         """Whether a lease preferring this worker would get a slot there without waiting."""
-        return not self._waiters and any(m.free and m.replica.worker == worker for m in self._members.values())
+        return not self._waiters and any(m.free(slots) and m.replica.worker == worker for m in self._members.values())
 
-    async def _admit(self, prefer: str | None, session: str | None) -> Member[R]:
+    async def _admit(self, prefer: str | None, session: str | None, slots: int) -> Member[R]:
         """Wait for a free slot, in order of arrival."""
-        if not self._waiters and (member := self._pick(prefer, session)):
+        if not self._waiters and (member := self._pick(prefer, session, slots)):
             return member
         if len(self._waiters) >= self._queue:
             raise Overloaded(f"{self.info.name} is full and {self._queue} requests wait already; try again later")
@@ -194,7 +196,7 @@ class StagePool(Generic[R]):
         try:
             while True:
                 await self._turn(turn)
-                if self._waiters[0] is turn and (member := self._pick(prefer, session)):
+                if self._waiters[0] is turn and (member := self._pick(prefer, session, slots)):
                     return member
         finally:
             self._waiters.remove(turn)
@@ -210,8 +212,8 @@ class StagePool(Generic[R]):
                 raise StageUnavailable(f"no replica of {self.info.name} is up; try again soon") from None
         turn.clear()
 
-    def _pick(self, prefer: str | None, session: str | None) -> Member[R] | None:
-        free = [member for member in self._members.values() if member.free]
+    def _pick(self, prefer: str | None, session: str | None, slots: int) -> Member[R] | None:
+        free = [member for member in self._members.values() if member.free(slots)]
         if near := [member for member in free if member.replica.worker == prefer]:
             return near[0]
         bound = self._sessions.get(session or "")
@@ -236,5 +238,5 @@ class StagePool(Generic[R]):
         if not self._members:
             for waiter in self._waiters:
                 waiter.set()
-        elif self._waiters and any(member.free for member in self._members.values()):
+        elif self._waiters and any(member.free() for member in self._members.values()):
             self._waiters[0].set()

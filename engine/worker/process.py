@@ -16,7 +16,8 @@ from engine import wire
 from engine.config import ChunkSpec
 from engine.core import Chunk, ModelInfo
 from engine.errors import EngineError, StageFailed
-from engine.worker.run import Hosted, ListenerPace, Run, Send
+from engine.worker.group import Hosted
+from engine.worker.run import ListenerPace, Run, Send
 from engine.worker.scheduler import Listener, Scheduler
 from engine.worker.stage import Seat, Stage
 
@@ -138,12 +139,13 @@ class Worker:
         taken: list[tuple[str, int]] = []
         try:
             for name in stages:
-                slot = await self._free[name].get()  # waits at most until a run that was closed has left its seat
-                taken.append((name, slot))
-                pace = ListenerPace(self._chunks, run.listener, self._scheduler, self.model.frame_s, self._clock)
-                seat = Seat(run.request, slot, pace)
-                self.stages[name].open(seat)
-                run.host(self.stages[name], seat, last=name == stages[-1])
+                stage = self.stages[name]
+                roles = run.request.roles if stage.info.group else run.request.roles[:1]
+                slots: dict[str, int] = {}
+                for role in roles:  # waits at most until runs that were closed have left their seats
+                    slots[role] = await self._free[name].get()
+                    taken.append((name, slots[role]))
+                run.host(stage, self._seated(stage, run, slots))
             await run.work(self._rows_ahead)
         except EngineError as error:
             self._send(wire.Failed(run.id, error.code, str(error)))
@@ -155,18 +157,30 @@ class Worker:
             for name, slot in taken:
                 self._free[name].put_nowait(slot)
 
+    def _seated(self, stage: Stage, run: Run, slots: Mapping[str, int]) -> list[Seat]:
+        """A request's seats at a stage, by role, opened. Raises what the stage raises."""
+        group: dict[str, Seat] = {}
+        for role, slot in slots.items():
+            pace = ListenerPace(self._chunks, run.listener, self._scheduler, self.model.frame_s, self._clock)
+            group[role] = Seat(run.request, slot, pace, role, group)
+        for seat in group.values():
+            stage.open(seat)
+        return list(group.values())
+
     def _seats(self) -> Iterator[tuple[Run, Hosted]]:
         for run, _ in self._runs.values():
-            for hosted in run.hosted:
-                yield run, hosted
+            for group in run.groups:
+                for hosted in group.stepping:
+                    yield run, hosted
 
     def _pick(self) -> list[tuple[Run, Hosted]]:
         now_s = self._clock()
         ready = {hosted.entry: (run, hosted) for run, hosted in self._seats() if run.ready(hosted, now_s)}
-        return [ready[entry] for entry in self._scheduler.pick(ready, now_s)]
+        picked = [ready[entry] for entry in self._scheduler.pick(ready, now_s)]
+        return [(run, one) for run, hosted in picked for one in hosted.group.beside(hosted)]
 
     def _step(self, batch: list[tuple[Run, Hosted]]) -> None:
-        stage = batch[0][1].stage
+        stage = batch[0][1].group.stage
         began_s = self._clock()
         results = self._compute(stage, [hosted.entry.seat for _, hosted in batch])
         ended_s = self._clock()

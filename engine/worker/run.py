@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from engine import wire
 from engine.config import ChunkSpec
@@ -17,10 +17,10 @@ from engine.core import SPEAKER_RATE_HZ, Chunk, Request, seconds
 from engine.errors import EngineError, plain
 from engine.stream import Stream
 from engine.tally import Tally, fresh
+from engine.worker.group import BETWEEN_STAGES, Group, Hosted
 from engine.worker.scheduler import Entry, Listener, Scheduler
 from engine.worker.stage import Seat, Stage
 
-BETWEEN_STAGES = 64  # chunks between two stages: some seconds of codec frames, a few sentences of text
 Send = Callable[[wire.Message], None]
 
 
@@ -51,17 +51,6 @@ class ListenerPace:
         return self.listener.slack_s(self.clock()) < 2 * self.scheduler.round_s + self.frame_s / 4
 
 
-@dataclass(slots=True, eq=False)
-class Hosted:
-    """A stage as a run sees it: its seat, where its chunks go, and what has been noted of it."""
-
-    entry: Entry
-    stage: Stage
-    outputs: Stream | None  # None: the last of the run, its chunks leave the worker
-    eaten: asyncio.Event = field(default_factory=asyncio.Event)
-    marks: dict[str, float] = field(default_factory=dict[str, float])
-
-
 class Run:
     """A request in a worker. ``work`` is its task: when it ends, in whatever way, nothing of the run is left."""
 
@@ -70,7 +59,7 @@ class Run:
     ) -> None:
         self.id, self.request = id, request
         self.listener = listener
-        self.hosted: list[Hosted] = []
+        self.groups: list[Group] = []
         self.inputs = Stream(depth=BETWEEN_STAGES)
         self._send, self._credit, self._wake = send, credit, wake
         self._given_client: Tally = {}
@@ -84,19 +73,24 @@ class Run:
         self._given_client, self._given_onward = dict(from_.client), dict(from_.onward)
         self.listener.resume(from_.client.get("audio", 0) / SPEAKER_RATE_HZ, from_.playing_s, now_s)
 
-    def host(self, stage: Stage, seat: Seat, last: bool) -> None:
-        """Add the next stage of the line."""
-        outputs = None if last else Stream(depth=BETWEEN_STAGES)
-        entry = Entry(seat, stage.info.name, stage.info.order, self.listener)
-        self.hosted.append(Hosted(entry, stage, outputs))
+    def host(self, stage: Stage, seats: Sequence[Seat]) -> None:
+        """Add the next stage of the line, with a seat for each role."""
+        info = stage.info
+        together = len(seats) if info.group == "guided" else 1
+        group = Group(stage, [Entry(seat, info.name, info.order, self.listener, together) for seat in seats])
+        if self.groups:
+            self.groups[-1].following = group
+        self.groups.append(group)
 
     async def work(self, rows_ahead: int) -> None:
         """Run the bridges until every seat is done or one fails, and say so."""
         try:
+            self.inputs.tell(self._take_inputs)
             async with asyncio.TaskGroup() as bridges:
                 tasks = [
-                    bridges.create_task(self._bridge(h, s, rows_ahead), name=f"{self.id}:{h.entry.stage}")
-                    for h, s in zip(self.hosted, self._sources(), strict=True)
+                    bridges.create_task(self._bridge(hosted, rows_ahead), name=f"{self.id}:{hosted.mark('bridge')}")
+                    for group in self.groups
+                    for hosted in group.hosted
                 ]
                 await self._over.wait()
                 for task in tasks:
@@ -107,12 +101,16 @@ class Run:
         except BaseExceptionGroup as group:
             raise plain(group) from None
 
-    def _sources(self) -> Sequence[Stream]:
-        return [self.inputs, *(hosted.outputs for hosted in self.hosted if hosted.outputs is not None)]
+    def _take_inputs(self) -> None:
+        """What came before there were seats, and what comes, goes to the first stage; its credit when that took it."""
+        while (chunk := self.inputs.take()) is not None:
+            self.groups[0].feed(chunk, self._took_input)
+        if self.inputs.ended:
+            self.groups[0].close()
 
-    async def _bridge(self, hosted: Hosted, source: Stream, rows_ahead: int) -> None:
+    async def _bridge(self, hosted: Hosted, rows_ahead: int) -> None:
         seat = hosted.entry.seat
-        async with aclosing(hosted.stage.bridge(seat, source)) as rows:
+        async with aclosing(hosted.group.stage.bridge(seat, hosted.source)) as rows:
             async for row in rows:
                 while len(seat.rows) >= rows_ahead:
                     hosted.eaten.clear()
@@ -124,9 +122,14 @@ class Run:
 
     def ready(self, hosted: Hosted, now_s: float) -> bool:
         """Whether a seat can step: it has something to do, and room for what it emits."""
-        if not hosted.entry.seat.ready or self._credit <= 0 or self._over.is_set():
+        if self._credit <= 0 or self._over.is_set():
             return False
-        if hosted.outputs is not None and hosted.outputs.room <= 0 and not hosted.outputs.ended:
+        if not hosted.entry.seat.ready:
+            return False
+        if hosted.group.guided and not all(one.entry.seat.ready for one in hosted.group.hosted):
+            return False
+        following = hosted.group.following
+        if following is not None and following.full:
             return False
         return self.wait_s(hosted, now_s) <= 0
 
@@ -134,7 +137,7 @@ class Run:
         """How long a stage that makes sound is to wait for a listener who has enough ahead; 0 for the others."""
         lead_s = self.request.lead_s
         waits = self.listener.speculative or self.listener.started_s is not None
-        if lead_s is None or hosted.stage.info.when != "speaks" or not waits:
+        if lead_s is None or hosted.group.stage.info.when != "speaks" or not waits:
             return 0.0
         return self.listener.slack_s(now_s) - lead_s
 
@@ -147,39 +150,55 @@ class Run:
             hosted.marks |= {"step": began_s, "out": ended_s}
             self._mark(hosted)
         for chunk in chunks:
-            self._pass_on(hosted, chunk, ended_s)
-        if hosted.entry.seat.done:
+            self._give(hosted, chunk, ended_s)
+        if hosted.entry.seat.done and "done" not in hosted.marks:
             self._finish(hosted, ended_s)
 
-    def _pass_on(self, hosted: Hosted, chunk: Chunk, now_s: float) -> None:
-        info = hosted.stage.info
-        if chunk.kind == "audio":
+    def _give(self, hosted: Hosted, chunk: Chunk, now_s: float) -> None:
+        """What a role gave: the main one's is the answer; of a joined group, the next stage gets all in the end."""
+        info = hosted.group.stage.info
+        if hosted.group.joined and chunk.kind in info.feeds:
+            hosted.given.append(chunk)
+        if hosted.main:
+            client = chunk.kind in info.emits or (self.request.dump and chunk.kind == "codes")
+            self._pass_on(hosted.group, chunk, client, not hosted.group.joined and chunk.kind in info.feeds)
+        if hosted.main and chunk.kind == "audio":
             self.listener.produce(seconds(chunk.data, SPEAKER_RATE_HZ), now_s)
-        client = onward = None
-        if chunk.kind in info.emits or (self.request.dump and chunk.kind == "codes"):
-            client = fresh(self._given_client, chunk)
-        if chunk.kind in info.feeds and hosted.outputs is not None:
-            hosted.outputs.put(chunk, self._wake)
-        elif chunk.kind in info.feeds:
+
+    def _pass_on(self, group: Group, chunk: Chunk, client: bool, further: bool) -> None:
+        to_client = fresh(self._given_client, chunk) if client else None
+        onward = None
+        following = group.following
+        if further and following is not None:
+            following.feed(chunk, self._wake)
+        elif further:
             onward = fresh(self._given_onward, chunk)
-        if client is not None:
-            self._emit(client, True, onward is client)
-        if onward is not None and onward is not client:
+        if to_client is not None:
+            self._emit(to_client, True, onward is to_client)
+        if onward is not None and onward is not to_client:
             self._emit(onward, False, True)
 
     def _finish(self, hosted: Hosted, now_s: float) -> None:
+        """A seat is done. A guided group is done when its main role is; what it followed blocks nobody upstream."""
+        group = hosted.group
         hosted.marks["done"] = now_s
         self._mark(hosted)
-        if hosted.outputs is not None:
-            hosted.outputs.close()
-        source = self._sources()[self.hosted.index(hosted)]
-        source.drop()  # a stage that ended early blocks nobody upstream
-        if all(other.entry.seat.done for other in self.hosted):
+        hosted.source.drop()
+        if group.guided and hosted.main:
+            for companion in group.hosted[1:]:
+                companion.entry.seat.done = True
+                companion.source.drop()
+        if not group.done:
+            return
+        if (bundle := group.bundle()) is not None:
+            self._pass_on(group, bundle, client=False, further=True)
+        if (following := group.following) is not None:
+            following.close()
+        if all(other.done for other in self.groups):
             self._over.set()
 
     def _mark(self, hosted: Hosted) -> None:
-        name = hosted.stage.info.name
-        self._emit(Chunk("mark", {f"{name}.{word}": at_s for word, at_s in hosted.marks.items()}), True, False)
+        self._emit(Chunk("mark", {hosted.mark(word): at_s for word, at_s in hosted.marks.items()}), True, False)
 
     def _emit(self, chunk: Chunk, client: bool, onward: bool) -> None:
         self._credit -= 1
@@ -196,7 +215,7 @@ class Run:
 
     def feed(self, chunk: Chunk) -> None:
         """Take a chunk from the server; what comes after the first stage's end only gives its credit back."""
-        self.inputs.put(chunk, self._took_input)
+        self.inputs.put(chunk)
 
     def grant(self, n: int) -> None:
         self._credit += n

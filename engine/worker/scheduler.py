@@ -13,6 +13,7 @@ fills the rest of the batch with that stage's other ready seats, most urgent fir
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -70,12 +71,13 @@ class Listener:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A seat as the scheduler sees it. ``order`` is its stage's place in the line."""
+    """A seat as the scheduler sees it. ``order`` is its stage's place in the line; ``seats`` step when it does."""
 
     seat: Seat
     stage: str
     order: int
     listener: Listener
+    seats: int = 1
 
 
 @dataclass(slots=True)
@@ -115,7 +117,10 @@ class Scheduler:
             return ranked
         ranked.sort(key=lambda entry: self.urgency(entry, now_s))
         stage = self._together(ranked, now_s)
-        return [entry for entry in ranked if entry.stage == stage][: self.max_batch[stage]]
+        batch = [entry for entry in ranked if entry.stage == stage]
+        sizes = itertools.accumulate(entry.seats for entry in batch)
+        fits = sum(size <= self.max_batch[stage] for size in sizes)
+        return batch[: max(fits, 1)]  # a group that is larger than a batch steps alone
 
     def _together(self, ranked: Sequence[Entry], now_s: float) -> str:
         """The most urgent entry's stage; among first sounds that of who, of those that came together, is furthest back.

@@ -36,12 +36,15 @@ class Seat:
     no more will come. The stage writes two fields in ``step``: ``hungry``, that it cannot step this seat again before
     a further row (or the end) arrives, and ``done``, that the seat has nothing left to emit. ``slot`` is a number in
     [0, info.slots) that no other open seat of the stage has: the index into preallocated state (KV, conv tails).
+    ``group`` is every seat of its request at this stage by its role, itself among them: the main one's chunks are the
+    answer, those of its companions are not passed on.
     """
 
     request: Request
     slot: int
     pace: Pace
     role: str = "main"
+    group: Mapping[str, Seat] = field(default_factory=dict[str, "Seat"])
     state: Any = None
     rows: deque[Any] = field(default_factory=deque[Any])
     ended: bool = False

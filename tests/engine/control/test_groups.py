@@ -1,0 +1,276 @@
+"""Requests with companions: all roles on one replica, one answer, one end; what companions give never leaves."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import engine.worker.group
+from engine.core import Chunk
+from engine.errors import EngineError, ReplicaLost, RequestError, StageFailed, Stalled
+from engine.worker.stage import Seat
+from tests.engine.fakes import FakeStage, Result, Rig, echo, request, rigged, turns, until
+
+NOTHING = frozenset[str]()
+BOTH = ("main", "negative")
+THREE = ("main", "negative", "empty")
+
+
+class Guided(FakeStage):
+    """Emits main - companion for each row: what guidance does to logits. A companion's rows are halved."""
+
+    def __init__(self, **info: Any) -> None:
+        super().__init__("g", 0, group="guided", **info)
+        self.seen: list[list[str]] = []
+        self.aside = 0  # what companions give, which must not leave
+
+    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        async for chunk in inputs:
+            yield chunk.data if seat.role == "main" else chunk.data / 2
+
+    def step(self, seats: Any) -> Any:
+        self.seen.append([seat.role for seat in seats])
+        return [self.guide(seat) for seat in seats]
+
+    def guide(self, seat: Seat) -> Result:
+        if seat.role != "main":
+            return [Chunk("x", "never")] if self.aside else []
+        rows = {role: one.rows.popleft() for role, one in seat.group.items() if one.rows}
+        if not rows:
+            seat.done = seat.ended
+            return []
+        return [Chunk("x", rows["main"] - sum(value for role, value in rows.items() if role != "main"))]
+
+
+class Joined(FakeStage):
+    """Each role gives its number of chunks, one a step; ``order`` says whose seat must wait for whose end."""
+
+    def __init__(self, gives: dict[str, int], waits: tuple[str, ...] = (), **info: Any) -> None:
+        super().__init__("j", 0, self.count, group="joined", emits=NOTHING, **info)
+        self.gives, self.waits = gives, waits
+
+    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        seat.state = 0
+        before = self.waits[: self.waits.index(seat.role)] if seat.role in self.waits else ()
+        await until(lambda: all(seat.group[role].done for role in before))
+        yield "start"
+
+    def count(self, seat: Seat) -> Result:
+        seat.rows.clear()
+        seat.hungry = False
+        if seat.state == self.gives[seat.role]:
+            seat.done = True
+            return []
+        seat.state += 1
+        return [Chunk("x", f"{seat.role}{seat.state}")]
+
+
+class Taker(FakeStage):
+    """Passes on what it was fed, kinds and all."""
+
+    def __init__(self) -> None:
+        super().__init__("t", 1, emits=frozenset({"bundle", "x"}))
+
+
+async def numbers(n: int) -> AsyncGenerator[Chunk]:
+    for i in range(n):
+        yield Chunk("x", float(i))
+        await asyncio.sleep(0)
+
+
+async def read(rig: Rig, inputs: Any = None, **fields: Any) -> list[Any]:
+    async with rig.open(request(**fields), inputs) as chunks:
+        return [chunk.data async for chunk in chunks]
+
+
+async def settled(rig: Rig) -> None:
+    await until(lambda: rig.idle)
+    for worker in rig.workers:
+        assert worker.free == {name: stage.info.slots for name, stage in worker.stages.items()}
+
+
+def of(bundle: Any) -> dict[str, list[str]]:
+    return {role: [data for _, data, _ in chunks] for role, chunks in bundle.items()}
+
+
+@pytest.mark.seed("A0.2", "A0.5", "A0.10", "A2.18")
+async def test_guided_roles_step_together_and_give_one_answer() -> None:
+    stage = Guided(emits=NOTHING)
+    stage.aside = 1
+    async with rigged([stage], [Taker()]) as rig:
+        got = await read(rig, numbers(40), live=True, roles=BOTH)
+        assert got == [i / 2 for i in range(40)]
+        assert all(seen == list(BOTH) for seen in stage.seen)
+        await settled(rig)
+
+
+@pytest.mark.seed("A0.3", "A2.7")
+async def test_a_request_without_companions_is_a_group_of_one() -> None:
+    async with rigged([Guided()]) as rig:
+        assert await read(rig, numbers(3), live=True) == [0, 1, 2]
+    async with rigged([Joined({"main": 3})], [Taker()]) as rig:
+        assert await read(rig) == ["main1", "main2", "main3"]
+
+
+async def test_groups_and_others_share_batches() -> None:
+    stage = Guided()
+    async with rigged([stage]) as rig:
+        roles = [BOTH, ("main",), THREE]
+        asked = [read(rig, numbers(30), id=str(i), live=True, roles=r) for i, r in enumerate(roles)]
+        answers = await asyncio.gather(*asked)
+        assert answers == [[i / 2 for i in range(30)], list(range(30)), [0.0] * 30]
+        assert all(len(seen) <= 5 for seen in stage.seen)
+        await settled(rig)
+
+
+@pytest.mark.seed("A0.4", "A0.5", "A0.6", "A0.9")
+@pytest.mark.parametrize("order", list(itertools.permutations(THREE)), ids="-".join)
+@pytest.mark.parametrize("apart", [False, True])
+async def test_in_whatever_order_they_end_the_next_stage_gets_one_bundle(order: tuple[str, ...], apart: bool) -> None:
+    stage = Joined({"main": 3, "negative": 1, "empty": 2}, order)
+    async with rigged(*([[stage], [Taker()]] if apart else [[stage, Taker()]])) as rig:
+        got = await read(rig, roles=THREE)
+        assert [of(bundle) for bundle in got] == [
+            {"main": ["main1", "main2", "main3"], "negative": ["negative1"], "empty": ["empty1", "empty2"]}
+        ]
+        await settled(rig)
+
+
+@pytest.mark.seed("A0.9")
+async def test_a_role_that_gave_nothing_is_named_and_nothing_leaves() -> None:
+    async with rigged([Joined({"main": 2, "negative": 0}), Taker()]) as rig:
+        with pytest.raises(StageFailed, match="nothing for negative"):
+            await read(rig, roles=BOTH)
+        await settled(rig)
+
+
+@pytest.mark.seed("A0.14")
+async def test_a_companion_that_hangs_is_named_at_the_deadline() -> None:
+    class Hanging(Joined):
+        async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+            seat.state = 0
+            if seat.role == "negative":
+                await asyncio.Event().wait()
+            yield "start"
+
+    async with rigged([Hanging({"main": 2, "negative": 1})], [Taker()], stall_s=0.2) as rig:
+        with pytest.raises(Stalled, match="j waits for negative"):
+            await read(rig, roles=BOTH)
+        await settled(rig)
+
+
+@pytest.mark.seed("A0.15")
+@pytest.mark.parametrize("kind", ["error", "break"])
+async def test_a_companions_error_is_the_requests_at_once(kind: str) -> None:
+    class Failing(Joined):
+        def count(self, seat: Seat) -> Result:
+            if seat.role == "negative":
+                if kind == "break":
+                    raise ZeroDivisionError
+                return StageFailed("here")
+            return []
+
+    async with rigged([Failing({"main": 2, "negative": 1})], [Taker()]) as rig:
+        with pytest.raises(StageFailed):
+            await read(rig, roles=BOTH)
+        await settled(rig)
+
+
+@pytest.mark.seed("A0.15", "A0.17")
+async def test_a_lost_replica_takes_all_roles_and_the_request_goes_on_elsewhere() -> None:
+    async with rigged([Guided()], [Guided()]) as rig:
+        async with rig.open(request(live=True, roles=BOTH), numbers(100)) as chunks:
+            got = [(await anext(chunks)).data for _ in range(9)]
+            for remote in rig.remotes:
+                if remote.runs:
+                    assert remote.link is not None
+                    remote.link.close()
+            got += [chunk.data async for chunk in chunks]
+        assert got == [i / 2 for i in range(100)]
+
+
+@pytest.mark.seed("A0.15")
+async def test_without_another_replica_the_loss_is_the_requests() -> None:
+    async with rigged([Guided()]) as rig, rig.open(request(live=True, roles=BOTH), numbers(10**6)) as chunks:
+        await anext(chunks)
+        link = rig.remotes[0].link
+        assert link is not None
+        link.close()
+        with pytest.raises(ReplicaLost):
+            async for _ in chunks:
+                pass
+
+
+@pytest.mark.seed("A0.17", "A3.2", "A3.15")
+async def test_all_roles_of_a_request_are_on_one_replica() -> None:
+    stages = [Guided(slots=8), Guided(slots=8)]
+    async with rigged([stages[0]], [stages[1]]) as rig:
+        await asyncio.gather(*(read(rig, numbers(3), id=str(i), live=True, roles=THREE) for i in range(40)))
+        for stage in stages:
+            for seen in stage.seen:
+                assert len(set(Counter(seen).values())) == 1, "a batch has each role as often as the others"
+        assert all(stage.seen for stage in stages)
+        await settled(rig)
+
+
+async def test_roles_take_a_slot_each_and_nobody_waits_for_ever() -> None:
+    async with rigged([Guided(slots=4)]) as rig:
+        roles = [BOTH, THREE, ("main",), THREE, BOTH]
+        asked = [read(rig, numbers(5), id=str(i), live=True, roles=r) for i, r in enumerate(roles)]
+        async with asyncio.timeout(20):
+            await asyncio.gather(*asked)
+        with pytest.raises(RequestError, match="5 roles, and g 4 slots"):
+            await read(rig, numbers(1), live=True, roles=("main", *"abcd"))
+        await settled(rig)
+
+
+@pytest.mark.seed("A0.1", "A0.8", "A0.11", "A0.13")
+async def test_roles_are_known_with_the_request_each_once_in_order() -> None:
+    """There is no registering, no id of a companion, and nothing that two requests share: roles are a frozen field."""
+    async with rigged([Guided()]) as rig:
+        for roles in ((), ("negative",), ("main", "a", "a"), ("negative", "main")):
+            with pytest.raises(RequestError, match="roles are main"):
+                await read(rig, numbers(1), live=True, roles=roles)
+        assert await read(rig, numbers(2), live=True, roles=BOTH) == [0, 0.5]
+        shared = request(live=True, roles=BOTH)
+        with pytest.raises(AttributeError):
+            shared.roles = ()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.seed("A0.7", "A0.12", "A0.16", "A0.18", "A4.17")
+async def test_left_at_any_turn_all_roles_are_left_and_nothing_stays() -> None:
+    """What of a companion is still under way finds no run, and makes none."""
+    for stage in (Guided(), Joined(dict.fromkeys(THREE, 10**6))):
+        async with rigged([stage], [Taker()]) as rig:
+            for after in range(0, 40, 3):
+                with suppress(EngineError):
+                    async with rig.open(request(live=True, roles=THREE), numbers(1000)):
+                        await turns(after)
+                assert not any(pool.leased for pool in rig.pools.values())
+            await settled(rig)
+
+
+@pytest.mark.seed("A0.19")
+def test_a_group_is_pure() -> None:
+    """It lives in the engine's worker, reads no clock and does no I/O."""
+    path = engine.worker.group.__file__
+    assert path
+    tree = ast.parse(Path(path).read_text())
+    names = {a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names}
+    names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert not names & {"time", "socket", "os", "engine.wire"}
+    assert all(not name.startswith("app") for name in names)
+
+
+async def test_echo_stages_ignore_roles() -> None:
+    async with rigged([FakeStage("a", 0, echo)]) as rig:
+        assert await read(rig, numbers(3), live=True, roles=THREE) == [0, 1, 2]
+        await settled(rig)
