@@ -154,12 +154,14 @@ def _part(content: Content) -> Part | None:
 
 
 def _without_sound(item: Item) -> Item:
-    """The item with the words of speech in the place of its sound, where they are known."""
-    if not isinstance(item, MessageItem):
+    """The item with the words of speech in the place of its sound and of what a camera saw meanwhile, if known."""
+    heard = [] if not isinstance(item, MessageItem) else [part for part in item.content if isinstance(part, Heard)]
+    if not isinstance(item, MessageItem) or not any(part.transcript is not None for part in heard):
         return item
     words = (
         Text(part.transcript) if isinstance(part, Heard) and part.transcript is not None else part
         for part in item.content
+        if not isinstance(part, Picture)
     )
     return replace(item, content=tuple(words))
 

@@ -62,6 +62,18 @@ def test_speech_of_long_ago_stays_as_its_words(conversation: Conversation) -> No
     assert prompt("", conversation.items)[0].parts == (TextPart("words 0"),)
 
 
+def test_what_a_camera_saw_long_ago_makes_room_as_well(conversation: Conversation) -> None:
+    """A call with a camera adds a picture a turn; one that a client sent without speech stays."""
+    pixels = np.zeros((20, 20, 3), np.uint8)
+    conversation.add(MessageItem(id="sent", role="user", content=(Picture(pixels, "data:"),)))
+    for n in range(6):
+        seen = (Heard(np.zeros(800, np.int16), f"turn {n}"), Picture(pixels, "data:"))
+        conversation.add(MessageItem(id=f"turn_{n}", role="user", content=seen))
+    kinds = [[type(part) for part in item.content] for item in conversation.items if isinstance(item, MessageItem)]
+    assert kinds[:2] == [[Picture], [Text]]
+    assert kinds[-1] == [Heard, Picture]
+
+
 def test_text_counts_too(conversation: Conversation) -> None:
     with pytest.raises(Refusal):
         conversation.add(typed("a", "x" * 10_001))
