@@ -144,11 +144,11 @@ class Fleet:
         worker.on_lost.append(lambda: self._membership.leave(worker.id))
         worker.on_beat = lambda beat: self._beat(post, worker, beat)
         worker.on_leave = lambda: self.spawn(self.retire(worker), f"retire:{worker.id}")
-        self._membership.join(worker.id)
+        self._membership.join(worker.id, worker.waited_s())
         self._joined.set()
 
     def _beat(self, post: Post, worker: RemoteWorker, beat: wire.Beat) -> None:
-        if self._membership.beat(worker.id, beat) is not None:
+        if self._membership.beat(worker.id, beat, worker.waited_s()) is not None:
             behind_s = self._loop.time() - beat.at_s if beat.at_s is not None else 0.0
             worker.behind_s = behind_s if abs(behind_s) > SAME_CLOCK_S else 0.0
             for stage in beat.queues:
@@ -165,8 +165,12 @@ class Fleet:
                 async with asyncio.timeout_at(due_s if self._membership else None):
                     await self._joined.wait()
             except TimeoutError:
-                for loss in self._membership.look():
+                for loss in self._membership.look(self._waited_s):
                     self._give_up(loss.worker, loss.why)
+
+    def _waited_s(self, id: str) -> float:
+        found = (post.worker for post in self.posts.values() if post.worker is not None and post.worker.id == id)
+        return next((worker.waited_s() for worker in found), 0.0)
 
     def _give_up(self, id: str, why: str) -> None:
         for post in self.posts.values():

@@ -32,6 +32,8 @@ class Life:
     heard_s: float
     moved_s: float
     """When it last made a step, or had nothing to do."""
+    waited_s: float = 0.0
+    """How long it had waited for a processor in all its life, when it was last heard of."""
     steps: int = 0
     queues: dict[str, int] = field(default_factory=dict[str, int])
     step_s: dict[str, float] = field(default_factory=dict[str, float])
@@ -69,10 +71,10 @@ class Membership:
         self._incarnations[name] += 1
         return f"{name}#{self._incarnations[name]}"
 
-    def join(self, worker: str) -> None:
-        """Watch an incarnation from now on."""
+    def join(self, worker: str, waited_s: float = 0.0) -> None:
+        """Watch an incarnation from now on; ``waited_s`` is how long it has waited for a processor by now."""
         now_s = self._now()
-        self._lives[worker] = Life(now_s, now_s, now_s)
+        self._lives[worker] = Life(now_s, now_s, now_s, waited_s)
 
     def leave(self, worker: str) -> None:
         """Forget an incarnation. Unknown ones are ignored."""
@@ -84,7 +86,7 @@ class Membership:
     def life(self, worker: str) -> Life | None:
         return self._lives.get(worker)
 
-    def beat(self, sender: str, beat: Beat) -> Life | None:
+    def beat(self, sender: str, beat: Beat, waited_s: float = 0.0) -> Life | None:
         """Take a heartbeat that came on ``sender``'s link; None, with one warning, for one that cannot be true.
 
         Chunks need not count as signs of life: they come on the same link, in order, from the loop that beats.
@@ -99,7 +101,8 @@ class Membership:
         now_s = self._now()
         if beat.steps != life.steps or not any(beat.queues.values()):
             life.moved_s = now_s
-        life.heard_s, life.steps, life.queues, life.step_s = now_s, beat.steps, beat.queues, beat.step_s
+        life.heard_s, life.waited_s = now_s, waited_s
+        life.steps, life.queues, life.step_s = beat.steps, beat.queues, beat.step_s
         return life
 
     @property
@@ -108,8 +111,8 @@ class Membership:
         self._planned_s = min((self._deadline_s(life) for life in self._lives.values()), default=math.inf)
         return self._planned_s
 
-    def look(self) -> list[Loss]:
-        """Who has to be let go by now.
+    def look(self, waited: Callable[[str], float] = lambda worker: 0.0) -> list[Loss]:
+        """Who has to be let go by now. Time for which a worker has ``waited`` for a processor is no silence of its own.
 
         If this very call comes late, the caller was held up, and heard nobody meanwhile: that is nobody's fault.
         Everyone gets that time again, and an interval for what lies unread.
@@ -122,6 +125,9 @@ class Membership:
                 life.heard_s += late_s + self._spec.interval_s
                 life.moved_s += late_s + self._spec.interval_s
             return []
+        for id, life in self._lives.items():
+            if self._deadline_s(life) <= now_s:
+                _excuse(life, waited(id) - life.waited_s)
         lost = [Loss(id, self._why(life, now_s)) for id, life in self._lives.items() if self._deadline_s(life) <= now_s]
         for loss in lost:
             self.leave(loss.worker)
@@ -160,6 +166,13 @@ class Membership:
         if (sender, wrong) not in self._warned and len(self._warned) < 1000:
             self._warned.add((sender, wrong))
             log.warning("a heartbeat of %s is ignored: %s", sender, wrong)
+
+
+def _excuse(life: Life, waited_s: float) -> None:
+    """Give a worker the time back for which it was ready to run and was not let."""
+    if waited_s > 0:
+        life.heard_s, life.moved_s = life.heard_s + waited_s, life.moved_s + waited_s
+        life.waited_s += waited_s
 
 
 def _wrong(beat: Beat) -> str:

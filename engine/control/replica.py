@@ -84,6 +84,8 @@ class RemoteWorker:
         self.on_lost: list[Callable[[], None]] = []
         self.on_beat: Callable[[wire.Beat], None] = lambda beat: None
         self.on_leave: Callable[[], None] = lambda: None
+        self.waited_s: Callable[[], float] = lambda: 0.0
+        """How long it has waited for a processor in all its life; what cannot be known is 0."""
         self.gone = asyncio.Event()
         self.fenced = False
         self.retired = False

@@ -6,12 +6,21 @@ import asyncio
 import socket
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 from engine import wire
 from engine.config import ClusterSpec
 from engine.control.replica import RemoteWorker
 
 GRACE_S = 2.0  # from Stop to SIGKILL: a step takes far less
+
+
+def waited_s(pid: int) -> float:
+    """How long a process's first thread was ready to run and waited for a processor: Linux's run delay."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 class Launcher:
@@ -31,6 +40,7 @@ class Launcher:
                     stdin=asyncio.subprocess.DEVNULL, pass_fds=(theirs.fileno(),),
                 )  # fmt: skip
             self._processes[worker.id] = process
+            worker.waited_s = lambda: waited_s(process.pid)
             ours.setblocking(False)
             await asyncio.get_running_loop().create_connection(lambda: link, sock=ours)
         except BaseException:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
 
@@ -25,6 +27,7 @@ from engine import (
 )
 from engine.config import ChunkSpec, HeartbeatSpec, parse_config
 from engine.control.fleet import Fleet
+from engine.control.launchers import local
 from engine.core import Chunk
 from engine.errors import ConfigError
 from engine.wire import Beat, Emit, Task
@@ -165,6 +168,30 @@ async def test_a_stopped_process_is_fenced_within_a_second_and_replaced() -> Non
     assert fenced_s < 1.5  # 1 s, and what a busy machine adds; scripts/bench_fleet.py holds it to the bar
 
 
+def test_the_system_tells_how_long_a_process_waited_for_a_processor() -> None:
+    """Two that would both run all the time on one processor: each of them waits about half of it."""
+    burn = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); print(flush=True)\nwhile True: pass"
+    both = [subprocess.Popen([sys.executable, "-c", burn], stdout=subprocess.PIPE) for _ in range(2)]
+    try:
+        for one in both:
+            assert one.stdout is not None
+            one.stdout.readline()
+        before = [local.waited_s(one.pid) for one in both]
+        os.kill(both[1].pid, signal.SIGSTOP)
+        time.sleep(0.05)
+        stopped_s = local.waited_s(both[1].pid)
+        time.sleep(0.2)
+        assert local.waited_s(both[1].pid) == stopped_s, "who is stopped waits for none"
+        os.kill(both[1].pid, signal.SIGCONT)
+        time.sleep(0.5)
+        assert sum(local.waited_s(one.pid) for one in both) - sum(before) > 0.1
+    finally:
+        for one in both:
+            one.kill()
+            one.communicate()
+    assert local.waited_s(2**22 + 1) == 0.0
+
+
 @pytest.mark.seed("A1.21")
 async def test_while_nobody_watches_over_the_workers_requests_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fleet, "_watch", lambda self: asyncio.Event().wait())
@@ -190,6 +217,7 @@ async def test_a_request_has_one_replica_of_a_stage_from_its_first_chunk_to_its_
         assert len(set().union(*seen)) == 3
 
 
+@pytest.mark.bench
 @pytest.mark.seed("A3.12")
 async def test_a_second_replica_halves_the_work_of_the_first() -> None:
     """Its talker waits 10 ms for each seat of a step, without computing: what a second one saves is the wait."""

@@ -155,6 +155,30 @@ def test_long_steps_get_five_times_their_length(members: Membership, clock: Cloc
     assert [loss.worker for loss in pass_time(members, clock, 0.02)] == [id]
 
 
+def test_waiting_for_a_processor_is_no_silence(members: Membership, clock: Clock) -> None:
+    id = alive(members)
+    members.beat(id, beat(id, steps=1, queue=1), 5.0)
+    clock.now_s = members.due_s
+    assert members.look(lambda worker: 5.7) == [], "0.7 s of that second it was not let run"
+    assert members.due_s == pytest.approx(clock.now_s + 0.7)
+    clock.now_s = members.due_s
+    assert [loss.worker for loss in members.look(lambda worker: 5.7)] == [id], "and no time counts twice"
+
+
+def test_what_a_worker_waited_for_before_it_joined_excuses_nothing(members: Membership, clock: Clock) -> None:
+    id = members.issue("worker0.0")
+    members.join(id, 3.0)
+    clock.now_s = members.due_s
+    assert [loss.worker for loss in members.look(lambda worker: 3.0)] == [id]
+
+
+def test_who_is_stopped_waits_for_no_processor(members: Membership, clock: Clock) -> None:
+    id = alive(members)
+    members.beat(id, beat(id), 5.0)
+    clock.now_s = members.due_s
+    assert [loss.worker for loss in members.look(lambda worker: 5.0)] == [id]
+
+
 def test_nobody_is_given_up_for_a_stall_of_the_server_itself(members: Membership, clock: Clock) -> None:
     id = alive(members)
     members.beat(id, beat(id, steps=1, queue=1))
