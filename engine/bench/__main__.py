@@ -12,17 +12,17 @@ from engine.registry import load
 
 
 def main() -> None:
-    lines, out = sys.stdin.buffer, sys.stdout.buffer
+    lines = sys.stdin.buffer
     try:
         peer = load("engine.bench", sys.argv[1], "PEER")(msgspec.json.decode(lines.readline(), type=Subject))
     except EngineError as error:
         sys.exit(str(error))
-    _say(out, b"ready")
+    _say(b"ready")
     for line in lines:
-        _say(out, msgspec.json.encode(peer.answer(msgspec.json.decode(line, type=Question))))
+        _say(msgspec.json.encode(peer.answer(msgspec.json.decode(line, type=Question))))
 
 
-def _say(out: object, line: bytes) -> None:
+def _say(line: bytes) -> None:
     sys.stdout.buffer.write(line + b"\n")
     sys.stdout.buffer.flush()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -39,6 +38,3 @@ class Peer(Protocol):
     """Made from a Subject; answers as often as it is asked."""
 
     def answer(self, question: Question) -> Times: ...
-
-
-Peers = Mapping[str, type[Peer]]

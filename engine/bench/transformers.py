@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,8 +24,6 @@ class Transformers:
     def __init__(self, subject: Subject) -> None:
         if subject.model not in MODELS:
             raise ConfigError(f"--against transformers: it has no {subject.model}, only {', '.join(MODELS)}")
-        from pathlib import Path
-
         logging.disable_progress_bar()
         torch.set_num_threads(subject.threads)
         folder = find(Path(subject.weights) if subject.weights else None)

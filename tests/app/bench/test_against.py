@@ -59,6 +59,7 @@ async def over_the_forwards(spec: EngineSpec) -> float:
     return figures[0].value
 
 
+@pytest.mark.bench
 async def test_four_frames_in_the_first_chunk_or_a_step_that_sleeps_come_too_late() -> None:
     """The negative controls of the bar: the engine as it is comes near to its forwards, those don't."""
     assert await over_the_forwards(replace(SCRIPT, options=SLOW)) < 1.4
