@@ -57,13 +57,13 @@ Event = dict[str, Any]
 def encode(notice: Notice, numbers: Iterator[int] | None = None) -> list[str]:
     """The JSON texts of a notice's events, each with an id of its own, and a number where the client counts them."""
     return [
-        orjson.dumps({"event_id": new_id("event"), **event, **_number(numbers)}).decode() for event in _events(notice)
+        orjson.dumps({"event_id": new_id("event"), **_numbered(event, numbers)}).decode() for event in _events(notice)
     ]
 
 
-def _number(numbers: Iterator[int] | None) -> Event:
-    """Ours, not the protocol's."""
-    return {} if numbers is None else {"parley": {"seq": next(numbers)}}
+def _numbered(event: Event, numbers: Iterator[int] | None) -> Event:
+    """Ours, not the protocol's, and beside whatever else of ours the event carries."""
+    return event if numbers is None else {**event, "parley": {**event.get("parley", {}), "seq": next(numbers)}}
 
 
 def _events(notice: Notice) -> list[Event]:

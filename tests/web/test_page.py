@@ -266,16 +266,21 @@ async def test_the_log_shows_what_goes_over_the_wire(page: Page) -> None:
     assert all("session." in line for line in lines)
 
 
-async def test_a_reload_keeps_the_words(page: Page) -> None:
+async def test_a_reload_goes_on_with_the_conversation(page: Page) -> None:
     await page.ask("say: remember me")
     await page.shows("#captions .answer", "remember me")
     await page.state("ready")
     await page.do("reload")
-    await page.state("idle")
+    await page.state("ready")
     assert await page.value("[...document.querySelectorAll('#captions div p')].map((p) => p.textContent)") == [
         "say: remember me",
         "remember me",
     ]
-    await page.shows("#captions .divider", "a new conversation begins")
+    assert await page.wire("session.created") == []
     await page.ask("say: still here")
     await page.shows("#captions > :last-child", "still here")
+    assert await page.value("document.querySelector('#captions .divider')") is None
+    await page.do("click", "#end")
+    await page.do("reload")
+    await page.state("idle")
+    await page.shows("#captions .divider", "a new conversation begins")

@@ -37,7 +37,22 @@ async def test_a_lost_server_is_named_and_found_again(server: Running, browser: 
         async with relay(server.port, port):
             await page.shows("#captions .answer:last-child", "are you there")
             await page.until("document.getElementById('notice').hidden")
-            await page.shows("#captions .divider", "A new conversation")
+
+
+async def test_an_answer_goes_on_over_the_next_connection(server: Running, browser: Chromium) -> None:
+    async with browser.page() as page:
+        async with relay(server.port) as port:
+            await page.open(f"http://127.0.0.1:{port}")
+            await page.ask("long 60")
+            await page.shows("#captions .answer", "word9")
+        async with relay(server.port, port):
+            await page.shows("#captions .answer", "word59")
+            await page.state("ready")
+            said = await page.value("document.querySelector('#captions .answer p').textContent")
+            assert said.split() == [f"word{i}" for i in range(60)]
+            assert len(await page.wire("session.created")) == 1
+            assert await page.value("document.querySelector('#captions .divider')") is None
+            assert await page.value("document.getElementById('notice').hidden")
 
 
 async def test_a_microphone_that_does_not_open_is_named(page: Page) -> None:

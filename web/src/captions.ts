@@ -9,6 +9,7 @@ const SLACK_PX = 48;
 
 /** An entry as it is kept over a reload; a line between two conversations has no speaker. */
 export interface Kept {
+  readonly item: string;
   readonly who: Who | null;
   readonly text: string;
   readonly unheard: string;
@@ -74,7 +75,8 @@ export class Captions {
   }
 
   kept(): Kept[] {
-    return [...this.list.children].map((entry) => ({
+    return [...this.list.querySelectorAll<HTMLElement>(":scope > *")].map((entry) => ({
+      item: entry.dataset["item"] ?? "",
       who: entry.classList.contains("divider") ? null : entry.classList.contains("user") ? "user" : "answer",
       text: (entry.querySelector("p") ?? entry).textContent ?? "",
       unheard: entry.querySelector("s")?.textContent ?? "",
@@ -82,10 +84,10 @@ export class Captions {
   }
 
   restore(kept: readonly Kept[]): void {
-    for (const [at, { who, text, unheard }] of kept.entries()) {
+    for (const { item, who, text, unheard } of kept) {
       if (who === null) this.divide(text);
-      else this.complete(`kept ${at}`, who, text);
-      if (unheard) this.cut(`kept ${at}`, text.slice(0, -unheard.length));
+      else this.complete(item, who, text);
+      if (unheard) this.cut(item, text.slice(0, -unheard.length));
     }
   }
 
@@ -93,6 +95,7 @@ export class Captions {
     const known = this.entries.get(item);
     if (known !== undefined) return known;
     const entry = blank(who);
+    entry.dataset["item"] = item;
     this.entries.set(item, entry);
     this.list.append(entry);
     this.forgetOldest();

@@ -156,10 +156,12 @@ export class RealtimeClient {
         this.answer = "under way";
         return this.silenced ? undefined : this.events.answerStarted();
       case "response.output_item.added":
+        this.goOn();
         if (!this.silenced && event.item.type === "message") this.events.answerItem(event.item.id);
         return;
       case "response.output_audio_transcript.delta":
       case "response.output_text.delta":
+        this.goOn();
         if (!this.silenced) this.events.answerText(event.item_id, event.delta);
         return;
       case "conversation.item.truncated":
@@ -168,6 +170,11 @@ export class RealtimeClient {
         return this.done(event.response);
       default: // the protocol has many more events, none of which is shown
     }
+  }
+
+  /** Of a session that is gone on with, the answer under way was begun before. */
+  private goOn(): void {
+    if (this.answer === "none") this.answer = "under way";
   }
 
   /** Now, or when the response under way is done. */

@@ -3,6 +3,7 @@
 import { dial, type Wanted } from "./dial";
 import type { Line, LineEvents, Place } from "./line";
 import type { Player } from "./player";
+import type { Ticket } from "./resume";
 import { Problem, problemOf, type Code } from "./problem";
 
 export interface ConnectionEvents extends Omit<LineEvents, "closed"> {
@@ -27,6 +28,7 @@ export class Connection {
     private readonly player: Player,
     private readonly place: () => Place,
     private readonly wanted: () => Wanted,
+    private readonly ticket: () => Ticket | null,
     private readonly events: ConnectionEvents,
   ) {
     // A laptop that wakes up or finds its network again need not wait.
@@ -73,7 +75,7 @@ export class Connection {
     const closed = (problem: Problem) => current() && this.fail(problem);
     try {
       const wanted = this.noCall !== null ? "websocket" : this.wanted();
-      const { line, fellBack } = await dial(wanted, this.place(), this.player, { received, sent, changed, audible, trouble, closed });
+      const { line, fellBack } = await dial(wanted, this.ticket(), this.place(), this.player, { received, sent, changed, audible, trouble, closed });
       if (!current()) return line.close(); // the user thought better of it meanwhile
       this.noCall ??= fellBack;
       this.line = line;

@@ -2,9 +2,10 @@
 
 import type { Line, LineEvents, LineKind, Place } from "./line";
 import type { Player } from "./player";
+import type { Ticket } from "./resume";
 import { Problem, type Code } from "./problem";
 import { openWebRtc } from "./webrtc";
-import { openWebSocket } from "./websocket";
+import { openWebSocket, resumeWebSocket } from "./websocket";
 
 /**
  * "auto": a call, except to a server on this very machine: no packet is lost on the way there, and a socket, which
@@ -22,8 +23,16 @@ export interface Dialled {
   readonly fellBack: Problem | null;
 }
 
-/** Throws the Problem that is in the way. */
-export async function dial(wanted: Wanted, place: Place, player: Player, events: LineEvents): Promise<Dialled> {
+/** With a ticket, first the way back to its session. Throws the Problem that is in the way. */
+export async function dial(
+  wanted: Wanted,
+  ticket: Ticket | null,
+  place: Place,
+  player: Player,
+  events: LineEvents,
+): Promise<Dialled> {
+  const back = ticket === null ? null : await resumeWebSocket(place, ticket, player, events);
+  if (back !== null) return { line: back, fellBack: null };
   const kind = wanted === "auto" ? shortest(place) : wanted;
   if (kind === "websocket") return { line: await openWebSocket(place, player, events), fellBack: null };
   try {

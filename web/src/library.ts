@@ -15,6 +15,7 @@ export { Problem, problemOf, type Code } from "./problem";
 export { Trial } from "./trial";
 export type { Wanted } from "./dial";
 export type { FirstSound } from "./first_sound";
+export type { Ticket } from "./resume";
 export type { LineKind, Place } from "./line";
 export type { VoiceEvents, VoiceOptions, VoiceState, Who } from "./voice_events";
 export type { ClientEvent, ServerEvent, Session } from "./wire";

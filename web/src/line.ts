@@ -34,6 +34,8 @@ export interface LineEvents {
 
 export interface Line {
   readonly kind: LineKind;
+  /** Whether it goes on with the session of the line before. */
+  readonly resumed: boolean;
   /** The largest event that can be sent. */
   readonly maxBytes: number;
   /** Whether an answer sounds, or waits to. */

@@ -10,7 +10,7 @@ import { choices, recalled, remember } from "./memory";
 import { Settings } from "./settings";
 import { Stage } from "./stage";
 import { Timing } from "./timing";
-import { Problem, VoiceClient, type LineKind } from "./library";
+import { Problem, VoiceClient, type LineKind, type Ticket } from "./library";
 
 const ROUTES: Record<LineKind, string> = { webrtc: "WebRTC", websocket: "WebSocket" };
 
@@ -27,6 +27,11 @@ const stage = new Stage(voice);
 const settings = new Settings(voice, (problem) => say(problem));
 const composer = new Composer(voice, () => (welcome.hidden = true), (problem) => say(problem));
 new Doctor(() => voice.place);
+
+const BACK_MS = 15_000; // a session waits 20 s
+const left = recalled("back") as { ticket: Ticket; talking: boolean; at_ms: number } | null;
+const back = left !== null && Date.now() - left.at_ms < BACK_MS;
+remember("back", null);
 
 let lines = 0; // how many this page has had
 
@@ -47,10 +52,10 @@ voice.on("firstSound", (figure) => timing.show(figure));
 voice.on("event", (direction, event) => log.add(direction, event));
 voice.on("session", (session) => settings.showVoices(session));
 voice.on("problem", say);
-voice.on("line", (kind, fellBack) => {
+voice.on("line", (kind, fellBack, resumed) => {
   route.textContent = ROUTES[kind];
   route.title = fellBack === null ? "" : `No call: ${fellBack.message}`;
-  if (lines++ > 0 && !captions.empty) captions.divide("A new conversation begins");
+  if (!resumed && (lines++ > 0 || back) && !captions.empty) captions.divide("A new conversation begins");
   if (fellBack !== null) captions.divide(`Over a WebSocket: ${fellBack.message}`);
 });
 voice.on("picture", (picture) => {
@@ -90,14 +95,17 @@ for (const gesture of ["pointerdown", "keydown"]) {
   document.addEventListener(gesture, () => voice.wake(), { once: true, capture: true });
 }
 window.addEventListener("pagehide", () => {
+  const { ticket, talking } = voice;
   remember("captions", captions.kept());
-  voice.end();
+  remember("back", ticket && { ticket, talking, at_ms: Date.now() });
+  if (ticket === null) voice.end(); // else the session waits a while for the next load
 });
 
 const kept = recalled("captions") as Kept[] | null;
 if (kept !== null && kept.length > 0) {
   welcome.hidden = true;
   captions.restore(kept);
-  captions.divide("The page was loaded anew: a new conversation begins");
+  if (!back) captions.divide("The page was loaded anew: a new conversation begins");
 }
+if (back) voice.comeBack(left!.ticket, left!.talking);
 show();

@@ -11,6 +11,7 @@ import type { Line, LineKind, Place } from "./line";
 import { pictureOf } from "./picture";
 import { Player } from "./player";
 import { problemOf, type Problem } from "./problem";
+import { Resume, type Ticket } from "./resume";
 import { sessionOf } from "./session";
 import { TalkKey } from "./talk_key";
 import type { VoiceEvents, VoiceOptions, VoiceState, Who } from "./voice_events";
@@ -30,6 +31,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   private readonly inputs = new Inputs({ changed: () => this.emit("change"), trouble: (problem) => this.trouble(problem) });
   private readonly conversation: Conversation;
   private readonly connection: Connection;
+  private readonly resume = new Resume();
   private readonly talkKey = new TalkKey(() => this.beginTurn(), (at_ms) => this.endTurn(at_ms));
   private configured = false; // the server has taken the session's settings
   private broken = false; // the last trouble was the line's
@@ -107,6 +109,18 @@ export class VoiceClient extends Emitter<VoiceEvents> {
     if (!this.talking) void this.inputs.listen(this.inputs.device);
   }
 
+  /** The way back to this session, for a page that is loaded anew; null: there is none. */
+  get ticket(): Ticket | null {
+    return this.transportUsed === "websocket" ? this.resume.ticket : null;
+  }
+
+  /** Go on with a session that another load of the page has left, or begin anew; with the microphone, if it was on. */
+  comeBack(ticket: Ticket, talking: boolean): void {
+    this.resume.restore(ticket);
+    this.connection.start();
+    if (talking) void this.inputs.listen(this.inputs.device);
+  }
+
   /** Connect without a microphone. */
   connect(): void {
     this.wake();
@@ -169,6 +183,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   /** Hang up, and let every device go. */
   end(): void {
     this.connection.stop();
+    this.resume.restore(null);
     this.inputs.close();
     this.waiting = [];
     this.isMuted = false;
@@ -180,6 +195,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   reconnect(): void {
     if (!this.connection.open) return;
     this.connection.stop();
+    this.resume.restore(null);
     this.reset();
     this.connection.start();
   }
@@ -219,11 +235,12 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   }
 
   private makeConnection(): Connection {
-    return new Connection(this.player, () => this.place, () => this.transport, {
+    return new Connection(this.player, () => this.place, () => this.transport, () => this.resume.ticket, {
       opened: (line, fellBack) => this.opened(line, fellBack),
       lost: (problem, retry_ms) => this.lost(problem, retry_ms),
       received: (event) => {
         this.emit("event", "in", event);
+        this.resume.note(event);
         this.conversation.receive(event);
       },
       sent: (event) => this.emit("event", "out", event),
@@ -234,9 +251,10 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   }
 
   private opened(line: Line, fellBack: Problem | null): void {
+    if (!line.resumed) this.conversation.reset();
     this.conversation.line = line;
-    this.emit("line", line.kind, fellBack);
-    this.configure();
+    this.emit("line", line.kind, fellBack, line.resumed);
+    if (!line.resumed) this.configure();
     void this.inputs.attach(line).catch((error: unknown) => this.trouble(problemOf(error, "Opening the microphone")));
   }
 
@@ -254,8 +272,10 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   }
 
   private lost(problem: Problem, retry_ms: number | null): void {
-    this.reset();
-    if (retry_ms === null) this.inputs.close();
+    this.configured = false;
+    this.letGo();
+    this.conversation.line = null;
+    if (retry_ms === null) this.end();
     else void this.inputs.attach(null);
     this.broken = true;
     this.emit("problem", problem, retry_ms);
@@ -264,8 +284,13 @@ export class VoiceClient extends Emitter<VoiceEvents> {
 
   private reset(): void {
     this.configured = false;
-    this.talkKey.forget();
+    this.letGo();
     this.conversation.reset();
+  }
+
+  private letGo(): void {
+    this.talkKey.forget();
+    this.applyMute();
   }
 
   private sayWaiting(): void {

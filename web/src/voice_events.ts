@@ -35,8 +35,8 @@ export interface VoiceEvents {
   picture(picture: string): void;
   /** What stands in the way, or null when the last one no longer does; `retry_ms`: when it is tried again by itself. */
   problem(problem: Problem | null, retry_ms: number | null): void;
-  /** A line opened: a call or a socket, and why it is no call. */
-  line(kind: LineKind, fellBack: Problem | null): void;
+  /** A line opened: a call or a socket, why it is no call, and whether it goes on with the session of the line before. */
+  line(kind: LineKind, fellBack: Problem | null, resumed: boolean): void;
   session(session: Session): void;
   /** Everything on the wire, for those who want to look. */
   event(direction: "in" | "out", event: ServerEvent | ClientEvent): void;

@@ -53,6 +53,7 @@ function isTurn({ urls }: RTCIceServer): boolean {
 
 class Call implements Line {
   readonly kind = "webrtc";
+  readonly resumed = false;
   readonly takesVideo = true;
   playing = false;
   private readonly channel: RTCDataChannel;

@@ -8,6 +8,7 @@ import { fromBase64, toBase64 } from "./pcm";
 import type { Player } from "./player";
 import { Problem } from "./problem";
 import { whyRefused } from "./server";
+import type { Ticket } from "./resume";
 import type { ClientEvent, ServerEvent } from "./wire";
 
 const GREETING_TIMEOUT_MS = 10_000;
@@ -23,12 +24,24 @@ export async function openWebSocket(place: Place, player: Player, events: LineEv
   return line;
 }
 
+/** The line back to a session, in the midst of it; null when the session is over, or there is no way now. */
+export async function resumeWebSocket(place: Place, ticket: Ticket, player: Player, events: LineEvents): Promise<Line | null> {
+  try {
+    const { socket, greeting } = await greet(place, { resume: ticket.token, after: String(ticket.after) });
+    const line = new SocketLine(socket, player, events, true);
+    line.receive(greeting);
+    return line;
+  } catch {
+    return null; // what is in the way is told when a new session finds the same
+  }
+}
+
 /**
  * A socket and the first message on it, which shows, more than the mere handshake, that a server is there. The caller
  * sets its handlers before the next one can come: promises are settled before messages are told. Throws the Problem that is in the way.
  */
-export async function greet(place: Place): Promise<{ socket: WebSocket; greeting: string }> {
-  const socket = new WebSocket(addressOf(place), place.key === null ? ["realtime"] : ["realtime", KEY_SUBPROTOCOL + place.key]);
+export async function greet(place: Place, query = {}): Promise<{ socket: WebSocket; greeting: string }> {
+  const socket = new WebSocket(addressOf(place, query), place.key === null ? ["realtime"] : ["realtime", KEY_SUBPROTOCOL + place.key]);
   try {
     return { socket, greeting: await first(socket) };
   } catch (reason) {
@@ -53,10 +66,11 @@ function first(socket: WebSocket): Promise<string> {
   });
 }
 
-function addressOf(place: Place): string {
+function addressOf(place: Place, query: Record<string, string>): string {
   const url = new URL("v1/realtime", place.server);
   url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
   if (place.model !== null) url.searchParams.set("model", place.model);
+  for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
   return url.href;
 }
 
@@ -72,6 +86,7 @@ class SocketLine implements Line {
     private readonly socket: WebSocket,
     private readonly player: Player,
     private readonly events: LineEvents,
+    readonly resumed = false,
   ) {
     const full = new Problem("sound", "The answer is longer than this page can hold: some of it is lost, ask for a shorter one.");
     player.open({
@@ -80,10 +95,8 @@ class SocketLine implements Line {
       full: () => events.trouble(full),
     });
     socket.onmessage = ({ data }: MessageEvent<string>) => this.receive(data);
-    socket.onclose = ({ reason }) => {
-      player.close();
-      events.closed(new Problem("lost", `The connection was lost${reason && ` (${reason})`}.`));
-    };
+    // What has come is still played: the answer may go on over the next line.
+    socket.onclose = ({ reason }) => events.closed(new Problem("lost", `The connection was lost${reason && ` (${reason})`}.`));
   }
 
   get playing(): boolean {
@@ -132,7 +145,7 @@ class SocketLine implements Line {
 
   close(): void {
     this.socket.onclose = this.socket.onmessage = null;
-    this.socket.close();
+    this.socket.close(1000);
     this.player.close();
     void this.microphone?.capture(null);
   }
