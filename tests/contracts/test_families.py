@@ -92,6 +92,7 @@ async def test_the_same_request_gives_the_same_answer(engine: Engine) -> None:
     np.testing.assert_allclose(sound(one), sound(two), atol=1e-4)  # chunks may be cut elsewhere
 
 
+@pytest.mark.seed("A2.18", "A4.5")
 async def test_sixteen_at_once_answer_as_each_alone(engine: Engine) -> None:
     texts = [f"number {i} of sixteen" for i in range(16)]
     alone = [await answer(engine, told(text)) for text in texts]
@@ -122,6 +123,7 @@ async def test_left_at_random_points_nothing_is_left(engine: Engine) -> None:
     assert of(await answer(engine, told()), "usage")
 
 
+@pytest.mark.seed("A4.21")
 @pytest.mark.parametrize("engine", ["script"], indirect=True)  # which alone can be made to fail
 async def test_a_failing_request_leaves_the_others_alone(engine: Engine) -> None:
     good, bad = asked("long 20", "good"), asked("fail", "bad")
@@ -147,6 +149,7 @@ async def test_a_long_text_without_speech_ends(engine: Engine) -> None:
         assert of(await answer(engine, request), "usage")
 
 
+@pytest.mark.seed("A4.8", "A4.15")
 async def test_limits_end_an_answer_early_without_hanging(engine: Engine) -> None:
     async with asyncio.timeout(20):
         short = await answer(engine, asked("What can you do?", max_text_tokens=3))

@@ -30,6 +30,7 @@ async def sent(stream: Stream, n: int) -> None:
     stream.close()
 
 
+@pytest.mark.seed("A2.2", "A4.4", "A4.12")
 @settings(max_examples=30)
 @given(st.integers(1, 5), st.integers(0, 12), st.lists(st.booleans(), max_size=12))
 def test_a_reader_gets_what_was_sent_in_order_and_never_more_lies_there(depth: int, n: int, waits: list[bool]) -> None:
@@ -145,6 +146,7 @@ async def test_a_callback_reads_what_lies_there_and_what_comes() -> None:
     assert read[2:] == [Chunk("x", 2), "end"]
 
 
+@pytest.mark.seed("A4.8", "A4.11")
 @settings(max_examples=30)
 @given(st.integers(0, 30), st.lists(st.integers(1, 5), min_size=1, max_size=30), st.sets(st.integers(1, 30)))
 def test_windows_joined_are_the_stream_again(n: int, sizes: list[int], hurries: set[int]) -> None:

@@ -92,6 +92,7 @@ def test_hello_and_open_arrive_as_they_left() -> None:
     assert arrived.stages == ("a", "b")
 
 
+@pytest.mark.seed("A4.4")
 @given(st.lists(messages, max_size=8), st.data())
 def test_however_the_bytes_are_cut_the_messages_are_the_same(sent: list[wire.Message], data: st.DataObject) -> None:
     stream = b"".join(map(wire.encode, sent))
@@ -143,6 +144,7 @@ def test_a_malformed_array_is_a_wire_error(body: bytes) -> None:
         b"\x83\xa1t\xa4feed\xa3run\xa1r\xa5chunk\x93\xa1x\xc6\xff\xff\xff\xff",
     ],
 )
+@pytest.mark.seed("A2.21", "A4.20")
 def test_malformed_frames_are_wire_errors(frame: bytes) -> None:
     with pytest.raises(WireError):
         wire.decode(frame)
@@ -193,6 +195,22 @@ async def test_a_socket_link_carries_messages_in_order() -> None:
     assert (left.losses, right.losses) == (1, 1)
     link.send(wire.Stop())  # nobody is there: no error
     other.send(wire.Stop())
+
+
+@pytest.mark.seed("A4.10")
+async def test_sending_to_who_reads_nothing_waits_for_nobody() -> None:
+    """What a step emits while the other end stands still is taken at once, and arrives when that reads again."""
+    left, right = End(), End()
+    link, sock = await socket_link(left)
+    sent = [wire.Emit("r", Chunk("x", np.full(50_000, n, np.float32)), True, True) for n in range(wire.CREDIT)]
+    for message in sent:
+        link.send(message)  # far more than the socket holds; there is no await, and no other end yet
+    other = wire.SocketLink(right.got.append, right.lost)
+    await asyncio.get_running_loop().create_connection(lambda: other, sock=sock)
+    await until(lambda: len(right.got) == len(sent))
+    assert [int(message.chunk.data[0]) for message in right.got if isinstance(message, wire.Emit)] == list(range(64))
+    link.close()
+    await until(lambda: right.losses == 1)
 
 
 @pytest.mark.parametrize("garbage", [b"\xff" * 8, struct.pack(">I", 3) + b"\xc1\xc1\xc1", struct.pack(">I", 0)])

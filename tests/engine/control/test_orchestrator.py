@@ -74,6 +74,7 @@ everywhere = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 Layout = Callable[[], list[list[FakeStage]]]
 
 
+@pytest.mark.seed("A2.3", "A4.4")
 @everywhere
 async def test_what_is_fed_comes_out_in_order(layout: Layout) -> None:
     async with rigged(*layout()) as rig:
@@ -81,6 +82,7 @@ async def test_what_is_fed_comes_out_in_order(layout: Layout) -> None:
         await settled(rig)
 
 
+@pytest.mark.seed("A2.14")
 @everywhere
 async def test_an_empty_turn_ends(layout: Layout) -> None:
     async with rigged(*layout()) as rig:
@@ -88,6 +90,7 @@ async def test_an_empty_turn_ends(layout: Layout) -> None:
         await settled(rig)
 
 
+@pytest.mark.seed("A2.10", "A4.13")
 @everywhere
 async def test_left_at_any_turn_nothing_is_left(layout: Layout) -> None:
     async with rigged(*layout()) as rig:
@@ -112,6 +115,7 @@ async def test_cancelled_from_outside_at_any_turn_nothing_is_left(layout: Layout
         await settled(rig)
 
 
+@pytest.mark.seed("A2.7")
 async def test_what_a_last_stage_would_feed_holds_up_nothing() -> None:
     """Like the text of an answer without speech, which no talker reads."""
     async with rigged([Source(300)], [FakeStage("b", 1, when="speaks")]) as rig:
@@ -190,12 +194,26 @@ async def test_inputs_that_raise_end_the_request_with_one_engine_error(error: Ex
         await settled(rig)
 
 
+@pytest.mark.seed("A2.8")
+async def test_requests_of_one_name_do_not_share_anything() -> None:
+    async def from_(first: int) -> AsyncGenerator[Chunk]:
+        for i in range(first, first + 30):
+            yield Chunk("x", i)
+            await asyncio.sleep(0)
+
+    async with rigged([inner("a", 0)], [FakeStage("b", 1)]) as rig:
+        asked = [read(rig, from_(1000 * i), id="same", live=True) for i in range(4)]
+        assert await asyncio.gather(*asked) == [list(range(1000 * i, 1000 * i + 30)) for i in range(4)]
+        await settled(rig)
+
+
 async def test_a_request_that_no_stage_serves_is_refused() -> None:
     async with rigged([FakeStage(when="speaks")]) as rig:
         with pytest.raises(StageUnavailable):
             await read(rig, modalities=("text",))
 
 
+@pytest.mark.seed("A2.6")
 async def test_what_cannot_be_sent_is_refused_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     async with rigged([FakeStage()]) as rig:
         monkeypatch.setattr(rig.remotes[0].link, "send", wire.encode)
@@ -213,6 +231,7 @@ def failing_at(n: int) -> Callable[[Seat], Result]:
     return act
 
 
+@pytest.mark.seed("A4.17", "A4.21")
 @pytest.mark.parametrize("n", [0, 1, 50])
 async def test_a_failing_stage_ends_the_stream_after_what_came_before(n: int) -> None:
     for stages in ([[FakeStage("a", 0, failing_at(n))]], [[inner("a", 0)], [FakeStage("b", 1, failing_at(n))]]):
@@ -337,6 +356,7 @@ async def test_an_ended_stage_before_a_slow_one_does_not_hold_up_the_worker_befo
         await settled(rig)
 
 
+@pytest.mark.seed("A2.9", "A4.14")
 async def test_no_progress_is_stalled_and_progress_is_not() -> None:
     async with rigged([FakeStage()], stall_s=0.1) as rig:
 
@@ -377,6 +397,7 @@ async def test_progress_at_the_very_moment_of_the_stall_is_no_other_error() -> N
                 await whole(chunks)
 
 
+@pytest.mark.seed("A4.12")
 async def test_a_slow_reader_stops_the_stages() -> None:
     stage = Source(10**9)
     async with rigged([stage]) as rig, rig.open(request()) as chunks:

@@ -34,6 +34,7 @@ def test_each_term_is_the_way_to_its_mark() -> None:
     assert list(ledger.terms.values()) == [0.0, 500.0, *[1000.0] * 5]
 
 
+@pytest.mark.seed("A4.19")
 def test_missing_audio_is_missing_and_not_nought() -> None:
     timeline = Timeline(0.0)
     timeline.mark("talker.out", 1.0)

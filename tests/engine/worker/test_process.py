@@ -22,6 +22,7 @@ async def settled(desk: Desk) -> None:
     assert desk.worker.free == {name: stage.info.slots for name, stage in desk.worker.stages.items()}
 
 
+@pytest.mark.seed("A2.1")
 async def test_a_run_gives_back_what_it_is_fed() -> None:
     async with working(FakeStage()) as desk:
         desk.put(opened("r"), *fed("r", 1, 2, 3), wire.End("r"))
@@ -30,6 +31,7 @@ async def test_a_run_gives_back_what_it_is_fed() -> None:
         await settled(desk)
 
 
+@pytest.mark.seed("A2.5", "A4.17")
 async def test_the_last_message_of_a_run_is_its_end() -> None:
     async with working(FakeStage()) as desk:
         desk.put(opened("r"), *fed("r", 1), wire.End("r"))
@@ -70,6 +72,7 @@ async def test_a_slot_that_is_closed_serves_the_very_next_open(after: int) -> No
         await settled(desk)
 
 
+@pytest.mark.seed("A4.18")
 async def test_a_closed_run_is_not_stepped_again() -> None:
     stage = FakeStage()
     async with working(stage) as desk:
@@ -184,6 +187,7 @@ async def test_a_step_that_breaks_ends_its_batch_and_never_the_loop(stage: FakeS
         await settled(desk)
 
 
+@pytest.mark.seed("A2.6")
 async def test_what_cannot_be_sent_fails_its_run_and_never_the_loop() -> None:
     async with working(FakeStage(), through=lambda message: wire.decode(wire.encode(message)[4:])) as desk:
         desk.put(opened("r"), opened("s"), *fed("r", object()), *fed("s", 1), wire.End("s"))

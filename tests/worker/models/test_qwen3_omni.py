@@ -258,6 +258,7 @@ async def test_a_text_answer_leases_no_talker(checkpoint: Folder) -> None:
     assert not any(leased)
 
 
+@pytest.mark.seed("A4.1")
 async def test_sound_leaves_before_the_text_is_complete(checkpoint: Folder) -> None:
     async with Engine(spec(checkpoint("plain"))) as engine:
         said = await ask(engine, request("t", PROMPTS["text"], tokens=40, frames=40))
@@ -426,6 +427,7 @@ def variant(folder: Path, at: Path, **changes: dict[str, Any]) -> Path:
     return at
 
 
+@pytest.mark.seed("A4.15")
 async def test_the_text_ends_and_the_voice_goes_on_with_padding(
     checkpoint: Folder, oracle: Reference, tmp_path: Path
 ) -> None:
@@ -440,6 +442,7 @@ async def test_the_text_ends_and_the_voice_goes_on_with_padding(
     assert said.codes.tolist() == answer.codes.tolist()
 
 
+@pytest.mark.seed("A4.9")
 async def test_the_talker_stops_by_itself(checkpoint: Folder, oracle: Reference, tmp_path: Path) -> None:
     turns = PROMPTS["text"]
     codes = oracle("plain").answer(turns, 8, 12).codes[:, 0].tolist()
@@ -452,6 +455,7 @@ async def test_the_talker_stops_by_itself(checkpoint: Folder, oracle: Reference,
     assert said.finish == "length", "the eighth token was the last that was allowed"
 
 
+@pytest.mark.seed("A2.14")
 async def test_a_reply_of_one_token_has_no_sound(checkpoint: Folder, oracle: Reference, tmp_path: Path) -> None:
     turns = PROMPTS["text"]
     end = oracle("plain").answer(turns, 2, 2).ids[0]
@@ -671,6 +675,7 @@ class Steady:
         return False
 
 
+@pytest.mark.seed("A4.2", "A4.3", "A4.7")
 @pytest.mark.parametrize("name", ["wide", "deep"])
 def test_any_cut_of_the_frames_gives_the_same_sound(name: str, checkpoint: Folder, oracle: Reference) -> None:
     reference = oracle(name)
