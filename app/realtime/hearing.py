@@ -27,7 +27,7 @@ class Turn:
         self.paused = False
         """Whether the user may have finished: who follows the turn is told that it is over."""
         self.words = ""
-        """What was understood of it so far, if somebody listens."""
+        """All that was said up to the present pause, once ears have heard it: half of it would look unfinished."""
         self._limit = limit_samples
         self._blocks: list[Pcm] = []
         self._news = asyncio.Event()
@@ -60,7 +60,7 @@ class Turn:
 
     def resume(self) -> None:
         """The user goes on."""
-        self.paused = False
+        self.paused, self.words = False, ""
 
     def close(self) -> None:
         """The user has finished. May be called twice."""

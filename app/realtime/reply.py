@@ -200,7 +200,7 @@ class Reply:
                 with self._reading(chunks):
                     async for chunk in chunks:
                         await self._present.wait()
-                        if chunk.kind == "heard" and self.turn is not None:
+                        if chunk.kind == "heard" and chunk.meta.get("final") and self.turn is not None:
                             self.turn.words = chunk.data
                         if _tells(chunk):
                             await self._opened.wait()  # nothing is told of a turn before it is committed

@@ -74,8 +74,6 @@ class Transcripts:
         try:
             async with self._house.engine.open(request, turn.follow()) as chunks:
                 async for chunk in chunks:
-                    if chunk.kind == "heard":
-                        turn.words = chunk.data
                     if chunk.kind == "heard" and chunk.meta.get("final"):
                         await turn.over()
                         self.heard(turn.item_id, chunk.data)

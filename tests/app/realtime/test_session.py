@@ -14,8 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from app.realtime.endpoint import Moment, Sentences
 from app.realtime.events import decode
 from app.realtime.events_out import encode
+from app.realtime.hearing import Turn
 from app.realtime.house import House
 from app.realtime.session import Session
 from app.settings import Limits, TurnSettings
@@ -287,6 +289,25 @@ async def test_an_answer_is_begun_in_a_pause_and_held_until_the_turn_is_over() -
         assert talk.engine.asked[0].reports == ["held", "due", "played"]
     assert len(talk.engine.asked) == 1
     assert talk.guesses() == (1, 0)
+
+
+async def test_what_was_understood_decides_how_long_a_pause_is_waited_for() -> None:
+    """Only once ears have heard all of it: "hello" is whole, and ends the turn sooner than silence alone would."""
+    audio = {"input": {"turn_detection": {"type": "semantic_vad", "eagerness": "low"}}}
+    async with talking() as talk:
+        await talk.say("session.update", session={"audio": audio})
+        await talk.hear(tone(0.2))
+        for _ in range(30):
+            await talk.hear(silence(0.032))
+        assert talk.of("input_audio_buffer.speech_stopped")
+    waits = []
+    for words in ("hello", "and"):
+        turn = Turn(16_000)
+        turn.words = words
+        waits.append(Sentences().silence_ms(Moment(turn.words), "low"))
+        turn.resume()
+        assert turn.words == ""
+    assert waits[0] < 900 < waits[1]
 
 
 async def test_a_user_who_goes_on_gets_one_answer_to_all_he_said() -> None:
