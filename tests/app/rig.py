@@ -22,7 +22,7 @@ from app.service import Service
 from engine import EngineSpec, load_config
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 20.0  # of a busy machine; an idle one needs milliseconds
+TIMEOUT_S = 45.0  # a session that may be taken up again lives on for 20 s; an idle machine needs little more
 SERVER_EVENT: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
 
 Event = dict[str, Any]

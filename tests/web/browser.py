@@ -22,8 +22,8 @@ import numpy as np
 ROOT = Path(__file__).parents[2]
 DRIVER = Path(__file__).with_name("browser.mjs")
 MODULES = ROOT / "web" / "node_modules"
-TIMEOUT_S = 30.0
-PATIENCE_MS = 15_000
+TIMEOUT_S = 60.0
+PATIENCE_MS = 30_000
 LINE_BYTES = 1 << 24  # a minute of what the ear heard is 300 kB
 AUDIBLE = 0.01  # of full scale
 

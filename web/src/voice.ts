@@ -255,6 +255,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
     this.conversation.line = line;
     this.emit("line", line.kind, fellBack, line.resumed);
     if (!line.resumed) this.configure();
+    this.sayWaiting();
     void this.inputs.attach(line).catch((error: unknown) => this.trouble(problemOf(error, "Opening the microphone")));
   }
 
@@ -294,7 +295,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   }
 
   private sayWaiting(): void {
-    if (!this.configured) return;
+    if (!this.configured || this.conversation.line === null) return; // a session that is taken up again may tell first
     for (const saying of this.waiting.splice(0)) this.conversation.say(saying);
   }
 

@@ -44,7 +44,7 @@ LEAD_S, PACKET_S = 0.040, 0.020
 PLAYER_S = 0.040
 """What a browser's own buffers add to the way of a sample."""
 
-GATHER_S, CONNECT_S, CLOSE_S = 10.0, 20.0, 5.0
+GATHER_S, CONNECT_S, CLOSE_S = 10.0, 12.0, 5.0
 """The longest that may take: finding the server's addresses, a client's connecting, and hanging up."""
 
 # Consent checks come every 5 s, and each waits half a second for its answer: four are missed within 27 s.

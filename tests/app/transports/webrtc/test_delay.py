@@ -121,6 +121,7 @@ async def bad_weather(measured: Measured, relay: Relay, seconds: float) -> float
     return over_s
 
 
+@pytest.mark.bench  # it measures time: beside other tests it would measure them
 async def test_bad_weather_leaves_no_delay(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """5 % loss and spikes of 200 ms: within 2 s the way in is as short as before."""
     async with relaying() as relay, measuring(server, monkeypatch, through=relay) as measured:
