@@ -8,7 +8,7 @@ PORT ?= 8000
 HOST ?= 127.0.0.1
 SETUP := pyproject.toml constraints.txt scripts/setup.sh engine/worker/nn/native.c
 
-.PHONY: help serve demo test check bench doctor format web chaos soak gpu conformance ray constraints clean
+.PHONY: help serve demo test check bench doctor format web chaos soak gpu conformance media ray constraints clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -41,7 +41,7 @@ format: $(VENV)/dev.stamp  ## put the code into shape
 web:  ## rebuild the page from web/src (needs Node; its output is committed)
 	cd web && npm ci --no-audit --no-fund && npm run build
 
-chaos soak gpu ray: $(VENV)/dev.stamp  ## the heavy suites, one at a time
+chaos soak gpu media ray: $(VENV)/dev.stamp  ## the heavy suites, one at a time
 	@$(BIN)/python scripts/suites.py $@
 
 conformance: $(VENV)/dev.stamp  ## unmodified clients, each in an environment that is downloaded once (CLIENTS= names some)

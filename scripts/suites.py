@@ -1,7 +1,7 @@
 """Run the tests, and say what ran: a table of suites, what was skipped and why, and the tools that are not here.
 
 Without arguments it is `make test`: everything that a laptop can run, in parallel, and then what measures time, alone.
-With the names of heavy suites (chaos, soak, gpu, conformance, ray) it runs those; words after ``--`` choose the tests
+With the names of heavy suites (chaos, soak, gpu, conformance, media, ray) it runs those; words after ``--`` choose the tests
 whose names have one of them. ``PARLEY_REQUIRE=chromium,node`` makes a missing tool a failure. Knows no test.
 """
 
@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parent.parent
-HEAVY = ("chaos", "soak", "gpu", "conformance", "ray")
+HEAVY = ("chaos", "soak", "gpu", "conformance", "media", "ray")
 TOOLS = {"chromium": ("chromium", "chromium-browser", "google-chrome"), "node": ("node",)}
 NO_TESTS = 5  # pytest's exit code when nothing was selected
 OUTCOMES = ("passed", "failed", "error", "skipped")

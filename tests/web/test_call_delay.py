@@ -24,7 +24,7 @@ from tests.app.rig import Running
 from tests.web.browser import Page, browsing, written
 
 pytestmark = [
-    pytest.mark.bench,
+    pytest.mark.media,
     pytest.mark.chromium,
     pytest.mark.node,
     pytest.mark.timeout(300),

@@ -113,14 +113,14 @@ def test_without_the_phones_other_speech_becomes_a_command(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_third_of_the_evaluation_set(ears: Ears, recordings: list[Recording]) -> None:
-    """The bar holds for a third of it: nine in ten requests answered rightly, nine in ten of the others refused.
+def test_a_part_of_the_evaluation_set(ears: Ears, recordings: list[Recording]) -> None:
+    """The bar holds for a part of it: nine in ten requests answered rightly, nine in ten of the others refused.
 
     All of it takes minutes: ``python -m engine.training.nano.eval_ears``.
     """
-    inside = [alone(ears, r).right for r in [r for r in recordings if r.expect is not None][::3]]
+    inside = [alone(ears, r).right for r in [r for r in recordings if r.expect is not None][::6]]
     outside = [alone(ears, r).right for r in [r for r in recordings if r.expect is None][::3]]
-    assert (len(inside), len(outside)) == (85, 17)
+    assert (len(inside), len(outside)) == (43, 17)
     assert np.mean(inside) >= 0.9
     assert np.mean(outside) >= 0.9
 
