@@ -1,8 +1,8 @@
 """Run the tests, and say what ran: a table of suites, what was skipped and why, and the tools that are not here.
 
 Without arguments it is `make test`: everything that a laptop can run, in parallel, and then what measures time, alone.
-With the names of heavy suites (chaos, soak, gpu, conformance, media, ray) it runs those; words after ``--`` choose the tests
-whose names have one of them. ``PARLEY_REQUIRE=chromium,node`` makes a missing tool a failure. Knows no test.
+With the names of heavy suites (chaos, soak, gpu, conformance, media, ray) it runs those; words after ``--`` choose the
+tests whose names have one of them. ``PARLEY_REQUIRE=chromium,node`` makes a missing tool a failure. Knows no test.
 """
 
 from __future__ import annotations
