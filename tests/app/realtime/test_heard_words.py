@@ -26,9 +26,8 @@ SAY = Request(id="say", session="s", messages=(Message("assistant", (TextPart(TE
 
 
 class Deaf:
-    def on_heard(self, *_: Any) -> None: ...
-
-    def on_sent(self, *_: Any) -> None: ...
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
 
 
 async def word_ends(engine: Engine, frame_samples: float) -> list[int]:
@@ -47,7 +46,8 @@ async def test_the_words_kept_are_those_that_were_played() -> None:
         answer = Answer(answer_options(Options(), {})[0], conversation, engine.model.frame_s, lambda _: None, line)
         reply = Reply(answer, SAY, None, None, None, time.monotonic)
         reply.open()
-        await reply.run(engine, Deaf())
+        listener: Any = Deaf()
+        await reply.run(engine, listener)
         ends = await word_ends(engine, answer.frame_samples)
     item = conversation.items[0]
     assert isinstance(item, MessageItem)
