@@ -117,6 +117,7 @@ async def test_a_full_server_is_named(browser: Chromium) -> None:
         await second.shows("#captions .answer", "and mine")
 
 
+@pytest.mark.bench  # alone: beside others it meets their load
 async def test_the_doctor_names_the_step_that_fails(server: Running, browser: Chromium) -> None:
     async with browser.page() as page:
         await page.open(server.http)

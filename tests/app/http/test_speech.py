@@ -93,6 +93,7 @@ def deaf(port: int) -> socket.socket:
     return one
 
 
+@pytest.mark.bench  # alone: beside others it meets their load
 async def test_a_client_that_does_not_read_holds_nobody_up(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is left after a while, and what it held is free; others are served meanwhile."""
     monkeypatch.setattr("app.http.live.SLOW_S", 0.5)
