@@ -7,6 +7,7 @@ import json
 import ssl
 import time
 import urllib.request
+from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,12 +22,16 @@ from aiortc.rtcrtpsender import RTCRtpSender
 from app.client.events import AudioDelta, Event, Other, ResponseDone, decode
 from app.client.line import ClientError
 from app.transports.webrtc.ears import Ears
+from app.transports.webrtc.opus import FRAME_S
 from app.transports.webrtc.voice import Voice
 from engine import SPEAKER_RATE_HZ
 from engine.core import Pcm
 
 OPEN_S = 20.0
 """The longest that finding a way and agreeing on keys may take."""
+
+EARLY_S = 0.060
+"""The most sound that overtakes the event which says that it begins: the server sends no more than this ahead."""
 
 UNREAD = 10_000
 """Events that wait for a reader: the client reads all the time, so this many mean that it has stopped."""
@@ -73,6 +78,7 @@ class CallLine:
         self._events: asyncio.Queue[Event | None] = asyncio.Queue(UNREAD)
         self._open, self._lost = asyncio.Event(), False
         self._playing: str | None = None  # the response that is being played out
+        self._early: deque[tuple[float, Pcm]] = deque(maxlen=round(EARLY_S / FRAME_S))  # when heard; whose, comes later
         self._ended: ResponseDone | None = None  # its end, which waits for that of its sound
         self._channel.on("open", self._open.set)
         self._channel.on("message", self._take)
@@ -123,13 +129,24 @@ class CallLine:
             case _:
                 pass
         self._put(event)
+        if self._playing is not None:
+            self._catch_up()
         if self._ended is not None and self._playing is None:
             event, self._ended = self._ended, None
             self._put(event)
 
     def _hear(self, pcm: Pcm) -> None:
+        self._early.append((time.monotonic(), pcm))
         if self._playing is not None:
-            self._put(AudioDelta(self._playing, "", pcm.tobytes()))
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Give what was heard to the answer that plays; what is older than that is silence behind the one before."""
+        now_s = time.monotonic()
+        while self._early:
+            heard_s, pcm = self._early.popleft()
+            if now_s - heard_s < EARLY_S:
+                self._put(AudioDelta(str(self._playing), "", pcm.tobytes()))
 
     def _put(self, event: Event) -> None:
         if self._events.qsize() < UNREAD - 1:

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from aiortc import RTCConfiguration, RTCPeerConnection
 
 from app.client import AudioDelta, ClientError, connect
+from app.client.events import Other
+from app.client.webrtc import CallLine
 from tests.app.rig import Running, running, script_spec, silence, tone
 
 
@@ -20,6 +23,23 @@ async def test_a_typed_question_is_answered_aloud(server: Running) -> None:
         assert answer.ttfa_s < 2
         assert 0.3 < np.count_nonzero(np.abs(answer.pcm) > 300) / 24_000 < 0.5  # 0.4 s of tones, some of it near zero
     await server.empty()
+
+
+async def test_sound_that_overtakes_its_event_is_heard() -> None:
+    connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+    line = CallLine(connection)
+    try:
+        line._hear(tone(0.02))
+        line._take(b'{"type": "output_audio_buffer.started", "event_id": "e", "response_id": "resp_1"}')
+        line._hear(tone(0.02)[::-1])
+        begun, first, second = [await line.receive() for _ in range(3)]
+        assert isinstance(begun, Other)
+        assert [event.delta for event in (first, second) if isinstance(event, AudioDelta)] == [
+            tone(0.02).tobytes(), tone(0.02)[::-1].tobytes(),
+        ]  # fmt: skip
+    finally:
+        line.close()
+        await connection.close()
 
 
 async def test_a_spoken_turn(server: Running) -> None:
