@@ -162,6 +162,8 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ``slots`` is how many seats a replica has: a request takes one, or one for each of its roles where the stage is a
     ``group``: "guided" roles step together and the stage makes one answer of them, "joined" ones go each to its end,
     and the next stage gets one chunk ``bundle`` with all they gave: {role: [[kind, data, meta], ...]}.
+    The server keeps all chunks of the kinds ``keeps`` for the case that the replica is lost, and of ``latest`` (a
+    stage's state, which goes nowhere else) the last one: see ``Seat.kept``.
     """
 
     name: str
@@ -171,6 +173,8 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     when: Literal["always", "hears", "speaks"] = "always"
     slots: int = 16
     group: Literal["", "guided", "joined"] = ""
+    keeps: frozenset[str] = frozenset()
+    latest: frozenset[str] = frozenset()
 
     def seats(self, request: Request) -> int:
         """How many slots a request takes."""

@@ -202,15 +202,21 @@ async def whole(chunks: AsyncIterator[Chunk]) -> list[Chunk]:
 
 
 async def windows(
-    chunks: AsyncIterator[Chunk], size: Callable[[int], int], hurry: Callable[[], bool] = lambda: False
+    chunks: AsyncIterator[Chunk],
+    size: Callable[[int], int],
+    hurry: Callable[[], bool] = lambda: False,
+    skip: int = 0,
 ) -> AsyncGenerator[list[Any]]:
     """Group chunks: the n-th group (from 0) holds ``size(n)`` of them, fewer if ``hurry()`` or at the end.
 
-    Concatenated, the groups are the stream again.
+    Concatenated, the groups are the stream again, without its first ``skip`` chunks.
     """
     held: list[Any] = []
     count = 0
     async for chunk in chunks:
+        if skip:
+            skip -= 1
+            continue
         held.append(chunk)
         if len(held) >= size(count) or hurry():
             yield held

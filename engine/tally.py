@@ -1,4 +1,4 @@
-"""How much of each kind a request has been given, so that another replica can go on where one was lost.
+"""What a request has been given, and what its stages left, so that another replica can go on where one was lost.
 
 What is counted does not depend on how it was cut: samples of audio, frames of codes, characters of text, and chunks
 of the other kinds.
@@ -6,7 +6,9 @@ of the other kinds.
 
 from __future__ import annotations
 
-from engine.core import Chunk
+from collections.abc import Iterable
+
+from engine.core import Chunk, StageInfo
 
 Tally = dict[str, int]
 _SLICED = frozenset({"audio", "codes", "text"})
@@ -26,6 +28,27 @@ def fresh(owed: Tally, chunk: Chunk) -> Chunk | None:
     if known >= _units(chunk):
         return None
     return Chunk(chunk.kind, chunk.data[known:], chunk.meta)
+
+
+class Kept:
+    """What the stages of a request left for who goes on: all chunks of the kinds they keep, their latest states.
+
+    Bounded by the request's limits of tokens and frames.
+    """
+
+    def __init__(self, stages: Iterable[StageInfo]) -> None:
+        self._latest_kinds = frozenset[str]().union(*(info.latest for info in stages))
+        self._all: list[Chunk] = []
+        self._latest: dict[str, Chunk] = {}
+
+    def note(self, chunk: Chunk) -> None:
+        if chunk.kind in self._latest_kinds:
+            self._latest[chunk.kind] = chunk
+        else:
+            self._all.append(chunk)
+
+    def chunks(self) -> tuple[Chunk, ...]:
+        return (*self._all, *self._latest.values())
 
 
 def _key(chunk: Chunk) -> str:

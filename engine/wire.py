@@ -44,12 +44,14 @@ class Frame(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 class Resume(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a lost replica had given of a request, and is to be left out: to the client, and to the next hop.
 
-    ``playing_s`` is for how long the listener has heard it, None if he has not begun.
+    ``playing_s`` is for how long the listener has heard it, None if he has not begun. ``kept`` is what its stages left
+    for who goes on, in the order that they did.
     """
 
     client: dict[str, int]
     onward: dict[str, int]
     playing_s: float | None
+    kept: tuple[Chunk, ...] = ()
 
 
 class Open(Frame, frozen=True, tag="open"):
@@ -76,13 +78,17 @@ class End(Frame, frozen=True, tag="end"):
     run: str
 
 
-class Emit(Frame, frozen=True, tag="emit"):
-    """From the worker: a chunk for the client, for the next hop, or for both."""
+class Emit(Frame, frozen=True, tag="emit", omit_defaults=True):
+    """From the worker: a chunk for the client, for the next hop, or for both.
+
+    ``kept`` is what stages have left since for the case that this worker is lost, and goes to neither.
+    """
 
     run: str
     chunk: Chunk
     client: bool
     onward: bool
+    kept: tuple[Chunk, ...] = ()
 
 
 class Grant(Frame, frozen=True, tag="grant"):

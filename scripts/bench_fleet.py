@@ -8,8 +8,9 @@ spread      round_robin: how evenly requests that come at once are spread; least
             of two replicas while every step of the other takes 150 ms
 process     what it adds to the time to first audio that the one replica lives in a process of its own
 arrays      one way of an array to another process and a word back, through memory and through the socket
-stopped     how long a stopped process (SIGSTOP) is taken for a live one
+nano        the same ratio of sessions with the built-in model, whose talkers share this machine's cores: no bar
 
+What a lost replica costs: `bench_losses.py`.
 On a busy machine compare what one run prints; a single figure may be anybody's.
 """
 
@@ -60,7 +61,8 @@ def fleet(talkers: int, seat_s: float = SEAT_S, **fields: object) -> EngineSpec:
 
 
 def asked(name: str, words: int) -> Request:
-    message = Message("user", (TextPart(f"long {words}"),))
+    """So many words, in whatever family: the assistant's last message is spoken as it stands."""
+    message = Message("assistant", (TextPart(" ".join(f"word{i}" for i in range(words))),))
     return Request(id=name, session=name, messages=(message,), lead_s=1.5)
 
 
@@ -98,20 +100,39 @@ async def smooth(engine: Engine, listeners: int, words: int) -> bool:
     return not any(player.underruns for player in players)
 
 
-async def most_sessions(talkers: int, words: int) -> int:
-    """The most listeners that a fleet serves without a gap. What fails is tried again: noise is not load."""
-    async with Engine(fleet(talkers)) as engine:
+async def most_sessions(spec: EngineSpec, served: int, words: int, more: int = 1) -> int:
+    """The most listeners that a fleet serves without a gap, from ``served`` on, found by steps of ``more``.
+
+    What fails is tried again: noise is not load.
+    """
+    async with Engine(spec) as engine:
         await smooth(engine, 2, 2)  # warm
-        served = 3 * talkers
-        while await smooth(engine, served + 1, words) or await smooth(engine, served + 1, words):
-            served += 1
+        while await smooth(engine, served + more, words) or await smooth(engine, served + more, words):
+            served += more
         return served
+
+
+async def nano(quick: bool) -> bool:
+    """Answers of some four seconds. The two talkers have but this machine's cores between them."""
+    found = [await most_sessions(built_in(talkers), 0, 12, 8 if quick else 4) for talkers in (1, 2)]
+    print(
+        f"nano, {os.cpu_count()} cores: sessions without underrun with 1 talker {found[0]}, with 2 {found[1]}: ", end=""
+    )
+    print(f"{found[1] / max(1, found[0]):.2f} times as many")
+    return True
+
+
+def built_in(talkers: int) -> EngineSpec:
+    front = WorkerSpec(stages=("ears", "thinker"), max_batch=128)
+    voice = WorkerSpec(stages=("talker", "code2wav"), max_batch=128, replicas=talkers)
+    chunks = ChunkSpec(first=1, growth=1.5, steady=12)
+    return EngineSpec(model="nano", workers=(front, voice), chunks=chunks, queue=256)
 
 
 async def sessions(quick: bool) -> bool:
     words, rounds = (8, 1) if quick else (16, 3)
-    ones = [await most_sessions(1, words) for _ in range(rounds)]
-    twos = [await most_sessions(2, words) for _ in range(rounds)]
+    ones = [await most_sessions(fleet(1), 3, words) for _ in range(rounds)]
+    twos = [await most_sessions(fleet(2), 6, words) for _ in range(rounds)]
     ratio = statistics.median(twos) / statistics.median(ones)
     ideal = int(FRAME_S / SEAT_S)
     print(f"sessions without underrun: 1 talker {ones}, 2 talkers {twos} (a replica's own limit: {ideal} each)")
@@ -248,22 +269,6 @@ async def answer(fd: int, near: bool) -> int:
     return 0
 
 
-async def stopped(quick: bool) -> bool:
-    took: list[float] = []
-    async with Engine(spec(WorkerSpec(stages=ALL, replicas=2))) as engine:
-        for _ in range(2 if quick else 5):
-            worker = remote(engine, "worker0.1")
-            await asyncio.sleep(0.3)
-            os.kill(worker.hello.result().pid, signal.SIGSTOP)
-            began_s = time.monotonic()
-            await worker.gone.wait()
-            took.append(time.monotonic() - began_s)
-            while len(engine.replicas()) < 2 * len(ALL):  # noqa: ASYNC110 - nothing tells of it
-                await asyncio.sleep(0.05)
-    print(f"a stopped process was given up after {', '.join(f'{one:.2f}' for one in took)} s")
-    return said("the slowest of them", max(took), "<=", 1.0 + 0.05, "s")  # 1 s, and a turn of a busy loop
-
-
 def remote(engine: Engine, name: str) -> RemoteWorker:
     """A worker, behind the engine's back: who is to be stopped must be known."""
     worker = engine._fleet.posts[name].worker  # pyright: ignore[reportPrivateUsage]
@@ -278,7 +283,7 @@ def said(name: str, value: float, sense: str, bar: float, unit: str) -> bool:
 
 
 BENCHES: dict[str, Callable[[bool], Awaitable[bool]]] = {
-    "sessions": sessions, "spread": spread, "process": process, "arrays": arrays, "stopped": stopped,
+    "sessions": sessions, "spread": spread, "process": process, "arrays": arrays, "nano": nano,
 }  # fmt: skip
 
 

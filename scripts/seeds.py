@@ -1,6 +1,6 @@
 """The statements about five seed systems that the tests prove, as a table; fails where one has no test.
 
-    python scripts/seeds.py [--markdown] [A0 A4 ...]
+    python scripts/seeds.py [--markdown | --check] [A0 A4 ...]
 
 The statements are `tests/seeds/statements.txt`; a test proves some by ``@pytest.mark.seed("A4.3", ...)``. Tests are
 read, not run: it takes a second. Where a statement cannot arise in this design, the test that shows so carries it.
@@ -48,10 +48,11 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("systems", nargs="*", help="only these, like A4")
     parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--check", action="store_true", help="say only what is missing")
     options = parser.parse_args(arguments)
     known, found = statements(), proofs()
     asked = [number for number in known if not options.systems or number.partition(".")[0] in options.systems]
-    for number in asked:
+    for number in asked if not options.check else ():
         show(number, known[number], found.get(number, []), options.markdown)
     missing = [number for number in asked if not found.get(number)]
     strange = sorted(set(found) - set(known))

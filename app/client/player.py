@@ -25,6 +25,7 @@ class Player:
 
     underruns: int = 0
     dry_s: float = 0.0
+    longest_dry_s: float = 0.0
     first_s: float | None = None
     """When the first packet with samples came."""
     samples: int = 0
@@ -41,6 +42,7 @@ class Player:
         elif at_s - self._plays_until_s > TOLERANCE_S:
             self.underruns += 1
             self.dry_s += at_s - self._plays_until_s
+            self.longest_dry_s = max(self.longest_dry_s, at_s - self._plays_until_s)
         start_s = max(at_s, self._plays_until_s)
         self._starts.append((self.samples, start_s))
         self._plays_until_s = start_s + len(wave) / SPEAKER_RATE_HZ

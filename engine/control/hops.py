@@ -2,7 +2,8 @@
 
 A hop keeps what it was fed, and counts what it has passed on. When its replica is lost it leases another, which is fed
 the same again and leaves out what was given: randomness is counter-based, so the rest is what the lost one would have
-said. Neither the client nor the next hop notices more than a pause.
+said. What the stages left for this case (codec frames, a state now and then) goes with it, so that the pause is short
+however late in an answer it comes. Neither the client nor the next hop notices more than that.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from engine.control.replica import StageReplica
 from engine.core import Chunk
 from engine.errors import EngineError, ReplicaLost, RequestError, StageUnavailable
 from engine.stream import Stream, Taken, Tape, closing
-from engine.tally import Tally, count
+from engine.tally import Kept, Tally, count
 
 log = logging.getLogger(__name__)
 
@@ -57,12 +58,13 @@ class Hop:
 
 
 class Hops:
-    """One request's hops: what they share is the client's stream, the timeline and the deadline."""
+    """One request's hops: what they share is the client's stream, the timeline, the deadline, and what stages left."""
 
     def __init__(
         self, chunks: Chunks, pools: Sequence[Pool], group: asyncio.TaskGroup, progress: Callable[[], None]
     ) -> None:
         self._chunks, self._pools, self._group, self._progress = chunks, pools, group, progress
+        self._kept = Kept(pool.info for pool in pools)
 
     def begin(self, inputs: AsyncIterator[Chunk] | None) -> None:
         """Start the first hop, and what feeds it; whoever feeds it ends with it."""
@@ -154,9 +156,7 @@ class Hops:
 
     async def _run(self, hop: Hop, replica: StageReplica) -> None:
         stages = tuple(pool.info.name for pool in self._pools[hop.first : hop.end])
-        resume = wire.Resume(dict(self._chunks.given), dict(hop.given), self._chunks.playing_s) if hop.losses else None
-        request = self._chunks.request
-        opening = wire.Open("", request, stages, wire.CREDIT, self._chunks.state, resume)
+        opening = wire.Open("", self._chunks.request, stages, wire.CREDIT, self._chunks.state, self._resume(hop))
 
         def out(chunk: Chunk, client: bool, further: bool, taken: Taken) -> None:
             self._progress()
@@ -165,5 +165,14 @@ class Hops:
             if further:
                 count(hop.given, chunk)
                 hop.onward.put(chunk, taken)
+            if not client and not further:
+                self._kept.note(chunk)
 
         await replica.host.run(opening, hop.inputs, out)
+
+    def _resume(self, hop: Hop) -> wire.Resume | None:
+        """What the next replica of a hop must know of those that were lost."""
+        if not hop.losses:
+            return None
+        chunks = self._chunks
+        return wire.Resume(dict(chunks.given), dict(hop.given), chunks.playing_s, self._kept.chunks())

@@ -15,7 +15,7 @@ from engine.stream import Taken, Tape
 
 Outlet = Callable[[Chunk, bool, bool, Taken], None]
 """Takes what a run gives: (chunk, for the client?, for the next hop?, taken). It never waits, and calls ``taken`` once
-for each of the two that is set: when the chunk has been read there, or dropped."""
+for each of the two that is set: when the chunk has been read there, or dropped. What is for neither is to be kept."""
 
 
 @dataclass(eq=False, slots=True)
@@ -50,7 +50,9 @@ class Run:
 
     def receive(self, message: wire.Grant | wire.Emit | wire.End | wire.Failed) -> None:
         match message:
-            case wire.Emit(_, chunk, client, onward):
+            case wire.Emit(_, chunk, client, onward, kept):
+                for left in kept:
+                    self.out(left, False, False, self._taken)
                 self.owed += 1
                 self.unread += client + onward
                 self.out(chunk, client, onward, self._taken)

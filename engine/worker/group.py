@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from engine.core import Chunk
 from engine.errors import StageFailed
 from engine.stream import Stream, Taken
+from engine.tally import Tally
 from engine.worker.scheduler import Entry
 from engine.worker.stage import Stage
 
@@ -32,6 +33,8 @@ class Hosted:
     marks: dict[str, float] = field(default_factory=dict[str, float])
     given: list[Chunk] = field(default_factory=list[Chunk])
     """For the bundle of a joined group: bounded by the request's limits of tokens and frames."""
+    made: Tally = field(default_factory=dict[str, int])
+    """How much it has given by now, which its state covers."""
 
     @property
     def main(self) -> bool:

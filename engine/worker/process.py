@@ -162,7 +162,7 @@ class Worker:
         group: dict[str, Seat] = {}
         for role, slot in slots.items():
             pace = ListenerPace(self._chunks, run.listener, self._scheduler, self.model.frame_s, self._clock)
-            group[role] = Seat(run.request, slot, pace, role, group)
+            group[role] = Seat(run.request, slot, pace, role, group, kept=run.left(stage.info))
         for seat in group.values():
             stage.open(seat)
         return list(group.values())

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 from engine import wire
 from engine.config import ChunkSpec
-from engine.core import SPEAKER_RATE_HZ, Chunk, Request, seconds
+from engine.core import SPEAKER_RATE_HZ, Chunk, Request, StageInfo, seconds
 from engine.errors import EngineError, plain
 from engine.stream import Stream
-from engine.tally import Tally, fresh
+from engine.tally import count, fresh
 from engine.worker.group import BETWEEN_STAGES, Group, Hosted
+from engine.worker.past import Past
 from engine.worker.scheduler import Entry, Listener, Scheduler
 from engine.worker.stage import Seat, Stage
 
@@ -62,16 +63,22 @@ class Run:
         self.groups: list[Group] = []
         self.inputs = Stream(depth=BETWEEN_STAGES)
         self._send, self._credit, self._wake = send, credit, wake
-        self._given_client: Tally = {}
-        self._given_onward: Tally = {}
+        self._past = Past()
         self._taken = 0
         self._over = asyncio.Event()
         self._error: EngineError | None = None
 
     def resume(self, from_: wire.Resume, now_s: float) -> None:
-        """Go on where a lost replica was: what that had given is made again, but does not leave."""
-        self._given_client, self._given_onward = dict(from_.client), dict(from_.onward)
+        """Go on where a lost replica was: what that had given does not leave again."""
+        self._past = Past(from_)
         self.listener.resume(from_.client.get("audio", 0) / SPEAKER_RATE_HZ, from_.playing_s, now_s)
+
+    def left(self, info: StageInfo) -> list[Chunk]:
+        """What a stage left on a replica that was lost. A group makes all again: it leaves nothing."""
+        return self._past.left(info) if self._alone(info) else []
+
+    def _alone(self, info: StageInfo) -> bool:
+        return info.seats(self.request) == 1
 
     def host(self, stage: Stage, seats: Sequence[Seat]) -> None:
         """Add the next stage of the line, with a seat for each role."""
@@ -81,11 +88,15 @@ class Run:
         if self.groups:
             self.groups[-1].following = group
         self.groups.append(group)
+        group.hosted[0].made |= self._past.begin(info, seats[0].kept)
 
     async def work(self, rows_ahead: int) -> None:
         """Run the bridges until every seat is done or one fails, and say so."""
         try:
+            self._pass_on_left()
             self.inputs.tell(self._take_inputs)
+            if any(one.entry.seat.ready for group in self.groups for one in group.hosted):
+                self._wake()  # it needs no input to begin
             async with asyncio.TaskGroup() as bridges:
                 tasks = [
                     bridges.create_task(self._bridge(hosted, rows_ahead), name=f"{self.id}:{hosted.mark('bridge')}")
@@ -100,6 +111,13 @@ class Run:
             self._send(wire.End(self.id))
         except BaseExceptionGroup as group:
             raise plain(group) from None
+
+    def _pass_on_left(self) -> None:
+        self.listener.again_s -= self._past.covered_s
+        for group in self.groups:
+            for chunk in group.hosted[0].entry.seat.kept:
+                if chunk.kind in group.stage.info.keeps:
+                    self._route(group, chunk)
 
     def _take_inputs(self) -> None:
         """What came before there were seats, and what comes, goes to the first stage; its credit when that took it."""
@@ -159,20 +177,37 @@ class Run:
         info = hosted.group.stage.info
         if hosted.group.joined and chunk.kind in info.feeds:
             hosted.given.append(chunk)
-        if hosted.main:
-            client = chunk.kind in info.emits or (self.request.dump and chunk.kind == "codes")
-            self._pass_on(hosted.group, chunk, client, not hosted.group.joined and chunk.kind in info.feeds)
-        if hosted.main and chunk.kind == "audio":
+        if not hosted.main:
+            return
+        if chunk.kind in info.latest:
+            self._leave(info, Chunk(chunk.kind, chunk.data, {"covers": dict(hosted.made)}))
+            return
+        count(hosted.made, chunk)
+        if chunk.kind == "audio":
             self.listener.produce(seconds(chunk.data, SPEAKER_RATE_HZ), now_s)
+        if (new := self._past.new(info, chunk)) is not None:
+            if chunk.kind in info.keeps:
+                self._leave(info, new)
+            self._route(hosted.group, new)
+
+    def _leave(self, info: StageInfo, chunk: Chunk) -> None:
+        if self._alone(info):
+            self._past.leave(chunk)
+
+    def _route(self, group: Group, chunk: Chunk) -> None:
+        """To the client, to the next stage, or to both, as the stage declares it."""
+        info = group.stage.info
+        client = chunk.kind in info.emits or (self.request.dump and chunk.kind == "codes")
+        self._pass_on(group, chunk, client, not group.joined and chunk.kind in info.feeds)
 
     def _pass_on(self, group: Group, chunk: Chunk, client: bool, further: bool) -> None:
-        to_client = fresh(self._given_client, chunk) if client else None
+        to_client = fresh(self._past.client, chunk) if client else None
         onward = None
         following = group.following
         if further and following is not None:
             following.feed(chunk, self._wake)
         elif further:
-            onward = fresh(self._given_onward, chunk)
+            onward = fresh(self._past.onward, chunk)
         if to_client is not None:
             self._emit(to_client, True, onward is to_client)
         if onward is not None and onward is not to_client:
@@ -202,7 +237,7 @@ class Run:
 
     def _emit(self, chunk: Chunk, client: bool, onward: bool) -> None:
         self._credit -= 1
-        self._send(wire.Emit(self.id, chunk, client, onward))
+        self._send(wire.Emit(self.id, chunk, client, onward, self._past.leaving()))
 
     def fail(self, error: EngineError) -> None:
         """End the run with an error; nothing more of it leaves but that."""

@@ -12,8 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from engine.core import Chunk, ModelInfo, Request, StageInfo
-from engine.errors import EngineError
+from engine.errors import EngineError, StageFailed
+from engine.stream import windows
 
 
 class Pace(Protocol):
@@ -37,7 +41,10 @@ class Seat:
     a further row (or the end) arrives, and ``done``, that the seat has nothing left to emit. ``slot`` is a number in
     [0, info.slots) that no other open seat of the stage has: the index into preallocated state (KV, conv tails).
     ``group`` is every seat of its request at this stage by its role, itself among them: the main one's chunks are the
-    answer, those of its companions are not passed on.
+    answer, those of its companions are not passed on. ``kept`` is what the stage left on a replica that was lost: the
+    chunks of the kinds that its info ``keeps``, which are passed on again as they are, and the ``latest`` of its state.
+    A stage may go on behind that state, as if it had given what it gave before; else it begins anew, is fed the same
+    again, and what it had given is left out.
     """
 
     request: Request
@@ -50,10 +57,15 @@ class Seat:
     ended: bool = False
     hungry: bool = True
     done: bool = False
+    kept: Sequence[Chunk] = ()
 
     @property
     def ready(self) -> bool:
         return not self.done and (bool(self.rows) or self.ended or not self.hungry)
+
+    def left(self, kind: str) -> Any:
+        """The data of the latest chunk of a kind that the stage left on a replica that was lost; None without."""
+        return next((chunk.data for chunk in reversed(self.kept) if chunk.kind == kind), None)
 
 
 class Stage(Protocol):
@@ -74,6 +86,42 @@ class Stage(Protocol):
     def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]: ...
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]: ...
+
+
+STATE_FRAMES = 25
+"""Codec frames between two states that a stage leaves: what is made again where a replica was lost is no more."""
+
+
+def state_due(before: int, frames: int) -> bool:
+    """Whether a stage that has given ``frames``, and one step ago ``before``, is to leave its state now."""
+    return before // STATE_FRAMES < frames // STATE_FRAMES
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """The code books of a codec: how many, and how many vectors each has."""
+
+    count: int
+    size: int
+
+    async def windows(self, seat: Seat, inputs: AsyncIterator[Chunk], first: int = 0) -> AsyncGenerator[Any]:
+        """A code2wav's rows: codec frames behind the ``first`` ones, as many at a time as the listener can wait for.
+
+        Each is (codes [frames, count], the meta of their sound). Raises StageFailed for what is no frame: looked up, a
+        code beyond its book would end the process on some devices.
+        """
+        async for frames in windows(inputs, seat.pace.size, seat.pace.hurry, first):
+            yield self._joined([frame.data for frame in frames]), spoken(frames, first)
+            first += len(frames)
+
+    def _joined(self, frames: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        shapes = {frame.shape for frame in frames}
+        if shapes != {(1, self.count)}:
+            raise StageFailed(f"codec frames are [1, {self.count}], not {', '.join(map(str, shapes))}")
+        codes = np.concatenate(frames)
+        if codes.min() < 0 or codes.max() >= self.size:
+            raise StageFailed(f"a code is not from 0 to {self.size - 1}: {codes.min()} to {codes.max()}")
+        return codes
 
 
 def spoken(frames: Sequence[Chunk], first: int) -> dict[str, Any]:

@@ -7,22 +7,25 @@ import gc
 import os
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
-from engine import Chunk, Chunks, Engine, EngineError, EngineSpec, Message, Request, TextPart, WorkerSpec
+from engine import AudioPart, Chunk, Chunks, Engine, EngineError, EngineSpec, Message, Request, TextPart, WorkerSpec
+from engine.lending import LEAST_BYTES, Lender
 from tests.engine.fakes import turns, until
 
 AT_ONCE = 12  # more than there are slots for: some are left while they wait for one
 PATIENCE_S = 0.3
+LONG = np.zeros(LEAST_BYTES, np.int16)  # so long that it is lent, not sent
 TEXTS = ("say: a few words", "long 200", "tool look {}", "fail", "say: nothing")
 
 
-def spec() -> EngineSpec:
+def spec(launcher: str) -> EngineSpec:
     workers = [WorkerSpec(stages=("ears", "thinker"), replicas=2, max_batch=4)]
     workers += [WorkerSpec(stages=("talker", "code2wav"), replicas=2, max_batch=4)]
-    return EngineSpec(model="script", workers=tuple(workers), launcher="inline", queue=AT_ONCE, empty_s=5.0)
+    return EngineSpec(model="script", workers=tuple(workers), launcher=launcher, queue=AT_ONCE, empty_s=5.0)
 
 
 async def speech(draw: random.Random) -> AsyncGenerator[Chunk]:
@@ -34,6 +37,8 @@ async def speech(draw: random.Random) -> AsyncGenerator[Chunk]:
 def asked(id: str, draw: random.Random) -> Request:
     live = draw.random() < 0.3
     messages = () if live else (Message("user", (TextPart(draw.choice(TEXTS)),)),)
+    if draw.random() < 0.1:
+        messages = (Message("user", (AudioPart(LONG, "some words"),)), *messages)
     speaks = draw.random() < 0.8
     return Request(
         id=id, session=f"{draw.randrange(5)}", messages=messages, live=live,
@@ -90,17 +95,29 @@ async def abort(engine: Engine, id: str, draw: random.Random) -> None:
 
 
 def kept(engine: Engine) -> dict[str, int]:
-    """What could grow: tasks, open files, slots, runs at either end, marks of members."""
+    """What could grow, here and in the workers: tasks, open files, shared memory, slots, runs, marks of members."""
     members = [member for pool in engine._fleet.pools.values() for member in pool.members()]
     workers = {member.replica.host for member in members}
+    files = [file for pid in {os.getpid(), *(worker.hello.result().pid for worker in workers)} for file in opened(pid)]
     return {
         "tasks": len(asyncio.all_tasks()),
-        "files": len(os.listdir("/proc/self/fd")),
+        "files": len(files),
+        "shared memory": sum(file.startswith(("/memfd:", "/dev/shm/")) for file in files) + len(os.listdir("/dev/shm")),
         "leases": sum(len(member.leases) for member in members),
         "waiters": sum(pool.waiting for pool in engine._fleet.pools.values()),
         "runs": sum(worker.runs for worker in workers),
         "replicas": len(members),
     }
+
+
+def opened(pid: int) -> list[str]:
+    """What a process has open."""
+    found: list[str] = []
+    with suppress(OSError):  # it may be gone, or going
+        for file in os.scandir(f"/proc/{pid}/fd"):
+            with suppress(OSError):
+                found.append(os.readlink(file.path))
+    return found
 
 
 def lose_one(engine: Engine, draw: random.Random) -> None:
@@ -109,14 +126,14 @@ def lose_one(engine: Engine, draw: random.Random) -> None:
         draw.choice(members).replica.host.fence()
 
 
-async def storm(count: int, seed: int) -> None:
+async def storm(count: int, seed: int, launcher: str = "inline") -> None:
     draw = random.Random(seed)
-    async with Engine(spec()) as engine:
+    async with Engine(spec(launcher)) as engine:
         for i in range(30):
             await abort(engine, f"warm{i}", draw)
         await turns(100)
         before = kept(engine)
-        assert before["leases"] == before["waiters"] == before["runs"] == 0
+        assert before["leases"] == before["waiters"] == before["runs"] == before["shared memory"] == 0
         for first in range(0, count, AT_ONCE):
             async with asyncio.TaskGroup() as tasks:
                 for i in range(first, first + AT_ONCE):
@@ -140,6 +157,27 @@ async def test_three_hundred_aborts_leave_nothing() -> None:
     await storm(300, seed=1)
 
 
+@pytest.mark.seed("A4.13")
+async def test_a_hundred_aborts_leave_nothing_in_processes_of_their_own_either() -> None:
+    """Where sound crosses through shared memory."""
+    await storm(100, seed=3, launcher="local")
+
+
+async def test_the_look_at_what_is_kept_sees_shared_memory() -> None:
+    """The negative control: an array that was lent and never taken."""
+    async with Engine(spec("inline")) as engine:
+        before = kept(engine)
+        lender = Lender()
+        assert lender.lend(LONG)
+        assert {name: n - before[name] for name, n in kept(engine).items() if n != before[name]} == {
+            "files": 1,
+            "shared memory": 1,
+        }
+        lender.close()
+        assert kept(engine) == before
+
+
 @pytest.mark.chaos
-async def test_ten_thousand_aborts_leave_nothing() -> None:
-    await storm(10_000, seed=2)
+@pytest.mark.parametrize("launcher", ["inline", "local"])
+async def test_ten_thousand_aborts_leave_nothing(launcher: str) -> None:
+    await storm(10_000, 2, launcher)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,8 +16,12 @@ import numpy as np
 import pytest
 
 from engine import Chunk, Engine, EngineError, EngineSpec, Message, Request, TextPart, WorkerSpec
+from engine.config import ChunkSpec
 from engine.errors import ReplicaLost
+from engine.registry import load
 from engine.stream import Tape, whole
+from engine.tally import Kept
+from engine.worker.stage import STATE_FRAMES, Seat
 from tests.engine.fakes import until
 
 SAME = 1e-5
@@ -28,6 +32,7 @@ LAYOUTS = {
     "words and voice": (("ears", "thinker"), ("talker", "code2wav")),
     "each alone": (("ears",), ("thinker",), ("talker",), ("code2wav",)),
 }
+LONG = " ".join(f"This is sentence {n} of twelve, and there are more." for n in range(1, 13))
 SAID = "Good morning to you all, this is a rather long answer, and it goes on for quite a while until it has ended."
 
 
@@ -82,13 +87,19 @@ async def whole_again(engine: Engine) -> None:
     await until(lambda: all(s["replicas"] == 2 and not s["leased"] for s in engine.stats().values()), 10_000)
 
 
-async def read(engine: Engine, request: Request, inputs: Any = None, lost: str = "", after: int = 0) -> Got:
+async def read(
+    engine: Engine, request: Request, inputs: Any = None, lost: str = "", after: int = 0, late: float = 0.0
+) -> Got:
+    """An answer; a replica is ``lost`` after so many chunks, or so ``late`` in its text (1 is its end)."""
     chunks: list[Chunk] = []
     async with engine.open(request, inputs) as answer:
         async for chunk in answer:
             chunks.append(chunk)
-            if len(chunks) == after and lost:
+            text = request.messages[-1].parts[0].text if late else ""  # pyright: ignore[reportAttributeAccessIssue]
+            reached = late and chunk.kind == "audio" and chunk.meta["text_end"] >= late * len(text)
+            if lost and (len(chunks) == after or reached):
                 assert lose(engine, lost)
+                lost = ""
     return Got.of(chunks)
 
 
@@ -130,6 +141,54 @@ async def test_that_check_fails_when_words_are_repeated_or_lost(
         sabotage(monkeypatch)
         assert await read(engine, told()) == reference
         assert await read(engine, told(), lost=stage, after=9) != reference
+
+
+class Work:
+    """How many frames the talkers and the code2wavs of a family have computed, on whatever replica."""
+
+    def __init__(self, model: str, patch: pytest.MonkeyPatch) -> None:
+        self.frames = {"talker": 0, "code2wav": 0}
+        family = load("engine.worker.models", model, "FAMILY")
+        for name in self.frames:
+            self._count(name, family.stages[name], patch)
+
+    def _count(self, name: str, stage: Any, patch: pytest.MonkeyPatch) -> None:
+        step = stage.step
+
+        def counting(stage: Any, seats: Sequence[Seat]) -> Any:
+            if name == "code2wav":
+                self.frames[name] += sum(len(seat.rows[0][0]) for seat in seats if seat.rows)
+            results = step(stage, seats)
+            if name == "talker":
+                self.frames[name] += sum(chunk.kind == "codes" for chunks in results for chunk in chunks)
+            return results
+
+        patch.setattr(stage, "step", counting)
+
+
+async def made_again(model: str, patch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How many frames are computed a second time when the voice is lost late in a long answer, which stays the same."""
+    request = told(LONG, max_frames=2000, lead_s=None)
+    with patch.context() as patched:
+        async with Engine(spec(model, "words and voice")) as engine:
+            work = Work(model, patched)
+            reference = await read(engine, request)
+            frames = dict(work.frames)
+            assert frames["talker"] == frames["code2wav"] > 300
+            again = await read(engine, request, lost="code2wav", late=0.8)
+            assert again == reference
+    return {name: number - 2 * frames[name] for name, number in work.frames.items()}
+
+
+@pytest.mark.seed("A4.16")
+@pytest.mark.parametrize("model", ["script", "nano"])
+async def test_late_in_a_long_answer_little_is_made_again(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state's worth, and what lay between the last one and the loss: not the answer from its beginning."""
+    again = await made_again(model, monkeypatch)
+    assert max(again.values()) <= STATE_FRAMES + 2 * ChunkSpec().steady, again
+    monkeypatch.setattr(Kept, "chunks", lambda self: ())  # the control
+    again = await made_again(model, monkeypatch)
+    assert min(again.values()) > 200, again
 
 
 async def spoken(engine: Engine, losses: dict[int, str]) -> AsyncGenerator[Chunk]:

@@ -59,11 +59,14 @@ BAD = {
     "model: script\nworkers:\n  - {stages: []}": "workers[0].stages: at least one",
     "model: script\nworkers:\n  - {stages: [a], devices: []}": "workers[0].devices: at least one",
     "model: script\nworkers:\n  - {stages: [a], replicas: 0}": "workers[0].replicas: must be at least 1",
+    GOOD + "stall_s: 0": "stall_s: must be above 0",
+    GOOD + "stall_s: -1": "stall_s: must be above 0",
+    GOOD + "stall_s: .inf": "stall_s: must be above 0",
     "model: script\nworkers:\n  - {stages: [a]}\n  - {stages: [a]}": "workers[1].stages: a is hosted by workers[0]",
 }
 
 
-@pytest.mark.seed("A4.6")
+@pytest.mark.seed("A2.9", "A4.6")
 @pytest.mark.parametrize(("text", "message"), BAD.items(), ids=[message[:40] for message in BAD.values()])
 def test_a_mistake_is_named_with_its_place(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:

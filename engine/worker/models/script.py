@@ -27,7 +27,7 @@ import math
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -46,8 +46,7 @@ from engine.core import (
     ToolResultPart,
 )
 from engine.errors import EngineError, StageFailed
-from engine.stream import windows
-from engine.worker.stage import Family, Place, Seat, spoken
+from engine.worker.stage import Books, Family, Place, Seat, state_due
 
 FRAME_SAMPLES = SPEAKER_RATE_HZ // 25
 TABLE_STEPS = 16  # tones are 220 Hz and the next fifteen half-tones
@@ -114,6 +113,7 @@ class Thinker:
             order=1,
             emits=frozenset({"text", "call_piece", "tool_call", "usage"}),
             feeds=frozenset({"text"}),
+            keeps=frozenset({"text"}),
             slots=place.slots,
         )
         self._step_s = _step_s(place)
@@ -209,8 +209,9 @@ def _answer(text: str, request: Request) -> Answer:
 
 @dataclass(slots=True)
 class Speech:
-    """The frames of the current word that have not been spoken, its length, and how much text has been spoken."""
+    """The frames of the current word (of ``words``) that have not been spoken, its length, and what has been spoken."""
 
+    words: int = 0
     left: int = 0
     tone: int = 0
     length: int = 0
@@ -222,17 +223,25 @@ class Talker:
     """Speaks each word as some codec frames of one tone."""
 
     def __init__(self, place: Place) -> None:
-        self.info = StageInfo(name="talker", order=2, feeds=frozenset({"codes"}), when="speaks", slots=place.slots)
+        self.info = StageInfo(
+            name="talker", order=2, feeds=frozenset({"codes"}), when="speaks", slots=place.slots,
+            keeps=frozenset({"codes"}), latest=frozenset({"talker.state"}),
+        )  # fmt: skip
         self._frames = int(place.options.get("frames_per_word", 6))
         self._step_s = _step_s(place)
         self._seat_s = float(place.options.get("seat_s", 0.0))  # how much longer for each seat of a batch
 
     def open(self, seat: Seat) -> None:
-        seat.state = Speech()
+        seat.state = Speech(**(seat.left("talker.state") or {}))
+        seat.hungry = not seat.state.left
 
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        behind = seat.state.words
         async for chunk in inputs:
-            yield chunk.data
+            if behind:
+                behind -= 1
+            else:
+                yield chunk.data
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
         time.sleep(self._step_s + self._seat_s * len(seats))
@@ -242,6 +251,7 @@ class Talker:
         speech: Speech = seat.state
         if not speech.left and seat.rows:
             word: str = seat.rows.popleft()
+            speech.words += 1
             speech.left, speech.tone, speech.length = self._frames, sum(word.encode()) % TABLE_STEPS, len(word)
         chunks: list[Chunk] = []
         if speech.left and speech.frames < seat.request.max_frames:
@@ -249,6 +259,8 @@ class Talker:
             speech.text_end += 0 if speech.left else speech.length
             codes = np.array([[speech.tone, speech.left]], np.int16)
             chunks = [Chunk("codes", codes, {"text_end": speech.text_end})]
+            if state_due(speech.frames - 1, speech.frames):
+                chunks.append(Chunk("talker.state", asdict(speech)))
         seat.hungry = not speech.left
         seat.done = speech.frames >= seat.request.max_frames or (seat.hungry and seat.ended and not seat.rows)
         return chunks
@@ -256,24 +268,27 @@ class Talker:
 
 @dataclass(slots=True)
 class Tone:
-    phase: float = field(default=0.0)
+    """Where in its period the tone is, after so many frames."""
+
+    phase: float = 0.0
+    frames: int = 0
 
 
 class Code2Wav:
     """Plays each frame's tone, its phase carried on."""
 
     def __init__(self, place: Place) -> None:
-        self.info = StageInfo(name="code2wav", order=3, emits=frozenset({"audio"}), when="speaks", slots=place.slots)
+        self.info = StageInfo(
+            name="code2wav", order=3, emits=frozenset({"audio"}), when="speaks", slots=place.slots,
+            latest=frozenset({"code2wav.state"}),
+        )  # fmt: skip
         self._step_s = _step_s(place)
 
     def open(self, seat: Seat) -> None:
-        seat.state = Tone()
+        seat.state = Tone(**(seat.left("code2wav.state") or {}))
 
-    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        first = 0
-        async for frames in windows(inputs, seat.pace.size, seat.pace.hurry):
-            yield np.concatenate([frame.data for frame in frames]), spoken(frames, first)
-            first += len(frames)
+    def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        return Books(2, 1 << 15).windows(seat, inputs, seat.state.frames)
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
         time.sleep(self._step_s)
@@ -285,9 +300,12 @@ class Code2Wav:
             return []
         codes, meta = seat.rows.popleft()
         advance = np.repeat(2 * math.pi * 220 * 2 ** (codes[:, 0] / 12) / SPEAKER_RATE_HZ, FRAME_SAMPLES)
-        phase = seat.state.phase + np.cumsum(advance)
-        seat.state.phase = float(phase[-1]) % (2 * math.pi)
-        return [Chunk("audio", (0.2 * np.sin(phase)).astype(np.float32), meta)]
+        tone: Tone = seat.state
+        phase = tone.phase + np.cumsum(advance)
+        tone.phase, tone.frames = float(phase[-1]) % (2 * math.pi), tone.frames + len(codes)
+        sound = Chunk("audio", (0.2 * np.sin(phase)).astype(np.float32), meta)
+        left = state_due(tone.frames - len(codes), tone.frames)
+        return [sound, Chunk("code2wav.state", asdict(tone))] if left else [sound]
 
 
 def _step_s(place: Place) -> float:

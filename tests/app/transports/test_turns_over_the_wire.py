@@ -59,6 +59,7 @@ async def test_the_second_turn_has_the_first_as_its_history(client: Any) -> None
     ]
 
 
+@pytest.mark.seed("A4.18")
 async def test_a_barge_in_ends_the_answer_and_truncation_follows(client: Any) -> None:
     await (await client.say("long 400")).send("response.create")
     for _ in range(8):

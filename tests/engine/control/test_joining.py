@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import struct
@@ -14,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from engine import ConfigError, Engine, EngineSpec, WorkerSpec, wire
+from engine import ConfigError, Engine, EngineSpec, Message, Request, TextPart, WorkerSpec, wire
 from engine.config import ClusterSpec
 from engine.control import door
 from engine.handshake import Visitor, read_token
 from engine.worker.dial import Call, dial
-from tests.engine.control.test_fleet import answer, workers
+from tests.engine.control.test_fleet import answer, remote, workers
 from tests.engine.fakes import until
 
 FRONT, VOICE = ("ears", "thinker"), ("talker", "code2wav")
@@ -96,6 +97,32 @@ async def test_a_worker_that_was_cut_off_comes_back_to_its_place(engine: Engine,
         post.worker.fence()
         assert guests(engine) == {}
         await eventually(lambda: guests(engine) == {"guest0": 2})
+
+
+@pytest.mark.seed("A1.7", "A4.18")
+async def test_what_a_stopped_guest_says_when_it_wakes_up_is_not_heard(engine: Engine, tmp_path: Path) -> None:
+    """Nobody here can kill it: it is fenced off in mid-answer, and what it had still to say goes nowhere."""
+    with parley_worker(address(engine), tmp_path / "token", "--stages", "talker,code2wav"):
+        await eventually(lambda: guests(engine) == {"guest0": 1})
+        stopped = remote(engine, "guest0")
+        pid = stopped.hello.result().pid
+        answers = [asyncio.create_task(spoken(engine, str(i))) for i in range(4)]
+        await eventually(lambda: stopped.runs > 0)
+        os.kill(pid, signal.SIGSTOP)
+        async with asyncio.timeout(5):
+            await stopped.gone.wait()
+        os.kill(pid, signal.SIGCONT)
+        assert await asyncio.gather(*answers) == [("a b c d e f g h", 8 * 6 * 960)] * 4
+        await eventually(lambda: guests(engine) == {"guest0": 2})
+
+
+async def spoken(engine: Engine, id: str) -> tuple[str, int]:
+    """An answer of two seconds, made little ahead of who listens: its text, and how many samples it has."""
+    message = Message("user", (TextPart("say: a b c d e f g h"),))
+    async with engine.open(Request(id=id, session=id, messages=(message,), lead_s=0.2)) as chunks:
+        got = [chunk async for chunk in chunks]
+    samples = sum(len(chunk.data) for chunk in got if chunk.kind == "audio")
+    return "".join(chunk.data for chunk in got if chunk.kind == "text"), samples
 
 
 @pytest.mark.seed("A1.19")

@@ -22,7 +22,6 @@ async def settled(desk: Desk) -> None:
     assert desk.worker.free == {name: stage.info.slots for name, stage in desk.worker.stages.items()}
 
 
-@pytest.mark.seed("A2.1")
 async def test_a_run_gives_back_what_it_is_fed() -> None:
     async with working(FakeStage()) as desk:
         desk.put(opened("r"), *fed("r", 1, 2, 3), wire.End("r"))

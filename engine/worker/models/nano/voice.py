@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 
 from engine.core import SPEAKER_RATE_HZ, Chunk, StageInfo
 from engine.errors import EngineError, WeightsError
-from engine.stream import windows
 from engine.worker.spoken import Said, Speller
-from engine.worker.stage import Place, Seat, spoken
+from engine.worker.stage import Books, Place, Seat, state_due
 
 FRAME_S = 0.04
 LETTERS = "^ abcdefghijklmnopqrstuvwxyz',.?"
@@ -34,7 +33,7 @@ REACH = 10
 """Letters that the text encoder looks to either side: those after a letter must be known before it is spoken."""
 LAYERS, HEADS, HEAD, RING = 4, 4, 48, 31
 """Of the talker step: layers, heads, their width, and how many frames before the present one it attends to."""
-BOOKS, LATENT = 8, 64
+BOOKS, SIZE, LATENT = 8, 512, 64
 
 Floats = NDArray[np.float32]
 
@@ -102,12 +101,23 @@ class Talker:
     """Letters -> codec frames, one a step for every seat."""
 
     def __init__(self, place: Place) -> None:
-        self.info = StageInfo(name="talker", order=2, feeds=frozenset({"codes"}), when="speaks", slots=place.slots)
+        self.info = StageInfo(
+            name="talker", order=2, feeds=frozenset({"codes"}), when="speaks", slots=place.slots,
+            keeps=frozenset({"codes"}), latest=frozenset({"talker.state"}),
+        )  # fmt: skip
         self._text, self._frame = session(place, "talker_text"), session(place, "talker_step")
         self._rings = np.zeros((place.slots, LAYERS, 2, HEADS, RING, HEAD), np.float32)
 
     def open(self, seat: Seat) -> None:
-        seat.state = Speech()
+        """Begin, or go on behind the frames that a lost replica's state covers: the text is told again."""
+        speech = seat.state = Speech()
+        if (left := seat.left("talker.state")) is not None:
+            speech.frames, speech.latent, self._rings[seat.slot] = left["frames"], left["latent"], left["ring"]
+
+    def _state(self, seat: Seat) -> Chunk:
+        """What the next frame depends on beside the text."""
+        ring = self._rings[seat.slot].copy()
+        return Chunk("talker.state", {"frames": seat.state.frames, "latent": seat.state.latent, "ring": ring})
 
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         """Text -> letters to say; the last row is what `flush` gives."""
@@ -122,7 +132,7 @@ class Talker:
             self._read(seat)
         speaking = [seat for seat in seats if seat.state.speakable and seat.state.frames < seat.request.max_frames]
         codes = iter(self._speak(speaking) if speaking else ())
-        chunks = [[self._chunk(seat, next(codes))] if seat in speaking else [] for seat in seats]
+        chunks = [self._given(seat, next(codes)) if seat in speaking else [] for seat in seats]
         for seat in seats:
             speech: Speech = seat.state
             seat.hungry = not speech.speakable
@@ -167,8 +177,10 @@ class Talker:
             speech.latent, speech.frames = latent, speech.frames + 1
         return codes
 
-    def _chunk(self, seat: Seat, codes: NDArray[np.int64]) -> Chunk:
-        return Chunk("codes", codes[None].astype(np.int16), {"text_end": seat.state.text_end})
+    def _given(self, seat: Seat, codes: NDArray[np.int64]) -> list[Chunk]:
+        frame = Chunk("codes", codes[None].astype(np.int16), {"text_end": seat.state.text_end})
+        frames = seat.state.frames
+        return [frame, self._state(seat)] if state_due(frames - 1, frames) else [frame]
 
 
 def _seconds(duration: Floats) -> NDArray[np.float64]:
@@ -192,22 +204,29 @@ class Code2Wav:
     """Codec frames -> float32 at 24 kHz."""
 
     def __init__(self, place: Place) -> None:
-        self.info = StageInfo(name="code2wav", order=3, emits=frozenset({"audio"}), when="speaks", slots=place.slots)
+        self.info = StageInfo(
+            name="code2wav", order=3, emits=frozenset({"audio"}), when="speaks", slots=place.slots,
+            latest=frozenset({"code2wav.state"}),
+        )  # fmt: skip
         self._net = session(place, "code2wav")
         shapes = {given.name: given.shape for given in self._net.get_inputs()}
         self._slow = np.zeros((place.slots, *shapes["slow"][1:]), np.float32)
         self._fast = np.zeros((place.slots, *shapes["fast"][1:]), np.float32)
 
     def open(self, seat: Seat) -> None:
-        seat.state = Source(seat.request.sampling.seed)
+        """Begin, or go on behind the frames that a lost replica's state covers."""
+        source = seat.state = Source(seat.request.sampling.seed)
         self._slow[seat.slot] = self._fast[seat.slot] = 0
+        if (left := seat.left("code2wav.state")) is not None:
+            self._slow[seat.slot], self._fast[seat.slot] = left["slow"], left["fast"]
+            source.go_on(left["source"])
 
-    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        """Frames -> windows as long as the listener can wait for."""
-        first = 0
-        async for frames in windows(inputs, seat.pace.size, seat.pace.hurry):
-            yield np.concatenate([frame.data for frame in frames]), spoken(frames, first)
-            first += len(frames)
+    def _state(self, seat: Seat) -> Chunk:
+        slow, fast = self._slow[seat.slot].copy(), self._fast[seat.slot].copy()
+        return Chunk("code2wav.state", {"slow": slow, "fast": fast, "source": seat.state.left()})
+
+    def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        return Books(BOOKS, SIZE).windows(seat, inputs, seat.state.frames)
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
         fed: dict[int, list[Seat]] = defaultdict(list)
@@ -216,12 +235,14 @@ class Code2Wav:
                 fed[len(seat.rows[0][0])].append(seat)
             else:
                 seat.done = True
-        sounds: dict[int, Chunk] = {}
+        sounds: dict[int, list[Chunk]] = {}
         for alike in fed.values():
             rows = [seat.rows.popleft() for seat in alike]
-            for seat, controls, (_, meta) in zip(alike, self._controls(alike, rows), rows, strict=True):
-                sounds[id(seat)] = Chunk("audio", seat.state.render(controls), meta)
-        return [[sounds[id(seat)]] if id(seat) in sounds else [] for seat in seats]
+            for seat, controls, (codes, meta) in zip(alike, self._controls(alike, rows), rows, strict=True):
+                sounds[id(seat)] = [Chunk("audio", seat.state.render(controls), meta)]
+                if state_due(seat.state.frames - len(codes), seat.state.frames):
+                    sounds[id(seat)].append(self._state(seat))
+        return [sounds.get(id(seat), []) for seat in seats]
 
     def _controls(self, seats: Sequence[Seat], rows: Sequence[Any]) -> Floats:
         """Windows of one length -> [seats, 4 x frames, 129]; the conv tails stay with the slots."""
@@ -253,6 +274,19 @@ class Source:
         self._f0_hz: float | None = None
         self._pulses, self._noise = np.zeros(HOP), np.zeros(HOP)
         self._tail = np.zeros(FFT // HOP * HOP)
+
+    @property
+    def frames(self) -> int:
+        """Codec frames that have been rendered."""
+        return round(self._samples / SPEAKER_RATE_HZ / FRAME_S)
+
+    def left(self) -> dict[str, Any]:
+        """All that is carried on to the next call, beside the seed."""
+        return {name: value for name, value in vars(self).items() if name != "_seed"}
+
+    def go_on(self, left: dict[str, Any]) -> None:
+        """Go on where another source has ``left`` off."""
+        vars(self).update(left)
 
     def render(self, controls: Floats) -> Floats:
         """[T, 129] every 10 ms: log F0, 64 harmonic and 64 noise log gains, 0 to 8 kHz -> [T x 240] within -1..1."""

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from engine.core import Chunk, StageInfo
 from engine.errors import EngineError, WeightsError
-from engine.stream import windows
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.nn.codec import CodecDecoder
 from engine.worker.nn.conv import Piece
-from engine.worker.stage import Place, Seat, spoken
+from engine.worker.stage import Books, Place, Seat
 
 
 @dataclass(slots=True)
@@ -41,11 +40,8 @@ class Code2Wav:
     def open(self, seat: Seat) -> None:
         seat.state = Sound()
 
-    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        first = 0
-        async for frames in windows(inputs, seat.pace.size, seat.pace.hurry):
-            yield np.concatenate([frame.data for frame in frames]), spoken(frames, first)
-            first += len(frames)
+    def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        return Books(self.net.groups, self.net.book).windows(seat, inputs)
 
     @torch.inference_mode()
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:

@@ -108,8 +108,19 @@ class Talker:
         self.heard[seat.slot] = False
 
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        """The thinker's rows as they are. Raises StageFailed where they don't belong together."""
         async for chunk in inputs:
+            if chunk.meta.get("part") == "user":
+                self._check(**chunk.data)
             yield chunk
+
+    def _check(
+        self, ids: NDArray[np.int64], places: NDArray[np.float32], media: NDArray[np.float32], names: NDArray[np.int64]
+    ) -> None:
+        rows = np.count_nonzero(np.isin(ids, self.source.marks.media))
+        if not (len(ids) == len(names) == places.shape[1]) or rows != len(media):
+            counts = f"{len(ids)} ids, {len(names)} names, {places.shape[1]} places, {rows} media, {len(media)} rows"
+            raise StageFailed(f"what the thinker told of a turn does not belong together: {counts}")
 
     @torch.inference_mode()
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:

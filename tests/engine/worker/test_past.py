@@ -1,0 +1,113 @@
+"""A run that goes on elsewhere: what was left is passed on again, a state is gone on behind, nothing comes twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import wire
+from engine.core import Chunk, StageInfo
+from engine.tally import Kept, Tally, count
+from engine.worker.past import Past
+from engine.worker.stage import Seat
+from tests.engine.fakes import Desk, FakeStage, Result, opened, request, until, working
+
+LAST = 60
+EVERY = 7
+NOTHING = frozenset[str]()
+
+
+class Counter(FakeStage):
+    """Gives the numbers up to LAST, and every so often leaves how far it is; ``steps`` are those it made here."""
+
+    def __init__(self, stateful: bool, name: str = "a", **info: Any) -> None:
+        kinds = {"keeps": frozenset({"codes"}), "latest": frozenset({f"{name}.state"}) if stateful else NOTHING}
+        super().__init__(name, 0, self.count, **({"emits": NOTHING, "feeds": frozenset({"codes"})} | kinds | info))
+        self.steps = 0
+
+    def open(self, seat: Seat) -> None:
+        seat.state = seat.left(f"{self.info.name}.state") or 0
+        seat.hungry = False
+
+    def count(self, seat: Seat) -> Result:
+        self.steps += 1
+        seat.state += 1
+        seat.done = seat.state == LAST
+        chunks = [Chunk("codes", np.array([[seat.state]]))]
+        if self.info.latest and seat.state % EVERY == 0:
+            chunks.append(Chunk(f"{self.info.name}.state", seat.state))
+        return chunks
+
+
+def numbers(desk: Desk) -> list[int]:
+    emits = [emit.chunk for emit in desk.of(wire.Emit, "r") if emit.onward]
+    return [number for chunk in emits for number in np.ravel(chunk.data).tolist()]
+
+
+def left_by(desk: Desk, info: StageInfo) -> tuple[Tally, Kept]:
+    """What a server knows of a run that was lost by now."""
+    onward: Tally = {}
+    kept = Kept([info])
+    for emit in desk.of(wire.Emit, "r"):
+        for chunk in emit.kept:
+            kept.note(chunk)
+        if emit.onward:
+            count(onward, emit.chunk)
+    return onward, kept
+
+
+@pytest.mark.parametrize("stateful", [True, False])
+@pytest.mark.parametrize("at", [1, 6, 8, 33, 59])
+async def test_it_goes_on_where_it_was_and_makes_again_what_its_state_does_not_cover(at: int, stateful: bool) -> None:
+    async with working(Counter(stateful)) as desk:
+        desk.put(opened("r", credit=at + 1))  # a mark takes one
+        await until(lambda: len(numbers(desk)) == at)
+        onward, kept = left_by(desk, desk.worker.stages["a"].info)
+        before = numbers(desk)
+    stage = Counter(stateful)
+    async with working(stage) as desk:
+        resume = wire.Resume({}, onward, None, kept.chunks())
+        desk.put(wire.Open("r", request(id="r"), ("a",), 64, None, resume))
+        await desk.ended("r")
+        assert before + numbers(desk) == list(range(1, LAST + 1))
+    # A state leaves with what is sent next, so that the newest may have been lost.
+    assert LAST - at <= stage.steps <= (LAST - at + EVERY if stateful else LAST)
+    assert stateful or stage.steps == LAST
+
+
+async def test_what_was_left_reaches_the_next_stage_at_once_even_where_none_goes_on_behind_it() -> None:
+    """The talker need not wait until a thinker has thought again what was kept of its words."""
+    seen: list[int] = []
+
+    def take(seat: Seat) -> Result:
+        if seat.rows:
+            seen.append(int(seat.rows.popleft().data[0, 0]))
+        seat.done = seat.ended and not seat.rows
+        return []
+
+    first = Counter(stateful=False)
+    kept = tuple(Chunk("codes", np.array([[n]])) for n in range(1, 9))
+    async with working(first, FakeStage("b", 1, take)) as desk:
+        desk.put(wire.Open("r", request(id="r"), ("a", "b"), 64, None, wire.Resume({}, {}, None, kept)))
+        await until(lambda: len(seen) == 8)
+        assert first.steps < 8
+        await desk.ended("r")
+    assert seen == list(range(1, LAST + 1))
+
+
+def test_what_a_state_covers_is_not_left_out_a_second_time() -> None:
+    """Sound that a state covers is not made again: what comes next is new."""
+    info = StageInfo(name="v", order=0, emits=frozenset({"audio"}), latest=frozenset({"v.state"}))
+    state = Chunk("v.state", None, {"covers": {"audio": 24_000}})
+    past = Past(wire.Resume({"audio": 30_000, "text": 4}, {}, 1.0, (state,)))
+    assert past.begin(info, past.left(info)) == {"audio": 24_000}
+    assert past.client == {"audio": 6_000, "text": 4}
+    assert past.covered_s == 1.0
+
+
+def test_what_stages_leave_goes_once() -> None:
+    past = Past()
+    past.leave(Chunk("codes", 1))
+    assert [len(past.leaving()), len(past.leaving())] == [1, 0]

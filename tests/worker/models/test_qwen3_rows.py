@@ -1,0 +1,102 @@
+"""What goes from Qwen3-Omni's thinker to its talker and on to code2wav: a row a token, none misaligned, no end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import Chunk, Engine, StageFailed
+from engine.stream import of
+from engine.worker.models import qwen3_omni
+from engine.worker.stage import Place, Seat
+from tests.oracles.qwen3_omni import Turn
+from tests.oracles.talk import Said, ask, request, spec
+
+Folder = Callable[[str], Path]
+TURNS: list[Turn] = [("user", ["Hello, how are you today?"])]
+
+
+class Always:
+    """A chunk policy: four frames."""
+
+    def size(self, count: int) -> int:
+        return 4
+
+    def hurry(self) -> bool:
+        return False
+
+
+async def asked(folder: Path, ends: frozenset[int], patch: pytest.MonkeyPatch) -> tuple[Said, list[int]]:
+    """An answer of at most eight tokens, and the tokens that reached the talker."""
+    bridge, make = qwen3_omni.Talker.bridge, qwen3_omni.Thinker.__init__
+    rows: list[int] = []
+
+    def ending(self: Any, place: Place) -> None:
+        make(self, place)
+        self.ends = ends or self.ends
+
+    async def noting(self: Any, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        async with aclosing(bridge(self, seat, inputs)) as chunks:
+            async for chunk in chunks:
+                rows.extend(chunk.data["ids"].tolist() if chunk.meta.get("part") == "text" else [])
+                yield chunk
+
+    with patch.context() as patched:
+        patched.setattr(qwen3_omni.Thinker, "__init__", ending)
+        patched.setattr(qwen3_omni.Talker, "bridge", noting)
+        async with Engine(spec(folder)) as engine:
+            return await ask(engine, request("t", TURNS, frames=4)), rows
+
+
+@pytest.mark.seed("A2.11")
+async def test_a_row_goes_to_the_talker_for_every_token_but_the_last(
+    checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By length the last token is told and not spoken, as the reference does it; by a stop it is the stop itself."""
+    full, rows = await asked(checkpoint("plain"), frozenset(), monkeypatch)
+    assert len(full.ids) == 8
+    assert rows == full.ids[:-1]
+    fresh = next(i for i in range(2, 8) if full.ids[i] not in full.ids[:i])
+    stopped, rows = await asked(checkpoint("plain"), frozenset({full.ids[fresh]}), monkeypatch)
+    assert stopped.ids == full.ids[:fresh]
+    assert rows == stopped.ids
+
+
+def turn(ids: list[int], media: int = 0, names: int | None = None, places: int | None = None) -> Chunk:
+    count = len(ids)
+    data = {
+        "ids": np.array(ids), "places": np.zeros((3, count if places is None else places), np.float32),
+        "media": np.zeros((media, 64), np.float32), "names": np.zeros(count if names is None else names, np.int64),
+    }  # fmt: skip
+    return Chunk("rows", data, {"part": "user"})
+
+
+@pytest.mark.seed("A2.12")
+async def test_rows_that_do_not_belong_together_are_refused_and_one_row_is_enough(checkpoint: Folder) -> None:
+    stage = qwen3_omni.Talker(Place(checkpoint("plain"), slots=1))
+    media = next(iter(stage.source.marks.media))
+    seat = Seat(request("t", TURNS), 0, Always())
+    stage.open(seat)
+    for good in (turn([7]), turn([media], media=1), turn([media, 7, media], media=2)):
+        assert [chunk async for chunk in stage.bridge(seat, of([good]))] == [good]
+    for bad in (turn([7], media=1), turn([media, media], media=1), turn([7, 8], names=1), turn([7, 8], places=1)):
+        with pytest.raises(StageFailed, match="does not belong together"):
+            _ = [chunk async for chunk in stage.bridge(seat, of([bad]))]
+
+
+@pytest.mark.seed("A2.13")
+@pytest.mark.parametrize("code", [-1, 128, 2150])
+async def test_a_code_beyond_the_book_never_reaches_the_decoder(code: int, checkpoint: Folder) -> None:
+    stage = qwen3_omni.Code2Wav(Place(checkpoint("plain"), slots=1))
+    assert stage.net.book == 128
+    seat = Seat(request("t", TURNS), 0, Always())
+    stage.open(seat)
+    frames = np.zeros((3, 1, stage.net.groups), np.int16)
+    frames[2, 0, 5] = code
+    with pytest.raises(StageFailed, match="not from 0 to 127"):
+        _ = [row async for row in stage.bridge(seat, of(Chunk("codes", frame) for frame in frames))]
