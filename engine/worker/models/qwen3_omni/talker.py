@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,49 +14,13 @@ from torch import Tensor
 from engine.core import Chunk, StageInfo
 from engine.errors import EngineError, StageFailed, WeightsError
 from engine.worker.models.qwen3_omni.source import PREDICTOR, TALKER, Source, by_slot, draws
+from engine.worker.models.qwen3_omni.speech import ANSWER_FRAMES, Known, Speech
 from engine.worker.nn.decoder import Decoder, Rows
 from engine.worker.nn.predictor import Predictor
 from engine.worker.nn.projection import Projection
 from engine.worker.nn.sampler import FAILED, Draw, draw, penalised
 from engine.worker.prefix import Prefixes
-from engine.worker.stage import Place, Seat
-
-CHARACTERS_PER_FRAME = 1.2  # about fifteen characters a second: an estimate of how far the voice has come
-ANSWER_FRAMES = 4096  # places kept for speech: five and a half minutes
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What was computed for the user's turns of a conversation: keys and values [layers, heads, rows, dim]."""
-
-    keys: Tensor
-    values: Tensor
-
-
-@dataclass(slots=True)
-class Speech:
-    """A voice on its way: ``fed`` rows are in the cache, the next goes in at ``place``.
-
-    ``names`` are those of the user's rows so far, of which the first ``known`` were taken over from an earlier request.
-    """
-
-    voice: int
-    how: Draw
-    lead: list[int] = field(default_factory=list[int])
-    names: list[int] = field(default_factory=list[int])
-    known: int = 0
-    fed: int = 0
-    place: float = 0.0
-    frames: int = 0
-    limit: int = ANSWER_FRAMES
-    characters: int = 0
-    started: bool = False
-    ended: bool = False
-    usage: Chunk | None = None
-
-    @property
-    def reached(self) -> int:
-        return min(self.characters, math.ceil(self.frames * CHARACTERS_PER_FRAME))
+from engine.worker.stage import Place, Seat, state_due
 
 
 class Talker:
@@ -68,7 +30,7 @@ class Talker:
         self.source = source = Source(place)
         self.info = StageInfo(
             name="talker", order=2, emits=frozenset({"usage"}), feeds=frozenset({"codes"}), when="speaks",
-            slots=place.slots,
+            slots=place.slots, keeps=frozenset({"codes"}), latest=frozenset({"talker.frames"}),
         )  # fmt: skip
         if not source.voices:
             raise WeightsError(f"{source.folder}: this checkpoint has no talker; host the thinker alone")
@@ -104,7 +66,9 @@ class Talker:
 
     def open(self, seat: Seat) -> None:
         asked = seat.request.sampling
-        seat.state = Speech(self.source.voice(seat.request), Draw(asked.seed, asked.greedy, **self.sampled))
+        frames = [chunk.data for chunk in seat.kept if chunk.kind == "codes"][: seat.left("talker.frames") or 0]
+        spoken = np.concatenate([np.zeros((0, self.predictor.groups), np.int16), *frames])
+        seat.state = Speech(self.source.voice(seat.request), Draw(asked.seed, asked.greedy, **self.sampled), spoken)
         self.heard[seat.slot] = False
 
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
@@ -133,7 +97,9 @@ class Talker:
                 room -= self._prepare(seat)
         for seat in sorted(seats, key=by_slot):
             speech: Speech = seat.state
-            if speech.frames >= speech.limit:
+            if speech.frames < len(speech.spoken):
+                self._follow(seat)
+            elif speech.frames >= speech.limit:
                 results[id(seat)] = self._cut(seat)
             elif (text := self._next_text(seat)) is not None:
                 (going if speech.started else beginning).append((seat, text))
@@ -255,6 +221,33 @@ class Talker:
             seat.state.started = True
         return self._forward([seat for seat, _ in batch], rows)
 
+    def _follow(self, seat: Seat) -> None:
+        """Take in what another replica has spoken, as far as its text is there: many rows at once, nothing is drawn."""
+        speech: Speech = seat.state
+        if not speech.started:
+            if (text := self._next_text(seat)) is None:
+                return
+            self._begin([(seat, text)])
+            speech.frames = 1
+        texts: list[int] = []
+        most = min(self.source.piece, len(speech.spoken) - speech.frames)
+        while len(texts) < most and (text := self._next_text(seat)) is not None:
+            texts.append(text)
+        codes = torch.from_numpy(speech.spoken[speech.frames - 1 : speech.frames + len(texts)].astype(np.int64))
+        rows = self._frame_rows(codes.to(self.source.device))
+        if texts:
+            self._forward([seat], (rows[:-1] + self._text_rows(texts))[None])
+            speech.frames += len(texts)
+        self.carried[seat.slot] = rows[-1]
+        self.heard[seat.slot, codes[:, 0]] = True
+
+    def _frame_rows(self, codes: Tensor) -> Tensor:
+        """What of frames [n, groups] goes into the next rows: the sum of their embeddings."""
+        rest = torch.zeros(len(codes), self.width, device=codes.device, dtype=self.source.dtype)
+        for book, embedding in enumerate(self.predictor.codes, 1):
+            rest = rest + embedding[codes[:, book]]
+        return self.codes[codes[:, 0]] + rest
+
     def _go_on(self, batch: Sequence[tuple[Seat, int]]) -> Tensor:
         slots = torch.tensor([seat.slot for seat, _ in batch], device=self.source.device)
         rows = self.carried[slots] + self._text_rows([text for _, text in batch])
@@ -296,7 +289,10 @@ class Talker:
             seat.done = True
             return []
         speech.frames += 1
-        return [Chunk("codes", frame[None], {"text_end": speech.reached, "estimate": True})]
+        chunks = [Chunk("codes", frame[None], {"text_end": speech.reached, "estimate": True})]
+        if state_due(speech.frames - 1, speech.frames):
+            chunks.append(Chunk("talker.frames", speech.frames))
+        return chunks
 
     def _text_rows(self, ids: Sequence[int]) -> Tensor:
         """Projected embeddings of text ids, read from the mapped table."""

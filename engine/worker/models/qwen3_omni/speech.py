@@ -1,0 +1,52 @@
+"""What a voice of the talker is at a moment, and what is kept of a conversation for the next. Computes nothing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.core import Chunk
+from engine.worker.nn.sampler import Draw
+
+CHARACTERS_PER_FRAME = 1.2  # about fifteen characters a second: an estimate of how far the voice has come
+ANSWER_FRAMES = 4096  # places kept for speech: five and a half minutes
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was computed for the user's turns of a conversation: keys and values [layers, heads, rows, dim]."""
+
+    keys: Tensor
+    values: Tensor
+
+
+@dataclass(slots=True)
+class Speech:
+    """A voice on its way: ``fed`` rows are in the cache, the next goes in at ``place``.
+
+    ``names`` are those of the user's rows so far, of which the first ``known`` were taken over from an earlier request.
+    ``spoken`` [frames, groups] are the first frames, where another replica has spoken them.
+    """
+
+    voice: int
+    how: Draw
+    spoken: NDArray[np.int16]
+    lead: list[int] = field(default_factory=list[int])
+    names: list[int] = field(default_factory=list[int])
+    known: int = 0
+    fed: int = 0
+    place: float = 0.0
+    frames: int = 0
+    limit: int = ANSWER_FRAMES
+    characters: int = 0
+    started: bool = False
+    ended: bool = False
+    usage: Chunk | None = None
+
+    @property
+    def reached(self) -> int:
+        return min(self.characters, math.ceil(self.frames * CHARACTERS_PER_FRAME))
