@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engine import Chunk, Engine, EngineSpec, Sampling, WorkerSpec
-from engine.config import ChunkSpec
+from engine.config import ChunkSpec, HeartbeatSpec
 from engine.tally import Kept
 from engine.worker.models import qwen3_omni
 from engine.worker.stage import Seat
@@ -25,7 +25,10 @@ def spec(folder: Path) -> EngineSpec:
     workers = (WorkerSpec(stages=("thinker",)), WorkerSpec(stages=("talker", "code2wav"), replicas=2))
     chunks = ChunkSpec(first=1, growth=1.5, steady=4)
     options = {"context": 512, "piece": 16}
-    return EngineSpec("qwen3_omni", workers, str(folder), chunks=chunks, launcher="inline", options=options)
+    return EngineSpec(
+        model="qwen3_omni", workers=workers, weights=str(folder), chunks=chunks, launcher="inline", options=options,
+        heartbeat=HeartbeatSpec(interval_s=1.0, timeout_s=60.0),
+    )  # fmt: skip
 
 
 async def said(engine: Engine, lost: bool) -> tuple[list[list[int]], np.ndarray]:
