@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from engine import ReplicaInfo
 
 _LOGGER = logging.getLogger("parley")
+_ENGINE = logging.getLogger("engine")
 _SECONDS = (0.02, 0.04, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2, 0.3, 0.5, 0.8, 1.2, 2.0, 5.0, 10.0)
 _RATIOS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.5, 2.0)
 
@@ -119,12 +120,13 @@ def log_failure(event: str, **fields: object) -> None:
 
 
 def configure_logging(level: str = "INFO") -> None:
-    """Send our lines to stderr with time and level; quiet those of the libraries. For the process that serves."""
+    """Send our lines and the engine's to stderr, with time and level, for the process that serves; no library's."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
-    _LOGGER.handlers[:] = [handler]
-    _LOGGER.setLevel(level)
-    _LOGGER.propagate = False
+    for logger in (_LOGGER, _ENGINE):
+        logger.handlers[:] = [handler]
+        logger.setLevel(level)
+        logger.propagate = False
 
 
 def _word(value: object) -> str:

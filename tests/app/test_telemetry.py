@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.app.rig import LoudnessVad, running, script_spec, silence, talking, t
 SECRETS = ("swordfish", "marzipan", "sk-secret", "zanzibar")
 
 
+@pytest.mark.fault("S2.3")
 async def test_no_log_line_holds_what_was_said_or_a_key(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="parley")
     keys = tmp_path / "keys"
@@ -44,17 +46,34 @@ def test_a_value_cannot_fake_a_field_or_a_line(caplog: pytest.LogCaptureFixture)
     ]
 
 
+@pytest.fixture
+def loggers() -> Generator[None]:
+    """The two that a server's process sets up, put back as they were."""
+    both = [logging.getLogger(name) for name in ("parley", "engine")]
+    before = [(one, one.handlers[:], one.level, one.propagate) for one in both]
+    yield
+    for one, handlers, level, propagate in before:
+        one.handlers[:], one.propagate = handlers, propagate
+        one.setLevel(level)
+
+
+@pytest.mark.usefixtures("loggers")
 def test_lines_carry_time_and_level(capsys: pytest.CaptureFixture[str]) -> None:
-    logger = logging.getLogger("parley")
-    before = logger.handlers[:], logger.level, logger.propagate
-    try:
-        configure_logging()
-        log("server.ready", model="nano")
-    finally:
-        logger.handlers[:], logger.level, logger.propagate = before[0], before[1], before[2]
+    configure_logging()
+    log("server.ready", model="nano")
     line = capsys.readouterr().err.strip()
     assert line.endswith("INFO server.ready model=nano")
     assert line[:2] == "20"
+
+
+@pytest.mark.usefixtures("loggers")
+def test_the_engines_warnings_are_in_the_servers_log_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """A lost worker is what an operator looks for there."""
+    configure_logging()
+    logging.getLogger("engine.control.fleet").warning("the worker %s was lost", "worker1.0#3")
+    logging.getLogger("engine.control.fleet").debug("of no interest")
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" ")[2] for line in lines] == ["WARNING the worker worker1.0#3 was lost"]
 
 
 def test_each_server_has_its_own_registry() -> None:
