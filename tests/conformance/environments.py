@@ -1,10 +1,11 @@
 """One environment for each client, made on demand from its pinned requirements: `make conformance` runs this.
 
-    python tests/conformance/environments.py [CLIENT …]
+    python tests/conformance/environments.py [--or-skip] [CLIENT …]
 
 A folder here with a ``requirements.txt`` or a ``package-lock.json`` is an environment's recipe; what it makes lies in
 ``.conformance/``, which git ignores. Only this program uses the network: it downloads the clients and what they depend
-on from the Python and npm registries, up to 420 MB on disk each, and nothing if they are there. Knows no test.
+on from the Python and npm registries, up to 420 MB on disk each, and nothing if they are there. With ``--or-skip`` it
+ends with code 3 and one sentence where a registry is not reached, or a tool is not here. Knows no test.
 """
 
 from __future__ import annotations
@@ -21,6 +22,13 @@ from pathlib import Path
 
 RECIPES = Path(__file__).resolve().parent
 MADE = RECIPES.parents[1] / ".conformance"
+REACH_S = 30
+"""A registry that does not say in this time whether it has a package is not there."""
+SKIPPED = 3
+
+
+class Missing(Exception):
+    """An environment can't be made here, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +62,30 @@ class Environment:
     def ready(self) -> bool:
         """Whether it is there, and made from the present pins."""
         return self._stamp.exists() and self._stamp.read_text() == self._print()
+
+    def check(self) -> None:
+        """Whether it could be made: its tool is here, and the registry answers. Raises Missing."""
+        if not self.is_python and shutil.which("npm") is None:
+            raise Missing(f"{self.name} needs npm, which is not installed")
+        first = next(line for line in self.pins.read_text().splitlines() if "==" in line) if self.is_python else ""
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--disable-pip-version-check",
+            "--dry-run",
+            "--no-deps",
+            "--retries=0",
+            first.split(" ")[0],
+        ]
+        command = pip if self.is_python else ["npm", "ping", "--fetch-retries=0", "--loglevel=error"]
+        try:
+            subprocess.run(command, check=True, timeout=REACH_S, capture_output=True, text=True)
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+            said = (error.stderr or "").strip().splitlines()[-1:] if isinstance(error.stderr, str) else []
+            raise Missing(f"{self.name}: its registry is not reached{': ' if said else ''}{''.join(said)}") from None
 
     def make(self) -> None:
         """Make it anew. Raises CalledProcessError, OSError."""
@@ -107,7 +139,8 @@ def environments() -> Iterator[Environment]:
             yield Environment(folder.name)
 
 
-def main(names: list[str]) -> int:
+def main(arguments: list[str]) -> int:
+    names = [name for name in arguments if name != "--or-skip"]
     known = {one.name: one for one in environments()}
     if unknown := set(names) - known.keys():
         print(f"unknown client {', '.join(sorted(unknown))}; known: {', '.join(known)}", file=sys.stderr)
@@ -115,9 +148,11 @@ def main(names: list[str]) -> int:
     for name in names or known:
         if known[name].ready:
             continue
-        if not known[name].is_python and shutil.which("npm") is None:
-            print(f"{name} needs npm, which is not installed", file=sys.stderr)
-            return 1
+        try:
+            known[name].check()
+        except Missing as missing:
+            print(f"the clients are not tried: {missing}", file=sys.stderr)
+            return SKIPPED if "--or-skip" in arguments else 1
         begun_s = time.monotonic()
         print(f"{name}: downloading what {known[name].pins.relative_to(RECIPES)} names …", flush=True)
         known[name].make()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.conformance import environments
 from tests.conformance.checks import CHECKS, check
 from tests.conformance.part import Report
 
@@ -50,3 +52,28 @@ def test_a_good_report_is_taken(scenario: str) -> None:
 def test_a_bad_report_is_refused(scenario: str, wrong: dict[str, Any]) -> None:
     with pytest.raises(AssertionError):
         check(scenario, dataclasses.replace(GOOD[scenario], **wrong), SPEECH_S)
+
+
+@pytest.mark.parametrize("name", ["openai_python", "openai_node"])
+def test_a_registry_that_is_not_reached_is_one_sentence(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(environments, "MADE", tmp_path)
+    nobody = "http://127.0.0.1:9/"
+    for variable in ("PIP_INDEX_URL", "npm_config_registry"):
+        monkeypatch.setenv(variable, nobody)
+    monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
+    assert environments.main(["--or-skip", name]) == environments.SKIPPED
+    assert environments.main([name]) == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == second
+    assert first.startswith(f"the clients are not tried: {name}")
+
+
+def test_a_tool_that_is_missing_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(environments, "MADE", tmp_path)
+    monkeypatch.setattr(environments.shutil, "which", lambda tool: None)
+    assert environments.main(["--or-skip", "openai_node"]) == environments.SKIPPED
+    assert "needs npm, which is not installed" in capsys.readouterr().err
