@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import ipaddress
 import json
+import math
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
@@ -18,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.secrets import PREFIX, Secret, Secrets
 from app.settings import Settings
 from app.telemetry import log
+from app.throttle import EVERY_S, Throttle
 
 OPEN_PATHS = frozenset({"/livez", "/health"})
 """Asked by probes that have no key."""
@@ -42,12 +44,19 @@ class Gate:
     """ASGI middleware: 403 for a foreign Host or Origin, 401 without a key where keys are set.
 
     A client secret is as good as a key on ``SECRET_ROUTES``; an expired one is refused there even without any keys.
+    Who has tried many wrong keys is refused with 429 for a while, whatever key he sends then.
     """
 
     def __init__(
-        self, app: ASGIApp, settings: Settings, keys: tuple[str, ...], secrets: Secrets, open_paths: frozenset[str]
+        self,
+        app: ASGIApp,
+        settings: Settings,
+        keys: tuple[str, ...],
+        secrets: Secrets,
+        throttle: Throttle,
+        open_paths: frozenset[str],
     ) -> None:
-        self._app, self._open_paths, self._secrets = app, open_paths, secrets
+        self._app, self._open_paths, self._secrets, self._throttle = app, open_paths, secrets, throttle
         self._hosts = {name.lower() for name in ("localhost", settings.host, *settings.allowed_hosts)}
         self._origins = {origin.lower().rstrip("/") for origin in settings.allowed_origins}
         self._keys = keys
@@ -70,7 +79,13 @@ class Gate:
             return 403, "host_not_allowed", "The Host header names no host of this server: see server.allowed_hosts."
         if origin is not None and not self._knows_origin(origin, host):
             return 403, "origin_not_allowed", "Pages of this origin may not connect: see server.allowed_origins."
-        return self._key_refusal(scope, given_key(headers))
+        given, address = given_key(headers), address_of(scope)
+        if given is not None and (wait_s := self._throttle.wait_s(address)):
+            return 429, "too_many_wrong_keys", f"Too many wrong keys came from {address}: wait {math.ceil(wait_s)} s."
+        refusal = self._key_refusal(scope, given)
+        if given is not None and refusal is not None:
+            self._throttle.failed(address)
+        return refusal
 
     def _key_refusal(self, scope: Scope, given: str | None) -> tuple[int, str, str] | None:
         if given is not None and is_one_of(given, self._keys):
@@ -118,6 +133,12 @@ def secret_of(scope: Scope) -> Secret | None:
     return scope.get(SECRET)
 
 
+def address_of(scope: Scope) -> str:
+    """Where a connection comes from; uvicorn puts there what a proxy on this machine says of it."""
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
 def given_key(headers: Headers) -> str | None:
     """The key that a client sent: as a bearer token, or among a WebSocket's subprotocols."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -134,6 +155,8 @@ async def refuse(scope: Scope, send: Send, status: int, code: str, message: str)
     """Answer a request, or a WebSocket's handshake, with an error in the protocol's JSON shape."""
     body = json.dumps(error_body(status, code, message)).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if status == 429:
+        headers.append((b"retry-after", str(math.ceil(EVERY_S)).encode()))
     prefix = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
     await send({"type": f"{prefix}.start", "status": status, "headers": headers})
     await send({"type": f"{prefix}.body", "body": body})

@@ -161,6 +161,7 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
         settings=service.settings,
         keys=service.keys,
         secrets=service.secrets,
+        throttle=service.throttle,
         open_paths=OPEN_PATHS | page_paths(),
     )
     _add_cors(app, service.settings.allowed_origins)

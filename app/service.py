@@ -20,6 +20,7 @@ from app.realtime.turns import Silero, Vad
 from app.secrets import Secrets
 from app.settings import read_keys, settings_of
 from app.telemetry import Metrics, Stats, log, log_failure
+from app.throttle import Throttle
 from app.tls import certificate_of
 from app.waiting import LineFull, Waiter, Waiting
 from engine import MIC_RATE_HZ, AudioPart, Engine, EngineError, EngineSpec, Message, ReplicaInfo, Request, TextPart
@@ -69,6 +70,7 @@ class Service:
         self.certificate = certificate_of(self.settings)
         self.admin_keys = read_keys(self.settings.admin_key_file, "server.admin_key_file")
         self.secrets = Secrets(self.settings.limits.secrets)
+        self.throttle = Throttle()
         self.metrics = Metrics(
             lambda: self._engine.stats() if self._engine else {},
             lambda: self._engine.replicas() if self._engine else (),
@@ -121,7 +123,8 @@ class Service:
         """What every session shares. Raises Closed while there is no engine that can answer."""
         if self._engine is None or self.state != "ready":
             raise self._refused(self.state, f"The server is {self.state}; try again soon.")
-        return House(self._engine, self.metrics, self.settings.limits, self.settings.turns, self._vad)
+        settings = self.settings
+        return House(self._engine, self.metrics, settings.limits, settings.turns, self._vad, settings.camera_every_s)
 
     @property
     def full(self) -> bool:

@@ -25,32 +25,37 @@ def statements(path: Path = STATEMENTS) -> dict[str, str]:
     return {number: words.strip() for number, _, words in (line.partition(" ") for line in lines)}
 
 
-def proofs(tests: Path = ROOT / "tests") -> dict[str, list[str]]:
-    """The tests of each statement, as ``path::name``."""
+def proofs(mark: str = "seed", tests: Path = ROOT / "tests") -> dict[str, list[str]]:
+    """The tests that carry ``mark``, by the statements that they name, as ``path::name``."""
     found: dict[str, list[str]] = defaultdict(list)
     for path in sorted(tests.rglob("test_*.py")):
-        for name, numbers in marked(ast.parse(path.read_text())):
+        for name, numbers in marked(ast.parse(path.read_text()), mark):
             for number in numbers:
                 found[number].append(f"{path.relative_to(tests.parent)}::{name}")
     return found
 
 
-def marked(tree: ast.AST) -> Iterator[tuple[str, list[str]]]:
+def marked(tree: ast.AST, mark: str = "seed") -> Iterator[tuple[str, list[str]]]:
     """The tests of a module that carry the mark, and the statements that each names."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            for mark in node.decorator_list:
-                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.seed":
-                    yield node.name, [ast.literal_eval(argument) for argument in mark.args]
+            for one in node.decorator_list:
+                if isinstance(one, ast.Call) and ast.unparse(one.func) == f"pytest.mark.{mark}":
+                    yield node.name, [ast.literal_eval(argument) for argument in one.args]
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    return table(arguments, __doc__, STATEMENTS, "seed")
+
+
+def table(arguments: Sequence[str], description: str | None, source: Path, mark: str) -> int:
+    """Print which tests carry ``mark`` for which statements of a file; 1 where one has none."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("systems", nargs="*", help="only these, like A4")
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--check", action="store_true", help="say only what is missing")
     options = parser.parse_args(arguments)
-    known, found = statements(), proofs()
+    known, found = statements(source), proofs(mark)
     asked = [number for number in known if not options.systems or number.partition(".")[0] in options.systems]
     for number in asked if not options.check else ():
         show(number, known[number], found.get(number, []), options.markdown)

@@ -14,6 +14,7 @@ from websockets.exceptions import InvalidStatus
 
 from app.auth import OPEN_PATHS
 from app.settings import read_keys, settings_of
+from app.throttle import AT_ONCE, EVERY_S
 from engine import ConfigError
 from tests.app.rig import Running, running, script_spec, talking
 
@@ -33,6 +34,7 @@ async def refusal(server: Running, name: str = "127.0.0.1", **options: Any) -> t
     return response.status_code, json.loads(response.body)["error"]["code"]
 
 
+@pytest.mark.fault("S1.2")
 async def test_a_foreign_host_is_refused(server: Running) -> None:
     """DNS rebinding: the browser thinks that it talks to the attacker's own name."""
     assert await status(server, host="evil.example") == 403
@@ -44,6 +46,7 @@ async def test_a_foreign_host_is_refused(server: Running) -> None:
     assert await refusal(server, "evil.example") == (403, "host_not_allowed")
 
 
+@pytest.mark.fault("S1.1")
 async def test_a_foreign_origin_is_refused_before_the_upgrade(server: Running) -> None:
     assert await refusal(server, origin="https://evil.example") == (403, "origin_not_allowed")
     assert await refusal(server, origin="null") == (403, "origin_not_allowed")
@@ -61,6 +64,7 @@ async def test_names_and_origins_that_the_settings_list_pass() -> None:
         assert await status(server, origin="https://page.example.evil.example") == 403
 
 
+@pytest.mark.fault("S2.1")
 async def test_keys_are_asked_for_everywhere_but_at_the_probes(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("# ours\nsk-one\n\nsk-two\n")
@@ -81,6 +85,35 @@ async def test_keys_are_asked_for_everywhere_but_at_the_probes(tmp_path: Path) -
             assert client.socket.subprotocol == "realtime"
 
 
+@pytest.mark.fault("S2.4")
+async def test_who_tries_many_wrong_keys_has_to_wait(tmp_path: Path) -> None:
+    """Then the right one is refused as well, or guessing would go on; who sends no key is not guessing."""
+    (tmp_path / "keys").write_text("sk-one")
+    (tmp_path / "admin").write_text("sk-admin")
+    files = {"keys_file": str(tmp_path / "keys"), "admin_key_file": str(tmp_path / "admin")}
+    right = {"authorization": "Bearer sk-one"}
+    async with running(script_spec(**files)) as server:
+        now_s = server.service.throttle.now()
+        server.service.throttle.now = lambda: now_s
+        tries = ["/metrics", "/v1/models", "/admin/workers", "/admin/workers"] * (AT_ONCE // 4)
+        assert [await status(server, path, authorization="Bearer sk-two") for path in tries] == [401] * AT_ONCE
+        assert await status(server, "/metrics", **right) == 429
+        assert await status(server, "/admin/workers", authorization="Bearer sk-admin") == 429
+        assert await refusal(server, subprotocols=["openai-insecure-api-key.sk-one"]) == (429, "too_many_wrong_keys")
+        assert await status(server) == 200
+        assert await status(server, "/metrics") == 401
+        server.service.throttle.now = lambda: now_s + EVERY_S
+        assert await status(server, "/metrics", **right) == 200
+
+
+async def test_no_key_at_all_is_no_wrong_one(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("sk-one")
+    async with running(script_spec(keys_file=str(tmp_path / "keys"))) as server:
+        for _ in range(AT_ONCE + 1):
+            assert await status(server, "/metrics") == 401
+        assert await status(server, "/metrics", authorization="Bearer sk-one") == 200
+
+
 def routes(server: Running) -> list[tuple[str, str]]:
     """Every method and path of the API, with something in the place of a path's names."""
     app: Any = server.server.config.app
@@ -88,6 +121,7 @@ def routes(server: Running) -> list[tuple[str, str]]:
     return [(method.upper(), re.sub(r"{.*?}", "x", path)) for path, methods in paths for method in methods]
 
 
+@pytest.mark.fault("S1.1", "S1.2", "S2.1")
 async def test_no_route_is_left_out_of_the_checks(tmp_path: Path) -> None:
     """Deny by default: a foreign name, a foreign page and a missing key are refused before any route runs."""
     keys = tmp_path / "keys"
@@ -129,6 +163,7 @@ def test_settings_are_read_strictly(section: dict[str, Any], message: str) -> No
         settings_of(section)
 
 
+@pytest.mark.fault("S4.1")
 def test_the_defaults_are_loopback_without_keys() -> None:
     settings = settings_of({})
     assert (settings.host, settings.port, settings.keys_file) == ("127.0.0.1", 8000, None)
