@@ -16,6 +16,7 @@ from app.auth import secret_of
 from app.http.body import StrictRoute
 from app.http.trouble import HttpRefusal
 from app.service import Service
+from app.transports.tether import NoWayBack
 from app.transports.webrtc.calls import Calls
 
 PATH = "/v1/realtime/calls"
@@ -45,8 +46,15 @@ def calls_routes(service: Service, calls: Calls) -> APIRouter:
     @router.post(PATH, status_code=201, response_class=Response, summary="Begin a WebRTC call: an SDP offer, answered")
     async def begin(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
         offer, start = await _offer_of(request)
-        call, answer = await calls.begin(offer, start, request.query_params.get("model", "")[:200])
-        return Response(answer, 201, {"location": f"{PATH}/{call.id}"}, SDP)
+        asked, token = request.query_params, request.query_params.get("resume")
+        try:
+            if token is None:
+                id, answer = await calls.begin(offer, start, asked.get("model", "")[:200])
+            else:
+                id, answer = await calls.resume(offer, token, asked.get("after", ""))
+        except NoWayBack as lost:
+            raise HttpRefusal(lost.status, lost.code, str(lost)) from None
+        return Response(answer, 201, {"location": f"{PATH}/{id}"}, SDP)
 
     @router.post(PATH + "/{call_id}/hangup", response_class=Response, summary="End a call")
     async def hang_up(call_id: str) -> Response:  # pyright: ignore[reportUnusedFunction]

@@ -13,6 +13,7 @@ from typing import Protocol
 from app.realtime import notices
 from app.realtime.answer import Answer
 from app.realtime.asking import Asking, last_unheard
+from app.realtime.basis import Basis
 from app.realtime.commands import Reference, Respond
 from app.realtime.conversation import Conversation
 from app.realtime.drafts import finished
@@ -125,7 +126,7 @@ class Answers:
         """Open the request that will answer a turn which is still being spoken."""
         options, _ = answer_options(self.options, {})
         try:
-            reply = self._listening = self._reply(options, self._conversation.items, turn)
+            reply = self._listening = self._reply(options, (*self._conversation.items, *turn.shown), turn)
         except Refusal:  # the turn may still change what is asked; if not, its end tells
             return
         if turn.paused:
@@ -156,12 +157,12 @@ class Answers:
     def refresh(self) -> None:
         """Listen anew if what the open turn's prompt was made of has changed, as by a truncation."""
         reply = self._listening
-        if reply is not None and reply.turn is not None and reply.basis != self._basis:
+        if reply is not None and reply.turn is not None and reply.basis != self._basis(reply.turn):
             self.stop_listening()
             self.listen(reply.turn)
 
-    def answer_turn(self, turn: Turn, seen: bool = False) -> None:
-        """The turn is over and in the conversation: its answer begins. ``seen``: its item holds a picture too."""
+    def answer_turn(self, turn: Turn) -> None:
+        """The turn is over and in the conversation: its answer begins."""
         reply, self._listening = self._listening, None
         if turn.paused:
             self._judge(right=True)
@@ -170,9 +171,10 @@ class Answers:
                 reply.leave()
             self.transcripts.hear(turn)
             self._refuse_second(self._current)
-        if reply is not None and seen:
-            reply.leave()  # it heard the turn, but not of the picture
-        if seen or reply is None or reply.answer.closed:  # it failed while it listened: ask again, with the whole turn
+        if reply is not None and reply.basis.seen != turn.seen:
+            reply.leave()  # it heard the turn, but has not seen all of it
+            reply = None
+        if reply is None or reply.answer.closed:  # it failed while it listened: ask again, with the whole turn
             options, _ = answer_options(self.options, {})
             reply = self._reply(options, self._conversation.items, None)
         self._begin(reply, kept=True)
@@ -211,9 +213,8 @@ class Answers:
         self.has_spoken = True
         self.ear.playing(packet)
 
-    @property
-    def _basis(self) -> object:
-        return self._conversation.revision, self.options
+    def _basis(self, turn: Turn | None) -> Basis:
+        return Basis(self._conversation.revision, self.options, () if turn is None else turn.seen)
 
     def _begin(self, reply: Reply, kept: bool) -> None:
         self._check_line(reply)
@@ -288,4 +289,4 @@ class Answers:
         answer = Answer(options, conversation, self._house.engine.model.frame_s, self._tell, self.line)
         request = self._asking.request(answer.id, options, self.options, items, live=turn is not None)
         heard_id = last_unheard(items) if turn is None else turn.item_id
-        return Reply(answer, request, turn, heard_id, self._basis, self._house.now)
+        return Reply(answer, request, turn, heard_id, self._basis(turn), self._house.now)

@@ -68,10 +68,24 @@ class Hear:
 
 @dataclass(frozen=True, slots=True)
 class See:
-    """A camera's newest frame: a JPEG and its pixels, uint8 [height, width, 3]. It joins the next turn's item."""
+    """A camera's newest frame: its pixels, uint8 [height, width, 3], and its data URI. It joins the user's turn."""
 
     pixels: Any
-    jpeg: bytes
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The same from a client that sends pictures as messages: a data URI, not decoded yet."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlayoutDelay:
+    """How long sound waits at the client before it is heard; only transports on which the server plays have it."""
+
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +145,8 @@ Command = (
     | AppendAudio
     | Hear
     | See
+    | Look
+    | PlayoutDelay
     | CommitAudio
     | ClearAudio
     | FlushOutput

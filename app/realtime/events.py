@@ -15,7 +15,7 @@ from msgspec import Struct
 from app.media import MediaError, decode_base64
 from app.realtime import commands
 from app.realtime.commands import Command, Told
-from app.realtime.events_items import decode_input, decode_item
+from app.realtime.events_items import decode_input, decode_item, picture_url
 from app.realtime.trouble import Refusal
 
 MAX_AUDIO_CHARS = 15 * 1024 * 1024
@@ -23,6 +23,9 @@ MAX_AUDIO_CHARS = 15 * 1024 * 1024
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024 + 64 * 1024
 """A whole text frame: the audio above in its envelope. A larger one closes the connection with 1009."""
+
+MAX_DELAY_MS = 2000
+"""More than any player buffers of a call: who reports it did not measure."""
 
 
 def decode(text: str) -> Told:
@@ -68,6 +71,14 @@ class _Cancel(Struct, frozen=True):
     response_id: str | None = None
 
 
+class _Frame(Struct, frozen=True):
+    image_url: str
+
+
+class _Delay(Struct, frozen=True):
+    delay_ms: float
+
+
 class _Bare(Struct, frozen=True):
     pass
 
@@ -101,6 +112,12 @@ def _respond(event: _Respond) -> Command:
     return commands.Respond(patch, kept, items)
 
 
+def _delay(event: _Delay) -> Command:
+    if not 0 <= event.delay_ms <= MAX_DELAY_MS:
+        raise Refusal("invalid_value", f"delay_ms must be from 0 to {MAX_DELAY_MS}.", "delay_ms")
+    return commands.PlayoutDelay(event.delay_ms / 1000)
+
+
 _EVENTS: dict[str, tuple[type[Struct], Callable[[Any], Command]]] = {
     "session.update": (_Update, lambda event: commands.Configure(event.session)),
     "input_audio_buffer.append": (_Append, _append),
@@ -113,6 +130,9 @@ _EVENTS: dict[str, tuple[type[Struct], Callable[[Any], Command]]] = {
     "conversation.item.delete": (_ItemId, lambda event: commands.DropItem(event.item_id)),
     "response.create": (_Respond, _respond),
     "response.cancel": (_Cancel, lambda event: commands.Cancel(event.response_id)),
+    # Ours, and optional:
+    "parley.camera.frame": (_Frame, lambda event: commands.Look(picture_url(event.image_url, "image_url"))),
+    "parley.playout.delay": (_Delay, _delay),
 }
 
 

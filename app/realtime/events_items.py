@@ -89,12 +89,12 @@ def decode_input(tree: Any, path: str) -> NewItem | Reference:
     return decode_item(item, path)
 
 
-def encode_item(item: Item, with_audio: bool = False) -> dict[str, Any]:
-    """An item as the protocol shows it; sound only when it is asked for."""
+def encode_item(item: Item, with_media: bool = False) -> dict[str, Any]:
+    """An item as the protocol shows it; sound, and most of what a camera saw, only when it is asked for."""
     head = {"id": item.id, "object": "realtime.item", "status": item.status}
     match item:
         case MessageItem(role=role, content=content):
-            parts = [_encode_content(part, role, with_audio) for part in content]
+            parts = [_encode_content(part, role, with_media) for part in content]
             return {**head, "type": "message", "role": role, "content": parts}
         case CallItem(call_id=call_id, name=name, arguments=arguments):
             return {**head, "type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
@@ -102,15 +102,16 @@ def encode_item(item: Item, with_audio: bool = False) -> dict[str, Any]:
             return {**head, "type": "function_call_output", "call_id": call_id, "output": output}
 
 
-def _encode_content(content: Content, role: Speaker, with_audio: bool) -> dict[str, Any]:
+def _encode_content(content: Content, role: Speaker, with_media: bool) -> dict[str, Any]:
     match content:
         case Text(text):
             return {"type": "output_text" if role == "assistant" else "input_text", "text": text}
         case Heard(pcm, transcript):
-            audio = {"audio": _encode_pcm(pcm)} if with_audio else {}
+            audio = {"audio": _encode_pcm(pcm)} if with_media else {}
             return {"type": "input_audio", "transcript": transcript, **audio}
-        case Picture(url=url, detail=detail):
-            return {"type": "input_image", "image_url": url, "detail": detail}
+        case Picture(url=url, detail=detail, shown=shown):
+            image = {"image_url": url} if shown or with_media else {}
+            return {"type": "input_image", **image, "detail": detail}
         case Spoken(text=text, cut=cut):
             return {"type": "output_audio", "transcript": None if cut else text}
         case _:
@@ -120,6 +121,13 @@ def _encode_content(content: Content, role: Speaker, with_audio: bool) -> dict[s
 def _encode_pcm(pcm: Any) -> str:
     wave = resample(np.asarray(pcm, np.int16), MIC_RATE_HZ, SPEAKER_RATE_HZ)
     return pybase64.b64encode(wave.astype("<i2").tobytes()).decode("ascii")
+
+
+def picture_url(url: str, path: str) -> str:
+    """A picture's data URI. Raises Refusal for one that is too long."""
+    if len(url) > _IMAGE_CHARS:
+        raise Refusal("invalid_value", f"{path}: the image is too large.", path)
+    return url
 
 
 def _part(part: _Part, role: Speaker, path: str) -> Text | RawAudio | RawPicture:
@@ -132,9 +140,7 @@ def _part(part: _Part, role: Speaker, path: str) -> Text | RawAudio | RawPicture
             except MediaError as error:
                 raise Refusal("invalid_value", f"{path}.audio: {error}.", f"{path}.audio") from None
         case "input_image" if role == "user":
-            url = _needed(part.image_url, f"{path}.image_url")
-            if len(url) > _IMAGE_CHARS:
-                raise Refusal("invalid_value", f"{path}.image_url: the image is too large.", f"{path}.image_url")
+            url = picture_url(_needed(part.image_url, f"{path}.image_url"), f"{path}.image_url")
             return RawPicture(url, part.detail or "auto")
         case "output_audio" if role == "assistant":
             return Text(_needed(part.transcript, f"{path}.transcript"))

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator
 import numpy as np
 
 from app.realtime.ids import new_id
+from app.realtime.items import MessageItem, Picture
 from app.realtime.trouble import Refusal
 from engine import MIC_RATE_HZ, Chunk
 from engine.core import Pcm
@@ -28,6 +29,8 @@ class Turn:
         """Whether the user may have finished: who follows the turn is told that it is over."""
         self.words = ""
         """All that was said up to the present pause, once ears have heard it: half of it would look unfinished."""
+        self.seen: tuple[Picture, ...] = ()
+        """What its speaker showed meanwhile, oldest first."""
         self._limit = limit_samples
         self._blocks: list[Pcm] = []
         self._news = asyncio.Event()
@@ -35,6 +38,11 @@ class Turn:
     @property
     def seconds(self) -> float:
         return self.samples / MIC_RATE_HZ
+
+    @property
+    def shown(self) -> tuple[MessageItem, ...]:
+        """The pictures alone, as the item of which the speech is still to come; nothing without any."""
+        return (MessageItem(id=self.item_id, role="user", content=self.seen),) if self.seen else ()
 
     @property
     def pcm(self) -> Pcm:

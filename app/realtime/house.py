@@ -22,6 +22,7 @@ class House:
     limits: Limits
     turns: TurnSettings
     vad: Callable[[], Vad] = Silero
+    camera_every_s: float = 1.0
     judge: Judge = field(default_factory=Sentences)
     now: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time

@@ -30,13 +30,15 @@ class Heard:
     transcript: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Picture:
     """An image: uint8 [height, width, 3], and the data URI that it came as."""
 
     pixels: Any
     url: str
     detail: str = "auto"
+    shown: bool = True
+    """Whether events hold it; otherwise, as with sound, it is there for who asks for the item."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ class Line:
     plays: bool = False
     lag_s: Callable[[], float] = lambda: 0.0
     """How long after a sample has left its listener hears it, at this moment."""
+    told_delay: Callable[[float], None] = lambda delay_s: None
+    """Takes the client's word for how long what reaches it waits there before it is heard, in seconds."""
     ticket: Callable[[], str] | None = None
     """Makes a new token with which the client may come back to its session; None where it can't."""
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from app.media import Resampler, image_url
+from app.media import Resampler, decode_image_url
 from app.realtime import notices
 from app.realtime.answers import Answers
 from app.realtime.commands import See
@@ -19,9 +19,10 @@ from app.realtime.endpoint import Moment, fall
 from app.realtime.formats import Decoder
 from app.realtime.hearing import Recent, Turn
 from app.realtime.house import House
-from app.realtime.items import Heard, MessageItem, Picture
+from app.realtime.items import Heard, MessageItem
 from app.realtime.options import Options, SemanticVad, ServerVad
 from app.realtime.playout import Packet
+from app.realtime.sight import Sight
 from app.realtime.trouble import Refusal
 from app.realtime.turns import (
     SpeechPaused,
@@ -58,8 +59,7 @@ class Microphone:
     ) -> None:
         self._answers, self._conversation, self._house, self._tell = answers, conversation, house, tell
         self._options = options
-        self.frame: See | None = None
-        """The newest picture of the client's camera that no turn has yet."""
+        self.sight = Sight(house.camera_every_s)
         self._limit = int(house.limits.audio_s * MIC_RATE_HZ)
         self._decoder = Decoder(options.audio.input.format)
         self._echo = Resampler(SPEAKER_RATE_HZ, MIC_RATE_HZ)
@@ -109,6 +109,15 @@ class Microphone:
         if self._detector is not None:
             self._detector.reset()
         self._commit(self._turn, respond=False)
+
+    async def look(self, url: str) -> None:
+        """See a picture of the client's camera, if one is due. Raises MediaError."""
+        if self.sight.due(self._house.now()):
+            self.see(See(await asyncio.to_thread(decode_image_url, url), url))
+
+    def see(self, frame: See) -> None:
+        """A picture of the client's camera: it joins the turn that is spoken, or the next one."""
+        self.sight.see(frame, self._house.now())
 
     def clear(self) -> None:
         """Forget what was said since the last turn."""
@@ -211,6 +220,7 @@ class Microphone:
                 self._falling, self._quiet_from = 0.0, None
                 start = self._detector_start + start_ms * MIC_RATE_HZ // 1000
                 turn.push(self._recent.since(start))
+                self._look(turn)
                 self._tell(notices.SpeechBegan(turn.item_id, start * 1000 // MIC_RATE_HZ))
                 if detection is not None and detection.interrupt_response:
                     self._answers.interrupt()
@@ -222,6 +232,8 @@ class Microphone:
                 if self._turn is not None and isinstance(detection, SemanticVad):
                     silent = self._recent.position - self._detector_start - end_ms * MIC_RATE_HZ // 1000
                     self._falling = fall(self._turn.pcm[: self._turn.samples - silent])
+                if self._turn is not None:
+                    self._look(self._turn)
                 self._answers.guess()
             case SpeechResumed():
                 self._falling = 0.0
@@ -238,27 +250,29 @@ class Microphone:
 
     def _commit(self, turn: Turn, respond: bool) -> None:
         """The turn becomes an item. If the conversation has no room for it, it is dropped."""
-        item = MessageItem(id=turn.item_id, role="user", content=(Heard(turn.pcm), *self._seen()))
+        if not turn.paused:  # else its answer is under way, and may have been made of what was seen by then
+            self._look(turn)
+        item = MessageItem(id=turn.item_id, role="user", content=(*turn.seen, Heard(turn.pcm)))
         try:
             previous = self._conversation.add(item)
         except Refusal:
             self._drop_turn()
             raise
         self._turn = self._quiet_from = None
+        self.sight.forget()
         if not respond:
             self._answers.stop_listening()
         self._tell(notices.AudioCommitted(item.id, previous))
         self._tell(notices.ItemAdded(item, previous))
         turn.close()
         if respond:
-            self._answers.answer_turn(turn, seen=len(item.content) > 1)
+            self._answers.answer_turn(turn)
         else:
             self._answers.transcripts.hear(turn)
 
-    def _seen(self) -> tuple[Picture, ...]:
-        """What the camera saw last, once: a picture that the last turn has already says nothing new."""
-        frame, self.frame = self.frame, None
-        return () if frame is None else (Picture(frame.pixels, image_url(frame.jpeg)),)
+    def _look(self, turn: Turn) -> None:
+        """What the camera has seen by now is part of the turn."""
+        turn.seen = self.sight.pictures(self._house.now())
 
     def _drop_turn(self) -> None:
         if self._turn is not None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from app.realtime.answer import Answer
+from app.realtime.basis import Basis
 from app.realtime.hearing import Turn
 from app.realtime.notices import Reason
 from app.realtime.playout import Packet, Playout
@@ -78,12 +79,11 @@ class Reply:
         request: Request,
         turn: Turn | None,
         heard_id: str | None,
-        basis: object,
+        basis: Basis,
         now: Callable[[], float],
     ) -> None:
         self.answer, self.request, self.turn, self.heard_id = answer, request, turn, heard_id
         self.basis = basis
-        """What the prompt was made of, to see whether it still holds."""
         self.playout = Playout(answer.line.lead_s, answer.line.packet_s)
         self.timing = Timing(now())
         self._now = now

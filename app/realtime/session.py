@@ -118,12 +118,14 @@ class Session:
 
     async def _obey(self, word: Command | Refusal) -> None:
         match word:
-            case commands.AppendAudio() | commands.FlushOutput():
+            case commands.AppendAudio() | commands.FlushOutput() | commands.PlayoutDelay():
                 await self._obey_where_played(word)
             case commands.Hear(pcm):
                 await self._microphone.hear(pcm)
             case commands.See():
-                self._microphone.frame = word
+                self._microphone.see(word)
+            case commands.Look(url):
+                await self._microphone.look(url)
             case commands.CommitAudio():
                 self._microphone.commit()
             case commands.ClearAudio():
@@ -144,15 +146,22 @@ class Session:
             case _:
                 assert_never(word)
 
-    async def _obey_where_played(self, word: commands.AppendAudio | commands.FlushOutput) -> None:
+    async def _obey_where_played(
+        self, word: commands.AppendAudio | commands.FlushOutput | commands.PlayoutDelay
+    ) -> None:
         """Sound either comes and goes as messages, or the transport carries it itself."""
         match word:
             case commands.AppendAudio(data) if not self._line.plays:
                 await self._microphone.append(data)
             case commands.FlushOutput() if self._line.plays:
                 self._answers.interrupt("client_cancelled")
+            case commands.PlayoutDelay(delay_s) if self._line.plays:
+                self._line.told_delay(delay_s)
             case commands.AppendAudio():
                 message = "The microphone's track is heard on this transport; audio can't be appended as well."
+                raise Refusal("invalid_event_for_transport", message, "type")
+            case commands.PlayoutDelay():
+                message = "Here the client plays, and knows what was heard: truncate the item."
                 raise Refusal("invalid_event_for_transport", message, "type")
             case commands.FlushOutput():
                 message = "output_audio_buffer.clear is for transports on which the server plays: cancel the response."

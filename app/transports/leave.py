@@ -11,12 +11,16 @@ from app.service import Service
 GOING_AWAY, SLOW = 1001, 1008
 
 
+How = Literal["goodbye", "cut", "gone"]
+
+
 class Leave(Exception):
     """End the connection: say goodbye with ``code``, cut off a peer that takes nothing, or let one go that has left."""
 
-    def __init__(self, code: int, reason: str, how: Literal["goodbye", "cut", "gone"] = "goodbye") -> None:
+    def __init__(self, code: int, reason: str, how: How = "goodbye") -> None:
         super().__init__(reason)
-        self.code, self.reason, self.how = code, reason, how
+        self.code, self.reason = code, reason
+        self.how: How = how
 
 
 async def watch(session: Session, service: Service) -> None:

@@ -28,6 +28,14 @@ JOURNAL_CHARS = 4 * 1024 * 1024
 """A minute of speech in base64, more than leaves before a peer that fell silent is found (25 s)."""
 
 
+class NoWayBack(Exception):
+    """The session can't be taken up again; ``status`` is HTTP's, ``code`` the API's."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
+
+
 class Journal:
     """The last events of a session, by their number."""
 
@@ -75,6 +83,8 @@ class Tether:
         self.ended = asyncio.Event()
         self.leave = Leave(1000, "")
         """Why the session ended, once it has."""
+        self.others: set[Outbox] = set()
+        """Who listens beside the client."""
         self._link: Link | None = link
         self._attached = asyncio.Event()
         self._journal: Journal | None = None
@@ -100,8 +110,8 @@ class Tether:
         for text in encode(notice, numbers):
             if self._journal is not None:
                 self._journal.add(text)
-            if self._link is not None:
-                self._link.outbox.put(text, seconds)
+            for outbox in (*self.others, *([self._link.outbox] if self._link is not None else [])):
+                outbox.put(text, seconds)
 
     async def told(self) -> AsyncGenerator[Told]:
         """What the client says, over one connection after the other, until he stays away."""
@@ -160,8 +170,15 @@ class Tethers:
         self._kept[_digest(token)] = tether
         return token
 
-    def find(self, token: str) -> Tether | None:
-        return self._kept.get(_digest(token))
+    def find(self, token: str, after: str) -> tuple[Tether, int]:
+        """The session of a token, and the number behind which its events are to be told. Raises NoWayBack."""
+        tether = self._kept.get(_digest(token))
+        if tether is None or tether.ended.is_set():
+            raise NoWayBack(404, "resume_not_found", "There is no such session, or it is over: open a new one.")
+        number = int(after) if after.isascii() and after.isdecimal() and len(after) < 10 else -1
+        if tether.missed(number) is None:
+            raise NoWayBack(410, "resume_gap", "Events behind 'after' are not kept any more: open a new session.")
+        return tether, number
 
     def forget(self, tether: Tether) -> None:
         """Its session is over. May be called twice."""

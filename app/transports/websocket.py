@@ -32,7 +32,7 @@ from app.settings import Limits
 from app.telemetry import log
 from app.transports.leave import GOING_AWAY, SLOW, Leave, first, watch
 from app.transports.outbox import Outbox
-from app.transports.tether import Link, Tether, Tethers
+from app.transports.tether import Link, NoWayBack, Tether, Tethers
 from app.waiting import Waiter
 
 SUBPROTOCOL = "realtime"
@@ -48,7 +48,7 @@ async def realtime(socket: WebSocket, service: Service, tethers: Tethers) -> Non
     token = socket.query_params.get("resume")
     try:
         if token is not None:
-            await _come_back(socket, service, tethers.find(token))
+            await _come_back(socket, service, *tethers.find(token, socket.query_params.get("after", "")))
             return
         if service.full and socket.query_params.get("wait") == "true":
             await _wait(socket, service, tethers)
@@ -58,6 +58,8 @@ async def realtime(socket: WebSocket, service: Service, tethers: Tethers) -> Non
             await _converse(socket, service, house, tethers)
     except Closed as closed:
         await _deny(socket, 503, closed.code, str(closed))
+    except NoWayBack as lost:
+        await _deny(socket, lost.status, lost.code, str(lost))
     except WebSocketDisconnect:
         pass
 
@@ -138,20 +140,12 @@ async def _carry(socket: WebSocket, link: Link, tether: Tether, limits: Limits) 
     tether.detach(link)
 
 
-async def _come_back(socket: WebSocket, service: Service, tether: Tether | None) -> None:
+async def _come_back(socket: WebSocket, service: Service, tether: Tether, after: int) -> None:
     """A connection to a session that was opened over another one."""
-    after = socket.query_params.get("after", "")
-    if tether is None or tether.ended.is_set():
-        await _deny(socket, 404, "resume_not_found", "There is no such session, or it is over: open a new one.")
-        return
-    number = int(after) if after.isascii() and after.isdecimal() and len(after) < 10 else -1
-    if tether.missed(number) is None:
-        await _deny(socket, 410, "resume_gap", "Events behind 'after' are not kept any more: open a new session.")
-        return
     await accept(socket)
     limits = service.settings.limits
     link, leave = _link(socket, limits), Leave(1000, "")
-    for text in tether.missed(number) or ():
+    for text in tether.missed(after) or ():
         link.outbox.put(text)
     tether.attach(link)
     try:

@@ -95,11 +95,13 @@ def test_a_wav_is_mixed_and_brought_to_the_microphones_rate() -> None:
     ],
     ids=["nothing", "a header's start", "truncated", "no samples", "too long", "9 channels", "1 kHz", "a picture"],
 )
+@pytest.mark.fault("I5.1")
 def test_audio_that_is_refused(data: bytes) -> None:
     with pytest.raises(MediaError):
         decode_audio(data, limit_s=2)
 
 
+@pytest.mark.fault("I5.1")
 def test_a_wav_whose_header_lies_about_its_length_is_read_to_the_limit_only() -> None:
     data = bytearray(wav(sine(16_000, 16_000)))
     data[4:8] = data[40:44] = b"\xff\xff\xff\xff"
@@ -107,6 +109,36 @@ def test_a_wav_whose_header_lies_about_its_length_is_read_to_the_limit_only() ->
         assert len(decode_audio(bytes(data), limit_s=2)) <= 32_000
 
 
+@pytest.mark.fault("I5.2")
+@pytest.mark.parametrize("kind", ["FLAC", "OGG", "MP3"])
+def test_compressed_audio_is_capped_by_what_it_decodes_to(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten minutes of silence are some kilobytes: no more than the cap and a sample of it is ever decoded."""
+    file = io.BytesIO()
+    soundfile.write(file, np.zeros(600 * 8_000, np.int16), 8_000, format=kind)
+    read: list[int] = []
+    whole = soundfile.SoundFile.read
+
+    def noted(self: Any, frames: int, **how: Any) -> Any:
+        read.append(frames)
+        return whole(self, frames, **how)
+
+    monkeypatch.setattr(soundfile.SoundFile, "read", noted)
+    with pytest.raises(MediaError, match="longer than 2 s"):
+        decode_audio(file.getvalue(), limit_s=2)
+    assert read == [16_001]
+
+
+@pytest.mark.fault("I3.4")
+def test_samples_that_are_no_numbers_never_become_sound() -> None:
+    wave = np.array([0.5, np.nan, np.inf, -np.inf, 1e30, -0.5] * 2_000, np.float32)
+    file = io.BytesIO()
+    soundfile.write(file, wave, 16_000, format="WAV", subtype="FLOAT")
+    pcm = decode_audio(file.getvalue(), limit_s=2)
+    assert pcm.dtype == np.int16
+    assert len(pcm) == len(wave)
+
+
+@pytest.mark.fault("I6.3")
 def test_pictures_are_upright() -> None:
     assert decode_image(jpeg()).shape == (32, 48, 3)
     assert decode_image(jpeg())[16, 4, 0] > 200
@@ -118,6 +150,7 @@ def test_pictures_are_upright() -> None:
     assert upside_down[16, 44, 0] > 200
 
 
+@pytest.mark.fault("I6.1", "I6.2")
 def test_pictures_that_are_refused() -> None:
     bomb = bytearray(jpeg())
     at = bomb.index(b"\xff\xc0")
@@ -129,6 +162,7 @@ def test_pictures_that_are_refused() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=400), st.integers(0, 600))
+@pytest.mark.fault("I6.2")
 def test_damaged_pictures_never_crash(noise: bytes, at: int) -> None:
     data = jpeg()
     for damaged in (noise, data[:at] + noise + data[at:], data[:at]):
@@ -139,11 +173,13 @@ def test_damaged_pictures_never_crash(noise: bytes, at: int) -> None:
 @pytest.mark.parametrize(
     "url", ["", "data:,", "data:image/png;base64", "data:image/gif;base64,AAAA", "https://x/y.png"]
 )
+@pytest.mark.fault("I8.1")
 def test_urls_that_are_refused(url: str) -> None:
     with pytest.raises(MediaError):
         decode_image_url(url)
 
 
+@pytest.mark.fault("I3.1", "I3.2")
 def test_base64_and_pcm_are_read_strictly() -> None:
     assert pcm16(decode_base64("AQD/fw==")).tolist() == [1, 32767]
     assert decode_base64("") == b""

@@ -14,6 +14,7 @@ class Clock:
         return self.now_s
 
 
+@pytest.mark.fault("S2.2")
 def test_a_secret_is_found_until_it_expires() -> None:
     clock = Clock()
     secrets = Secrets(4, clock)
@@ -28,6 +29,7 @@ def test_a_secret_is_found_until_it_expires() -> None:
     assert secrets.find(one.value) is None
 
 
+@pytest.mark.fault("S2.2")
 def test_there_are_only_so_many_and_the_expired_make_room() -> None:
     clock = Clock()
     secrets = Secrets(2, clock)
@@ -40,6 +42,7 @@ def test_there_are_only_so_many_and_the_expired_make_room() -> None:
     assert [secrets.find(one.value) for one in (short, long, another)] == [None, long, another]
 
 
+@pytest.mark.fault("S5.1")
 def test_no_two_are_alike() -> None:
     secrets = Secrets(50)
     assert len({secrets.issue({}).value for _ in range(50)}) == 50

@@ -104,6 +104,7 @@ def test_however_the_bytes_are_cut_the_messages_are_the_same(sent: list[wire.Mes
 
 
 @given(st.binary(max_size=200))
+@pytest.mark.fault("S3.1")
 def test_garbage_is_a_wire_error_or_a_message(garbage: bytes) -> None:
     try:
         message = wire.decode(garbage)
@@ -113,6 +114,7 @@ def test_garbage_is_a_wire_error_or_a_message(garbage: bytes) -> None:
 
 
 @given(messages, st.data())
+@pytest.mark.fault("S3.1")
 def test_a_damaged_frame_is_a_wire_error_or_a_message(message: wire.Message, data: st.DataObject) -> None:
     body = bytearray(wire.encode(message)[4:])
     for _ in range(data.draw(st.integers(1, 3))):
@@ -214,6 +216,7 @@ async def test_sending_to_who_reads_nothing_waits_for_nobody() -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"\xff" * 8, struct.pack(">I", 3) + b"\xc1\xc1\xc1", struct.pack(">I", 0)])
+@pytest.mark.fault("S3.1")
 async def test_garbage_closes_the_link_once_and_what_came_before_counts(garbage: bytes) -> None:
     end = End()
     link, sock = await socket_link(end)

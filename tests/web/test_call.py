@@ -124,7 +124,40 @@ async def test_a_call_without_a_path_becomes_a_socket(server: Running, browser: 
         await page.ask("say: round the firewall")
         await page.shows("#captions .answer", "round the firewall")
         await page.shows("#captions .divider", "a firewall may block UDP")
+        assert await page.value("fetch(wireCall + '/hangup', { method: 'POST' }).then(({ status }) => status)") == 404
     await server.empty()
+
+
+async def test_a_call_goes_on_after_a_reload(server: Running, page: Page) -> None:
+    await page.start()
+    await page.ask("long 200")
+    await page.shows("#captions .answer", "word9")
+    before = await page.value("wireCall")
+    await page.do("reload")
+    await page.until("window.wire.some((event) => event.type === 'session.updated')")
+    assert await page.value("wireCall") == before
+    assert server.metric("parley_sessions") == 1
+    await page.shows("#route", "WebRTC")
+    await page.until("opened.length === 1")  # the microphone was on
+    said = "document.querySelector('#captions .answer p').textContent"
+    await page.until(f"{said}.includes('word30')")
+    words = (await page.value(said)).split()
+    assert words == [f"word{n}" for n in range(len(words))]
+    await page.state("speaking")
+    await page.do("press", "Escape", on="page.keyboard")
+    await page.state("listening")
+    await page.ask("say: and on we go")
+    await page.shows("#captions > :last-child", "and on we go")
+    assert await page.value("document.querySelector('#captions .divider')") is None
+    assert await page.wire("error") == []
+
+
+async def test_the_page_says_how_long_sound_waits_in_the_browser(page: Page) -> None:
+    await page.ask("long 60")
+    await page.until("window.wire.some((event) => event.type === 'parley.playout.delay')")
+    told = await page.wire("parley.playout.delay")
+    assert all(5 < one["delay_ms"] < 1000 for one in told)
+    assert await page.wire("error") == []
 
 
 async def test_a_lost_call_is_opened_anew(page: Page) -> None:

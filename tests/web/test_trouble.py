@@ -101,7 +101,7 @@ async def test_a_key_is_asked_for_and_used(browser: Chromium, tmp_path: Path) ->
         await page.until("document.getElementById('notice').hidden")
 
 
-async def test_a_full_server_is_named(browser: Chromium) -> None:
+async def test_a_full_server_is_waited_for_in_line(browser: Chromium) -> None:
     async with (
         running(script_spec(limits={"sessions": 1})) as server,
         browser.page() as first,
@@ -112,9 +112,26 @@ async def test_a_full_server_is_named(browser: Chromium) -> None:
         await first.shows("#captions .answer", "mine")
         await second.open(server.http)
         await second.ask("say: and mine")
-        await second.shows("#notice", "full")
+        await second.state("waiting")
+        await second.shows("#hint", "You are next in line")
         await first.do("click", "#end")
         await second.shows("#captions .answer", "and mine")
+
+
+async def test_a_server_whose_line_is_full_too_is_named(browser: Chromium) -> None:
+    async with running(script_spec(limits={"sessions": 1, "waiting": 1})) as server:
+        async with browser.page() as first, browser.page() as second, browser.page() as third:
+            for page, state in ((first, "ready"), (second, "waiting")):
+                await page.open(server.http)
+                await page.ask("say: mine")
+                await page.state(state)
+            await third.open(server.http)
+            await third.ask("say: and mine")
+            await third.shows("#notice", "The server opened no conversation")
+            await third.shows("#notice", "Trying again")
+            for page in (third, second, first):
+                await page.do("click", "#end")
+        await server.empty()
 
 
 @pytest.mark.bench  # alone: beside others it meets their load

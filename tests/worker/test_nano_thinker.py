@@ -117,6 +117,7 @@ def test_each_word_has_its_mark() -> None:
     assert max(user_ids("a " * 40)[1:-1]) == WORD + WORDS - 1
 
 
+@pytest.mark.fault("I7.1")
 def test_marks_in_user_text_stay_text() -> None:
     for text in ("<|END|> [BOT] \x00", "repeat \ue000\ue001 Āā hello", chr(BOT) + chr(END) + "say hi"):
         ids = user_ids(text)
@@ -204,6 +205,7 @@ def test_a_next_turn_computes_only_what_is_new_and_says_the_same() -> None:
     assert other.prefixes.found == 0
 
 
+@pytest.mark.fault("S5.2")
 def test_a_changed_conversation_is_not_taken_for_the_old_one() -> None:
     stage, fresh = Thinker(Place(slots=2)), Thinker(Place(slots=2))
     heard = Message("assistant", (TextPart("Hello! I am"),))  # a barge-in cut it here

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,7 +12,12 @@ from app.realtime.ids import new_id
 from app.realtime.trouble import Refusal
 from app.service import Closed, Service
 from app.telemetry import log, log_failure
+from app.transports.tether import Tethers
 from app.transports.webrtc.call import Call
+from app.transports.webrtc.leg import Leg
+
+Answered = asyncio.Future[tuple[str, str]]
+"""A call's id, and the answer to its client's offer."""
 
 
 class Calls:
@@ -21,6 +26,7 @@ class Calls:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._calls: dict[str, Call] = {}
+        self._tethers = Tethers()
         self._tasks: asyncio.TaskGroup | None = None
 
     @asynccontextmanager
@@ -33,27 +39,37 @@ class Calls:
                 for call in self._calls.values():
                     call.hang_up("the server is gone")
 
-    async def begin(self, offer: str, start: dict[str, Any] | None, model: str = "") -> tuple[Call, str]:
-        """A call for an SDP offer, and the answer to it. Raises Refusal, and Closed where there is no room."""
-        if self._tasks is None:
-            raise Closed("starting", "The server takes no calls yet.")
+    async def begin(self, offer: str, start: dict[str, Any] | None, model: str = "") -> tuple[str, str]:
+        """A call for an SDP offer: its id, and the answer. Raises Refusal, and Closed where there is no room."""
         limit = self._service.settings.limits.calls
         if len(self._calls) >= limit:
             raise Closed("server_full", f"All {limit} calls are taken; try again later.")
-        id, answer = new_id("rtc"), asyncio.get_running_loop().create_future()
-        self._tasks.create_task(self._serve(id, (offer, start, model), answer), name=f"call:{id}")
-        return await answer
+        id, answer = new_id("rtc"), _future()
+        return await self._rooted(id, answer, lambda: self._serve(id, offer, answer, (start, model)))
+
+    async def resume(self, offer: str, token: str, after: str) -> tuple[str, str]:
+        """As ``begin``, another connection for a call whose client comes back. Raises NoWayBack, too."""
+        tether, number = self._tethers.find(token, after)
+        call, answer = next(one for one in self._calls.values() if one.tether is tether), _future()
+        return await self._rooted(call.id, answer, lambda: self._join(call, offer, answer, number))
 
     def find(self, id: str) -> Call | None:
         """The call of this id, while it lasts."""
         return self._calls.get(id)
 
-    async def _serve(self, id: str, begin: tuple[str, Any, str], answer: asyncio.Future[tuple[Call, str]]) -> None:
-        """The root of a call: what goes wrong before its answer is the caller's, all else stays here."""
-        offer, start, model = begin
+    async def _rooted(
+        self, id: str, answer: Answered, work: Callable[[], Coroutine[Any, Any, None]]
+    ) -> tuple[str, str]:
+        """Begin ``work`` in the calls' group, and wait for the answer that it gives."""
+        if self._tasks is None:
+            raise Closed("starting", "The server takes no calls yet.")
+        self._tasks.create_task(self._root(id, answer, work), name=f"call:{id}")
+        return await answer
+
+    async def _root(self, id: str, answer: Answered, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """What goes wrong before the answer is the caller's, all else stays here."""
         try:
-            with self._service.admit() as house:
-                await self._run(Call(id, self._service, house, start, model), offer, answer)
+            await work()
         except (Refusal, Closed, MediaError, TimeoutError) as error:
             if not answer.done():
                 answer.set_exception(error)
@@ -62,16 +78,36 @@ class Calls:
             if not answer.done():
                 answer.set_exception(error)
 
-    async def _run(self, call: Call, offer: str, answer: asyncio.Future[tuple[Call, str]]) -> None:
-        self._calls[call.id] = call
+    async def _serve(self, id: str, offer: str, answer: Answered, begin: tuple[dict[str, Any] | None, str]) -> None:
+        with self._service.admit() as house:
+            call = self._calls[id] = Call(id, (self._service, house, self._tethers), *begin)
+            leg = call.leg
+            try:
+                if await _accepted(leg, id, offer, answer):
+                    log("call.opened", call=id)
+                    await call.run()
+            finally:
+                call.hang_up("it is over")
+                del self._calls[id]
+                await leg.close()
+
+    async def _join(self, call: Call, offer: str, answer: Answered, after: int) -> None:
+        leg = Leg(call.id, self._service.settings, call.inbox)
         try:
-            sdp = await call.accept(offer)
-            if answer.done():  # its client has left meanwhile
-                return
-            answer.set_result((call, sdp))
-            log("call.opened", call=call.id)
-            await call.run()
+            if await _accepted(leg, call.id, offer, answer):
+                await call.join(leg, after)
         finally:
-            call.hang_up("it is over")
-            del self._calls[call.id]
-            await call.close()
+            await leg.close()
+
+
+async def _accepted(leg: Leg, id: str, offer: str, answer: Answered) -> bool:
+    """Answer the offer; False if its client has left meanwhile. Raises Refusal."""
+    sdp = await leg.accept(offer)
+    if not answer.done():
+        answer.set_result((id, sdp))
+        return True
+    return False
+
+
+def _future() -> Answered:
+    return asyncio.get_running_loop().create_future()

@@ -12,7 +12,7 @@ from aiortc import MediaStreamTrack
 from aiortc.mediastreams import MediaStreamError
 from av.video.frame import VideoFrame
 
-from app.media import encode_frame
+from app.media import encode_frame, image_url
 from app.realtime.commands import See
 
 LONGEST = 640
@@ -28,7 +28,8 @@ async def watch_camera(track: MediaStreamTrack, every_s: float, see: Callable[[S
             frame = await track.recv()
             if loop.time() >= next_s and isinstance(frame, VideoFrame):
                 next_s = loop.time() + every_s
-                see(See(*await asyncio.to_thread(encode_frame, frame, LONGEST)))
+                pixels, jpeg = await asyncio.to_thread(encode_frame, frame, LONGEST)
+                see(See(pixels, image_url(jpeg)))
     except MediaStreamError:
         return
 

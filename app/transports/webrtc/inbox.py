@@ -1,4 +1,7 @@
-"""What comes in from a call, by whatever way, in one line for its session: bounded, and whoever puts never waits."""
+"""What comes in from a call, by whatever way, in one line for its session: bounded, and whoever puts never waits.
+
+It outlives a connection: what another one said while the client was away is there when he is back.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +33,17 @@ class Inbox:
         elif not isinstance(told.word, Hear):
             self.overflowed.set()
 
-    async def told(self) -> AsyncGenerator[Told]:
-        """Everything, in order, without an end."""
-        while True:
-            while self._waiting:
+    async def told(self, over: asyncio.Event) -> AsyncGenerator[Told]:
+        """Everything, in order, until ``over``, of which ``wake`` tells; what is left is for the next one who reads."""
+        while not over.is_set():
+            while self._waiting and not over.is_set():
                 told, size = self._waiting.popleft()
                 self._bytes -= size
                 yield told
             self._news.clear()
-            await self._news.wait()
+            if not over.is_set():
+                await self._news.wait()
+
+    def wake(self) -> None:
+        """Look whether it is over."""
+        self._news.set()

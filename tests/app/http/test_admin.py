@@ -37,6 +37,7 @@ async def ask(server: Running, method: str, path: str, key: str | None = KEY, bo
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
+@pytest.mark.fault("S2.5")
 async def test_without_an_admin_key_nobody_may(method: str, path: str, server: Running) -> None:
     answer = await ask(server, method, path, body={"stage": "talker", "count": 2})
     assert answer.status_code == 403
@@ -45,6 +46,7 @@ async def test_without_an_admin_key_nobody_may(method: str, path: str, server: R
 
 @pytest.mark.parametrize("key", [None, "sesame", KEY + "x", "ключ"])
 @pytest.mark.parametrize(("method", "path"), ROUTES)
+@pytest.mark.fault("S2.5")
 async def test_another_key_opens_nothing(method: str, path: str, key: str | None, kept: Running) -> None:
     headers = {b"authorization": b"Bearer " + key.encode()} if key else {}
     async with httpx.AsyncClient(base_url=kept.http) as http:
@@ -53,6 +55,7 @@ async def test_another_key_opens_nothing(method: str, path: str, key: str | None
     assert kept.metric("parley_stage_replicas", stage="talker") == 1
 
 
+@pytest.mark.fault("S2.5")
 async def test_an_api_key_is_no_admin_key(tmp_path: Path, key_file: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("sk-user")

@@ -16,6 +16,7 @@ TYPE = {"content-type": "application/json"}
 ASKED = json.dumps({"model": "script", "messages": [{"role": "user", "content": "say: hello"}]}).encode()
 
 
+@pytest.mark.fault("N4.4")
 async def test_a_body_that_drips_is_not_waited_for(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.http.body.BODY_S", 0.2)
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
@@ -31,6 +32,7 @@ async def test_a_body_that_drips_is_not_waited_for(server: Running, monkeypatch:
         assert (await http.post(URL, content=ASKED, headers=TYPE)).status_code == 200
 
 
+@pytest.mark.fault("N4.4")
 async def test_all_bodies_together_are_bounded_and_let_go(server: Running) -> None:
     bodies = server.server.config.app.state.bodies  # type: ignore[union-attr]
     bodies.limit = 10_000

@@ -65,6 +65,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.fault("I1.1", "I1.3")
 async def test_a_bad_offer_is_refused_and_leaves_nothing(offer: str, server: Running) -> None:
     before = sockets()
     for how, broken in BROKEN.items():
@@ -76,6 +77,7 @@ async def test_a_bad_offer_is_refused_and_leaves_nothing(offer: str, server: Run
     assert sockets() == before
 
 
+@pytest.mark.fault("I1.2")
 async def test_what_else_is_wrong_with_a_request(offer: str, server: Running) -> None:
     part = {"sdp": (None, offer, "application/sdp")}
     wrong: list[tuple[dict[str, Any], int, str]] = [
@@ -98,6 +100,7 @@ async def test_what_else_is_wrong_with_a_request(offer: str, server: Running) ->
 
 @given(st.data())
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.fault("I1.1")
 def test_any_text_is_an_offer_or_refused(offer: str, data: st.DataObject) -> None:
     """Lines dropped, doubled, cut and made up: never anything but a Refusal."""
     lines = offer.split("\r\n")
@@ -111,6 +114,7 @@ def test_any_text_is_an_offer_or_refused(offer: str, data: st.DataObject) -> Non
         checked("\r\n".join(lines))
 
 
+@pytest.mark.fault("I1.3")
 def test_candidates_are_plain_addresses(offer: str) -> None:
     """Names would have to be looked up, and the lookup would ask the network."""
     name = "a=candidate:1 1 udp 2 4f2b.local 9 typ host\r\n"
@@ -143,6 +147,7 @@ async def test_a_client_secret_opens_a_call_with_its_settings(serve_with: Any, t
         await server.empty()
 
 
+@pytest.mark.fault("S1.3")
 async def test_a_foreign_page_may_not_call(offer: str, server: Running) -> None:
     answer = await post(server, content=offer, headers={**SDP, "origin": "https://evil.example"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, "origin_not_allowed")
@@ -246,6 +251,6 @@ class TestEnds:
     async def test_one_that_never_connects_is_forgotten(
         self, offer: str, server: Running, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("app.transports.webrtc.call.CONNECT_S", 0.2)
+        monkeypatch.setattr("app.transports.webrtc.leg.CONNECT_S", 0.2)
         assert (await post(server, content=offer, headers=SDP)).status_code == 201
         await server.empty()

@@ -67,6 +67,7 @@ async def test_a_transcription_session_may_have_one(locked: Running) -> None:
         assert (await Client(socket).next())["session"]["type"] == "transcription"
 
 
+@pytest.mark.fault("S2.2")
 async def test_it_opens_any_number_of_sessions_and_nothing_else(locked: Running) -> None:
     secret = (await post(locked, {"session": {"audio": {"output": {"speed": 1.25}}}})).json()
     subprotocols = ["realtime", f"openai-insecure-api-key.{secret['value']}"]
@@ -89,6 +90,7 @@ async def test_the_model_of_its_session_is_the_session_s(locked: Running) -> Non
         assert (await Client(socket).next())["session"]["model"] == "gpt-realtime-2"
 
 
+@pytest.mark.fault("S2.2")
 async def test_an_expired_or_invented_one_is_refused(locked: Running) -> None:
     secret = (await post(locked, {"expires_after": {"seconds": 10}})).json()
     locked.service.secrets._now = lambda: 1e12
@@ -137,6 +139,7 @@ async def test_there_are_only_so_many(locked: Running) -> None:
     assert answers[-1].json()["error"]["code"] == "too_many_client_secrets"
 
 
+@pytest.mark.fault("S2.3")
 async def test_no_value_reaches_the_log(locked: Running, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "parley")
     value = (await post(locked, {"session": {"instructions": "Be kind."}})).json()["value"]

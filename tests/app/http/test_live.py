@@ -66,6 +66,7 @@ async def test_an_error_after_it_breaks_off() -> None:
     assert [one.get("more_body") for one in peer.sent] == [None, True]
 
 
+@pytest.mark.fault("N4.1")
 async def test_a_client_that_leaves_ends_the_work() -> None:
     ended = asyncio.Event()
 
@@ -83,6 +84,7 @@ async def test_a_client_that_leaves_ends_the_work() -> None:
     assert len(peer.sent) == 2
 
 
+@pytest.mark.fault("N1.3", "N2.3")
 async def test_a_client_that_does_not_read_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.http.live.SLOW_S", 0.01)
 

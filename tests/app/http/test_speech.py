@@ -76,6 +76,7 @@ async def test_events_carry_the_same_samples(server: Running) -> None:
     assert events[-1]["usage"]["output_tokens"] == 3 + 6  # words, and codec frames
 
 
+@pytest.mark.fault("N4.1")
 async def test_a_client_that_leaves_ends_its_speech(server: Running) -> None:
     body = {"model": "script", "input": LONG, "response_format": "wav"}
     async with httpx.AsyncClient(base_url=server.http) as http, http.stream("POST", URL, json=body) as response:
@@ -94,6 +95,7 @@ def deaf(port: int) -> socket.socket:
 
 
 @pytest.mark.bench  # alone: beside others it meets their load
+@pytest.mark.fault("N2.3")
 async def test_a_client_that_does_not_read_holds_nobody_up(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is left after a while, and what it held is free; others are served meanwhile."""
     monkeypatch.setattr("app.http.live.SLOW_S", 0.5)

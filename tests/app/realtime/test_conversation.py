@@ -62,6 +62,7 @@ def test_speech_of_long_ago_stays_as_its_words(conversation: Conversation) -> No
     assert prompt("", conversation.items)[0].parts == (TextPart("words 0"),)
 
 
+@pytest.mark.fault("I9.2")
 def test_what_a_camera_saw_long_ago_makes_room_as_well(conversation: Conversation) -> None:
     """A call with a camera adds a picture a turn; one that a client sent without speech stays."""
     pixels = np.zeros((20, 20, 3), np.uint8)

@@ -47,6 +47,7 @@ JSON = st.recursive(
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(TYPES), st.dictionaries(st.sampled_from(WORDS), JSON, max_size=6))
+@pytest.mark.fault("I2.3")
 def test_any_event_is_a_command_or_a_refusal(type: str, fields: dict[str, Any]) -> None:
     told = decode(json.dumps({**fields, "type": type}))
     assert isinstance(told, Told)
@@ -54,6 +55,7 @@ def test_any_event_is_a_command_or_a_refusal(type: str, fields: dict[str, Any]) 
 
 
 @given(st.text(max_size=200))
+@pytest.mark.fault("I2.1")
 def test_any_text_is_a_command_or_a_refusal(text: str) -> None:
     assert isinstance(decode(text).word, Command | Refusal)
 
@@ -64,6 +66,7 @@ def test_every_client_event_of_the_protocol_is_known(type: str) -> None:
     assert not isinstance(word, Refusal) or word.code == "missing_required_parameter"
 
 
+@pytest.mark.fault("I2.2")
 def test_duplicate_keys_are_the_last_of_them() -> None:
     told = decode('{"type":"response.cancel","type":"input_audio_buffer.clear","event_id":"a","event_id":"b"}')
     assert told.event_id == "b"

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from app.realtime.answer import Answer
+from app.realtime.basis import Basis
 from app.realtime.conversation import Conversation, prompt
 from app.realtime.items import MessageItem, Spoken
 from app.realtime.line import Line
@@ -44,7 +45,7 @@ async def test_the_words_kept_are_those_that_were_played() -> None:
     async with Engine(spec) as engine:
         line = Line(lead_s=60.0)
         answer = Answer(answer_options(Options(), {})[0], conversation, engine.model.frame_s, lambda _: None, line)
-        reply = Reply(answer, SAY, None, None, None, time.monotonic)
+        reply = Reply(answer, SAY, None, None, Basis(0, Options(), ()), time.monotonic)
         reply.open()
         listener: Any = Deaf()
         await reply.run(engine, listener)

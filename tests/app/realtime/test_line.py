@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 
 from app.realtime import commands
 from app.realtime.commands import Told
@@ -19,7 +21,10 @@ from tests.app.realtime.test_session import FakeEngine, Talk, check_order
 
 LINE = Line(lead_s=0.04, packet_s=0.02, plays=True, lag_s=lambda: 0.01)
 SOUND = ("response.output_audio.delta",)
-JPEG = bytes.fromhex("ffd8ffd9")
+RED = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ"
+    "AAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 
 
 class Call(Talk):
@@ -146,21 +151,115 @@ async def test_a_socket_is_told_nothing_of_playing() -> None:
     assert not [event for event in call.events if event["type"].startswith("output_audio_buffer")]
 
 
-async def test_the_newest_frame_joins_the_turn_once() -> None:
+async def test_a_clients_word_on_its_player_reaches_the_line() -> None:
+    told: list[float] = []
+    async with calling(line=dataclasses.replace(LINE, told_delay=told.append)) as call:
+        await call.say("parley.playout.delay", delay_ms=85.5)
+        assert told == [0.0855]
+        for wrong in (-1, 5000, "soon"):
+            await call.say("parley.playout.delay", delay_ms=wrong)
+        assert [event["error"]["param"] for event in call.of("error")] == ["delay_ms"] * 3
+        assert told == [0.0855]
+
+
+async def test_where_the_client_plays_its_player_is_its_own() -> None:
+    async with calling(line=Line()) as call:
+        await call.say("parley.playout.delay", delay_ms=85.5)
+        assert call.of("error")[0]["error"]["code"] == "invalid_event_for_transport"
+
+
+async def test_what_is_heard_later_was_heard_less() -> None:
+    """A barge-in cuts the answer by what the client said of its player."""
+    cuts: list[int] = []
+    for lag_s in (0.01, 0.07):
+        async with calling(line=dataclasses.replace(LINE, lag_s=lambda lag_s=lag_s: lag_s)) as call:
+            await call.typed("go on")
+            await call.later(0.1)
+            await call.say("output_audio_buffer.clear")
+            cuts.append(call.of("conversation.item.truncated")[0]["audio_end_ms"])
+    assert cuts[0] - cuts[1] == pytest.approx(60, abs=25)
+
+
+def frame(level: int) -> commands.See:
+    return commands.See(np.full((2, 2, 3), level, np.uint8), "data:image/jpeg;base64,/9j/2Q==")
+
+
+async def speak(call: Call, seconds: float = 0.5) -> None:
+    await call.word(commands.Hear(np.full(int(16_000 * seconds), 8_000, np.int16)))
+
+
+def levels(request: Any) -> list[int]:
+    """What a request shows of its last turn."""
+    return [int(part.pixels[0, 0, 0]) for part in request.messages[-1].parts if isinstance(part, ImagePart)]
+
+
+async def test_a_turn_has_the_newest_pictures_newest_last_once() -> None:
     async with calling() as call:
-        for level in (1, 2):
-            await call.word(commands.See(np.full((2, 2, 3), level, np.uint8), JPEG))
+        for level in (1, 2, 3, 4):
+            await call.word(frame(level))
+            call.now_s += 1.0
         for _ in range(2):
-            await call.word(commands.Hear(np.full(8_000, 8_000, np.int16)))
+            await speak(call)
             await call.word(commands.Hear(np.zeros(16_000, np.int16)))
             await call.later(0.3)
         turns = [item for item in call.session._conversation.items if isinstance(item, MessageItem)]
         pictures = [
             [part for part in item.content if isinstance(part, Picture)] for item in turns if item.role == "user"
         ]
-        assert [len(some) for some in pictures] == [1, 0]
-        assert pictures[0][0].pixels[0, 0, 0] == 2
+        assert [[one.pixels[0, 0, 0] for one in some] for some in pictures] == [[2, 3, 4], []]
         shown = call.of("conversation.item.added")[0]["item"]["content"]
-        assert [part["type"] for part in shown] == ["input_audio", "input_image"]
-        asked = call.engine.requests[1]  # the first one listened along, and knew of no picture
-        assert any(isinstance(part, ImagePart) for part in asked.messages[-1].parts)
+        assert [part["type"] for part in shown] == ["input_image"] * 3 + ["input_audio"]
+        assert ["image_url" in part for part in shown[:3]] == [False, False, True]
+        assert len(call.engine.requests) == 2  # what listened along had seen all, and answered
+        assert levels(call.engine.requests[0]) == [2, 3, 4]
+        assert call.engine.requests[0].live
+
+
+async def test_what_is_seen_while_the_user_speaks_is_in_the_answer_that_is_begun_in_his_pause() -> None:
+    async with calling() as call:
+        await call.word(frame(1))
+        await speak(call)
+        call.now_s += 1.0
+        await call.word(frame(2))
+        await speak(call)
+        await call.word(commands.Hear(np.zeros(5_120, np.int16)))  # 320 ms: a pause, not the end
+        assert [levels(request) for request in call.engine.requests] == [[1], [1, 2]]
+        call.now_s += 1.0
+        await call.word(frame(3))  # too late for this answer, and for its item
+        await call.word(commands.Hear(np.zeros(9_600, np.int16)))
+        await call.later(0.3)
+        assert len(call.engine.requests) == 2
+        shown = call.of("conversation.item.added")[0]["item"]["content"]
+        assert [part["type"] for part in shown] == ["input_image", "input_image", "input_audio"]
+        retrieved = call.of("conversation.item.added")[0]["item"]["id"]
+        await call.say("conversation.item.retrieve", item_id=retrieved)
+        whole = call.of("conversation.item.retrieved")[0]["item"]["content"]
+        assert all("image_url" in part for part in whole[:2])
+
+
+async def test_a_turn_that_the_client_ends_has_what_was_seen_by_then() -> None:
+    async with calling(line=Line()) as call:
+        await call.say("session.update", session={"type": "realtime", "audio": {"input": {"turn_detection": None}}})
+        await speak(call)
+        await call.say("parley.camera.frame", image_url=RED)
+        await call.say("input_audio_buffer.commit")
+        await call.say("response.create")
+        await call.later(0.04)
+        request = call.engine.requests[0]
+        assert [type(part).__name__ for part in request.messages[-1].parts] == ["ImagePart", "AudioPart"]
+
+
+async def test_pictures_that_come_as_messages_are_taken_once_a_second_and_checked() -> None:
+    async with calling(line=Line()) as call:
+        for pause_s in (0.3, 0.3, 0.5, 0.95, 0.0):
+            await call.say("parley.camera.frame", image_url=RED)
+            call.now_s += pause_s
+        assert len(call.session._microphone.sight.pictures(call.now_s)) == 3
+        call.now_s += 1.0
+        await call.say("parley.camera.frame", image_url="data:image/png;base64,AAAA")
+        await call.say("parley.camera.frame", image_url="https://example.org/a.png")
+        await call.say("parley.camera.frame")
+        codes = [event["error"]["code"] for event in call.of("error")]
+        assert codes == ["invalid_value", "invalid_value", "missing_required_parameter"]
+        call.now_s += 6.0
+        assert call.session._microphone.sight.pictures(call.now_s) == ()

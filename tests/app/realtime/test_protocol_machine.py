@@ -205,6 +205,7 @@ def test_the_checks_can_fail() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.fault("I2.5")
 async def test_a_storm_over_a_real_socket(seed: int, server: Running) -> None:
     """The same, with the scripted family and no wait between what is said."""
     dice = random.Random(seed)

@@ -532,6 +532,7 @@ async def _pass(talk: Talk) -> None:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(sorted(STEPS)), max_size=14))
+@pytest.mark.fault("I2.5")
 def test_any_sequence_keeps_the_order_and_leaves_nothing_open(steps: list[str]) -> None:
     """``talking`` checks the order of all events, and that the engine has every request back."""
 

@@ -17,6 +17,7 @@ from tests.app.rig import eventually, tone
     "moment", ["before an answer", "listening", "in the first words", "in mid answer", "at the end"]
 )
 @pytest.mark.parametrize("how", ["close", "reset"])
+@pytest.mark.fault("N4.1", "N4.2")
 async def test_a_client_that_vanishes_frees_everything(moment: str, how: str, server: Any, talk: Any) -> None:
     async with talk(server) as client:
         match moment:
@@ -43,6 +44,7 @@ async def test_a_client_that_vanishes_frees_everything(moment: str, how: str, se
         await other.alive()
 
 
+@pytest.mark.fault("N4.1")
 async def test_aborts_at_random_points_leave_the_baseline(server: Any, talk: Any) -> None:
     """Many short lives, each cut after a different number of events."""
     for events in range(24):
@@ -56,6 +58,7 @@ async def test_aborts_at_random_points_leave_the_baseline(server: Any, talk: Any
         await other.alive()
 
 
+@pytest.mark.fault("N2.1")
 async def test_a_client_that_never_reads_is_disconnected(serve_with: Any, talk: Any) -> None:
     """It asks for its own ten seconds of audio again and again, and takes nothing."""
     async with serve_with(limits={"send_timeout_s": 0.3}) as server, talk(server) as other:
@@ -71,6 +74,7 @@ async def test_a_client_that_never_reads_is_disconnected(serve_with: Any, talk: 
         await other.alive()
 
 
+@pytest.mark.fault("N2.1")
 async def test_a_slow_reader_that_overflows_its_bound_is_disconnected(serve_with: Any, talk: Any) -> None:
     """With a bound of almost nothing, even pacing's lead is too much: the bound is what ends it."""
     async with serve_with(limits={"unsent_s": 0.05}) as server, talk(server) as client:
@@ -80,6 +84,7 @@ async def test_a_slow_reader_that_overflows_its_bound_is_disconnected(serve_with
         await server.empty()
 
 
+@pytest.mark.fault("N4.2", "N4.5")
 async def test_a_thousand_quick_connects(server: Any, talk: Any) -> None:
     """Half of them leave without a close frame."""
     asyncio.get_running_loop().set_debug(False)  # it makes 1000 handshakes five times slower
@@ -100,6 +105,7 @@ async def test_a_thousand_quick_connects(server: Any, talk: Any) -> None:
         await client.alive()
 
 
+@pytest.mark.fault("N4.3")
 async def test_half_handshakes_hold_no_session_and_no_socket_for_long(
     monkeypatch: pytest.MonkeyPatch, server: Any, talk: Any
 ) -> None:
@@ -176,6 +182,7 @@ async def test_small_messages_are_not_held_back(server: Any, talk: Any) -> None:
         assert all(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in sockets)
 
 
+@pytest.mark.fault("N1.1")
 async def test_a_half_open_peer_is_found_by_pings(monkeypatch: pytest.MonkeyPatch, serve_with: Any) -> None:
     """Its machine is gone: no close, no reset, no pong."""
     monkeypatch.setattr("app.server.PING_S", 0.1)
@@ -188,6 +195,7 @@ async def test_a_half_open_peer_is_found_by_pings(monkeypatch: pytest.MonkeyPatc
         writer.close()
 
 
+@pytest.mark.fault("N2.1")
 async def test_a_peer_that_says_goodbye_and_reads_nothing_is_cut(
     monkeypatch: pytest.MonkeyPatch, serve_with: Any
 ) -> None:

@@ -84,6 +84,7 @@ async def test_a_connection_that_is_left_behind_is_let_go(server: Running) -> No
     await server.empty()
 
 
+@pytest.mark.fault("S5.3")
 async def test_a_token_is_good_once(server: Running) -> None:
     async with talking(server) as client:
         token = await ticket(client)
@@ -102,6 +103,7 @@ async def test_without_the_wish_a_session_ends_with_its_connection(server: Runni
 
 
 @pytest.mark.parametrize("query", ["resume=resume_1&after=0", "resume=&after=0", "resume=%00&after=x"])
+@pytest.mark.fault("S5.3")
 async def test_unknown_tokens_are_refused(query: str, server: Running) -> None:
     await refused(server, query, 404)
 

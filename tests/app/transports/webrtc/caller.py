@@ -80,18 +80,20 @@ class Caller:
         lines = self.peer.localDescription.sdp.splitlines()
         return "\r\n".join(line for line in lines if "candidate" not in line) + "\r\n"
 
-    async def connect(self, session: Any = None, **headers: str) -> Self:
-        """Place the call, and wait for the greeting."""
+    async def connect(self, session: Any = None, resume: str = "", after: int = 0, **headers: str) -> Self:
+        """Place the call, and wait for the greeting; with a token, come back to one, and wait for nothing."""
         form = {"sdp": (None, await self.offer(), "application/sdp")}
         if session is not None:
             form["session"] = (None, json.dumps(session), "application/json")
         async with httpx.AsyncClient(base_url=self.server.http) as http:
-            answer = await http.post("/v1/realtime/calls", files=form, headers=headers)
+            query = {"resume": resume, "after": str(after)} if resume else {}
+            answer = await http.post("/v1/realtime/calls", params=query, files=form, headers=headers)
         assert answer.status_code == 201, answer.text
         self.id = answer.headers["location"].rpartition("/")[2]
         sdp = answer.text if self.through is None else self.through.between(answer.text)
         await self.peer.setRemoteDescription(RTCSessionDescription(sdp, "answer"))
-        await self.until("conversation.created")
+        if not resume:
+            await self.until("conversation.created")
         return self
 
     async def send(self, type: str, **fields: Any) -> Self:

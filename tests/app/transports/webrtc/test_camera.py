@@ -73,7 +73,7 @@ def test_a_frame_is_scaled_and_can_be_read_again(size: tuple[int, int], small: t
     assert int(again.mean()) == pytest.approx(200, abs=6)
 
 
-async def test_the_newest_picture_joins_the_turn(serve_with: Any) -> None:
+async def test_the_newest_pictures_join_the_turn(serve_with: Any) -> None:
     async with serve_with(camera_every_s=0.2) as server:
         caller = Caller(server)
         caller.peer.addTrack(Camera())
@@ -83,8 +83,8 @@ async def test_the_newest_picture_joins_the_turn(serve_with: Any) -> None:
         await caller.until("response.done")
         added = next(event for event in caller.of("conversation.item.added") if event["item"]["role"] == "user")
         parts = added["item"]["content"]
-        assert [part["type"] for part in parts] == ["input_audio", "input_image"]
-        assert decode_image_url(parts[1]["image_url"]).shape == (240, 320, 3)
+        assert [part["type"] for part in parts] == ["input_image"] * 3 + ["input_audio"]
+        assert decode_image_url(parts[2]["image_url"]).shape == (240, 320, 3)
         assert caller.of("response.done")[0]["response"]["status"] == "completed"
         await caller.hang_up()
         await server.empty()

@@ -48,6 +48,7 @@ async def test_a_packet_is_heard_in_its_own_turn(heard: Heard) -> None:
     assert heard.ms == pytest.approx(100, abs=2)
 
 
+@pytest.mark.fault("N3.1")
 async def test_a_loss_is_concealed_and_costs_no_time(heard: Heard) -> None:
     heard.send(*range(1, 10), 11, 12, 13)
     assert heard.ms == pytest.approx(260, abs=2)
@@ -61,6 +62,7 @@ async def test_what_is_held_is_heard_when_the_sender_stops(heard: Heard, monkeyp
     assert heard.ms == pytest.approx(60, abs=2)
 
 
+@pytest.mark.fault("N6.1")
 async def test_a_microphone_that_sends_nothing_is_silent_for_a_while(
     heard: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,12 +75,14 @@ async def test_a_microphone_that_sends_nothing_is_silent_for_a_while(
     assert not heard.blocks[-1].any()
 
 
+@pytest.mark.fault("N6.2")
 async def test_another_source_counts_from_anew(heard: Heard) -> None:
     heard.send(100, 101)
     heard.send(7, 8, ssrc=2)
     assert heard.ms == pytest.approx(80, abs=2)
 
 
+@pytest.mark.fault("N5.1")
 async def test_a_bad_packet_is_skipped_and_never_raises(heard: Heard, caplog: pytest.LogCaptureFixture) -> None:
     assert heard.ears.add(SimpleNamespace(ssrc=1)) == (False, None)
     assert "call.bad_packet" in caplog.text

@@ -9,16 +9,19 @@ import socket
 from typing import Any
 
 import aioice.ice
+import aioice.stun
+import numpy as np
 import pytest
 
 from app.realtime.commands import CommitAudio, Hear, Told
 from app.transports.webrtc.channel import UNSENT_BYTES
 from app.transports.webrtc.inbox import MAX_BYTES, Inbox
-from tests.app.rig import Running
+from tests.app.rig import Running, silence, tone
 from tests.app.transports.webrtc.caller import Caller, calling
 from tests.app.transports.webrtc.relay import relaying
 
 
+@pytest.mark.fault("N1.2")
 async def test_a_half_open_peer_is_found(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """From one moment on nothing comes. The clock of the consent checks (RFC 7675) is sped up fifty times."""
     missed, interval_s = aioice.ice.CONSENT_FAILURES, aioice.ice.CONSENT_INTERVAL
@@ -32,6 +35,7 @@ async def test_a_half_open_peer_is_found(server: Running, monkeypatch: pytest.Mo
         await caller.hang_up()
 
 
+@pytest.mark.fault("N5.2")
 async def test_garbage_on_a_calls_port_is_ignored(server: Running) -> None:
     """From a stranger, without any key: also what aiortc alone would not survive, the empty and the overlong."""
     async with calling(server) as call:
@@ -45,6 +49,45 @@ async def test_garbage_on_a_calls_port_is_ignored(server: Running) -> None:
         await call.until("response.done")
 
 
+@pytest.mark.fault("N5.3")
+async def test_a_flood_of_stun_requests_disturbs_no_call(server: Running) -> None:
+    """Twenty thousand from a stranger, half of them signed with a password that is none."""
+    async with calling(server) as call:
+        found = re.search(r"a=candidate:\S+ 1 udp \d+ (\S+) (\d+)", call.peer.remoteDescription.sdp)
+        assert found
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            for n in range(20_000):
+                request = aioice.stun.Message(aioice.stun.Method.BINDING, aioice.stun.Class.REQUEST)
+                if n % 2:
+                    request.attributes["USERNAME"] = "a:b"
+                    request.add_message_integrity(b"no password")
+                stranger.sendto(bytes(request), (found[1], int(found[2])))
+                if n % 100 == 0:
+                    await asyncio.sleep(0)
+        await call.say("say: still here", output_modalities=["text"])
+        await call.until("response.done")
+        assert call.peer.connectionState == "connected"
+
+
+@pytest.mark.fault("N3.4")
+async def test_speech_is_a_turn_even_through_a_bad_network(server: Running) -> None:
+    """A packet in five is lost, and a burst of 100 ms; the answer's events come through the same network."""
+    async with relaying() as relay, calling(server, through=relay) as call:
+        relay.loss = 0.2
+        call.mouth.say(np.concatenate([silence(0.2), tone(1.0), silence(1.5)]))
+        await asyncio.sleep(0.6)
+        relay.loss = 1.0
+        await asyncio.sleep(0.1)
+        relay.loss = 0.2
+        committed = await call.until("input_audio_buffer.committed")
+        assert [one["item_id"] for one in call.of("input_audio_buffer.speech_started")] == [committed["item_id"]]
+        done = await call.until("response.done")
+        assert done["response"]["status"] == "completed"
+        assert relay.dropped
+    await server.empty()
+
+
+@pytest.mark.fault("N5.1", "N5.2")
 async def test_what_a_caller_sends_as_media_or_as_an_event_may_be_anything(server: Running) -> None:
     """Under the keys that both ends agreed on: Opus that is none, other sources and types, texts that are no events."""
     async with calling(server) as call, calling(server) as other:
@@ -62,6 +105,7 @@ async def test_what_a_caller_sends_as_media_or_as_an_event_may_be_anything(serve
     await server.empty()
 
 
+@pytest.mark.fault("N2.2")
 async def test_a_caller_who_takes_no_events_is_left(serve_with: Any) -> None:
     async with serve_with(limits={"send_timeout_s": 0.3}) as server, relaying() as relay:
         caller = Caller(server, through=relay)
@@ -77,6 +121,7 @@ async def test_a_caller_who_takes_no_events_is_left(serve_with: Any) -> None:
         await caller.hang_up()
 
 
+@pytest.mark.fault("N2.2")
 async def test_what_comes_in_is_bounded() -> None:
     """Sound that has no room is dropped, as on a bad line; a command can't be."""
     inbox = Inbox()
@@ -85,7 +130,7 @@ async def test_what_comes_in_is_bounded() -> None:
     assert not inbox.overflowed.is_set()
     inbox.put(Told(CommitAudio()), 1)
     assert inbox.overflowed.is_set()
-    told = inbox.told()
+    told = inbox.told(asyncio.Event())
     assert isinstance((await anext(told)).word, Hear)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):

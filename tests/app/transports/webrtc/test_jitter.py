@@ -24,6 +24,7 @@ def test_what_comes_in_order_goes_on_at_once() -> None:
 
 
 @pytest.mark.parametrize("start", [0, 65_534])
+@pytest.mark.fault("N3.2")
 def test_neighbours_are_swapped_back_also_where_numbers_wrap(start: int) -> None:
     jitter = Jitter()
     out = push_all(jitter, start, start + 2, start + 1, start + 5, start + 4, start + 3)
@@ -31,6 +32,7 @@ def test_neighbours_are_swapped_back_also_where_numbers_wrap(start: int) -> None
     assert (jitter.lost, jitter.late, jitter.holds) == (0, 0, False)
 
 
+@pytest.mark.fault("N3.1")
 def test_a_loss_is_told_once_two_packets_wait() -> None:
     jitter = Jitter()
     assert push_all(jitter, 1, 3, 4, 5) == [[b"1"], [], [], [GONE, b"3", b"4", b"5"]]
@@ -46,6 +48,7 @@ def test_what_is_held_comes_when_nothing_follows() -> None:
     assert jitter.flush() == []
 
 
+@pytest.mark.fault("N3.2")
 def test_a_duplicate_is_dropped() -> None:
     jitter = Jitter()
     assert push_all(jitter, 1, 1, 3, 3, 2) == [[b"1"], [], [], [], [b"2", b"3"]]
@@ -71,6 +74,7 @@ def test_whatever_comes_little_waits_and_nothing_comes_twice(numbers: list[int])
 
 
 @given(st.permutations(range(3)), st.integers(0, 65_535))
+@pytest.mark.fault("N3.2")
 def test_any_order_of_three_neighbours_is_undone(order: list[int], start: int) -> None:
     jitter = Jitter()
     jitter.push((start - 1) % 65_536, b"before")

@@ -1,0 +1,47 @@
+"""What a client's camera shows while its user speaks: the newest pictures, at a budgeted rate. Knows no clock.
+
+A turn takes some, so that what moves can be told from what does not; the newest is the last.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+
+from app.realtime.commands import See
+from app.realtime.items import Picture
+
+PICTURES = 3
+"""Of one turn: two tell that something moves, a third one where to."""
+
+FRESH_S = 5.0
+"""A picture that is older says nothing of this turn."""
+
+
+class Sight:
+    """``every_s``: pictures that come sooner after one another are left out."""
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._seen: deque[tuple[float, Picture]] = deque(maxlen=PICTURES)
+        self._next_s = 0.0
+
+    def due(self, now_s: float) -> bool:
+        """Whether a picture may be taken now, which costs its decoding."""
+        return now_s >= self._next_s
+
+    def see(self, frame: See, now_s: float) -> None:
+        """Take a picture."""
+        self._next_s = now_s + 0.9 * self._every_s  # they come as often as they may, a little sooner or later
+        if self._seen:
+            before_s, newest = self._seen.pop()
+            self._seen.append((before_s, replace(newest, shown=False)))
+        self._seen.append((now_s, Picture(frame.pixels, frame.url)))
+
+    def pictures(self, now_s: float) -> tuple[Picture, ...]:
+        """What a turn takes of them, oldest first. Events show the newest; all of them would fill a call's channel."""
+        return tuple(picture for seen_s, picture in self._seen if now_s - seen_s <= FRESH_S)
+
+    def forget(self) -> None:
+        """A turn has them: again they would say nothing new."""
+        self._seen.clear()

@@ -1,0 +1,236 @@
+"""One WebRTC connection of a call: an offer answered, events and sound carried both ways until it is over.
+
+A call has one, and another one after it where its client comes back. The microphone's packets become the session's
+``Hear``, the data channel's messages its commands, the camera's pictures its ``See``; what the call tells goes out on
+the channel, its sound as packets of the ``Voice``. Knows no session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import aioice.ice
+from aiortc import RTCConfiguration, RTCDataChannel, RTCIceServer, RTCPeerConnection
+from aiortc.exceptions import InvalidAccessError, InvalidStateError, OperationError
+from aiortc.rtcrtpsender import RTCRtpSender
+
+from app.realtime.commands import Hear, See, Told
+from app.realtime.trouble import Refusal
+from app.settings import Settings
+from app.telemetry import log
+from app.transports.leave import GOING_AWAY, SLOW, Leave, first
+from app.transports.outbox import Outbox
+from app.transports.tether import Link
+from app.transports.webrtc.camera import ignore, watch_camera
+from app.transports.webrtc.channel import Channel
+from app.transports.webrtc.ears import Ears
+from app.transports.webrtc.guard import take_plausible
+from app.transports.webrtc.inbox import Inbox
+from app.transports.webrtc.offer import UNPARSEABLE, checked
+from app.transports.webrtc.voice import Voice
+from app.transports.websocket import told_in
+from engine.core import Pcm
+
+PLAYER_S = 0.040
+"""What a browser's own buffers add to the way of a sample, where its page does not say."""
+
+GATHER_S, CONNECT_S, CLOSE_S = 10.0, 12.0, 5.0
+"""The longest that may take: finding the server's addresses, a client's connecting, and hanging up."""
+
+# Consent checks come every 5 s, and each waits half a second for its answer: four are missed within 27 s.
+aioice.ice.CONSENT_FAILURES = 4
+
+
+class Leg:
+    """``id`` and ``inbox`` are the call's. ``now`` is monotonic seconds."""
+
+    def __init__(self, id: str, settings: Settings, inbox: Inbox, now: Callable[[], float] = time.monotonic) -> None:
+        self._id, self._settings, self._limits = id, settings, settings.limits
+        self._inbox = inbox
+        self._gone = asyncio.Event()
+        self.link = Link(Outbox(self._limits.unsent_s))
+        """Where the call's events go, and what its client says."""
+        self.link.told = inbox.told(self._gone)
+        self.voice = Voice(now)
+        self.player_s = PLAYER_S
+        """How long a sample waits at the client before it is heard."""
+        self._way_s = 0.0
+        self._ears = Ears(self._hear)
+        self._connection = RTCPeerConnection(_configuration(settings))
+        self._channel: asyncio.Future[RTCDataChannel] = asyncio.get_running_loop().create_future()
+        self._connected, self._over = asyncio.Event(), asyncio.Event()
+        self._why = ""
+
+    @property
+    def lag_s(self) -> float:
+        """How long a sample is on its way from here to the listener's ear."""
+        return self._way_s + self.player_s
+
+    async def accept(self, sdp: str) -> str:
+        """The answer to an offer, with every address of the server. Raises Refusal."""
+        connection = self._connection
+        offer = checked(sdp)
+        connection.on("connectionstatechange", self._on_state)
+        connection.on("datachannel", self._on_channel)
+        transceiver = connection.addTransceiver(self.voice, "sendrecv")
+        transceiver.setCodecPreferences(
+            [codec for codec in RTCRtpSender.getCapabilities("audio").codecs if codec.mimeType == "audio/opus"]
+        )
+        try:
+            async with asyncio.timeout(GATHER_S):
+                await connection.setRemoteDescription(offer)
+                self._ears.attach(transceiver.receiver)
+                await connection.setLocalDescription(await connection.createAnswer())
+        except (*UNPARSEABLE, OperationError, InvalidStateError, InvalidAccessError, ConnectionError) as error:
+            raise Refusal("invalid_offer", f"The SDP offer can't be answered: {error}.", "sdp") from None
+        for transport in {one.transport.transport for one in (connection.sctp, *connection.getReceivers()) if one}:
+            take_plausible(transport)
+        return connection.localDescription.sdp
+
+    async def carry(self) -> Leave:
+        """Events and sound both ways until the connection is over; why it is. What its client says ends then."""
+        leave = Leave(1000, "")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._write(), name=f"write:{self._id}")
+                tasks.create_task(self._watch_client(), name=f"client:{self._id}")
+                tasks.create_task(self._watch_inbox(), name=f"inbox:{self._id}")
+                tasks.create_task(self._watch_link(), name=f"link:{self._id}")
+                for receiver in self._connection.getReceivers():
+                    tasks.create_task(self._read(receiver.track), name=f"read:{self._id}")
+        except* Leave as leaves:
+            leave = first(leaves)
+        finally:
+            self._end()
+        return leave
+
+    async def opened(self) -> bool:
+        """Wait until events can go both ways; False if that takes too long, or the connection is over before."""
+        waits = [asyncio.ensure_future(one) for one in (self._open(), self._over.wait())]
+        try:
+            await asyncio.wait(waits, timeout=CONNECT_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waits:
+                one.cancel()
+        return self._connected.is_set() and self._channel.done() and not self._over.is_set()
+
+    async def say_goodbye(self) -> None:
+        """Send what is left, if the client takes it."""
+        if not self._channel.done() or self._channel.cancelled():
+            return
+        channel = Channel(self._channel.result(), self._limits.send_timeout_s)
+        try:
+            await self._send_all(channel)
+            await channel.emptied()
+        except (Leave, TimeoutError):
+            log("call.goodbye_unheard", call=self._id)
+
+    async def close(self) -> None:
+        """Free the connection. May be called twice."""
+        self._end()
+        self._ears.close()
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self._connection.close()
+        except TimeoutError:
+            log("call.close_late", call=self._id, after_s=CLOSE_S)
+
+    def leave(self, why: str) -> None:
+        """The connection is over. May be called twice."""
+        self._why = self._why or why
+        self._over.set()
+
+    def _end(self) -> None:
+        """Nothing more is heard of its client."""
+        self._gone.set()
+        self._inbox.wake()
+
+    def _said(self, message: str | bytes) -> None:
+        self._inbox.put(told_in(message), len(message))
+
+    def _hear(self, pcm: Pcm) -> None:
+        self._inbox.put(Told(Hear(pcm)), pcm.nbytes)
+
+    def _see(self, frame: See) -> None:
+        self._inbox.put(Told(frame), frame.pixels.nbytes)
+
+    def _on_state(self) -> None:
+        state = self._connection.connectionState
+        if state == "connected":
+            self._connected.set()
+        elif state in ("failed", "closed"):
+            self.leave(f"the connection is {state}")
+
+    def _on_channel(self, channel: RTCDataChannel) -> None:
+        """The first channel carries the events; it is called oai-events, but its place is what counts."""
+        if not self._channel.done():
+            channel.on("message", self._said)
+            channel.on("close", lambda: self.leave("the client closed the data channel"))
+            self._channel.set_result(channel)
+
+    async def _open(self) -> None:
+        await self._connected.wait()
+        await asyncio.shield(self._channel)
+
+    async def _write(self) -> None:
+        """The only one who sends on the channel."""
+        channel, outbox = Channel(await self._channel, self._limits.send_timeout_s), self.link.outbox
+        while True:
+            await outbox.changed()
+            if outbox.overflowed:
+                raise Leave(SLOW, "the client reads too slowly", "cut")
+            await self._send_all(channel)
+            await self._measure()
+
+    async def _send_all(self, channel: Channel) -> None:
+        try:
+            while (text := self.link.outbox.take()) is not None:
+                await channel.send(text)
+        except TimeoutError:
+            raise Leave(SLOW, "the client does not read", "cut") from None
+        except ConnectionError:
+            raise Leave(1006, "the client vanished", "gone") from None
+
+    async def _measure(self) -> None:
+        """How long a packet is on its way, by the client's receiver reports."""
+        for sender in self._connection.getSenders():
+            for report in (await sender.getStats()).values():
+                round_trip_s = getattr(report, "roundTripTime", None)
+                if round_trip_s is not None:
+                    self._way_s = round_trip_s / 2
+
+    async def _watch_client(self) -> None:
+        try:
+            async with asyncio.timeout(CONNECT_S) as deadline:
+                await self._connected.wait()
+                deadline.reschedule(None)
+                await self._over.wait()
+        except TimeoutError:
+            raise Leave(1006, "the client did not connect", "gone") from None
+        raise Leave(1000, self._why, "gone")
+
+    async def _watch_inbox(self) -> None:
+        await self._inbox.overflowed.wait()
+        raise Leave(SLOW, "the client says more than can be obeyed", "cut")
+
+    async def _watch_link(self) -> None:
+        await self.link.over.wait()
+        raise Leave(GOING_AWAY, "the client came back over another connection", "cut")
+
+    async def _read(self, track: Any) -> None:
+        """Every track is read: what aiortc decodes waits without a bound."""
+        if track is None:
+            return
+        if track.kind == "video":
+            await watch_camera(track, self._settings.camera_every_s, self._see)
+        else:
+            await ignore(track)
+
+
+def _configuration(settings: Settings) -> RTCConfiguration:
+    """An empty list of servers is one that asks nobody: None would be a public STUN server."""
+    servers = [RTCIceServer(list(one.urls), one.username, one.credential) for one in settings.ice_servers]
+    return RTCConfiguration(iceServers=servers)
