@@ -7,6 +7,7 @@ const STATES = {
   idle: "Press Talk, and allow the microphone",
   connecting: "Connecting …",
   lost: "The line is lost; trying again …",
+  waiting: "The server is full: you are in line",
   ready: "Connected; the microphone is off",
   muted: "Muted",
   listening: "Listening",

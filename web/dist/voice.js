@@ -1,1 +1,1 @@
-export{a as Problem,n as STEPS,t as Trial,r as VoiceClient,i as devices,o as problemOf}from"./library-Byi1iD3k.js";
+export{a as Problem,n as STEPS,t as Trial,r as VoiceClient,i as devices,o as problemOf}from"./library-BtroY1Xn.js";

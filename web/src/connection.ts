@@ -71,11 +71,11 @@ export class Connection {
     const wish = (this.wish = {});
     this.events.changed();
     const current = () => wish === this.wish;
-    const { received, sent, changed, audible, trouble } = this.guarded(current);
+    const guarded = this.guarded(current);
     const closed = (problem: Problem) => current() && this.fail(problem);
     try {
       const wanted = this.noCall !== null ? "websocket" : this.wanted();
-      const { line, fellBack } = await dial(wanted, this.ticket(), this.place(), this.player, { received, sent, changed, audible, trouble, closed });
+      const { line, fellBack } = await dial(wanted, this.ticket(), this.place(), this.player, { ...guarded, closed });
       if (!current()) return line.close(); // the user thought better of it meanwhile
       this.noCall ??= fellBack;
       this.line = line;
@@ -89,6 +89,7 @@ export class Connection {
   private guarded(current: () => boolean): Omit<LineEvents, "closed"> {
     const { events } = this;
     return {
+      queued: (position) => current() && events.queued(position),
       received: (event) => current() && events.received(event),
       sent: (event) => current() && events.sent(event),
       changed: () => current() && events.changed(),

@@ -5,7 +5,7 @@ import type { Player } from "./player";
 import type { Ticket } from "./resume";
 import { Problem, type Code } from "./problem";
 import { openWebRtc } from "./webrtc";
-import { openWebSocket, resumeWebSocket } from "./websocket";
+import { openWebSocket } from "./websocket";
 
 /**
  * "auto": a call, except to a server on this very machine: no packet is lost on the way there, and a socket, which
@@ -14,7 +14,7 @@ import { openWebSocket, resumeWebSocket } from "./websocket";
 export type Wanted = LineKind | "auto";
 
 /** A refusal that a socket would meet too. */
-const COMMON: ReadonlySet<Code> = new Set(["unreachable", "starting", "key", "origin", "full"]);
+const COMMON: ReadonlySet<Code> = new Set(["unreachable", "starting", "key", "origin"]);
 const LOOPBACK = /^(localhost|127\..*|\[::1\])$/;
 
 export interface Dialled {
@@ -31,7 +31,7 @@ export async function dial(
   player: Player,
   events: LineEvents,
 ): Promise<Dialled> {
-  const back = ticket === null ? null : await resumeWebSocket(place, ticket, player, events);
+  const back = ticket === null ? null : await goBack(ticket, place, player, events);
   if (back !== null) return { line: back, fellBack: null };
   const kind = wanted === "auto" ? shortest(place) : wanted;
   if (kind === "websocket") return { line: await openWebSocket(place, player, events), fellBack: null };
@@ -41,6 +41,16 @@ export async function dial(
     const why = error instanceof Problem ? error : new Problem("refused", `The call failed (${String(error)}).`);
     if (COMMON.has(why.code)) throw why;
     return { line: await openWebSocket(place, player, events), fellBack: why };
+  }
+}
+
+/** The line back to a session, in the midst of it; null when the session is over, or there is no way now. */
+async function goBack(ticket: Ticket, place: Place, player: Player, events: LineEvents): Promise<Line | null> {
+  try {
+    if (ticket.kind === "webrtc") return await openWebRtc(place, player.element, events, ticket);
+    return await openWebSocket(place, player, events, ticket);
+  } catch {
+    return null; // what is in the way is told when a new session finds the same
   }
 }
 

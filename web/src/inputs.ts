@@ -26,11 +26,22 @@ export class Inputs {
     return this.wish !== null;
   }
 
+  /** The microphone in use, or chosen; null: the browser's choice. */
+  get chosen(): string | null {
+    return this.microphone?.device ?? this.device;
+  }
+
+  /** Speak through this microphone from now on (null: the browser's choice); the line stays. */
+  async use(device: string | null): Promise<void> {
+    this.device = device;
+    if (this.wanted) await this.listen(device);
+  }
+
   /** From now on everything goes to this line. */
   async attach(line: Line | null): Promise<void> {
     this.line = line;
     await line?.hear(this.microphone);
-    await line?.see(this.camera?.track ?? null);
+    await line?.see(this.camera);
   }
 
   mute(muted: boolean): void {
@@ -56,12 +67,12 @@ export class Inputs {
     this.events.changed();
   }
 
-  /** Shows this camera in the place of the one before; false: none. Throws a Problem. */
+  /** Shows this camera (null: the browser's choice) in the place of the one before; false: none. Throws a Problem. */
   async look(device: string | null | false): Promise<void> {
     const camera = device === false ? null : await Camera.open(device, () => void this.look(false));
     this.camera?.close();
     this.camera = camera;
-    await this.line?.see(camera?.track ?? null);
+    await this.line?.see(camera);
     this.events.changed();
   }
 

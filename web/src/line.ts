@@ -1,5 +1,6 @@
 /** A way to the server that is open: events both ways, the microphone there, the answer's sound here. */
 
+import type { Camera } from "./camera";
 import type { Microphone } from "./microphone";
 import type { Problem } from "./problem";
 import type { ClientEvent, ServerEvent } from "./wire";
@@ -23,6 +24,8 @@ export interface Heard {
 export interface LineEvents {
   received(event: ServerEvent): void;
   sent(event: ClientEvent): void;
+  /** The server is full, and this is one's place in the line: 1 is next. */
+  queued(position: number): void;
   /** It ended, not by `close`. */
   closed(problem: Problem): void;
   /** `playing` changed. */
@@ -40,7 +43,7 @@ export interface Line {
   readonly maxBytes: number;
   /** Whether an answer sounds, or waits to. */
   readonly playing: boolean;
-  /** Whether the camera travels as a track; else pictures are sent as items. */
+  /** Whether the camera's pictures travel by themselves; else the user's turn begins with one, as an item. */
   readonly takesVideo: boolean;
   /** Peak of the answer at this moment, 0 to 1. */
   level(): number;
@@ -48,7 +51,8 @@ export interface Line {
   send(event: ClientEvent): boolean;
   /** From now on send this microphone; null: none. */
   hear(microphone: Microphone | null): Promise<void>;
-  see(camera: MediaStreamTrack | null): Promise<void>;
+  /** From now on show this camera; null: none. */
+  see(camera: Camera | null): Promise<void>;
   /** Cut the sound now, and let none through until `resume`. What was heard, where only this side knows. */
   silence(): Promise<Heard | null>;
   /** The next answer may sound. */

@@ -7,8 +7,8 @@ const MAX_LINES = 400; // some turns; a line is at most a few hundred characters
 const MAX_CHARS = 64; // of one field; audio and pictures are longer
 const ID = /^[a-z]+_[0-9a-f]{8,}$/; // told by its beginning
 
-/** Fifty a second, and all alike. */
-const SOUND: ReadonlySet<string> = new Set(["input_audio_buffer.append", "response.output_audio.delta"]);
+/** Many, and all alike. */
+const MEDIA: ReadonlySet<string> = new Set(["input_audio_buffer.append", "response.output_audio.delta", "parley.camera.frame"]);
 
 const panel = element("log");
 const toggle = element<HTMLButtonElement>("open-log");
@@ -17,7 +17,7 @@ const filter = element<HTMLInputElement>("filter");
 
 export class Log {
   private readonly lines: string[] = [];
-  private run = { type: "", count: 0 }; // of equal pieces of sound
+  private run = { type: "", count: 0 }; // of equal pieces of sound, or pictures
 
   constructor(private readonly now: () => number = () => performance.now()) {
     toggle.addEventListener("click", () => this.toggle());
@@ -27,7 +27,7 @@ export class Log {
   }
 
   add(direction: "in" | "out", event: ServerEvent | ClientEvent): void {
-    const runs = SOUND.has(event.type) && event.type === this.run.type;
+    const runs = MEDIA.has(event.type) && event.type === this.run.type;
     this.run = { type: event.type, count: runs ? this.run.count + 1 : 1 };
     const text = runs ? `${event.type} ×${this.run.count}` : brief(event);
     const line = `${(this.now() / 1000).toFixed(3)} ${direction === "in" ? "←" : "→"} ${text}`;

@@ -52,7 +52,7 @@ export class Orb {
     const time = REDUCED.matches ? 0 : now_ms / 1000;
     this.drawAnswer(width, time);
     this.drawUser(width, time);
-    if (this.state === "thinking" || this.state === "connecting") this.drawWaiting(width, time);
+    if (this.state === "thinking" || this.state === "connecting" || this.state === "waiting") this.drawWaiting(width, time);
     this.frame = RESTING.has(this.state) ? 0 : requestAnimationFrame((at_ms) => this.draw(at_ms));
   }
 

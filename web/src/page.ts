@@ -52,6 +52,7 @@ voice.on("firstSound", (figure) => timing.show(figure));
 voice.on("event", (direction, event) => log.add(direction, event));
 voice.on("session", (session) => settings.showVoices(session));
 voice.on("problem", say);
+voice.on("queued", (position) => stage.queued(position));
 voice.on("line", (kind, fellBack, resumed) => {
   route.textContent = ROUTES[kind];
   route.title = fellBack === null ? "" : `No call: ${fellBack.message}`;
@@ -72,7 +73,7 @@ function show(): void {
 
 function showPreview(): void {
   const figure = element("preview");
-  const preview = voice.camera?.preview ?? null;
+  const preview = voice.inputs.camera?.preview ?? null;
   figure.querySelector("video")?.remove();
   if (preview !== null) figure.prepend(preview);
   figure.hidden = preview === null;

@@ -24,7 +24,7 @@ export const STEPS: readonly Step[] = [
   { name: "WebRTC", check: call },
 ];
 
-const DEAF: LineEvents = { received() {}, sent() {}, closed() {}, changed() {}, audible() {}, trouble() {} };
+const DEAF: LineEvents = { queued() {}, received() {}, sent() {}, closed() {}, changed() {}, audible() {}, trouble() {} };
 
 async function secure(): Promise<string> {
   if (window.isSecureContext) return "Its address lets it use a microphone.";

@@ -43,6 +43,7 @@ export async function refusal(response: globalThis.Response): Promise<Problem> {
     case 501:
       return new Problem("no-calls", "the server takes no WebRTC calls.");
     case 429:
+      return new Problem("key", reason);
     case 503:
       return busy(body?.error?.code, reason);
     default:

@@ -30,7 +30,7 @@ export class Settings {
     microphones.addEventListener("change", () => this.setMicrophone(microphones.value || null));
     speakers.addEventListener("change", () => this.setSpeaker(speakers.value));
     cameras.addEventListener("change", () => this.setCamera(cameras.value === "off" ? false : cameras.value || null));
-    cameraButton.addEventListener("click", () => this.setCamera(voice.camera === null ? null : false));
+    cameraButton.addEventListener("click", () => this.setCamera(voice.inputs.camera === null ? null : false));
     transport.addEventListener("change", () => this.setTransport(transport.value as Wanted));
     voices.addEventListener("change", () => this.setVoice(voices.value));
     key.addEventListener("change", () => this.setKey(key.value.trim()));
@@ -52,7 +52,7 @@ export class Settings {
   }
 
   show(): void {
-    cameraButton.setAttribute("aria-pressed", String(this.voice.camera !== null));
+    cameraButton.setAttribute("aria-pressed", String(this.voice.inputs.camera !== null));
   }
 
   private recall(): void {
@@ -73,7 +73,7 @@ export class Settings {
 
   private setMicrophone(microphone: string | null): void {
     choose({ microphone });
-    void this.voice.useMicrophone(microphone).then(() => this.list());
+    void this.voice.inputs.use(microphone).then(() => this.list());
     if (!this.voice.talking) this.try(microphone);
   }
 
@@ -87,7 +87,7 @@ export class Settings {
   }
 
   private setCamera(device: string | null | false): void {
-    this.attempt(this.voice.useCamera(device), "Opening the camera");
+    this.attempt(this.voice.inputs.look(device), "Opening the camera");
   }
 
   private setTransport(wanted: Wanted): void {
@@ -115,9 +115,9 @@ export class Settings {
 
   private async list(): Promise<void> {
     const anyCamera = new Option("Off", "off");
-    fill(microphones, new Option("The browser's choice", ""), await devices("audioinput"), this.voice.microphone ?? "");
+    fill(microphones, new Option("The browser's choice", ""), await devices("audioinput"), this.voice.inputs.chosen ?? "");
     fill(speakers, new Option("The browser's choice", ""), await devices("audiooutput"), choices().speaker);
-    fill(cameras, anyCamera, await devices("videoinput"), this.voice.camera?.device ?? "off");
+    fill(cameras, anyCamera, await devices("videoinput"), this.voice.inputs.camera?.device ?? "off");
     speakers.disabled = !("setSinkId" in HTMLMediaElement.prototype);
   }
 

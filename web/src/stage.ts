@@ -8,6 +8,7 @@ const WORDS: Record<VoiceState, string> = {
   idle: "Ready",
   connecting: "Connecting",
   lost: "No connection",
+  waiting: "The server is full",
   ready: "Ready",
   muted: "Muted",
   listening: "Listening",
@@ -20,6 +21,7 @@ const HINTS: Record<VoiceState, readonly [handsFree: string, hold: string]> = {
   idle: ["Tap to talk, or type", "Hold Space, or the circle, and speak"],
   connecting: ["One moment", "One moment"],
   lost: ["Trying again", "Trying again"],
+  waiting: ["You are in line", "You are in line"],
   ready: ["Tap to talk, or type", "Hold Space, or the circle, and speak"],
   muted: ["Tap to be heard again", "Tap to be heard again"],
   listening: ["Just speak", "Just speak"],
@@ -37,6 +39,7 @@ const end = element<HTMLButtonElement>("end");
 
 export class Stage {
   private readonly orb: Orb;
+  private position = 1; // in the line of a full server
 
   constructor(private readonly voice: VoiceClient) {
     this.orb = new Orb(element("orb"), () => voice.levels());
@@ -56,13 +59,23 @@ export class Stage {
     this.orb.show(voice.state);
     if (state.textContent !== WORDS[voice.state]) state.textContent = WORDS[voice.state];
     state.dataset["state"] = voice.state;
-    hint.textContent = HINTS[voice.state][voice.handsFree ? 0 : 1];
+    hint.textContent = voice.state === "waiting" ? this.place() : HINTS[voice.state][voice.handsFree ? 0 : 1];
     talk.setAttribute("aria-label", this.label());
     talk.querySelector("use")!.setAttribute("href", voice.muted ? "#i-muted" : "#i-mic");
     mute.disabled = !voice.talking || !voice.handsFree;
     mute.setAttribute("aria-pressed", String(voice.muted));
     stop.disabled = !voice.answering;
     end.disabled = voice.state === "idle";
+  }
+
+  /** How many are before the user in the line of a full server, and him. */
+  queued(position: number): void {
+    this.position = position;
+    this.show();
+  }
+
+  private place(): string {
+    return this.position === 1 ? "You are next in line" : `You are number ${this.position} in line`;
   }
 
   private label(): string {

@@ -1,25 +1,22 @@
 /** A spoken conversation with a Realtime server: devices, line and conversation, held together. Knows no element of a page. */
 
-import type { Camera } from "./camera";
-import type { Saying } from "./client";
 import { Connection } from "./connection";
 import { Conversation } from "./conversation";
 import type { Wanted } from "./dial";
 import { Emitter } from "./emitter";
+import { Floor } from "./floor";
 import { Inputs } from "./inputs";
 import type { Line, LineKind, Place } from "./line";
-import { pictureOf } from "./picture";
+import { pictureOf, STILL_CHARS } from "./picture";
 import { Player } from "./player";
 import { problemOf, type Problem } from "./problem";
 import { Resume, type Ticket } from "./resume";
+import { Sayings } from "./sayings";
 import { sessionOf } from "./session";
-import { TalkKey } from "./talk_key";
 import type { VoiceEvents, VoiceOptions, VoiceState, Who } from "./voice_events";
 
-const STILL_CHARS = 48_000; // a camera's still: sharp enough, and one message of a data channel
 const PICTURE_CHARS = 1_000_000;
 const ENVELOPE = 1_000; // what an event adds to the picture in it
-const MAX_WAITING = 8; // typed before the line is open
 const HERE = import.meta.url;
 
 export class VoiceClient extends Emitter<VoiceEvents> {
@@ -28,16 +25,20 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   key: string | null;
   private readonly server: URL;
   private readonly player: Player;
-  private readonly inputs = new Inputs({ changed: () => this.emit("change"), trouble: (problem) => this.trouble(problem) });
+  /** The microphone and the camera. */
+  readonly inputs = new Inputs({ changed: () => this.emit("change"), trouble: (problem) => this.trouble(problem) });
   private readonly conversation: Conversation;
   private readonly connection: Connection;
   private readonly resume = new Resume();
-  private readonly talkKey = new TalkKey(() => this.beginTurn(), (at_ms) => this.endTurn(at_ms));
+  private readonly sayings = new Sayings();
+  private readonly floor = new Floor({
+    closed: (closed) => this.inputs.mute(closed),
+    begin: () => this.beginTurn(),
+    end: (at_ms) => this.configured && this.conversation.endTurn(at_ms),
+  });
   private configured = false; // the server has taken the session's settings
+  private queued = false; // the server is full, and this client stands in line
   private broken = false; // the last trouble was the line's
-  private waiting: Saying[] = []; // until it has
-  private isMuted = false;
-  private isHandsFree = true;
   private voiceName: string | null = null;
 
   constructor(private readonly options: VoiceOptions = {}) {
@@ -53,12 +54,12 @@ export class VoiceClient extends Emitter<VoiceEvents> {
 
   get state(): VoiceState {
     if (!this.connection.open) return "idle";
-    if (!this.configured) return this.connection.lost ? "lost" : "connecting";
-    if (this.conversation.userSpeaking || this.talkKey.held) return "hearing";
+    if (!this.configured) return this.queued ? "waiting" : this.connection.lost ? "lost" : "connecting";
+    if (this.conversation.userSpeaking || this.floor.held) return "hearing";
     if (this.line?.playing) return "speaking";
     if (this.conversation.thinking) return "thinking";
-    if (this.inputs.microphone === null || !this.isHandsFree) return "ready";
-    return this.isMuted ? "muted" : "listening";
+    if (this.inputs.microphone === null || !this.handsFree) return "ready";
+    return this.muted ? "muted" : "listening";
   }
 
   /** Where the server is, and as whom it is spoken to. */
@@ -76,26 +77,16 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   }
 
   get muted(): boolean {
-    return this.isMuted;
+    return this.floor.muted;
   }
 
   get handsFree(): boolean {
-    return this.isHandsFree;
+    return this.floor.handsFree;
   }
 
   /** Whether there is an answer to stop. */
   get answering(): boolean {
     return this.conversation.answering;
-  }
-
-  /** The device in use, or chosen; null: the browser's choice. */
-  get microphone(): string | null {
-    return this.inputs.microphone?.device ?? this.inputs.device;
-  }
-
-  /** The camera in use, and what shows its picture; null while it is off. */
-  get camera(): Pick<Camera, "device" | "preview"> | null {
-    return this.inputs.camera;
   }
 
   /** Peaks at this moment, 0 to 1. */
@@ -111,7 +102,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
 
   /** The way back to this session, for a page that is loaded anew; null: there is none. */
   get ticket(): Ticket | null {
-    return this.transportUsed === "websocket" ? this.resume.ticket : null;
+    return this.line === null ? null : this.resume.ticket;
   }
 
   /** Go on with a session that another load of the page has left, or begin anew; with the microphone, if it was on. */
@@ -136,8 +127,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   /** Have something typed or shown answered; connects first where need be. With the camera on, it is shown too. */
   ask(text: string, picture: string | null = null): void {
     this.connect();
-    const shown = picture ?? this.inputs.camera?.still(STILL_CHARS) ?? null;
-    if (this.waiting.length < MAX_WAITING) this.waiting.push({ ...(text && { text }), ...(shown && { picture: shown }) });
+    this.sayings.add(text, picture ?? this.inputs.camera?.still(STILL_CHARS) ?? null);
     this.sayWaiting();
   }
 
@@ -153,30 +143,27 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   }
 
   mute(muted: boolean): void {
-    this.isMuted = muted;
-    this.applyMute();
+    this.floor.mute(muted);
   }
 
   /** The server finds the turns (hands-free), or `hold` and `release` say them (push to talk). */
   setHandsFree(handsFree: boolean): void {
-    this.isHandsFree = handsFree;
     this.conversation.userSpeaking = false;
-    this.applyMute();
+    this.floor.setHandsFree(handsFree);
     if (this.configured) this.configure();
   }
 
   /** The user holds the key: what is said from now on is a turn. */
   hold(): void {
-    if (this.isHandsFree || this.talkKey.held) return;
+    if (this.handsFree || this.floor.held) return;
     this.start();
-    this.talkKey.press();
-    this.applyMute();
+    this.floor.press();
   }
 
   /** The user lets the key go: the turn is answered. */
   release(): void {
-    if (!this.talkKey.held) return;
-    this.talkKey.release();
+    if (!this.floor.held) return;
+    this.floor.release();
     this.emit("change");
   }
 
@@ -185,8 +172,8 @@ export class VoiceClient extends Emitter<VoiceEvents> {
     this.connection.stop();
     this.resume.restore(null);
     this.inputs.close();
-    this.waiting = [];
-    this.isMuted = false;
+    this.sayings.take();
+    this.floor.mute(false);
     this.reset();
     this.emit("change");
   }
@@ -200,20 +187,9 @@ export class VoiceClient extends Emitter<VoiceEvents> {
     this.connection.start();
   }
 
-  /** Speak through this microphone from now on (null: the browser's choice); the line stays. */
-  async useMicrophone(device: string | null): Promise<void> {
-    this.inputs.device = device;
-    if (this.talking) await this.inputs.listen(device);
-  }
-
   /** Play through this loudspeaker from now on; the empty string: the browser's choice. Throws a Problem. */
   useSpeaker(device: string): Promise<void> {
     return this.player.use(device);
-  }
-
-  /** Show the model this camera (null: the browser's choice); false: none any more. Throws a Problem. */
-  useCamera(device: string | null | false): Promise<void> {
-    return this.inputs.look(device);
   }
 
   /** Be answered by this voice; a conversation that has sounded keeps its own. */
@@ -244,13 +220,22 @@ export class VoiceClient extends Emitter<VoiceEvents> {
         this.conversation.receive(event);
       },
       sent: (event) => this.emit("event", "out", event),
+      queued: (position) => this.stand(position),
       changed: () => this.emit("change"),
       audible: (at_ms, item) => this.conversation.audible(at_ms, item),
       trouble: (problem) => this.trouble(problem),
     });
   }
 
+  private stand(position: number): void {
+    this.queued = true;
+    this.emit("queued", position);
+    this.emit("change");
+  }
+
   private opened(line: Line, fellBack: Problem | null): void {
+    this.queued = false;
+    this.resume.kind = line.kind;
     if (!line.resumed) this.conversation.reset();
     this.conversation.line = line;
     this.emit("line", line.kind, fellBack, line.resumed);
@@ -260,7 +245,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   }
 
   private configure(): void {
-    this.conversation.configure(sessionOf(this.isHandsFree, this.voiceName, this.options.session));
+    this.conversation.configure(sessionOf(this.handsFree, this.voiceName, this.options.session));
   }
 
   private ready(): void {
@@ -273,8 +258,8 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   }
 
   private lost(problem: Problem, retry_ms: number | null): void {
-    this.configured = false;
-    this.letGo();
+    this.configured = this.queued = false;
+    this.floor.letGo();
     this.conversation.line = null;
     if (retry_ms === null) this.end();
     else void this.inputs.attach(null);
@@ -284,19 +269,14 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   }
 
   private reset(): void {
-    this.configured = false;
-    this.letGo();
+    this.configured = this.queued = false;
+    this.floor.letGo();
     this.conversation.reset();
-  }
-
-  private letGo(): void {
-    this.talkKey.forget();
-    this.applyMute();
   }
 
   private sayWaiting(): void {
     if (!this.configured || this.conversation.line === null) return; // a session that is taken up again may tell first
-    for (const saying of this.waiting.splice(0)) this.conversation.say(saying);
+    for (const saying of this.sayings.take()) this.conversation.say(saying);
   }
 
   /** What the camera sees as the user begins to speak. */
@@ -310,16 +290,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
     this.look();
   }
 
-  private endTurn(at_ms: number): void {
-    this.applyMute();
-    if (this.configured) this.conversation.endTurn(at_ms);
-  }
-
   private trouble(problem: Problem): void {
     this.emit("problem", problem, null);
-  }
-
-  private applyMute(): void {
-    this.inputs.mute(this.isHandsFree ? this.isMuted : !this.talkKey.held);
   }
 }

@@ -10,6 +10,7 @@ export type VoiceState =
   | "idle"
   | "connecting"
   | "lost" // trying again
+  | "waiting" // in line, since the server is full
   | "ready" // connected; the microphone is off, or waits for the key
   | "muted"
   | "listening"
@@ -38,6 +39,8 @@ export interface VoiceEvents {
   /** A line opened: a call or a socket, why it is no call, and whether it goes on with the session of the line before. */
   line(kind: LineKind, fellBack: Problem | null, resumed: boolean): void;
   session(session: Session): void;
+  /** The user's place in the line of a full server: 1 is next. */
+  queued(position: number): void;
   /** Everything on the wire, for those who want to look. */
   event(direction: "in" | "out", event: ServerEvent | ClientEvent): void;
 }

@@ -4,11 +4,14 @@
  * The server plays out, and so knows what was heard; this side mutes at once when it must be silent.
  */
 
+import type { Camera } from "./camera";
 import type { Line, LineEvents, Place } from "./line";
 import { Meter } from "./meter";
 import type { Microphone } from "./microphone";
 import onsetUrl from "./onset.worklet.ts?worker&url";
+import { PlayoutDelay } from "./playout_delay";
 import { Problem, problemOf } from "./problem";
+import type { Ticket } from "./resume";
 import { get, iceServers, refusal } from "./server";
 import type { ClientEvent, ServerEvent } from "./wire";
 
@@ -16,17 +19,22 @@ const OPEN_TIMEOUT_MS = 4_000; // a call takes some 200 ms, through a relay a se
 const DISCONNECTED_MS = 5_000; // a network that changes comes back within it, or not at all
 const DEFAULT_MAX_BYTES = 65_535;
 
-/** An open call. Throws the Problem that is in the way. */
-export async function openWebRtc(place: Place, element: HTMLAudioElement, events: LineEvents): Promise<Line> {
+/** An open call; with a ticket, another way to the one that it names. Throws the Problem that is in the way. */
+export async function openWebRtc(
+  place: Place,
+  element: HTMLAudioElement,
+  events: LineEvents,
+  ticket: Ticket | null = null,
+): Promise<Line> {
   if (!("RTCPeerConnection" in window)) throw new Problem("unsupported", "This browser has no WebRTC.");
   const servers = await iceServers(place);
-  const call = new Call(new RTCPeerConnection({ iceServers: servers }), element, events);
+  const call = new Call(new RTCPeerConnection({ iceServers: servers }), element, events, ticket !== null);
   try {
-    const { sdp, hangUp } = await offered(place, await call.offer());
+    const { sdp, hangUp } = await offered(place, ticket, await call.offer());
     await call.answer(sdp, hangUp);
     await call.opened(servers.some(isTurn));
   } catch (error) {
-    call.close();
+    call.close(); // and hang up: a socket may take its place, and the server would wait for the call's client
     throw error;
   }
   return call;
@@ -38,9 +46,10 @@ interface Answer {
   hangUp(): Promise<unknown>;
 }
 
-async function offered(place: Place, sdp: string): Promise<Answer> {
-  const path = place.model === null ? "v1/realtime/calls" : `v1/realtime/calls?model=${encodeURIComponent(place.model)}`;
-  const response = await get(place, path, { method: "POST", body: sdp, headers: { "Content-Type": "application/sdp" } });
+async function offered(place: Place, ticket: Ticket | null, sdp: string): Promise<Answer> {
+  const model = place.model === null ? "" : `?model=${encodeURIComponent(place.model)}`;
+  const query = ticket === null ? model : `?resume=${ticket.token}&after=${ticket.after}`;
+  const response = await get(place, `v1/realtime/calls${query}`, { method: "POST", body: sdp, headers: { "Content-Type": "application/sdp" } });
   if (!response.ok) throw await refusal(response);
   const id = response.headers.get("Location")?.split("/").at(-1);
   const end = `v1/realtime/calls/${id}/hangup`;
@@ -53,16 +62,18 @@ function isTurn({ urls }: RTCIceServer): boolean {
 
 class Call implements Line {
   readonly kind = "webrtc";
-  readonly resumed = false;
   readonly takesVideo = true;
   playing = false;
   private readonly channel: RTCDataChannel;
   private readonly sound: RTCRtpTransceiver;
   private readonly picture: RTCRtpTransceiver;
   private readonly context = new AudioContext({ latencyHint: "interactive" });
+  private readonly delay: PlayoutDelay;
   private meter: Meter | null = null;
+  private reports = false; // whether the server wants to know the delay: Parley's own
   private silent = false; // until the next answer sounds
   private allowed = true; // that next answer may
+  private midway: boolean; // of an answer, perhaps: that it began was told over the connection before
   private timer = 0;
   private hangUp: Answer["hangUp"] | null = null;
 
@@ -70,10 +81,13 @@ class Call implements Line {
     private readonly peer: RTCPeerConnection,
     private readonly element: HTMLAudioElement,
     private readonly events: LineEvents,
+    readonly resumed: boolean,
   ) {
+    this.midway = resumed;
     this.channel = peer.createDataChannel("oai-events");
     this.sound = peer.addTransceiver("audio", { direction: "sendrecv" });
     this.picture = peer.addTransceiver("video", { direction: "sendonly" });
+    this.delay = new PlayoutDelay(this.sound.receiver, () => this.context.outputLatency || 0, (ms) => this.report(ms));
     this.channel.onmessage = ({ data }: MessageEvent<string>) => this.receive(data);
     element.muted = false;
   }
@@ -127,8 +141,8 @@ class Call implements Line {
     await this.sound.sender.replaceTrack(microphone?.track ?? null);
   }
 
-  async see(camera: MediaStreamTrack | null): Promise<void> {
-    await this.picture.sender.replaceTrack(camera);
+  async see(camera: Camera | null): Promise<void> {
+    await this.picture.sender.replaceTrack(camera?.track ?? null);
   }
 
   async silence(): Promise<null> {
@@ -146,6 +160,7 @@ class Call implements Line {
 
   close(): void {
     clearTimeout(this.timer);
+    this.delay.watch(false);
     this.peer.onconnectionstatechange = null;
     this.channel.onmessage = this.channel.onclose = null;
     this.element.srcObject = null;
@@ -158,6 +173,8 @@ class Call implements Line {
 
   private receive(text: string): void {
     const event = JSON.parse(text) as ServerEvent;
+    if (event.type === "session.created" || event.type === "session.updated") this.reports = event.session.parley !== undefined;
+    if (event.type.startsWith("output_audio_buffer")) this.midway = false;
     if (event.type === "output_audio_buffer.started") this.started();
     if (event.type === "output_audio_buffer.stopped" || event.type === "output_audio_buffer.cleared") this.play(false);
     this.events.received(event);
@@ -174,7 +191,12 @@ class Call implements Line {
   private play(playing: boolean): void {
     if (playing === this.playing) return;
     this.playing = playing;
+    this.delay.watch(playing);
     this.events.changed();
+  }
+
+  private report(delay_ms: number): void {
+    if (this.reports) this.send({ type: "parley.playout.delay", delay_ms });
   }
 
   private watch(): void {
@@ -208,6 +230,8 @@ class Call implements Line {
 
   private heard(time_s: number): void {
     if (this.silent) return;
+    if (this.midway) this.play(true);
+    this.midway = false;
     const latency_s = this.context.outputLatency || 0; // Safari reports none
     this.events.audible(performance.now() + (time_s - this.context.currentTime + latency_s) * 1000, null);
   }

@@ -2,10 +2,12 @@
  * The line over a WebSocket: sound goes as base64 PCM in events, and this side knows what of an answer was heard.
  */
 
+import type { Camera } from "./camera";
 import type { Line, LineEvents, Place } from "./line";
 import type { Microphone } from "./microphone";
 import { fromBase64, toBase64 } from "./pcm";
 import type { Player } from "./player";
+import { STILL_CHARS } from "./picture";
 import { Problem } from "./problem";
 import { whyRefused } from "./server";
 import type { Ticket } from "./resume";
@@ -13,37 +15,34 @@ import type { ClientEvent, ServerEvent } from "./wire";
 
 const GREETING_TIMEOUT_MS = 10_000;
 const MAX_PENDING_BYTES = 320_000; // 5 s of microphone in base64: later sound is worth nothing by the time it arrives
+const STILL_EVERY_MS = 1_000; // what the server takes
 const KEY_SUBPROTOCOL = "openai-insecure-api-key."; // browsers can't set a header on a socket
 const MAX_BYTES = 12 << 20; // the server takes 16 MiB
 
-/** An open line, greeted by the server. Throws the Problem that is in the way. */
-export async function openWebSocket(place: Place, player: Player, events: LineEvents): Promise<Line> {
-  const { socket, greeting } = await greet(place);
-  const line = new SocketLine(socket, player, events);
+/**
+ * An open line, greeted by the server; where it is full, after a wait in line. With a ticket, one back to its session.
+ * Throws the Problem that is in the way.
+ */
+export async function openWebSocket(place: Place, player: Player, events: LineEvents, ticket: Ticket | null = null): Promise<Line> {
+  const query = ticket === null ? { wait: "true" } : { resume: ticket.token, after: String(ticket.after) };
+  const { socket, greeting } = await greet(place, query, (position) => events.queued(position));
+  const line = new SocketLine(socket, player, events, ticket !== null);
   line.receive(greeting);
   return line;
-}
-
-/** The line back to a session, in the midst of it; null when the session is over, or there is no way now. */
-export async function resumeWebSocket(place: Place, ticket: Ticket, player: Player, events: LineEvents): Promise<Line | null> {
-  try {
-    const { socket, greeting } = await greet(place, { resume: ticket.token, after: String(ticket.after) });
-    const line = new SocketLine(socket, player, events, true);
-    line.receive(greeting);
-    return line;
-  } catch {
-    return null; // what is in the way is told when a new session finds the same
-  }
 }
 
 /**
  * A socket and the first message on it, which shows, more than the mere handshake, that a server is there. The caller
  * sets its handlers before the next one can come: promises are settled before messages are told. Throws the Problem that is in the way.
  */
-export async function greet(place: Place, query = {}): Promise<{ socket: WebSocket; greeting: string }> {
+export async function greet(
+  place: Place,
+  query = {},
+  queued: (position: number) => void = () => undefined,
+): Promise<{ socket: WebSocket; greeting: string }> {
   const socket = new WebSocket(addressOf(place, query), place.key === null ? ["realtime"] : ["realtime", KEY_SUBPROTOCOL + place.key]);
   try {
-    return { socket, greeting: await first(socket) };
+    return { socket, greeting: await first(socket, queued) };
   } catch (reason) {
     socket.onclose = null;
     socket.close();
@@ -51,13 +50,15 @@ export async function greet(place: Place, query = {}): Promise<{ socket: WebSock
   }
 }
 
-/** The first message. Rejects with the reason that the close gave. */
-function first(socket: WebSocket): Promise<string> {
+/** The first message of a session; until then one's place in the line. Rejects with the reason that the close gave. */
+function first(socket: WebSocket, queued: (position: number) => void): Promise<string> {
   return new Promise((resolve, reject: (reason: string) => void) => {
     const timer = setTimeout(() => reject("it said nothing"), GREETING_TIMEOUT_MS);
     socket.onmessage = ({ data }: MessageEvent<string>) => {
       clearTimeout(timer);
-      resolve(data);
+      const event = JSON.parse(data) as ServerEvent;
+      if (event.type === "parley.queue.updated") queued(event.position);
+      else if (event.type !== "error") resolve(data); // else the close that follows says why
     };
     socket.onclose = ({ reason }) => {
       clearTimeout(timer);
@@ -77,8 +78,10 @@ function addressOf(place: Place, query: Record<string, string>): string {
 class SocketLine implements Line {
   readonly kind = "websocket";
   readonly maxBytes = MAX_BYTES;
-  readonly takesVideo = false;
+  /** Whether the server takes pictures beside the conversation: Parley's own. */
+  takesVideo = false;
   private microphone: Microphone | null = null;
+  private looking = 0;
   private hushed = false;
   private item: string | null = null; // of the answer that sounds, or has
 
@@ -109,6 +112,7 @@ class SocketLine implements Line {
 
   receive(text: string): void {
     const event = JSON.parse(text) as ServerEvent;
+    if (event.type === "session.created" || event.type === "session.updated") this.takesVideo = event.session.parley !== undefined;
     if (event.type === "response.output_audio.delta") this.play(event.item_id, event.delta);
     this.events.received(event);
   }
@@ -126,8 +130,12 @@ class SocketLine implements Line {
     await microphone?.capture((pcm) => this.piece(pcm));
   }
 
-  async see(): Promise<void> {
-    // A socket carries no track: pictures go as items.
+  /** A socket carries no track, but stills: the server keeps the newest for the user's turn. */
+  async see(camera: Camera | null): Promise<void> {
+    clearInterval(this.looking);
+    if (camera === null) return;
+    this.look(camera);
+    this.looking = window.setInterval(() => this.look(camera), STILL_EVERY_MS);
   }
 
   async silence(): ReturnType<Line["silence"]> {
@@ -146,6 +154,7 @@ class SocketLine implements Line {
   close(): void {
     this.socket.onclose = this.socket.onmessage = null;
     this.socket.close(1000);
+    clearInterval(this.looking);
     this.player.close();
     void this.microphone?.capture(null);
   }
@@ -154,6 +163,11 @@ class SocketLine implements Line {
     if (this.hushed) return;
     this.item = item;
     void this.player.play(item, fromBase64(delta));
+  }
+
+  private look(camera: Camera): void {
+    const picture = this.takesVideo && this.socket.bufferedAmount === 0 ? camera.still(STILL_CHARS) : null;
+    if (picture !== null) this.send({ type: "parley.camera.frame", image_url: picture });
   }
 
   private piece(pcm: Int16Array): void {

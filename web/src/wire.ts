@@ -19,6 +19,7 @@ export type ServerEvent =
   | { type: "output_audio_buffer.started" }
   | { type: "output_audio_buffer.stopped" }
   | { type: "output_audio_buffer.cleared" }
+  | { type: "parley.queue.updated"; position: number }
   | { type: "error"; error: { message: string; code?: string | null; event_id?: string | null } };
 
 export type ClientEvent = { readonly type: string; readonly [field: string]: unknown };
