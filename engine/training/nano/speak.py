@@ -68,7 +68,8 @@ async def drive(stage: Stage, seat: Seat, inputs: Iterable[Chunk]) -> AsyncGener
             if isinstance(chunks, Exception):
                 raise chunks
             for chunk in chunks:
-                yield chunk
+                if chunk.kind not in stage.info.latest:  # what is left for a successor is no sound
+                    yield chunk
 
 
 def sound(chunks: Iterable[Chunk]) -> NDArray[np.float32]:
