@@ -81,7 +81,8 @@ class End(Frame, frozen=True, tag="end"):
 class Emit(Frame, frozen=True, tag="emit", omit_defaults=True):
     """From the worker: a chunk for the client, for the next hop, or for both.
 
-    ``kept`` is what stages have left since for the case that this worker is lost, and goes to neither.
+    ``kept`` is what stages have left since for the case that this worker is lost, and goes to neither. ``marks`` are
+    moments since the last one (monotonic seconds): a message of their own would wake the server for each.
     """
 
     run: str
@@ -89,6 +90,7 @@ class Emit(Frame, frozen=True, tag="emit", omit_defaults=True):
     client: bool
     onward: bool
     kept: tuple[Chunk, ...] = ()
+    marks: dict[str, float] = {}
 
 
 class Grant(Frame, frozen=True, tag="grant"):

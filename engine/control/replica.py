@@ -50,7 +50,9 @@ class Run:
 
     def receive(self, message: wire.Grant | wire.Emit | wire.End | wire.Failed) -> None:
         match message:
-            case wire.Emit(_, chunk, client, onward, kept):
+            case wire.Emit(_, chunk, client, onward, kept, marks):
+                if marks:
+                    self.out(Chunk("mark", marks), True, False, lambda: None)
                 for left in kept:
                     self.out(left, False, False, self._taken)
                 self.owed += 1
@@ -109,7 +111,7 @@ class RemoteWorker:
         if self.gone.is_set():
             return  # it was given up; whatever it says now comes too late
         match message:
-            case wire.Emit(run, Chunk("mark")) if self.behind_s and run in self._runs:
+            case wire.Emit(run, marks=marks) if marks and self.behind_s and run in self._runs:
                 self._runs[run].receive(self._in_our_time(message))
             case wire.Grant(run) | wire.Emit(run) | wire.End(run) | wire.Failed(run) if run in self._runs:
                 self._runs[run].receive(message)
@@ -125,8 +127,8 @@ class RemoteWorker:
                 pass  # of a run that was closed meanwhile
 
     def _in_our_time(self, message: wire.Emit) -> wire.Emit:
-        marks = {name: at_s + self.behind_s for name, at_s in message.chunk.data.items()}
-        return msgspec.structs.replace(message, chunk=Chunk("mark", marks, message.chunk.meta))
+        marks = {name: at_s + self.behind_s for name, at_s in message.marks.items()}
+        return msgspec.structs.replace(message, marks=marks)
 
     def fence(self) -> None:
         """Give it up: nothing that it still says is heard."""

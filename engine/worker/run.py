@@ -67,6 +67,7 @@ class Run:
         self._taken = 0
         self._over = asyncio.Event()
         self._error: EngineError | None = None
+        self._marks: dict[str, float] = {}
 
     def resume(self, from_: wire.Resume, now_s: float) -> None:
         """Go on where a lost replica was: what that had given does not leave again."""
@@ -108,6 +109,7 @@ class Run:
                     task.cancel()
             if self._error is not None:
                 raise self._error
+            self._tell_marks()
             self._send(wire.End(self.id))
         except BaseExceptionGroup as group:
             raise plain(group) from None
@@ -218,6 +220,8 @@ class Run:
         group = hosted.group
         hosted.marks["done"] = now_s
         self._mark(hosted)
+        if group.joined:
+            self._tell_marks()  # at the deadline it must be known who has ended, and who has not
         hosted.source.drop()
         if group.guided and hosted.main:
             for companion in group.hosted[1:]:
@@ -233,11 +237,17 @@ class Run:
             self._over.set()
 
     def _mark(self, hosted: Hosted) -> None:
-        self._emit(Chunk("mark", {hosted.mark(word): at_s for word, at_s in hosted.marks.items()}), True, False)
+        """Note the moments of a seat: they go with what leaves next."""
+        self._marks |= {hosted.mark(word): at_s for word, at_s in hosted.marks.items()}
+
+    def _tell_marks(self) -> None:
+        if self._marks:
+            self._emit(Chunk("mark", {}), True, False)
 
     def _emit(self, chunk: Chunk, client: bool, onward: bool) -> None:
         self._credit -= 1
-        self._send(wire.Emit(self.id, chunk, client, onward, self._past.leaving()))
+        marks, self._marks = self._marks, {}
+        self._send(wire.Emit(self.id, chunk, client, onward, self._past.leaving(), marks))
 
     def fail(self, error: EngineError) -> None:
         """End the run with an error; nothing more of it leaves but that."""

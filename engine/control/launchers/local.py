@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import sys
 from contextlib import suppress
@@ -19,6 +20,18 @@ def waited_s(pid: int) -> float:
     """How long a process's first thread was ready to run and waited for a processor: Linux's run delay."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+def stolen_s(file: Path = Path("/proc/stat")) -> float:
+    """How long processors were wanted on this virtual machine and its host gave them to others: Linux's steal time.
+
+    It counts as waiting, of all processors together: nobody tells which process it was taken from.
+    """
+    try:
+        _, *jiffies = file.read_text().partition("\n")[0].split()
+        return int(jiffies[7]) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError):
         return 0.0
 
@@ -40,7 +53,7 @@ class Launcher:
                     stdin=asyncio.subprocess.DEVNULL, pass_fds=(theirs.fileno(),),
                 )  # fmt: skip
             self._processes[worker.id] = process
-            worker.waited_s = lambda: waited_s(process.pid)
+            worker.waited_s = lambda: waited_s(process.pid) + stolen_s()
             ours.setblocking(False)
             await asyncio.get_running_loop().create_connection(lambda: link, sock=ours)
         except BaseException:

@@ -62,7 +62,7 @@ def left_by(desk: Desk, info: StageInfo) -> tuple[Tally, Kept]:
 @pytest.mark.parametrize("at", [1, 6, 8, 33, 59])
 async def test_it_goes_on_where_it_was_and_makes_again_what_its_state_does_not_cover(at: int, stateful: bool) -> None:
     async with working(Counter(stateful)) as desk:
-        desk.put(opened("r", credit=at + 1))  # a mark takes one
+        desk.put(opened("r", credit=at))
         await until(lambda: len(numbers(desk)) == at)
         onward, kept = left_by(desk, desk.worker.stages["a"].info)
         before = numbers(desk)

@@ -100,7 +100,7 @@ class Thinker:
     def __init__(self, place: Place, now: Callable[[], datetime] = datetime.now) -> None:
         self.info = StageInfo(
             name="thinker", order=1, emits=frozenset({"text", "tool_call", "usage"}), feeds=frozenset({"text"}),
-            slots=place.slots,
+            keeps=frozenset({"text"}), slots=place.slots,
         )  # fmt: skip
         self._net = Network((place.weights or WEIGHTS) / "thinker.onnx", place.slots, place.threads)
         self._now = now
