@@ -7,11 +7,10 @@ brought them is closed. Knows no worker and no engine, only what they say to eac
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import struct
-from collections.abc import Callable, Iterator
-from typing import Any, Literal, Protocol, cast
+from collections.abc import Iterator
+from typing import Any, Literal, cast
 
 import msgspec
 import numpy as np
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from engine.config import ChunkSpec, WorkerSpec
 from engine.core import Chunk, ModelInfo, Request, StageInfo
 from engine.errors import WireError
-from engine.lending import POSSIBLE, Lender, borrow
+from engine.lending import Lender, borrow
 
 log = logging.getLogger(__name__)
 
@@ -292,120 +291,3 @@ class Splitter:
             body = bytes(self._bytes[_HEADER.size : end])
             del self._bytes[:end]
             yield self._codec.decode(body)
-
-
-class Link(Protocol):
-    """One end of a connection: ``send`` never waits; what arrives goes to the receiver it was made with.
-
-    ``close`` lets what was sent leave first, ``abort`` waits for nobody: it is for an end that does not read any more.
-    """
-
-    def send(self, message: Message) -> None: ...
-
-    def close(self) -> None: ...
-
-    def abort(self) -> None: ...
-
-
-Receive = Callable[[Message], None]
-Lost = Callable[[], None]
-
-
-class SocketLink(asyncio.Protocol):
-    """A link over a stream socket. ``lost`` is called once when the other end has gone or spoke garbage.
-
-    Writes are not awaited: what may be under way is bounded by the credit that each run is granted. Of what
-    is sent within one turn of the event loop the first leaves at once and the rest in one write: a step of 16 requests
-    would make 16 system calls else. Between two processes of one machine (``near``) large arrays go by reference.
-    """
-
-    def __init__(self, receive: Receive, lost: Lost, near: bool = False) -> None:
-        self._receive, self._lost = receive, lost
-        self._lender = Lender() if near and POSSIBLE else None
-        self._codec = Codec(self._lender)
-        self._splitter = Splitter(codec=self._codec)
-        self._transport: asyncio.Transport | None = None
-        self._unsent: list[bytes] = []
-        self._gathering = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            for message in self._splitter.feed(data):
-                if self._lender is not None and self._settle(message, self._lender):
-                    continue
-                self._receive(message)
-        except WireError as error:
-            log.warning("a connection is closed: %s", error)
-            self.abort()
-
-    def _settle(self, message: Message, lender: Lender) -> bool:
-        """Say what of the other's has been mapped; whether the message was but that, from there."""
-        if self._codec.borrowed:
-            self.send(Mapped(tuple(self._codec.borrowed)))
-            self._codec.borrowed.clear()
-        if isinstance(message, Mapped):
-            for file in message.files:
-                lender.back(file)
-        return isinstance(message, Mapped)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        if self._lender is not None:
-            self._lender.close()
-        self._lost()
-
-    def send(self, message: Message) -> None:
-        if self._transport is not None:
-            if self._gathering:
-                self._unsent.append(self._codec.encode(message))
-            else:
-                self._transport.write(self._codec.encode(message))
-                self._gathering = True
-                asyncio.get_running_loop().call_soon(self._flush)
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._flush()
-            self._transport.close()
-
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-
-    def _flush(self) -> None:
-        unsent, self._unsent, self._gathering = self._unsent, [], False
-        if self._transport is not None and unsent:
-            self._transport.write(b"".join(unsent))
-
-
-class LocalLink:
-    """One end of a link inside a process: the same frames, without the bytes."""
-
-    def __init__(self, receive: Receive, lost: Lost) -> None:
-        self._receive, self._lost = receive, lost
-        self._loop = asyncio.get_running_loop()
-        self.peer: LocalLink | None = None
-
-    def send(self, message: Message) -> None:
-        if self.peer is not None:
-            self._loop.call_soon(self.peer._receive, message)
-
-    def close(self) -> None:
-        peer, self.peer = self.peer, None
-        if peer is not None:
-            peer.peer = None
-            self._loop.call_soon(peer._lost)
-            self._loop.call_soon(self._lost)
-
-    abort = close
-
-
-def local_pair(left: tuple[Receive, Lost], right: tuple[Receive, Lost]) -> tuple[LocalLink, LocalLink]:
-    """Two ends that talk to each other."""
-    one, two = LocalLink(*left), LocalLink(*right)
-    one.peer, two.peer = two, one
-    return one, two

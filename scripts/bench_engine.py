@@ -27,7 +27,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from engine import wire
+from engine import links, wire
 from engine.config import ChunkSpec
 from engine.control.orchestrator import Orchestrator
 from engine.control.pool import StagePool
@@ -125,7 +125,7 @@ async def child(sock: socket.socket, name: str) -> None:
     gone, took = asyncio.Event(), list[float]()
     inbox: list[wire.Message] = []
     receive: Callable[[wire.Message], None] = inbox.append
-    link = wire.SocketLink(lambda message: receive(message), gone.set)
+    link = links.SocketLink(lambda message: receive(message), gone.set)
     served = worker([(first if name == "first" else second)(took.append)], link.send)
     await asyncio.get_running_loop().create_connection(lambda: link, sock=sock)
     serving = asyncio.create_task(served.serve())
@@ -166,7 +166,7 @@ async def across(n: int) -> list[float]:
                 sys.executable, __file__, "--child", fd, name, pass_fds=[theirs.fileno()]
             )
         remote = RemoteWorker(name)
-        link = wire.SocketLink(receiver(remote), remote.lost)
+        link = links.SocketLink(receiver(remote), remote.lost)
         await asyncio.get_running_loop().create_connection(lambda link=link: link, sock=ours)
         remote.link = link
         remotes.append(remote)
@@ -190,7 +190,7 @@ async def stepping(batch: int, n: int) -> float:
     Such a run is shorter than a time slice, so that the best of them was not interrupted.
     """
     left, right = socket.socketpair()
-    link = wire.SocketLink(lambda _: None, lambda: None)
+    link = links.SocketLink(lambda _: None, lambda: None)
     await asyncio.get_running_loop().create_connection(lambda: link, sock=left)
     done: list[float] = []
     served = worker([second(done.append)], link.send)

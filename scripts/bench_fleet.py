@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 
 from app.client.player import Player
-from engine import Chunk, Engine, EngineSpec, Message, Request, TextPart, WorkerSpec, wire
+from engine import Chunk, Engine, EngineSpec, Message, Request, TextPart, WorkerSpec, links, wire
 from engine.config import ChunkSpec, HeartbeatSpec
 from engine.control.replica import RemoteWorker
 
@@ -239,7 +239,7 @@ async def echo(near: bool) -> AsyncGenerator[Callable[[Any], Awaitable[Any]]]:
     """Another process that answers each array with its last number."""
     ours, theirs = socket.socketpair()
     answers: asyncio.Queue[Any] = asyncio.Queue(1)
-    link = wire.SocketLink(answers.put_nowait, lambda: None, near)
+    link = links.SocketLink(answers.put_nowait, lambda: None, near)
     command = (sys.executable, __file__, "--echo", str(theirs.fileno()), *(["--near"] if near else []))
     process = await asyncio.create_subprocess_exec(*command, pass_fds=(theirs.fileno(),))
     theirs.close()
@@ -263,7 +263,7 @@ async def answer(fd: int, near: bool) -> int:
         assert isinstance(message, wire.Feed)
         link.send(wire.Emit("r", Chunk("x", float(message.chunk.data[-1])), True, False))
 
-    link = wire.SocketLink(receive, gone.set, near)
+    link = links.SocketLink(receive, gone.set, near)
     await asyncio.get_running_loop().create_connection(lambda: link, sock=socket.socket(fileno=fd))
     await gone.wait()
     return 0
@@ -278,7 +278,7 @@ def remote(engine: Engine, name: str) -> RemoteWorker:
 
 def said(name: str, value: float, sense: str, bar: float, unit: str) -> bool:
     good = value >= bar if sense == ">=" else value <= bar
-    print(f"{'ok  ' if good else 'MISS'} {name}: {value:.2f} {unit} (bar {sense} {bar:g})")
+    print(f"{'ok  ' if good else 'MISS'} {name}: {value:.4g} {unit} (bar {sense} {bar:g})", flush=True)
     return good
 
 

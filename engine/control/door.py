@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from engine import wire
+from engine import links, wire
 from engine.config import ClusterSpec, address_of
 from engine.control.replica import RemoteWorker
 from engine.errors import ConfigError, WireError
@@ -22,7 +21,6 @@ log = logging.getLogger(__name__)
 SILENCE_S = 5.0  # from the connection to its Join: on any network a matter of milliseconds
 STRANGERS = 32  # connections at a time that have not proved themselves
 JOIN_BYTES = 64 << 10  # more is no Join
-ALONE_S = 10.0  # an end that acknowledges nothing for so long is gone
 
 
 class Guest:
@@ -35,7 +33,7 @@ class Guest:
     async def start(self, task: wire.Task, worker: RemoteWorker) -> None:
         """Give it its task; it says hello on the worker's link."""
         self._taken = True
-        link = wire.SocketLink(worker.receive, worker.lost)
+        link = links.SocketLink(worker.receive, worker.lost)
         self._transport.set_protocol(link)
         link.connection_made(self._transport)
         self._transport.resume_reading()
@@ -133,7 +131,7 @@ class _Entry(asyncio.Protocol):
     def _enter(self, join: wire.Join) -> None:
         self._forget()
         self._transport.pause_reading()  # what it says next is for whoever takes it in
-        endure(self._transport)
+        links.endure(self._transport)
         self._admit(Guest(join, self._transport))
 
     def _refuse(self, why: str) -> None:
@@ -144,13 +142,6 @@ class _Entry(asyncio.Protocol):
     def _forget(self) -> None:
         self._timer.cancel()
         self._strangers.discard(self)
-
-
-def endure(transport: asyncio.Transport) -> None:
-    """Notice within ALONE_S when the other end of a connection is no longer there, where the system can."""
-    sock = transport.get_extra_info("socket")
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(ALONE_S * 1000))
 
 
 class Cluster:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from engine import wire
+from engine import links, wire
 from engine.core import Chunk
 from engine.errors import EngineError, ReplicaLost, error_of
 from engine.stream import Taken, Tape
@@ -83,7 +83,7 @@ class RemoteWorker:
 
     def __init__(self, id: str) -> None:
         self.id = id
-        self.link: wire.Link | None = None
+        self.link: links.Link | None = None
         self.hello: asyncio.Future[wire.Hello] = asyncio.get_running_loop().create_future()
         self.on_lost: list[Callable[[], None]] = []
         self.on_beat: Callable[[wire.Beat], None] = lambda beat: None

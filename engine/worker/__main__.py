@@ -17,7 +17,7 @@ import socket
 import sys
 from pathlib import Path
 
-from engine import wire
+from engine import links, wire
 from engine.config import address_of
 from engine.errors import EngineError
 from engine.handshake import read_token
@@ -63,7 +63,7 @@ async def _work(arguments: argparse.Namespace) -> int:
     if arguments.tied:
         asyncio.get_running_loop().add_reader(sys.stdin, lambda: os._exit(GONE))
     if arguments.join is None:
-        link = wire.SocketLink(mind.receive, mind.lost, near=True)
+        link = links.SocketLink(mind.receive, mind.lost, near=True)
         sock = socket.socket(fileno=arguments.socket)
         await asyncio.get_running_loop().create_connection(lambda: link, sock=sock)
     else:
@@ -112,7 +112,7 @@ class Mind:
         if not self._task.done():
             self._task.set_result(None)
 
-    async def live(self, link: wire.SocketLink) -> int:
+    async def live(self, link: links.SocketLink) -> int:
         """Take the task and serve it until the server says stop, or is gone; the exit code."""
         task = await self._task
         if task is None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine import wire
+from engine import links, wire
 from engine.errors import StageUnavailable, WireError
 from engine.handshake import Visitor
 
 AGAIN_S = 0.5  # between two tries while there is no server yet
-ALONE_S = 10.0  # a server that acknowledges nothing for so long is gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +25,7 @@ class Call:
     """How long to wait for a server that is not there yet."""
 
 
-async def dial(call: Call, receive: wire.Receive, lost: wire.Lost) -> wire.SocketLink:
+async def dial(call: Call, receive: links.Receive, lost: links.Lost) -> links.SocketLink:
     """A link to the server, which has been told of the offer.
 
     Raises StageUnavailable when there is no server in time, and WireError when it is not ours or does not want us.
@@ -43,18 +41,16 @@ async def dial(call: Call, receive: wire.Receive, lost: wire.Lost) -> wire.Socke
         raise StageUnavailable(f"there was no server at {call.host}:{call.port} for {call.wait_s:g} s") from None
 
 
-async def _connect(call: Call, receive: wire.Receive, lost: wire.Lost) -> wire.SocketLink:
+async def _connect(call: Call, receive: links.Receive, lost: links.Lost) -> links.SocketLink:
     """One try. Raises OSError where nobody listens."""
     loop = asyncio.get_running_loop()
-    shaken: asyncio.Future[wire.SocketLink] = loop.create_future()
+    shaken: asyncio.Future[links.SocketLink] = loop.create_future()
     local = (call.join.address, 0) if call.join.address else None
     transport, _ = await loop.create_connection(
-        lambda: _Knock(Visitor(call.token), shaken, lambda: wire.SocketLink(receive, lost)),
+        lambda: _Knock(Visitor(call.token), shaken, lambda: links.SocketLink(receive, lost)),
         call.host, call.port, local_addr=local,
     )  # fmt: skip
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        sock = transport.get_extra_info("socket")
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(ALONE_S * 1000))
+    links.endure(transport)
     try:
         link = await shaken
     except BaseException:
@@ -68,7 +64,7 @@ class _Knock(asyncio.Protocol):
     """The handshake; then the transport is the link's."""
 
     def __init__(
-        self, visitor: Visitor, shaken: asyncio.Future[wire.SocketLink], make: Callable[[], wire.SocketLink]
+        self, visitor: Visitor, shaken: asyncio.Future[links.SocketLink], make: Callable[[], links.SocketLink]
     ) -> None:
         self._visitor, self._shaken, self._make = visitor, shaken, make
 

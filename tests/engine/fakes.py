@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from engine import wire
+from engine import links, wire
 from engine.config import ChunkSpec
 from engine.control.chunks import Chunks
 from engine.control.orchestrator import Orchestrator
@@ -168,7 +168,7 @@ async def rigged(*workers: Sequence[FakeStage], stall_s: float = 30.0) -> AsyncG
     for i, stages in enumerate(workers):
         remote = RemoteWorker(f"w{i}")
         inbox = lambda message, i=i: rig.workers[i].receive(message)  # noqa: E731
-        remote.link, link = wire.local_pair((remote.receive, remote.lost), (inbox, _nop))
+        remote.link, link = links.local_pair((remote.receive, remote.lost), (inbox, _nop))
         rig.remotes.append(remote)
         hosted = {stage.info.name: stage for stage in stages}
         rig.workers.append(Worker(hosted, MODEL, ChunkSpec(), 8, 4, link.send))

@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
-from engine import wire
+from engine import links, wire
 from engine.core import Chunk
 from engine.errors import WireError
 from engine.lending import LEAST_BYTES, MOST_LENT, POSSIBLE, Lender, borrow
@@ -73,11 +73,11 @@ def test_a_link_to_elsewhere_takes_no_reference() -> None:
 
 
 @asynccontextmanager
-async def linked() -> AsyncGenerator[tuple[wire.SocketLink, wire.SocketLink, list[wire.Message]]]:
+async def linked() -> AsyncGenerator[tuple[links.SocketLink, links.SocketLink, list[wire.Message]]]:
     """Two near ends, and what the second one has received."""
     got: list[wire.Message] = []
-    one = wire.SocketLink(lambda message: None, lambda: None, near=True)
-    two = wire.SocketLink(got.append, lambda: None, near=True)
+    one = links.SocketLink(lambda message: None, lambda: None, near=True)
+    two = links.SocketLink(got.append, lambda: None, near=True)
     for sock, link in zip(socket.socketpair(), (one, two), strict=True):
         sock.setblocking(False)
         await asyncio.get_running_loop().create_connection(lambda link=link: link, sock=sock)

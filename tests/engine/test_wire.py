@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from engine import wire
+from engine import links, wire
 from engine.core import AudioPart, Chunk, Message, ModelInfo, Request, StageInfo, TextPart
 from engine.errors import WireError
 from tests.engine.fakes import turns, until
@@ -174,9 +174,9 @@ class End:
         self.losses += 1
 
 
-async def socket_link(end: End) -> tuple[wire.SocketLink, socket.socket]:
+async def socket_link(end: End) -> tuple[links.SocketLink, socket.socket]:
     ours, theirs = socket.socketpair()
-    link = wire.SocketLink(end.got.append, end.lost)
+    link = links.SocketLink(end.got.append, end.lost)
     await asyncio.get_running_loop().create_connection(lambda: link, sock=ours)
     return link, theirs
 
@@ -184,7 +184,7 @@ async def socket_link(end: End) -> tuple[wire.SocketLink, socket.socket]:
 async def test_a_socket_link_carries_messages_in_order() -> None:
     left, right = End(), End()
     link, sock = await socket_link(left)
-    other = wire.SocketLink(right.got.append, right.lost)
+    other = links.SocketLink(right.got.append, right.lost)
     await asyncio.get_running_loop().create_connection(lambda: other, sock=sock)
     sent: list[wire.Message] = [wire.Grant("r", n) for n in range(100)]
     for message in sent:
@@ -207,7 +207,7 @@ async def test_sending_to_who_reads_nothing_waits_for_nobody() -> None:
     sent = [wire.Emit("r", Chunk("x", np.full(50_000, n, np.float32)), True, True) for n in range(wire.CREDIT)]
     for message in sent:
         link.send(message)  # far more than the socket holds; there is no await, and no other end yet
-    other = wire.SocketLink(right.got.append, right.lost)
+    other = links.SocketLink(right.got.append, right.lost)
     await asyncio.get_running_loop().create_connection(lambda: other, sock=sock)
     await until(lambda: len(right.got) == len(sent))
     assert [int(message.chunk.data[0]) for message in right.got if isinstance(message, wire.Emit)] == list(range(64))
@@ -230,7 +230,7 @@ async def test_garbage_closes_the_link_once_and_what_came_before_counts(garbage:
 
 async def test_local_links_carry_messages_in_order_and_end_once() -> None:
     left, right = End(), End()
-    one, two = wire.local_pair((left.got.append, left.lost), (right.got.append, right.lost))
+    one, two = links.local_pair((left.got.append, left.lost), (right.got.append, right.lost))
     one.send(wire.Grant("r", 1))
     one.send(wire.Stop())
     one.close()

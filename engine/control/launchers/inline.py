@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import Any
 
-from engine import wire
+from engine import links, wire
 from engine.config import ClusterSpec
 from engine.control.replica import RemoteWorker
 from engine.errors import EngineError
@@ -34,14 +34,14 @@ class Launcher:
             else:
                 inner[0].receive(message)
 
-        worker.link, link = wire.local_pair((worker.receive, worker.lost), (receive, gone.set))
+        worker.link, link = links.local_pair((worker.receive, worker.lost), (receive, gone.set))
         self._serving[worker.id] = asyncio.create_task(
             self._serve((build, beats), task, link, inner, gone), name=worker.id
         )
         await asyncio.sleep(0)
 
     async def _serve(
-        self, parts: tuple[Any, Any], task: wire.Task, link: wire.LocalLink, inner: list[Any], gone: asyncio.Event
+        self, parts: tuple[Any, Any], task: wire.Task, link: links.LocalLink, inner: list[Any], gone: asyncio.Event
     ) -> None:
         build, beats = parts
         try:

@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from engine import wire
+from engine import links, wire
 from engine.config import ClusterSpec
 from engine.control.replica import RemoteWorker
 
@@ -45,7 +45,7 @@ class Launcher:
     async def start(self, task: wire.Task, worker: RemoteWorker) -> None:
         """Start a process for a task; it says hello on the worker's link when it is warm."""
         ours, theirs = socket.socketpair()
-        link = wire.SocketLink(worker.receive, worker.lost, near=True)
+        link = links.SocketLink(worker.receive, worker.lost, near=True)
         try:
             with theirs:
                 process = await asyncio.create_subprocess_exec(

@@ -19,6 +19,7 @@ from engine import ConfigError, Engine, EngineSpec, Message, Request, TextPart, 
 from engine.config import ClusterSpec
 from engine.control import door
 from engine.handshake import Visitor, read_token
+from engine.links import SocketLink
 from engine.worker.dial import Call, dial
 from tests.engine.control.test_fleet import answer, remote, workers
 from tests.engine.fakes import until
@@ -265,7 +266,7 @@ async def test_a_first_word_that_is_no_join_ends_the_connection(data: bytes, eng
 @pytest.mark.seed("A1.15", "A1.16")
 async def test_64_who_come_at_once_get_64_names(engine: Engine, tmp_path: Path) -> None:
     names: list[str] = []
-    links: list[wire.SocketLink] = []
+    links: list[SocketLink] = []
     host, port = address(engine).split(":")
     token = read_token(tmp_path / "token")
 
