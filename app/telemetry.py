@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from engine import ReplicaInfo
@@ -55,6 +55,7 @@ class Metrics:
         self.underrun_s = Counter("parley_underrun_seconds", "Time that listeners were dry", registry=self.registry)
         self.registry.register(_Stages(stats))
         self.registry.register(_Replicas(replicas))
+        self.registry.register(_Prefixes(replicas))
 
     def page(self) -> bytes:
         """The Prometheus text format."""
@@ -99,13 +100,40 @@ class _Replicas(Collector):
         queue = GaugeMetricFamily("parley_replica_queue", "Requests that had to wait for a step", labels=labels)
         step_s = GaugeMetricFamily("parley_replica_step_seconds", "How long a step takes", labels=labels)
         incarnation = GaugeMetricFamily("parley_replica_incarnation", "Workers that had this place", labels=labels)
-        latest = {(one.stage, one.replica): one for one in self._replicas()}  # beside it, its predecessor may drain
-        for where, one in latest.items():
+        for where, one in _latest(self._replicas()).items():
             leased.add_metric(where, one.leased)
             queue.add_metric(where, one.queue)
             step_s.add_metric(where, one.step_ms / 1000)
             incarnation.add_metric(where, one.incarnation)
         return leased, queue, step_s, incarnation
+
+
+class _Prefixes(Collector):
+    """What stages remember of their sessions' prompts, counted from the beginning of their workers."""
+
+    def __init__(self, replicas: Callable[[], Replicas]) -> None:
+        self._replicas = replicas
+
+    def collect(self) -> Iterable[Metric]:
+        labels = ["stage", "replica"]
+        asked = CounterMetricFamily("parley_prefix_asked", "Positions of prompts looked up", labels=labels)
+        reused = CounterMetricFamily("parley_prefix_reused", "Of those, not computed again", labels=labels)
+        hits = CounterMetricFamily("parley_prefix_hits", "Look-ups that found something", labels=labels)
+        evicted = CounterMetricFamily("parley_prefix_evicted", "Prefixes forgotten for want of room", labels=labels)
+        held = GaugeMetricFamily("parley_prefix_bytes", "Memory of the prefixes that are kept", labels=labels)
+        for where, one in _latest(self._replicas()).items():
+            if (known := one.remembered) is not None:
+                asked.add_metric(where, known.asked)
+                reused.add_metric(where, known.reused)
+                hits.add_metric(where, known.hits)
+                evicted.add_metric(where, known.evicted)
+                held.add_metric(where, known.held_bytes)
+        return asked, reused, hits, evicted, held
+
+
+def _latest(replicas: Replicas) -> dict[tuple[str, str], ReplicaInfo]:
+    """By stage and name: beside a new worker of that name, its predecessor may still drain."""
+    return {(one.stage, one.replica): one for one in replicas}
 
 
 def log(event: str, **fields: object) -> None:

@@ -17,6 +17,8 @@ import yaml
 
 from engine.errors import ConfigError
 
+Schedule = Literal["urgency", "arrival"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
@@ -29,6 +31,8 @@ class WorkerSpec:
     """The most requests that one step takes, and the most that a replica holds at once."""
     threads: int = 1
     dtype: str = "float32"
+    schedule: Schedule = "urgency"
+    """Who steps first: whose listener needs it most, or who came first, to measure what that is worth."""
     resources: Mapping[str, float] = field(default_factory=dict[str, float])
     """What a launcher that places workers on other machines asks for, one replica each, like ``{num_gpus: 1}``; it
     counts the devices then."""
@@ -72,6 +76,8 @@ class ChunkSpec:
     first: int = 1
     growth: float = 1.5
     steady: int = 25
+    hurry: bool = True
+    """Whether a chunk is cut short when its listener would run dry; without it, every answer has the same chunks."""
 
     def size(self, count: int) -> int:
         """Frames of the ``count``-th chunk, from 0."""

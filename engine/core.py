@@ -214,6 +214,20 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     cost: TokenCost = TokenCost()
 
 
+class Remembered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a stage has kept of its sessions' prompts, and what that was good for. Counts since its worker began."""
+
+    asked: int
+    """Positions of the prompts that were looked up."""
+    reused: int
+    """Those of them that did not have to be computed."""
+    hits: int
+    """Look-ups that found something."""
+    evicted: int
+    """Entries that were forgotten for want of room."""
+    held_bytes: int
+
+
 class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One replica of one stage, as the server sees it at a moment."""
 
@@ -231,6 +245,8 @@ class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     step_ms: float
     age_s: float
     """Seconds since it joined."""
+    remembered: Remembered | None = None
+    """Of a stage that keeps prefixes, at its last heartbeat."""
 
 
 Pcm = NDArray[np.int16]

@@ -1,7 +1,7 @@
 """What a request has been given, and what its stages left, so that another replica can go on where one was lost.
 
 What is counted does not depend on how it was cut: samples of audio, frames of codes, characters of text, and chunks
-of the other kinds.
+of the other kinds. What says where it belongs (``meta["at"]``) is passed on again: whoever eats it knows what he has.
 """
 
 from __future__ import annotations
@@ -53,8 +53,12 @@ class Kept:
 
 def _key(chunk: Chunk) -> str:
     """How many preliminary ones come before a final one depends on the time; that the final one comes does not."""
+    if "at" in chunk.meta:
+        return f"{chunk.kind}, placed"
     return f"{chunk.kind}, final" if chunk.meta.get("final") else chunk.kind
 
 
 def _units(chunk: Chunk) -> int:
+    if "at" in chunk.meta:
+        return 0
     return len(chunk.data) if chunk.kind in _SLICED else 1

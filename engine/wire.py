@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import ChunkSpec, WorkerSpec
-from engine.core import Chunk, ModelInfo, Request, StageInfo
+from engine.core import Chunk, ModelInfo, Remembered, Request, StageInfo
 from engine.errors import WireError
 from engine.lending import Lender, borrow
 
@@ -151,6 +151,8 @@ class Beat(Frame, frozen=True, tag="beat"):
     step_s: dict[str, float]
     at_s: float | None = None
     """The worker's monotonic clock, which on another machine is another."""
+    remembered: dict[str, Remembered] = {}
+    """Of the stages that keep prefixes."""
 
 
 class Join(Frame, frozen=True, tag="join"):

@@ -124,6 +124,8 @@ class Answers:
 
     def listen(self, turn: Turn) -> None:
         """Open the request that will answer a turn which is still being spoken."""
+        if not self._house.turns.ahead:
+            return
         options, _ = answer_options(self.options, {})
         try:
             reply = self._listening = self._reply(options, (*self._conversation.items, *turn.shown), turn)

@@ -25,15 +25,24 @@ class Turn:
         self.item_id = new_id("item")
         self.samples = 0
         self.closed = False
-        self.paused = False
-        """Whether the user may have finished: who follows the turn is told that it is over."""
         self.words = ""
         """All that was said up to the present pause, once ears have heard it: half of it would look unfinished."""
         self.seen: tuple[Picture, ...] = ()
         """What its speaker showed meanwhile, oldest first."""
         self._limit = limit_samples
         self._blocks: list[Pcm] = []
+        self._end: int | None = None  # how many blocks there were when the user may have finished
         self._news = asyncio.Event()
+
+    @property
+    def paused(self) -> bool:
+        """Whether the user may have finished: who follows the turn is told that it is over."""
+        return self._end is not None
+
+    @property
+    def heard(self) -> Pcm:
+        """int16 [samples] of what those who follow the turn are given: after a pause only silence came."""
+        return np.concatenate([*self._blocks[: self._end], np.empty(0, np.int16)])
 
     @property
     def seconds(self) -> float:
@@ -63,12 +72,12 @@ class Turn:
 
     def pause(self) -> None:
         """The user may have finished: whoever follows it comes to an end, and may have to follow it anew."""
-        self.paused = True
+        self._end = len(self._blocks)
         self._tell()
 
     def resume(self) -> None:
         """The user goes on."""
-        self.paused, self.words = False, ""
+        self._end, self.words = None, ""
 
     def close(self) -> None:
         """The user has finished. May be called twice."""
@@ -80,7 +89,7 @@ class Turn:
         read = 0
         while True:
             news = self._news
-            while read < len(self._blocks):
+            while read < len(self._blocks[: self._end]):
                 yield Chunk("audio", self._blocks[read])
                 read += 1
             if self.closed or self.paused:

@@ -252,7 +252,7 @@ class Microphone:
         """The turn becomes an item. If the conversation has no room for it, it is dropped."""
         if not turn.paused:  # else its answer is under way, and may have been made of what was seen by then
             self._look(turn)
-        item = MessageItem(id=turn.item_id, role="user", content=(*turn.seen, Heard(turn.pcm)))
+        item = MessageItem(id=turn.item_id, role="user", content=(*turn.seen, Heard(turn.heard)))
         try:
             previous = self._conversation.add(item)
         except Refusal:

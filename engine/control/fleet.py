@@ -282,4 +282,5 @@ class Fleet:
             state="draining" if member.draining else "up", leased=len(member.leases), slots=member.slots,
             queue=member.queue, step_ms=member.step_s * 1000,
             age_s=self._loop.time() - life.joined_s if life else 0.0,
+            remembered=life.remembered.get(pool.info.name) if life else None,
         )  # fmt: skip

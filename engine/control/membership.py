@@ -13,7 +13,10 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from engine.config import HeartbeatSpec
+from engine.core import Remembered
 from engine.wire import Beat
 
 log = logging.getLogger(__name__)
@@ -37,6 +40,7 @@ class Life:
     steps: int = 0
     queues: dict[str, int] = field(default_factory=dict[str, int])
     step_s: dict[str, float] = field(default_factory=dict[str, float])
+    remembered: dict[str, Remembered] = field(default_factory=dict[str, Remembered])
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,7 @@ class Membership:
         if beat.steps != life.steps or not any(beat.queues.values()):
             life.moved_s = now_s
         life.heard_s, life.waited_s = now_s, waited_s
-        life.steps, life.queues, life.step_s = beat.steps, beat.queues, beat.step_s
+        life.steps, life.queues, life.step_s, life.remembered = beat.steps, beat.queues, beat.step_s, beat.remembered
         return life
 
     @property
@@ -181,6 +185,8 @@ def _wrong(beat: Beat) -> str:
         return "its count of steps is negative"
     if any(queue < 0 for queue in beat.queues.values()):
         return "a queue is negative"
+    if any(min(msgspec.structs.astuple(counts)) < 0 for counts in beat.remembered.values()):
+        return "a count of what it remembers is negative"
     if beat.at_s is not None and not math.isfinite(beat.at_s):
         return "its clock tells no time"
     if not all(0 <= step_s < math.inf for step_s in beat.step_s.values()):

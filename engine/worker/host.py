@@ -33,7 +33,9 @@ def build(task: wire.Task, send: Send) -> tuple[Worker, wire.Hello]:
     )
     model = family.info(place)
     stages = {name: make(place) for name, make in family.stages.items() if name in task.worker.stages}
-    worker = Worker(stages, model, task.chunks, family.rows_ahead, task.worker.max_batch, send)
+    worker = Worker(
+        stages, model, task.chunks, family.rows_ahead, task.worker.max_batch, send, schedule=task.worker.schedule
+    )
     infos = tuple(stage.info for stage in stages.values())
     return worker, wire.Hello(task.id, os.getpid(), model, infos, tuple(family.stages))
 

@@ -12,6 +12,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from engine.core import Remembered
+
 T = TypeVar("T")
 
 
@@ -34,17 +36,25 @@ class Prefixes(Generic[T]):
     asked: int = 0
     """Positions of the prompts that were looked up, and how many of those were there."""
     found: int = 0
+    hits: int = 0
+    """Look-ups that found something."""
+    evicted: int = 0
+    """Entries that were forgotten for want of room."""
     _sessions: OrderedDict[str, list[Entry[T]]] = field(default_factory=OrderedDict[str, list[Entry[T]]])
 
-    def find(self, session: str, ids: Sequence[Hashable]) -> tuple[int, T] | None:
-        """How many of ``ids``, from the first on, an entry of the session shares; the entry that shares most."""
-        self.asked += len(ids)
+    def find(self, session: str, ids: Sequence[Hashable], before: int = 0) -> tuple[int, T] | None:
+        """How many of ``ids``, from the first on, an entry of the session shares; the entry that shares most.
+
+        Whoever asks has the first ``before`` of them already.
+        """
+        self.asked += len(ids) - before
         if session not in self._sessions:
             return None
         self._sessions.move_to_end(session)
         best = max(self._sessions[session], key=lambda entry: shared(entry.ids, ids))
         length = shared(best.ids, ids)
-        self.found += length
+        self.found += max(0, length - before)
+        self.hits += length > before
         return (length, best.kept) if length else None
 
     def keep(self, session: str, ids: Sequence[Hashable], kept: T, size: int) -> None:
@@ -56,10 +66,17 @@ class Prefixes(Generic[T]):
         while self.size > self.budget:
             self._drop()
 
+    @property
+    def counts(self) -> Remembered:
+        return Remembered(
+            asked=self.asked, reused=self.found, hits=self.hits, evicted=self.evicted, held_bytes=self.size
+        )
+
     def _drop(self) -> None:
         """Forget the oldest entry of the session that has been idle for longest."""
         session = next(iter(self._sessions))
         self.size -= self._sessions[session].pop(0).size
+        self.evicted += 1
         if not self._sessions[session]:
             del self._sessions[session]
 

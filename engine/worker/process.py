@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from engine import wire
-from engine.config import ChunkSpec
+from engine.config import ChunkSpec, Schedule
 from engine.core import Chunk, ModelInfo
 from engine.errors import EngineError, StageFailed
 from engine.worker.group import Hosted
+from engine.worker.prefix import Prefixes
 from engine.worker.run import ListenerPace, Run, Send
 from engine.worker.scheduler import Listener, Scheduler
 from engine.worker.stage import Seat, Stage
@@ -29,12 +30,12 @@ class Worker:
 
     def __init__(
         self, stages: Mapping[str, Stage], model: ModelInfo, chunks: ChunkSpec, rows_ahead: int, max_batch: int,
-        send: Send, clock: Callable[[], float] = time.monotonic,
+        send: Send, clock: Callable[[], float] = time.monotonic, schedule: Schedule = "urgency",
     ) -> None:  # fmt: skip
         self.stages, self.model = stages, model
         self.steps = 0
         self._chunks, self._rows_ahead, self._send, self._clock = chunks, rows_ahead, send, clock
-        self._scheduler = Scheduler(dict.fromkeys(stages, max_batch))
+        self._scheduler = Scheduler(dict.fromkeys(stages, max_batch), schedule)
         self._free = {name: _slots(stage.info.slots) for name, stage in stages.items()}
         self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
         self._next: asyncio.Handle | None = None  # the loop's next turn, once something has asked for it
@@ -58,7 +59,9 @@ class Worker:
         queues = dict.fromkeys(self.stages, 0)
         for run, hosted in self._seats():
             queues[hosted.entry.stage] += run.ready(hosted, now_s)
-        return wire.Beat(id, self.steps, queues, dict(self._scheduler.step_s), now_s)
+        kept = {name: getattr(stage, "prefixes", None) for name, stage in self.stages.items()}
+        remembered = {name: prefixes.counts for name, prefixes in kept.items() if isinstance(prefixes, Prefixes)}
+        return wire.Beat(id, self.steps, queues, dict(self._scheduler.step_s), now_s, remembered)
 
     async def serve(self) -> None:
         """Step for ever; cancelling ends every run."""

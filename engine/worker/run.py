@@ -47,7 +47,7 @@ class ListenerPace:
 
     def hurry(self) -> bool:
         """Whether waiting for one more frame, and decoding it, would take longer than the sound lasts."""
-        if self.listener.started_s is None or self.listener.made_s < self.listener.again_s:
+        if not self.chunks.hurry or self.listener.started_s is None or self.listener.made_s < self.listener.again_s:
             return False
         return self.listener.slack_s(self.clock()) < 2 * self.scheduler.round_s + self.frame_s / 4
 

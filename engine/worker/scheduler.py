@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from engine.config import Schedule
 from engine.worker.stage import Seat
 
 HELD_ROUNDS = 4  # so long at most does a first sound wait for those that came with it
@@ -82,9 +83,13 @@ class Entry:
 
 @dataclass(slots=True)
 class Scheduler:
-    """Picks batches; ``round_s`` is how long one step of every stage takes, measured by the loop."""
+    """Picks batches; ``round_s`` is how long one step of every stage takes, measured by the loop.
+
+    ``schedule`` "arrival" is first come, first served, to measure what urgency is worth.
+    """
 
     max_batch: dict[str, int]
+    schedule: Schedule = "urgency"
     step_s: dict[str, float] = field(default_factory=dict[str, float])
 
     @property
@@ -100,6 +105,8 @@ class Scheduler:
     def urgency(self, entry: Entry, now_s: float) -> tuple[Urgency, float, int]:
         """Smaller is more urgent; of one request, the stage nearest to the sound comes first."""
         listener = entry.listener
+        if self.schedule == "arrival":
+            return Urgency.LISTENING, listener.arrived_s, -entry.order
         if not listener.committed:
             return Urgency.SPEAKING, listener.arrived_s, -entry.order
         if listener.speculative:

@@ -76,7 +76,8 @@ class Stage(Protocol):
     consumer of the upstream stream, puts each row on ``seat.rows`` and waits while more than a few lie uneaten; it runs
     between steps, so it must not compute long. ``step`` advances every seat of the batch once: one decode step, one
     bounded piece of prefill, or one chunk of codec frames. It returns, for each seat in order, the chunks it emits, or
-    an EngineError that ends that seat's request and no other.
+    an EngineError that ends that seat's request and no other. A stage that keeps what it computed for sessions does so
+    in ``prefixes`` (a Prefixes), whose counts the worker tells.
     """
 
     info: StageInfo

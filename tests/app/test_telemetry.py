@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.telemetry import Metrics, configure_logging, log
+from engine import Remembered, ReplicaInfo
 from tests.app.rig import LoudnessVad, running, script_spec, silence, talking, tone
 
 SECRETS = ("swordfish", "marzipan", "sk-secret", "zanzibar")
@@ -74,6 +76,30 @@ def test_the_engines_warnings_are_in_the_servers_log_once(capsys: pytest.Capture
     logging.getLogger("engine.control.fleet").debug("of no interest")
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(" ")[2] for line in lines] == ["WARNING the worker worker1.0#3 was lost"]
+
+
+def test_what_stages_remember_is_told_of_each_replica_that_remembers() -> None:
+    kept = Remembered(asked=90, reused=40, hits=3, evicted=2, held_bytes=1000)
+    about: dict[str, Any] = {
+        "incarnation": 1,
+        "state": "up",
+        "leased": 0,
+        "slots": 4,
+        "queue": 0,
+        "step_ms": 1.0,
+        "age_s": 1.0,
+    }
+    replicas = [
+        ReplicaInfo(stage="thinker", replica="worker0.0", remembered=kept, **about),
+        ReplicaInfo(stage="code2wav", replica="worker0.0", **about),
+    ]
+    lines = Metrics(replicas=lambda: replicas).page().decode().splitlines()
+    found = {line.partition("{")[0]: line.rpartition(" ")[2] for line in lines if line.startswith("parley_prefix_")}
+    assert found == {
+        "parley_prefix_asked_total": "90.0", "parley_prefix_reused_total": "40.0", "parley_prefix_hits_total": "3.0",
+        "parley_prefix_evicted_total": "2.0", "parley_prefix_bytes": "1000.0",
+    }  # fmt: skip
+    assert not [line for line in lines if line.startswith("parley_prefix_") and "code2wav" in line]
 
 
 def test_each_server_has_its_own_registry() -> None:

@@ -22,7 +22,7 @@ from engine.registry import load
 from engine.stream import Tape, whole
 from engine.tally import Kept
 from engine.worker.stage import STATE_FRAMES, Seat
-from tests.engine.fakes import until
+from tests.engine.fakes import lose, until
 
 SAME = 1e-5
 """Where sound is cut is a matter of time, and the last bit of a float32 one of where it is cut; sound goes to 1."""
@@ -71,15 +71,6 @@ class Got:
         return (
             words and self.sound.shape == other.sound.shape and np.abs(self.sound - other.sound).max(initial=0) < SAME
         )
-
-
-def lose(engine: Engine, stage: str) -> bool:
-    """Lose the replica of a stage that has a lease, if there is one."""
-    for member in engine._fleet.pools[stage].members():
-        if member.leases:
-            member.replica.host.fence()
-            return True
-    return False
 
 
 async def whole_again(engine: Engine) -> None:

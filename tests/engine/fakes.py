@@ -11,6 +11,7 @@ from typing import Any
 from engine import links, wire
 from engine.config import ChunkSpec
 from engine.control.chunks import Chunks
+from engine.control.engine import Engine
 from engine.control.orchestrator import Orchestrator
 from engine.control.pool import StagePool
 from engine.control.replica import RemoteWorker, StageReplica
@@ -131,6 +132,15 @@ async def until(condition: Callable[[], bool], turns_left: int = 5000) -> None:
         turns_left -= 1
         assert turns_left > 0, "it never came to hold"
         await asyncio.sleep(0 if turns_left > 4000 else 0.002)
+
+
+def lose(engine: Engine, stage: str) -> bool:
+    """Lose the replica of a stage that has a lease, if there is one."""
+    for member in engine._fleet.pools[stage].members():
+        if member.leases:
+            member.replica.host.fence()
+            return True
+    return False
 
 
 class Rig:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +50,10 @@ class Said:
     order: list[str] = field(default_factory=list[str])
 
 
-def spec(folder: Path, slots: int = 4, piece: int = 256) -> EngineSpec:
-    """One worker in this process, with short pieces if wanted."""
-    return parse_config(CONFIG.format(folder=folder, slots=slots, piece=piece))
+def spec(folder: Path, slots: int = 4, piece: int = 256, **options: Any) -> EngineSpec:
+    """One worker in this process, with short pieces if wanted, and other options of the family."""
+    found = parse_config(CONFIG.format(folder=folder, slots=slots, piece=piece))
+    return replace(found, options={**found.options, **options})
 
 
 def request(id: str, turns: Sequence[Turn], tokens: int = 8, frames: int = 12, **more: Any) -> Request:

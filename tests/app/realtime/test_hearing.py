@@ -38,6 +38,22 @@ async def test_every_reader_hears_the_whole_turn_whenever_it_comes() -> None:
     assert turn.samples == 3
 
 
+async def test_what_comes_after_a_pause_is_heard_by_nobody_unless_the_user_goes_on() -> None:
+    turn = Turn(limit_samples=100)
+    async with asyncio.TaskGroup() as tasks:
+        early = tasks.create_task(heard(turn))
+        await asyncio.sleep(0)
+        turn.push(block(1, 2))
+        turn.pause()
+        turn.push(block(0, 0))  # before the reader has its turn
+    assert early.result() == await heard(turn) == turn.heard.tolist() == [1, 2]
+    assert turn.pcm.tolist() == [1, 2, 0, 0]
+    turn.resume()
+    turn.push(block(3))
+    turn.close()
+    assert await heard(turn) == turn.heard.tolist() == turn.pcm.tolist() == [1, 2, 0, 0, 3]
+
+
 async def test_a_reader_that_leaves_disturbs_nobody() -> None:
     turn = Turn(limit_samples=100)
     one, other = asyncio.ensure_future(heard(turn)), asyncio.ensure_future(heard(turn))

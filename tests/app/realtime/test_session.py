@@ -353,6 +353,18 @@ async def test_no_answer_is_begun_early_where_none_is_wanted_or_the_house_forbid
         assert talk.statuses() == ["completed"]
 
 
+async def test_where_nobody_listens_along_the_turn_is_asked_about_when_it_is_over() -> None:
+    async with talking(turns=TurnSettings(ahead=False)) as talk:
+        await talk.hear(tone(0.3))
+        await talk.hear(silence(0.35))
+        assert not talk.engine.asked
+        await talk.hear(silence(0.35))
+        assert talk.statuses() == ["completed"]
+    (asked,) = talk.engine.requests
+    assert not asked.live
+    assert isinstance(asked.messages[-1].parts[0], AudioPart)
+
+
 async def test_a_truncate_in_a_pause_is_in_the_answer_that_was_begun() -> None:
     async with talking() as talk:
         await talk.typed("hi")
@@ -368,14 +380,17 @@ async def test_a_truncate_in_a_pause_is_in_the_answer_that_was_begun() -> None:
 
 
 async def test_the_words_that_were_heard_are_in_the_next_prompt() -> None:
+    """And the sound is that which was answered, sample for sample: what was computed for it holds for the next turn."""
     async with talking() as talk:
         await talk.hear(tone(0.3))
         await talk.hear(silence(0.7))
+        answered = talk.engine.asked[-1].heard_samples
         await talk.typed("and?")
     part = talk.engine.requests[-1].messages[0].parts[0]
     assert isinstance(part, AudioPart)
     assert part.transcript == "hello"
-    assert abs(len(part.pcm) / 16_000 - 0.8) < 0.1
+    assert len(part.pcm) == answered
+    assert abs(answered / 16_000 - 0.5) < 0.1
 
 
 async def test_a_barge_in_cuts_the_next_prompt_to_what_was_heard_even_without_a_truncate() -> None:

@@ -29,6 +29,7 @@ from engine import (
 from engine.config import ChunkSpec, HeartbeatSpec, parse_config
 from engine.control.fleet import Fleet
 from engine.control.launchers import local
+from engine.core import Remembered
 from engine.errors import ConfigError
 from engine.wire import Beat, Emit, Task
 from engine.worker import host
@@ -103,9 +104,11 @@ async def test_what_a_lost_worker_still_says_is_not_heard() -> None:
 async def test_heartbeats_alone_tell_the_pools_how_long_the_queues_are() -> None:
     async with Engine(spec()) as engine:
         worker = remote(engine)
-        worker.receive(Beat(worker.id, 1, {"talker": 7, "no such stage": 3}, {"talker": 0.25}))
+        kept = Remembered(asked=9, reused=4, hits=1, evicted=0, held_bytes=100)
+        worker.receive(Beat(worker.id, 1, {"talker": 7, "no such stage": 3}, {"talker": 0.25}, None, {"talker": kept}))
         (talker,) = [replica for replica in engine.replicas() if replica.stage == "talker"]
-        assert (talker.queue, talker.step_ms) == (7, 250.0)
+        assert (talker.queue, talker.step_ms, talker.remembered) == (7, 250.0, kept)
+        assert [replica.remembered for replica in engine.replicas() if replica.stage == "thinker"] == [None]
 
 
 async def test_marks_of_a_machine_with_another_clock_are_told_in_ours() -> None:

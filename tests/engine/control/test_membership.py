@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import random
 
+import msgspec
 import pytest
 
 from engine.config import HeartbeatSpec
 from engine.control.membership import LAST_PENALTY_S, LONELY_S, STEADY_S, Loss, Membership
+from engine.core import Remembered
 from engine.wire import Beat
 
 TIMEOUT_S, INTERVAL_S = 1.0, 0.2
@@ -30,6 +32,9 @@ def clock() -> Clock:
 @pytest.fixture
 def members(clock: Clock) -> Membership:
     return Membership(HeartbeatSpec(interval_s=INTERVAL_S, timeout_s=TIMEOUT_S), clock)
+
+
+KEPT = Remembered(asked=9, reused=4, hits=1, evicted=0, held_bytes=100)
 
 
 def beat(worker: str, steps: int = 0, queue: int = 0, step_s: float = 0.0) -> Beat:
@@ -107,6 +112,7 @@ BAD = {
     "no time": Beat("worker0.0#1", 1, {}, {"talker": float("nan")}),
     "a clock without time": Beat("worker0.0#1", 1, {}, {}, float("nan")),
     "an incarnation to come": Beat("worker0.0#2", 1, {}, {}),
+    "a negative memory": Beat("worker0.0#1", 1, {}, {}, None, {"talker": msgspec.structs.replace(KEPT, hits=-1)}),
     "a stranger": Beat("nobody", 1, {}, {}),
     "nothing": Beat("", 1, {}, {}),
 }

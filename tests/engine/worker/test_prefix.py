@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.core import Remembered
 from engine.worker.prefix import Prefixes, shared
 
 ids = st.lists(st.integers(0, 2), max_size=6)
@@ -56,7 +57,16 @@ def test_what_goes_on_takes_the_place_of_its_beginning_and_a_fork_does_not() -> 
     assert prefixes.find("s", [1, 2, 9, 9]) == (3, "aside")
     assert prefixes.find("s", [7]) is None
     assert prefixes.find("another session", [1, 2]) is None
-    assert (prefixes.asked, prefixes.found) == (5 + 4 + 1 + 2, 4 + 3)
+    assert (prefixes.asked, prefixes.found, prefixes.hits) == (5 + 4 + 1 + 2, 4 + 3, 2)
+
+
+def test_a_prompt_that_grows_is_counted_once() -> None:
+    prefixes: Prefixes[str] = Prefixes(budget=100)
+    prefixes.keep("s", [1, 2, 3], "before", 10)
+    assert prefixes.find("s", [1, 2]) == (2, "before")
+    assert prefixes.find("s", [1, 2, 3, 4, 5], before=2) == (3, "before")
+    assert prefixes.find("s", [1, 2, 3, 4, 5, 6], before=5) == (3, "before"), "there, though it is no news"
+    assert prefixes.counts == Remembered(asked=6, reused=3, hits=2, evicted=0, held_bytes=10)
 
 
 def test_who_has_been_idle_for_longest_is_forgotten_first() -> None:
@@ -69,3 +79,15 @@ def test_who_has_been_idle_for_longest_is_forgotten_first() -> None:
     assert prefixes.find("a", [1]) == (1, "a")
     prefixes.keep("e", [1], "too large to keep", 31)
     assert prefixes.size == 0
+    assert prefixes.evicted == 1 + 4, "b, then everything for what did not fit either"
+
+
+def test_of_one_session_the_oldest_goes_first_and_the_others_stay() -> None:
+    prefixes: Prefixes[str] = Prefixes(budget=30)
+    prefixes.keep("idle", [1], "idle", 10)
+    prefixes.keep("s", [1], "one", 10)
+    prefixes.keep("s", [2], "two", 10)
+    prefixes.keep("s", [3], "three", 10)
+    assert prefixes.find("idle", [1]) is None, "the idle session pays before the busy one"
+    prefixes.keep("s", [4], "four", 10)
+    assert [prefixes.find("s", [n]) for n in (1, 2, 3, 4)] == [None, (1, "two"), (1, "three"), (1, "four")]

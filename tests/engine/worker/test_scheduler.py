@@ -53,6 +53,14 @@ def test_within_a_class_arrival_or_slack_decides() -> None:
     assert [e.listener for e in scheduler().pick([entry(rich), entry(poor)], NOW_S)] == [poor, rich]
 
 
+@given(st.permutations(CLASSES))
+def test_by_arrival_whoever_came_first_steps_first_whatever_he_needs(listeners: list[Listener]) -> None:
+    plan = Scheduler({"a": 5}, schedule="arrival")
+    assert [one.listener for one in plan.pick([entry(listener) for listener in listeners], NOW_S)] == sorted(
+        listeners, key=lambda listener: listener.arrived_s
+    )
+
+
 def test_of_one_request_the_stage_nearest_to_the_sound_comes_first() -> None:
     listener = Listener(0.0)
     assert scheduler().pick([entry(listener, "a", 0), entry(listener, "b", 1)], NOW_S)[0].stage == "b"

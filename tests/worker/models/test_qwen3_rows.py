@@ -73,7 +73,7 @@ def turn(ids: list[int], media: int = 0, names: int | None = None, places: int |
         "ids": np.array(ids), "places": np.zeros((3, count if places is None else places), np.float32),
         "media": np.zeros((media, 64), np.float32), "names": np.zeros(count if names is None else names, np.int64),
     }  # fmt: skip
-    return Chunk("rows", data, {"part": "user"})
+    return Chunk("rows", data, {"part": "user", "at": 0})
 
 
 @pytest.mark.seed("A2.12")

@@ -52,8 +52,8 @@ ANSWER_ROOM = 160
 """Positions kept free for the answer."""
 PIECE = 128
 """The most ids that one step prefills for a request: about 10 ms."""
-REMEMBERED = 64 << 20
-"""Bytes of what was computed for sessions that may go on: a full conversation takes 2 MB."""
+REMEMBER_MB = 64
+"""Of what was computed for sessions that may go on, unless the options say otherwise: a full conversation takes 2."""
 TEMPERATURE, TOP_P = 0.7, 0.9
 """Where the request leaves them open. What the model is sure of is then certain; coins still fall both ways."""
 WEIGHTS = Path(__file__).parents[3] / "weights" / "nano"
@@ -104,7 +104,7 @@ class Thinker:
         )  # fmt: skip
         self._net = Network((place.weights or WEIGHTS) / "thinker.onnx", place.slots, place.threads)
         self._now = now
-        self.prefixes: Prefixes[Known] = Prefixes(REMEMBERED)
+        self.prefixes: Prefixes[Known] = Prefixes(int(float(place.options.get("remember_mb", REMEMBER_MB)) * 2**20))
 
     def open(self, seat: Seat) -> None:
         seat.state = Thought()

@@ -6,7 +6,8 @@ sound or pictures stand, the thinker's hidden rows; then one id for each token t
 the thinker's table of embeddings, which it maps, so that no tensor travels for text.
 
 What was computed for a session is kept and taken over by its next request up to where the two prompts differ. A live
-turn is encoded when it ends: the encoder looks eight seconds around, so that little of a turn is final before.
+turn is prefilled while it is spoken: what comes before it at once, and of it each window of the encoder (eight seconds,
+or ``options.window_s``) once that is full. At its end only the open window is left.
 
 It has no recogniser: what the user said is never told (``heard``). How far the voice is in the text (``text_end``)
 is an estimate, and labelled so.

@@ -5,19 +5,23 @@ Template, placeholders, features and rope positions are made as the reference ma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.core import AudioPart, Message, Request, TextPart
+from engine.core import AudioPart, Chunk, Message, Request, TextPart
 from engine.errors import ContextOverflow, RequestError
 from engine.worker.chat import Chat
-from engine.worker.models.qwen3_omni.media import Block, Senses
+from engine.worker.models.qwen3_omni.block import Block
+from engine.worker.models.qwen3_omni.media import Senses, longest_sound
+from engine.worker.models.qwen3_omni.sound import behind
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.nn.weights import read_json
 
+_UNSPOKEN = AudioPart(np.zeros(0, np.int16))  # stands for what is being spoken
 QUICK_CHARACTERS = 4000  # made into a prompt in about a millisecond
 
 
@@ -41,11 +45,27 @@ class Prompt:
     starts: tuple[int, ...] = ()
     """Where the rows of each block begin."""
     script: list[int] | None = None
+    whole: bool = True
+    """Whether nothing more follows: not so while its last sound is still being spoken."""
 
     @property
     def media_end(self) -> int:
         """Where the rows of the last block end."""
         return self.starts[-1] + self.blocks[-1].rows if self.blocks else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A request as far as it is known before its last sound has been spoken.
+
+    ``ids`` have one placeholder for each thing that is heard or seen; ``known`` are the blocks of all those, in their
+    order, but of the one that is still being spoken; ``longest`` is their longest sound in samples.
+    """
+
+    ids: list[int]
+    known: list[tuple[Block, ...]]
+    longest: int
+    script: list[int] | None
 
 
 class Prompter:
@@ -54,7 +74,7 @@ class Prompter:
     def __init__(self, source: Source) -> None:
         self.source, self.chat, self.marks = source, Chat(source.folder), source.marks
         settings = read_json(source.folder / "preprocessor_config.json")
-        self.senses = Senses(settings, source.config.thinker_config)
+        self.senses = Senses(settings, source.config.thinker_config, source.window_s)
 
     def quick(self, request: Request) -> bool:
         """Whether a prompt is made in less time than a step takes: typed, and not long."""
@@ -62,35 +82,64 @@ class Prompter:
         words = [part.text for part in parts if isinstance(part, TextPart)]
         return not request.live and len(words) == len(parts) and sum(map(len, words)) <= QUICK_CHARACTERS
 
-    def prompt(self, request: Request, heard: NDArray[np.int16] | None) -> Prompt:
-        """Raises RequestError for what cannot be served, ContextOverflow for too long a prompt."""
-        messages, script = self._messages(request, heard)
+    async def prompts(self, request: Request, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Prompt]:
+        """The prompt as far as nothing can change it any more: before the user speaks, with what he has said, whole."""
+        if self.quick(request):
+            yield self.prompt(self.draft(request))  # a thread would take longer to get its turn
+            return
+        draft = await asyncio.to_thread(self.draft, request)
+        if not request.live:
+            yield await asyncio.to_thread(self.prompt, draft)
+            return
+        yield self.prompt(draft, whole=False)
+        spoken = self.senses.listen()
+        async for chunk in inputs:
+            if chunk.kind == "audio" and spoken.push(np.asarray(chunk.data, np.int16)):
+                yield await asyncio.to_thread(lambda: self.prompt(draft, spoken.windows(), whole=False))
+        silence = behind(spoken.samples, draft.longest)
+        yield await asyncio.to_thread(lambda: self.prompt(draft, spoken.whole(silence)))
+
+    def draft(self, request: Request) -> Draft:
+        """What can be made of a request before it is spoken. Raises RequestError for what cannot be served."""
+        messages, script = self._messages(request)
         self._check_ids(messages)
         tools = () if request.tool_choice == "none" else request.tools
-        heard_and_seen = [one for one in messages if one.role != "assistant" and not one.token_ids]
-        blocks = self.senses.blocks([part for one in heard_and_seen for part in one.parts])
-        ids, starts = self._spread(self.chat.prompt(messages, tools), blocks)
+        told = [part for one in messages if one.role != "assistant" and not one.token_ids for part in one.parts]
+        parts = [part for part in told if part is not _UNSPOKEN]
+        return Draft(
+            self.chat.prompt(messages, tools), self.senses.blocks(parts), longest_sound(parts),
+            None if script is None else self.chat.words(script),
+        )  # fmt: skip
+
+    def prompt(self, draft: Draft, spoken: Sequence[Block] = (), whole: bool = True) -> Prompt:
+        """The prompt with what was ``spoken``; unless that is the ``whole`` of it, up to there.
+
+        Raises ContextOverflow for too long a prompt.
+        """
+        known = [*draft.known, tuple(spoken)]  # the last of them is nobody's where nothing is spoken
+        blocks = [block for one in known for block in one]
+        last = max((i for i, id in enumerate(draft.ids) if id == self.marks.audio), default=0)
+        ids, starts = self._spread(draft.ids if whole else draft.ids[: last + 1], known)
         if len(ids) + 2 > self.source.context:
             raise ContextOverflow(f"the prompt has {len(ids)} tokens; the context is {self.source.context}")
         names = np.array(ids)
         for start, block in zip(starts, blocks, strict=True):
             names[start : start + block.rows] = block.names
-        spoken, start = self._spoken(ids)
-        spoken_places = self._places([ids[i] for i in spoken], blocks, talker=True)
-        spoken_names = names[spoken]
-        spoken_names[spoken_names < 0] -= spoken_places[0].astype(np.int64)[spoken_names < 0]  # they may differ there
+        heard, start = self._spoken(ids)
+        places = self._places([ids[i] for i in heard], blocks, talker=True)
+        heard_names = names[heard]
+        heard_names[heard_names < 0] -= places[0].astype(np.int64)[heard_names < 0]  # they may differ there
         return Prompt(
-            np.array(ids), self._places(ids, blocks), np.array(spoken, np.int64), spoken_places,
-            ids[start : start + 3], names, spoken_names, blocks, tuple(starts),
-            None if script is None else self.chat.words(script),
+            np.array(ids), self._places(ids, blocks), np.array(heard, np.int64), places, ids[start : start + 3], names,
+            heard_names, tuple(blocks), tuple(starts), draft.script, whole,
         )  # fmt: skip
 
-    def _messages(self, request: Request, heard: NDArray[np.int16] | None) -> tuple[list[Message], str | None]:
-        """The conversation with the turn that was heard, and what is to be said as it stands."""
+    def _messages(self, request: Request) -> tuple[list[Message], str | None]:
+        """The conversation with the turn that is being spoken, and what is to be said as it stands."""
         messages = list(request.messages)
-        if heard is not None:
+        if request.live:
             last = messages.pop() if messages and messages[-1].role == "user" else Message("user", ())
-            messages.append(Message("user", (*last.parts, AudioPart(heard))))
+            messages.append(Message("user", (*last.parts, _UNSPOKEN)))
         if messages and messages[-1].role == "assistant":
             words = "".join(part.text for part in messages.pop().parts if isinstance(part, TextPart))
             return messages or [Message("user", ())], words  # no template renders nothing at all
@@ -102,27 +151,27 @@ class Prompter:
             if not 0 <= id < size or id in media:
                 raise RequestError(f"token_ids: {id} is no word of this model")
 
-    def _spread(self, ids: Sequence[int], blocks: Sequence[Block]) -> tuple[list[int], list[int]]:
+    def _spread(self, ids: Sequence[int], known: Sequence[tuple[Block, ...]]) -> tuple[list[int], list[int]]:
         """Every placeholder as often as what it stands for has rows, and where each block's rows begin.
 
         A video with its sound stands between marks of sound.
         """
-        marks, left = self.marks, iter(blocks)
+        marks, left = self.marks, iter(known)
         whole: list[int] = []
         starts: list[int] = []
         for id in ids:
             if id not in marks.media:
                 whole.append(id)
                 continue
-            block = next(left)
-            mixed = bool(block.sounds) and id == marks.video
-            starts.append(len(whole) + mixed)
-            if mixed:
-                cells = block.rows - block.sounds
-                rows = [marks.video if at < cells else marks.audio for at in block.order.tolist()]
-                whole += [marks.audio_start, *rows, marks.audio_end]
-            else:
-                whole += [id] * block.rows
+            for block in next(left):
+                mixed = bool(block.sounds) and id == marks.video
+                starts.append(len(whole) + mixed)
+                if mixed:
+                    cells = block.rows - block.sounds
+                    rows = [marks.video if at < cells else marks.audio for at in block.order.tolist()]
+                    whole += [marks.audio_start, *rows, marks.audio_end]
+                else:
+                    whole += [id] * block.rows
         return whole, starts
 
     def _spoken(self, ids: Sequence[int]) -> tuple[list[int], int]:

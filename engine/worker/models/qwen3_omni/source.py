@@ -12,7 +12,7 @@ import torch
 from transformers import Qwen3OmniMoeConfig
 
 from engine.core import Request
-from engine.errors import RequestError, WeightsError
+from engine.errors import ConfigError, RequestError, WeightsError
 from engine.worker.nn.sampler import Draws
 from engine.worker.nn.weights import Checkpoint, Reader, find, read_json
 from engine.worker.stage import Place, Seat
@@ -21,6 +21,7 @@ ARCHITECTURE = "Qwen3OmniMoeForConditionalGeneration"
 CONTEXT = 8192  # tokens of a prompt and its answer, unless the options say otherwise
 PIECE = 256  # tokens of a prompt that one step prefills
 REMEMBER_MB = 256  # of what was computed for sessions that may go on, in each of thinker and talker
+OPTIONS = {"context", "piece", "remember_mb", "window_s"}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 THINKER, TALKER, PREDICTOR = range(3)  # streams of randomness
 
@@ -38,10 +39,13 @@ class Source:
         if place.dtype not in DTYPES:
             raise WeightsError(f"dtype: {place.dtype!r} is neither float32 nor bfloat16")
         self.dtype = DTYPES[place.dtype]
+        if unknown := sorted(place.options.keys() - OPTIONS):
+            raise ConfigError(f"options: {', '.join(unknown)}: unknown; there are {', '.join(sorted(OPTIONS))}")
         self.folder, self.slots = folder, place.slots
         self.context = int(place.options.get("context", min(CONTEXT, self.text.max_position_embeddings)))
         self.piece = int(place.options.get("piece", PIECE))
         self.remembered = int(float(place.options.get("remember_mb", REMEMBER_MB)) * 2**20)
+        self.window_s: float | None = place.options.get("window_s")
 
     @property
     def text(self) -> Any:

@@ -119,8 +119,10 @@ class Talker:
             if part == "user" and computed:
                 break
             chunk = seat.rows.popleft()
+            if speech.lead:
+                continue  # told again by another thinker, in place of one that was lost
             if part == "user":
-                computed = self._hear(seat, **chunk.data)
+                computed = self._hear(seat, chunk.meta["at"], **chunk.data)
             else:
                 self._remember(seat)
                 speech.lead, speech.place = chunk.data["ids"].tolist(), chunk.meta["start"]
@@ -128,23 +130,24 @@ class Talker:
         return computed
 
     def _hear(
-        self, seat: Seat, ids: NDArray[np.int64], places: NDArray[np.float32], media: NDArray[np.float32],
+        self, seat: Seat, at: int, ids: NDArray[np.int64], places: NDArray[np.float32], media: NDArray[np.float32],
         names: NDArray[np.int64],
     ) -> int:  # fmt: skip
         """Prefill a piece of the user's turns: words by their embedding, sounds and pictures by what was thought.
 
-        Returns how many rows were new.
+        The piece begins ``at`` a row of them all. Returns how many rows were new.
         """
         speech: Speech = seat.state
         device = self.source.device
-        speech.names += names.tolist()
-        known = self._recall(seat)
+        heard = min(len(speech.names) - at, len(ids))  # of this piece, from a thinker that was lost
+        speech.names += names[heard:].tolist()
+        known = heard + self._recall(seat)
         media_rows = np.isin(ids, self.source.marks.media)
-        media, at = media[np.count_nonzero(media_rows[:known]) :], torch.from_numpy(media_rows[known:]).to(device)
+        media, seen = media[np.count_nonzero(media_rows[:known]) :], torch.from_numpy(media_rows[known:]).to(device)
         if known < len(ids):
             rows = self._text_rows(ids[known:].tolist())
             if len(media):
-                rows[at] = self.project_hidden(torch.from_numpy(media.copy()).to(device, self.source.dtype))
+                rows[seen] = self.project_hidden(torch.from_numpy(media.copy()).to(device, self.source.dtype))
             where = Rows.of([seat.slot], [speech.fed], len(rows), device)
             angles = self.decoder.rope(torch.tensor(places[:, known:], device=device)[:, None], self.source.dtype)
             self.decoder.forward(rows[None], angles, where, self.cache)
@@ -155,7 +158,7 @@ class Talker:
         """Take over what the session has of the newest rows, if it had all those before; how many."""
         speech: Speech = seat.state
         before = speech.fed
-        found = self.prefixes.find(seat.request.session, speech.names) if speech.known == before else None
+        found = self.prefixes.find(seat.request.session, speech.names, before) if speech.known == before else None
         if found is None or found[0] <= before:
             return 0
         speech.fed = speech.known = found[0]

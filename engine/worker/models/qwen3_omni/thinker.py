@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import aclosing
 from typing import Any
 
 import numpy as np
@@ -14,62 +13,18 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers.models.qwen3_omni_moe import modeling_qwen3_omni_moe as reference
 
 from engine.core import Chunk, StageInfo
 from engine.errors import EngineError, StageFailed
 from engine.worker.chat import Pieces
+from engine.worker.models.qwen3_omni.encoders import Encoders
 from engine.worker.models.qwen3_omni.prompt import Prompt, Prompter
 from engine.worker.models.qwen3_omni.source import THINKER, Source, by_slot, draws
+from engine.worker.models.qwen3_omni.thought import Known, Thought
 from engine.worker.nn.decoder import Decoder, Rows
-from engine.worker.nn.encoders import encoder
 from engine.worker.nn.sampler import FAILED, Draw, draw
 from engine.worker.prefix import Prefixes
 from engine.worker.stage import Place, Seat
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What was computed for a conversation: keys and values [layers, heads, rows, dim], and what the talker is told of
-    its sounds and pictures [rows, width]."""
-
-    keys: Tensor
-    values: Tensor
-    heard: NDArray[np.float32]
-
-    @property
-    def size(self) -> int:
-        return self.keys.nbytes + self.values.nbytes + self.heard.nbytes
-
-
-@dataclass(slots=True)
-class Thought:
-    """An answer on its way: ``fed`` rows are in the cache, ``last`` is the id that goes in next, at ``place``."""
-
-    limit: int
-    how: Draw
-    pieces: Pieces
-    prompt: Prompt | None = None
-    rows: Tensor | None = None
-    deep: list[Tensor] = field(default_factory=list[Tensor])
-    heard: list[NDArray[np.float32]] = field(default_factory=list[NDArray[np.float32]])
-    fed: int = 0
-    place: float = 0.0
-    last: int = FAILED
-    said: list[int] = field(default_factory=list[int])
-    characters: int = 0
-    script: deque[int] | None = None
-    call: list[int] | None = None
-    called: bool = False
-
-    @property
-    def made(self) -> int:
-        return len(self.said)
-
-    @property
-    def writing(self) -> bool:
-        """Whether the prompt is in the cache."""
-        return self.prompt is not None and self.fed >= len(self.prompt.ids)
 
 
 class Thinker:
@@ -91,9 +46,7 @@ class Thinker:
         self.decoder = Decoder(read.below("model"), source.text)
         self.cache = self.decoder.cache(source.slots, source.context)
         self.prefixes: Prefixes[Known] = Prefixes(source.remembered)
-        configs = source.config.thinker_config
-        self.ears = encoder(reference.Qwen3OmniMoeAudioEncoder, configs.audio_config, read.below("audio_tower"))
-        self.eyes = encoder(reference.Qwen3OmniMoeVisionEncoder, configs.vision_config, read.below("visual"))
+        self.encoders = Encoders(source, read)
         self.tap = source.config.talker_config.accept_hidden_layer if source.voices else -1
         ends = source.generation.get("eos_token_id", source.config.im_end_token_id)
         self.ends = frozenset(ends if isinstance(ends, list) else [ends])
@@ -114,14 +67,9 @@ class Thinker:
         seat.state = Thought(request.max_text_tokens, how, Pieces(self.chat))
 
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        heard = None
-        if seat.request.live:
-            blocks = [np.asarray(chunk.data, np.int16) async for chunk in inputs if chunk.kind == "audio"]
-            heard = np.concatenate(blocks) if blocks else np.zeros(0, np.int16)
-        if self.prompter.quick(seat.request):
-            yield self.prompter.prompt(seat.request, heard)  # a thread would take longer to get its turn
-        else:
-            yield await asyncio.to_thread(self.prompter.prompt, seat.request, heard)
+        async with aclosing(self.prompter.prompts(seat.request, inputs)) as prompts:
+            async for prompt in prompts:
+                yield prompt
 
     @torch.inference_mode()
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
@@ -131,7 +79,7 @@ class Thinker:
                 self._begin(seat)
         room = self.source.piece  # rows a step: what is being spoken waits for no more
         for seat in seats:
-            if room > 0 and not seat.state.writing:
+            if room > 0 and seat.state.reading:
                 before = seat.state.fed
                 results[id(seat)] = self._feed(seat)
                 room -= (seat.state.fed - before) or room  # what was only encoded took a step of its own
@@ -139,33 +87,39 @@ class Thinker:
         free = sorted((seat for seat in writing if seat.state.script is None), key=by_slot)
         if free:
             results |= {id(seat): self._take(seat, id_) for seat, id_ in zip(free, self._write(free), strict=True)}
+        for seat in seats:
+            seat.hungry = not seat.state.reading and not seat.state.writing  # the user is still speaking
         for seat in writing:
             if (script := seat.state.script) is not None:
                 results[id(seat)] = self._take(seat, script.popleft() if script else next(iter(self.ends)))
         return [results.get(id(seat), []) for seat in seats]
 
     def _begin(self, seat: Seat) -> None:
+        """Take up the prompt, or what more of it is known by now."""
         thought: Thought = seat.state
-        thought.prompt = seat.rows.popleft()
-        assert thought.prompt is not None
-        seat.hungry = False
-        self._recall(seat, thought.prompt)
-        room = self.source.context - len(thought.prompt.ids)
-        thought.limit = min(thought.limit, room)
-        if thought.prompt.script is not None:
-            thought.script = deque(thought.prompt.script)
+        prompt: Prompt = seat.rows.pop()
+        seat.rows.clear()  # an earlier state of it
+        thought.prompt, thought.rows, thought.deep = prompt, None, []
+        self._recall(seat, prompt)
+        if prompt.whole:
+            thought.limit = min(thought.limit, self.source.context - len(prompt.ids))
+        if prompt.script is not None:
+            thought.script = deque(prompt.script)
             thought.limit = len(thought.script) + 1
 
     def _recall(self, seat: Seat, prompt: Prompt) -> None:
-        """Take over what the session has of this prompt; its last row at least is computed, for its logits."""
-        found = self.prefixes.find(seat.request.session, prompt.names.tolist())
+        """Take over what the session has of this prompt; of a whole one the last row is computed, for its logits."""
+        thought: Thought = seat.state
+        found = self.prefixes.find(seat.request.session, prompt.names.tolist(), thought.fed)
         if found is None:
             return
-        shared, known = found
-        thought: Thought = seat.state
-        thought.fed = min(shared, len(prompt.ids) - 1)
-        self.cache.restore(seat.slot, known.keys, known.values, 0, thought.fed)
-        thought.heard = [known.heard[: len(self._media(prompt, slice(0, thought.fed)))]]
+        end = min(found[0], len(prompt.ids) - prompt.whole)
+        if end <= thought.fed:
+            return
+        self.cache.restore(seat.slot, found[1].keys, found[1].values, thought.fed, end)
+        before, after = (len(self._media(prompt, slice(0, n))) for n in (thought.fed, end))
+        thought.heard.append(found[1].heard[before:after])
+        thought.fed = end
 
     def _remember(self, seat: Seat) -> None:
         """Keep what was computed, for the session's next request."""
@@ -179,15 +133,16 @@ class Thinker:
         """Encode what was heard and seen, or prefill the next piece; after the last one, the first token."""
         thought: Thought = seat.state
         prompt = thought.prompt
-        if prompt is None:
-            return []
+        assert prompt is not None
+        chunks = list[Chunk]()
         if thought.rows is None:
-            thought.rows, thought.deep = self._encode(prompt, thought.fed)
-            chunks = self._rows(seat, prompt, slice(0, thought.fed), *thought.heard) if thought.fed else []
+            thought.rows, thought.deep = self.encoders.rows(self.words, prompt, thought.fed)
+            if thought.told < thought.fed:  # what was recalled
+                before = len(self._media(prompt, slice(0, thought.told)))
+                heard = np.concatenate(thought.heard)[before:]
+                chunks = self._rows(seat, prompt, slice(thought.told, thought.fed), heard)
             if prompt.media_end > thought.fed:
                 return chunks
-        else:
-            chunks = list[Chunk]()
         end = min(len(prompt.ids), thought.fed + self.source.piece)
         piece = slice(thought.fed, end)
         hidden, tapped = self.decoder.forward(
@@ -203,6 +158,8 @@ class Thinker:
         chunks += self._rows(seat, prompt, piece, thought.heard[-1])
         thought.fed = end
         if not thought.writing:
+            if not thought.reading and prompt.media_end == end:
+                self._remember(seat)  # what the user has said so far: should he be answered anew, it is known
             return chunks
         thought.rows, thought.deep, thought.place = None, [], float(prompt.places.max()) + 1
         if thought.script is not None:
@@ -216,27 +173,6 @@ class Thinker:
     def _angles(self, places: Tensor) -> tuple[Tensor, Tensor]:
         return self.decoder.rope(places, self.source.dtype)
 
-    def _encode(self, prompt: Prompt, fed: int) -> tuple[Tensor, list[Tensor]]:
-        """The prompt's rows, and what deepstack adds to the first layers; blocks that lie below ``fed`` stay empty."""
-        marks, device, dtype = self.source.marks, self.source.device, self.source.dtype
-        left = [(start, one) for start, one in zip(prompt.starts, prompt.blocks, strict=True) if start + one.rows > fed]
-        ids = torch.from_numpy(prompt.ids).to(device)
-        new = torch.arange(len(ids), device=device) >= min((start for start, _ in left), default=len(ids))
-        rows, deep = self.words[ids], list[Tensor]()
-        if mels := [one.mel for _, one in left if one.mel is not None]:
-            lengths = torch.tensor([mel.shape[1] for mel in mels], device=device)
-            heard = self.ears(torch.cat(mels, 1).to(device, dtype), feature_lens=lengths)
-            rows[(ids == marks.audio) & new] = heard.last_hidden_state
-        if pixels := [one.pixels for _, one in left if one.pixels is not None]:
-            grids = torch.tensor([one.patches for _, one in left if one.pixels is not None], device=device)
-            seen = self.eyes(torch.cat(pixels).to(device, dtype), grid_thw=grids)
-            at = ((ids == marks.image) | (ids == marks.video)) & new
-            rows[at] = seen.pooler_output
-            for features in seen.deepstack_features:
-                deep.append(torch.zeros_like(rows))
-                deep[-1][at] = features
-        return rows, deep
-
     def _media(self, prompt: Prompt, piece: slice) -> NDArray[np.int64]:
         """Where in a piece of the prompt the user's sounds and pictures are."""
         a, b = np.searchsorted(prompt.spoken, (piece.start, piece.stop))
@@ -245,17 +181,18 @@ class Thinker:
 
     def _rows(self, seat: Seat, prompt: Prompt, piece: slice, heard: NDArray[np.float32]) -> list[Chunk]:
         """What the talker hears of a piece of the prompt; with the last piece, how its own turn begins."""
+        seat.state.told = piece.stop
         if not seat.request.speaks:
             return []
-        a, b = np.searchsorted(prompt.spoken, (piece.start, piece.stop))
+        a, b = (int(at) for at in np.searchsorted(prompt.spoken, (piece.start, piece.stop)))
         chunks: list[Chunk] = []
         if a < b:
             user = {
                 "ids": prompt.ids[prompt.spoken[a:b]], "places": prompt.spoken_places[:, a:b], "media": heard,
                 "names": prompt.spoken_names[a:b],
             }  # fmt: skip
-            chunks.append(Chunk("rows", user, {"part": "user"}))
-        if piece.stop == len(prompt.ids):
+            chunks.append(Chunk("rows", user, {"part": "user", "at": a}))
+        if prompt.whole and piece.stop == len(prompt.ids):
             start = float(prompt.spoken_places.max()) + 1 if prompt.spoken_places.size else 0.0
             chunks.append(Chunk("rows", {"ids": np.array(prompt.lead)}, {"part": "lead", "start": start}))
         return chunks

@@ -1,0 +1,71 @@
+"""One thing that is heard or seen, and its rows in a prompt. Knows no encoder and no template."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """A picture, a video, or a window of a sound, and its rows in a prompt.
+
+    ``sounds`` rows are heard, a grid of (time, height, width) is seen; a step in time counts ``pace`` positions.
+    ``mel`` [mels, frames] and ``pixels`` [patches, values] of a grid of ``patches`` are what the encoders eat; ``name``
+    tells one content from another.
+    """
+
+    name: int
+    sounds: int = 0
+    mel: Tensor | None = None
+    grid: tuple[int, int, int] = (0, 0, 0)
+    pixels: Tensor | None = None
+    patches: tuple[int, ...] = (0, 0, 0)
+    pace: float = 1.0
+
+    @property
+    def size(self) -> int:
+        """Bytes of features."""
+        return sum(0 if one is None else one.nbytes for one in (self.mel, self.pixels))
+
+    @property
+    def rows(self) -> int:
+        return self.sounds + math.prod(self.grid)
+
+    @property
+    def seen(self) -> NDArray[np.float32]:
+        """Positions [3, cells] of what is seen, from 0: a cell's time, height and width."""
+        cells = np.indices(self.grid, np.float32).reshape(3, -1)
+        cells[0] *= np.float32(self.pace)
+        return cells
+
+    @property
+    def heard(self) -> NDArray[np.float32]:
+        return np.broadcast_to(np.arange(self.sounds, dtype=np.float32), (3, self.sounds))
+
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """How cells and sounds take turns by their times, as indices of all cells and then all sounds."""
+        return np.argsort(np.concatenate((self.seen[0], self.heard[0])), kind="stable")
+
+    @property
+    def names(self) -> NDArray[np.int64]:
+        """A name for every row, below 0: what was computed for one holds again where all names up to it are alike."""
+        return -1 - (np.arange(self.rows) + self.name)
+
+
+def named(kind: str, *contents: Any, fps: float = 0) -> int:
+    """62 bits that stand for what arrays hold; None holds nothing."""
+    digest = hashlib.blake2b(kind.encode(), digest_size=8)
+    for content in contents:
+        if content is not None:
+            array = np.ascontiguousarray(content)
+            digest.update(repr((array.shape, fps)).encode())
+            digest.update(array.data)
+    return int.from_bytes(digest.digest()) >> 2

@@ -1,0 +1,163 @@
+"""Sounds, as the encoder hears them: log-mel frames in windows that know nothing of each other.
+
+The encoder looks around within its window and no further, so a window is final as soon as the next one has begun: a
+sound that is still being spoken is encoded window by window. Two things differ from a sound that came whole. Frames
+are cut off 80 dB below the loudest of all, which of a growing sound is the loudest so far; and what other sounds of the
+conversation are padded to may still grow. Knows no prompt, no conversation and no encoder.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import WhisperFeatureExtractor
+
+from engine.core import MIC_RATE_HZ
+from engine.errors import RequestError, WeightsError
+from engine.worker.models.qwen3_omni.block import Block, named
+
+LONGEST_S, SHORTEST_S = 300.0, 0.02
+LEAD = 2  # frames before a window, which see the mirrored beginning of what they are computed from
+REACH = 400  # samples: a frame's own width; of the silence behind a sound its frames see no more
+DEPTH = 8.0  # of log10: what is 80 dB below the loudest counts as silence
+
+
+class Ear:
+    """Samples to windows of features: the arithmetic of transformers' WhisperFeatureExtractor, frame for frame.
+
+    ``window_s`` is how far the encoder looks: the checkpoint's own (n_window_infer) where it is None. Raises
+    WeightsError for one that is no whole number of the encoder's pieces (2 n_window frames), or more than its own.
+    """
+
+    def __init__(self, settings: dict[str, Any], audio_config: Any, window_s: float | None = None) -> None:
+        extractor: Any = WhisperFeatureExtractor.from_dict(settings)
+        self._filters = torch.from_numpy(extractor.mel_filters).float().T
+        self._size, self.hop = int(extractor.n_fft), int(extractor.hop_length)
+        self.pieces = audio_config.n_window
+        own = audio_config.n_window_infer
+        self.window = own if window_s is None else round(window_s * MIC_RATE_HZ / self.hop)
+        if not 0 < self.window <= own or self.window % (2 * self.pieces):
+            step_s, most_s = 2 * self.pieces * self.hop / MIC_RATE_HZ, own * self.hop / MIC_RATE_HZ
+            raise WeightsError(
+                f"options.window_s: {window_s} is not a multiple of {step_s:g} s, the pieces of this checkpoint's "
+                f"encoder, up to {most_s:g}"
+            )
+
+    @property
+    def reach(self) -> int:
+        """Samples that a frame sees on each side of its place."""
+        return self._size // 2
+
+    @property
+    def span(self) -> int:
+        """Samples of a window."""
+        return self.window * self.hop
+
+    def whole(self, pcm: NDArray[np.int16], silence: int = 0) -> tuple[Block, ...]:
+        """A sound that came whole; its last frames see so many samples of ``silence``. Raises RequestError."""
+        mel = self.features(pcm, silence)
+        starts = range(0, mel.shape[1], self.window)
+        return tuple(self.block(pcm, i, mel[:, at : at + self.window]) for i, at in enumerate(starts))
+
+    def features(self, pcm: NDArray[np.int16], silence: int = 0) -> Tensor:
+        """Log-mel frames [mels, frames] of a whole sound. Raises RequestError."""
+        check(len(pcm))
+        logs = self.logs(np.concatenate((pcm, np.zeros(silence, np.int16))))
+        return floored(logs, float(logs.max()))[:, : -(-len(pcm) // self.hop)]
+
+    def logs(self, pcm: NDArray[np.int16]) -> Tensor:
+        """Logarithms [mels, frames] of the power in each band, around every hop."""
+        wave = torch.from_numpy(pcm.astype(np.float32) / np.float32(32768))
+        spectrum = torch.stft(
+            wave[None], self._size, self.hop, window=torch.hann_window(self._size), return_complex=True
+        )
+        power = (spectrum[..., :-1].abs() ** 2).contiguous()
+        return torch.clamp(self._filters @ power, min=1e-10).log10()[0]
+
+    def block(self, pcm: NDArray[np.int16], number: int, mel: Tensor) -> Block:
+        """A window of a sound, named by all samples that it sees."""
+        seen = pcm[number * self.span : (number + 1) * self.span + self.reach]
+        return Block(named("sound", seen), audio_tokens(mel.shape[1], self.pieces), mel)
+
+
+class Growing:
+    """A sound that is still being spoken. ``windows`` are final, ``whole`` is all of it once it is over."""
+
+    def __init__(self, ear: Ear) -> None:
+        self._ear = ear
+        self._pieces: list[NDArray[np.int16]] = []
+        self._done: list[Block] = []
+        self._loudest = -torch.inf
+        self.samples = 0
+
+    def push(self, pcm: NDArray[np.int16]) -> bool:
+        """Append int16 [n]; whether a window has become final. What is longer than can be heard is let go."""
+        if self.samples > LONGEST_S * MIC_RATE_HZ:
+            return False
+        before = self._final
+        self._pieces.append(pcm)
+        self.samples += len(pcm)
+        return self._final > before
+
+    @property
+    def _final(self) -> int:
+        """How many windows nothing more can change: their last frame sees a little of what follows."""
+        return max(0, self.samples - self._ear.reach) // self._ear.span
+
+    def windows(self) -> tuple[Block, ...]:
+        """Those that are final."""
+        pcm = self._pcm()
+        for number in range(len(self._done), self._final):
+            logs = self._logs(pcm[: (number + 1) * self._ear.span + self._ear.hop], number)
+            self._add(pcm, number, logs[:, : self._ear.window])
+        return tuple(self._done)
+
+    def whole(self, silence: int = 0) -> tuple[Block, ...]:
+        """All of it, the end as it is heard before so many samples of ``silence``. Raises RequestError."""
+        check(self.samples)
+        self.windows()
+        pcm, number = self._pcm(), len(self._done)
+        frames = -(-len(pcm) // self._ear.hop) - number * self._ear.window
+        padded = np.concatenate((pcm, np.zeros(silence, np.int16)))
+        self._add(pcm, number, self._logs(padded, number), frames)
+        return tuple(self._done)
+
+    def _pcm(self) -> NDArray[np.int16]:
+        self._pieces = [np.concatenate([*self._pieces, np.zeros(0, np.int16)])]
+        return self._pieces[0]
+
+    def _logs(self, pcm: NDArray[np.int16], number: int) -> Tensor:
+        """Of the frames from window ``number`` on."""
+        lead = LEAD if number else 0
+        return self._ear.logs(pcm[number * self._ear.span - lead * self._ear.hop :])[:, lead:]
+
+    def _add(self, pcm: NDArray[np.int16], number: int, logs: Tensor, frames: int | None = None) -> None:
+        self._loudest = max(self._loudest, float(logs.max()))
+        self._done.append(self._ear.block(pcm, number, floored(logs, self._loudest)[:, :frames]))
+
+
+def floored(logs: Tensor, loudest: float) -> Tensor:
+    """What the encoder eats: cut off below ``loudest``, around 0."""
+    return (torch.clamp(logs, min=loudest - DEPTH) + 4.0) / 4.0
+
+
+def audio_tokens(frames: int, pieces: int) -> int:
+    """Rows that the encoder makes of so many mel frames: thirteen for each whole piece, fewer for the rest."""
+    rest = (frames % (2 * pieces) - 1) // 2 + 1
+    return ((rest - 1) // 2 + 1 - 1) // 2 + 1 + frames // (2 * pieces) * 13
+
+
+def check(samples: int) -> None:
+    """Raises RequestError for what is too short or too long to be heard."""
+    length_s = samples / MIC_RATE_HZ
+    if not SHORTEST_S <= length_s <= LONGEST_S:
+        raise RequestError(f"audio: {length_s:.2f} s; between {SHORTEST_S} and {LONGEST_S:.0f} s can be heard")
+
+
+def behind(samples: int, longest: int) -> int:
+    """How much of the silence behind a sound its last frames see, where all are padded to the ``longest``."""
+    return max(0, min(longest - samples, REACH))

@@ -1,0 +1,65 @@
+"""What the thinker knows of a request, and what it keeps of a conversation."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.worker.chat import Pieces
+from engine.worker.models.qwen3_omni.prompt import Prompt
+from engine.worker.nn.sampler import FAILED, Draw
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was computed for a conversation: keys and values [layers, heads, rows, dim], and what the talker is told of
+    its sounds and pictures [rows, width]."""
+
+    keys: Tensor
+    values: Tensor
+    heard: NDArray[np.float32]
+
+    @property
+    def size(self) -> int:
+        return self.keys.nbytes + self.values.nbytes + self.heard.nbytes
+
+
+@dataclass(slots=True)
+class Thought:
+    """An answer on its way: ``fed`` rows are in the cache, ``last`` is the id that goes in next, at ``place``."""
+
+    limit: int
+    how: Draw
+    pieces: Pieces
+    prompt: Prompt | None = None
+    rows: Tensor | None = None
+    deep: list[Tensor] = field(default_factory=list[Tensor])
+    heard: list[NDArray[np.float32]] = field(default_factory=list[NDArray[np.float32]])
+    fed: int = 0
+    told: int = 0
+    """Of those, how many the talker has been told of."""
+    place: float = 0.0
+    last: int = FAILED
+    said: list[int] = field(default_factory=list[int])
+    characters: int = 0
+    script: deque[int] | None = None
+    call: list[int] | None = None
+    called: bool = False
+
+    @property
+    def made(self) -> int:
+        return len(self.said)
+
+    @property
+    def reading(self) -> bool:
+        """Whether some of the prompt, as far as it is known, is not in the cache."""
+        return self.prompt is not None and self.fed < len(self.prompt.ids)
+
+    @property
+    def writing(self) -> bool:
+        """Whether all of the prompt is in the cache."""
+        return self.prompt is not None and self.prompt.whole and not self.reading

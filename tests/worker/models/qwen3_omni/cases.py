@@ -1,0 +1,66 @@
+"""What the tests of Qwen3-Omni ask: conversations of text, sound, pictures and video."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from tests.oracles.qwen3_omni import Answer, Oracle, Turn, Video
+from tests.oracles.talk import Said
+
+Folder = Callable[[str], Path]
+Reference = Callable[[str], Oracle]
+
+RNG = np.random.default_rng(7)
+SYSTEM: Turn = ("system", ["You are a helpful assistant."])
+TONE = (9000 * np.sin(np.arange(25_600) / 16_000 * 2 * np.pi * 440 * np.linspace(1, 1.5, 25_600))).astype(np.int16)
+SHORT = RNG.integers(-4000, 4000, 5_000, dtype=np.int16)  # less than the second that the encoder takes at a time
+PICTURE = RNG.integers(0, 255, (96, 128, 3), dtype=np.uint8)
+CLIP = RNG.integers(0, 255, (5, 60, 90, 3), dtype=np.uint8)
+TALL = RNG.integers(0, 255, (130, 40, 3), dtype=np.uint8)
+
+PROMPTS: dict[str, list[Turn]] = {
+    "text": [SYSTEM, ("user", ["Hello, how are you today?"])],
+    "bare": [("user", ["Count: one two three"])],
+    "history": [
+        SYSTEM,
+        ("user", ["What do you see?"]),
+        ("assistant", [300, 12, 390, 301, 7]),
+        ("user", ["And  now?\n\nTell me "]),
+    ],
+    "audio": [SYSTEM, ("user", ["What is this?", TONE])],
+    "image": [SYSTEM, ("user", [PICTURE, "What is in this picture?"])],
+    "audio and image": [SYSTEM, ("user", [TONE, PICTURE, "Tell me."])],
+    "media in several turns": [
+        SYSTEM,
+        ("user", [SHORT, "and", TALL]),
+        ("assistant", [77, 400, 33]),
+        ("user", [PICTURE, TONE]),
+    ],
+    "video": [SYSTEM, ("user", [Video(CLIP, 2.0), "What happens?"])],
+}
+SOUNDING = Video(CLIP[:4], 3.0, TONE)
+VIDEOS: dict[str, list[Turn]] = {
+    "an odd number of frames": [("user", ["Look:", Video(CLIP[:3], 1.5), TONE])],
+    "a video with its sound": [SYSTEM, ("user", [SOUNDING, "What is it?"])],
+    "its sound is longer": [SYSTEM, ("user", [Video(CLIP[:2], 2.0, TONE), "What is it?"])],
+    "a picture before": [("user", [PICTURE, SOUNDING])],
+    "a picture after": [("user", [SOUNDING, "and", PICTURE, "?"])],
+    "two turns": [("user", [SOUNDING]), ("assistant", [77, 400]), ("user", [Video(CLIP[2:4], 2.0, SHORT), "Then?"])],
+}
+
+
+def compare(said: Said, answer: Answer, heard: np.ndarray) -> None:
+    """The rule: identical up to the first step at which the reference's own choice hung by a thread."""
+    calls = answer.thoughts.close_calls()
+    for kind, ours, theirs in (
+        ("text", np.array(said.ids), np.array(answer.ids)),
+        ("codes", said.codes, answer.codes),
+    ):
+        same = min(calls[kind], default=max(len(ours), len(theirs)))
+        assert ours[:same].tolist() == theirs[:same].tolist(), kind
+        assert calls[kind] or ours.shape == theirs.shape, kind
+    assert said.wave.shape == heard.shape
+    assert np.abs(said.wave - heard).max() <= 1e-4

@@ -1,0 +1,47 @@
+"""What stages of Qwen3-Omni computed, counted: rows of their decoders, and runs of their encoders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.worker.models.qwen3_omni import thinker
+from engine.worker.nn.decoder import Decoder
+from engine.worker.stage import Place
+
+
+class Counted:
+    """How many rows stages computed, and how often the encoders ran."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rows = self.encoded = self.thought = 0
+        """``thought`` are the rows of thinkers alone."""
+        self.stages: list[Any] = []
+        made, forward = thinker.Thinker.__init__, Decoder.forward
+
+        def counted(decoder: Any, x: Any, *more: Any) -> Any:
+            self.rows += x.shape[0] * x.shape[1]
+            self.thought += x.shape[0] * x.shape[1] * any(stage.decoder is decoder for stage in self.stages)
+            return forward(decoder, x, *more)
+
+        def counting(encoder: Any) -> Any:
+            def encode(*given: Any, **named: Any) -> Any:
+                self.encoded += 1
+                return encoder(*given, **named)
+
+            return encode
+
+        def making(stage: Any, place: Place) -> None:
+            made(stage, place)
+            encoders = stage.encoders
+            encoders.ears, encoders.eyes = counting(encoders.ears), counting(encoders.eyes)
+            self.stages.append(stage)
+
+        monkeypatch.setattr(Decoder, "forward", counted)
+        monkeypatch.setattr(thinker.Thinker, "__init__", making)
+
+    def taken(self) -> tuple[int, int]:
+        """Rows and encodings since the last call."""
+        found, self.rows, self.encoded = (self.rows, self.encoded), 0, 0
+        return found

@@ -1,0 +1,37 @@
+"""Sounds, as the reference hears them, and what is kept of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from engine import AudioPart
+from engine.worker.models.qwen3_omni import media
+from engine.worker.models.qwen3_omni.prompt import Prompter
+from engine.worker.models.qwen3_omni.source import Source
+from engine.worker.stage import Place
+from tests.worker.models.qwen3_omni.cases import TONE, Folder, Reference
+
+
+@pytest.mark.parametrize("shorter", [0, 1, 100, 399, 400, 5000])
+def test_a_sounds_features_are_those_it_has_beside_longer_ones(
+    shorter: int, checkpoint: Folder, oracle: Reference
+) -> None:
+    senses = Prompter(Source(Place(checkpoint("plain")))).senses
+    sounds = [TONE, TONE[: len(TONE) - shorter], TONE[:7000]]
+    expected = oracle("plain").inputs([("user", sounds)])
+    for _ in range(2):
+        blocks = senses.blocks([AudioPart(one) for one in sounds])
+        for i, (block,) in enumerate(blocks):
+            mel = expected["input_features"][i][:, expected["feature_attention_mask"][i].bool()]
+            assert torch.equal(block.mel, mel), i  # type: ignore[arg-type]
+
+
+def test_features_that_are_kept_stay_within_their_bytes(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    senses = Prompter(Source(Place(checkpoint("plain")))).senses
+    monkeypatch.setattr(media, "KNOWN_BYTES", 300_000)
+    for i in range(10):
+        senses.blocks([AudioPart(TONE + np.int16(i))])
+        assert senses._held == sum(block.size for (block,) in senses._known.values()) <= 300_000
+    assert len(senses._known) == 3

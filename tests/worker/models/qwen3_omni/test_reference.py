@@ -1,0 +1,98 @@
+"""Qwen3-Omni through the whole engine: token for token, code for code, sample for sample as the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import Engine
+from engine.worker.models import qwen3_omni
+from engine.worker.models.qwen3_omni.prompt import Prompter
+from engine.worker.nn import native
+from tests.oracles.qwen3_omni import Video
+from tests.oracles.talk import ask, request, spec
+from tests.worker.models.qwen3_omni.cases import CLIP, PROMPTS, VIDEOS, Folder, Reference, compare
+
+
+@pytest.mark.parametrize("name", ["wide", "plain", "deep"])
+async def test_the_engine_says_what_the_reference_says(name: str, checkpoint: Folder, oracle: Reference) -> None:
+    reference = oracle(name)
+    async with Engine(spec(checkpoint(name), piece=40)) as engine:
+        for title, turns in PROMPTS.items():
+            said = await ask(engine, request(title, turns))
+            answer = reference.answer(turns, 8, 12)
+            assert said.prompt == reference.inputs(turns)["input_ids"][0].tolist(), title
+            compare(said, answer, reference.sound(said.codes))
+            assert len(said.ids) == 8
+            assert len(said.codes) == 12
+
+
+@pytest.mark.parametrize("title", VIDEOS)
+async def test_videos_are_seen_as_the_reference_sees_them(title: str, checkpoint: Folder, oracle: Reference) -> None:
+    reference, turns = oracle("plain"), VIDEOS[title]
+    answer = reference.answer(turns, 6, 8)
+    async with Engine(spec(checkpoint("plain"))) as engine:
+        said = await ask(engine, request("t", turns, 6, 8))
+    assert said.prompt == reference.inputs(turns)["input_ids"][0].tolist()
+    compare(said, answer, reference.sound(said.codes))
+    assert len(said.codes) > 4
+
+
+async def test_another_frame_rate_would_show(checkpoint: Folder, oracle: Reference) -> None:
+    """The negative control of the test above: positions in time come from it."""
+    answer = oracle("plain").answer([("user", [Video(CLIP, 2.0)])], 6, 8)
+    async with Engine(spec(checkpoint("plain"))) as engine:
+        said = await ask(engine, request("t", [("user", [Video(CLIP, 4.0)])], 6, 8))
+    assert (said.ids, said.codes.tolist()) != (answer.ids, answer.codes.tolist())
+
+
+async def test_without_native_steps_it_says_the_same(
+    checkpoint: Folder, oracle: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "library", lambda: None)
+    reference, turns = oracle("plain"), PROMPTS["media in several turns"]
+    answer = reference.answer(turns, 8, 12)
+    async with Engine(spec(checkpoint("plain"))) as engine:
+        said = await ask(engine, request("t", turns))
+    compare(said, answer, reference.sound(said.codes))
+    assert len(said.codes) == 12
+
+
+@pytest.mark.parametrize("sabotage", ["no end of the text", "flat pictures", "the last token spoken"])
+async def test_a_small_mistake_would_be_seen(
+    sabotage: str, checkpoint: Folder, oracle: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative controls of the comparison: each of these is wrong in one detail, and must not pass it."""
+    turns = PROMPTS["media in several turns"]
+    answer = oracle("plain").answer(turns, 4, 12)
+
+    def flat(_self: Any, ids: Any, _blocks: Any, talker: bool = False) -> np.ndarray:
+        return np.tile(np.arange(len(ids), dtype=np.float32), (3, 1))
+
+    match sabotage:
+        case "no end of the text":
+            monkeypatch.setattr(qwen3_omni.Talker, "_end", lambda self, seat: self.source.config.tts_pad_token_id)
+        case "flat pictures":
+            monkeypatch.setattr(Prompter, "_places", flat)
+        case _:
+            word = qwen3_omni.Thinker._word
+            monkeypatch.setattr(qwen3_omni.Thinker, "_word", lambda self, seat, id, spoken: word(self, seat, id, True))
+    async with Engine(spec(checkpoint("plain"))) as engine:
+        said = await ask(engine, request("t", turns, tokens=4))
+    assert (said.ids, said.codes.tolist()) != (answer.ids, answer.codes.tolist())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_a_long_answer_stays_with_the_reference(checkpoint: Folder, oracle: Reference) -> None:
+    reference = oracle("deep")
+    turns = PROMPTS["audio and image"]
+    answer = reference.answer(turns, 60, 320)
+    async with Engine(spec(checkpoint("deep"))) as engine:
+        said = await ask(engine, request("long", turns, 60, 320))
+    compare(said, answer, reference.sound(said.codes))
+    assert len(said.codes) == 320
+    close = {kind: len(set(steps)) for kind, steps in answer.thoughts.close_calls().items()}
+    assert close["text"] + close["codes"] <= 0.001 * (len(answer.ids) + len(answer.codes)), close
