@@ -212,7 +212,8 @@ class TestStream:
             seat.ended = True
         while alive := [seat for seat in seats if not seat.done]:
             for seat, chunks in zip(alive, voice.talker.step(alive), strict=True):
-                together[seats.index(seat)] += [chunk.data for chunk in chunks]  # type: ignore[union-attr]
+                frames = [chunk.data for chunk in chunks if chunk.kind == "codes"]  # type: ignore[union-attr]
+                together[seats.index(seat)] += frames
         for one, many in zip(alone, together, strict=True):
             assert float((one == np.concatenate(many)).mean()) > 0.99
 
