@@ -11,7 +11,7 @@ arrays      one way of an array to another process and a word back, through memo
 nano        the same ratio of sessions with the built-in model, whose talkers share this machine's cores: no bar
 
 What a lost replica costs: `bench_losses.py`.
-On a busy machine compare what one run prints; a single figure may be anybody's.
+On a busy machine compare what one run prints.
 """
 
 from __future__ import annotations
@@ -113,12 +113,10 @@ async def most_sessions(spec: EngineSpec, served: int, words: int, more: int = 1
 
 
 async def nano(quick: bool) -> bool:
-    """Answers of some four seconds. The two talkers have but this machine's cores between them."""
+    """Answers of some four seconds."""
     found = [await most_sessions(built_in(talkers), 0, 12, 8 if quick else 4) for talkers in (1, 2)]
-    print(
-        f"nano, {os.cpu_count()} cores: sessions without underrun with 1 talker {found[0]}, with 2 {found[1]}: ", end=""
-    )
-    print(f"{found[1] / max(1, found[0]):.2f} times as many")
+    ratio = found[1] / max(1, found[0])
+    print(f"nano, sessions without underrun: 1 talker {found[0]}, 2 talkers {found[1]}: {ratio:.2f} times as many")
     return True
 
 

@@ -179,9 +179,8 @@ async def kills(quick: bool) -> bool:
 
 
 def wrong(answers: list[Heard]) -> int:
-    bad = [one for one in answers if not one.right]
-    for one in bad[:3]:
-        print(f"     {one.id}: {one.error or 'other words or another sound'}")
+    bad = [one.id for one in answers if not one.right]
+    print(f"     wrong: {', '.join(bad[:5])}\n" if bad else "", end="")
     return len(bad)
 
 
@@ -199,13 +198,14 @@ def switched_off(kind: type[Any], name: str, instead: Callable[..., Any]) -> Gen
 async def stops(quick: bool) -> bool:
     answers, losses = await storms(2000, 3 if quick else 15, signal.SIGSTOP)
     fenced_s = [loss.noticed_s for loss in losses]
-    print(f"{len(losses)} stops: fenced after {', '.join(f'{one:.2f}' for one in sorted(fenced_s))} s")
+    print(f"{len(losses)} stops: fenced after {statistics.median(fenced_s):.2f} s in the median")
     good = said("the latest fence", max(fenced_s), "<=", FENCED_S, "s")
     return said("answers with a word or a frame lost or repeated", wrong(answers), "<=", 0, "") and good
 
 
 async def crowd(quick: bool) -> bool:
-    busy = [await asyncio.create_subprocess_exec(sys.executable, "-c", "while True: pass") for _ in range(2 * CORES)]
+    burn = (sys.executable, "-c", "while True: pass")
+    busy = [await asyncio.create_subprocess_exec(*burn) for _ in range(2 * (os.cpu_count() or 1))]
     try:
         async with talking("nano") as engine:
             end_s = asyncio.get_running_loop().time() + (5 if quick else 40)
@@ -227,7 +227,6 @@ async def hear_until(engine: Engine, i: int, end_s: float) -> None:
                 await hear(engine, i, Player())
 
 
-CORES = os.cpu_count() or 1
 SENTENCES = " ".join(f"This is sentence number {n}, and there are more of them to come." for n in range(1, 20))
 VOICES = {
     "script": (("ears", "thinker"), ("talker", "code2wav")),
