@@ -72,6 +72,7 @@ def mount(app: FastAPI, service: Service) -> None:
         ssr_mode=False,
         mcp_server=False,
         max_file_size="20mb",
+        head='<link rel="icon" href="/icon.svg" type="image/svg+xml" />',
         css="#voice-client .html-container { padding: 0; }",  # its own frame is enough
     )
 

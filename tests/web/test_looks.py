@@ -96,6 +96,20 @@ async def test_a_phone_needs_no_sideways_scrolling(server: Running, browser: Chr
             assert await page.value(clipped) == []
 
 
+async def test_on_a_phone_nothing_covers_the_words_or_squeezes_the_log(server: Running, browser: Chromium) -> None:
+    async with browser.page(**PHONE) as page:
+        await page.open(server.http)
+        await page.do("click", "#camera")
+        await page.until("document.querySelector('#preview video')?.videoWidth > 0")
+        await a_conversation(page)
+        edge = "document.querySelector('%s').getBoundingClientRect().%s"
+        assert await page.value(edge % ("#preview", "bottom")) <= await page.value(edge % ("#captions", "top"))
+        await page.do("click", "#timing summary")
+        await page.do("click", "#open-log")
+        assert await page.value(edge % ("#events", "height")) > 200
+        assert await page.value(edge % ("#log", "bottom")) == await page.value(edge % ("main", "bottom"))
+
+
 async def test_nothing_jumps_while_a_conversation_goes_on(page: Page) -> None:
     where = "document.getElementById(id).getBoundingClientRect()"
     places = f"['talk', 'mute', 'ask', 'timing'].map((id) => [{where}.x, {where}.y])"

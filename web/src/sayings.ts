@@ -7,6 +7,10 @@ const MOST = 8; // one user, some seconds
 export class Sayings {
   private waiting: Saying[] = [];
 
+  get empty(): boolean {
+    return this.waiting.length === 0;
+  }
+
   add(text: string, picture: string | null): void {
     if (this.waiting.length < MOST) this.waiting.push({ ...(text && { text }), ...(picture && { picture }) });
   }

@@ -75,7 +75,8 @@ export class Stage {
   }
 
   private place(): string {
-    return this.position === 1 ? "You are next in line" : `You are number ${this.position} in line`;
+    const place = this.position === 1 ? "You are next in line" : `You are number ${this.position} in line`;
+    return this.voice.sayings.empty ? place : `${place}; what you typed is kept`;
   }
 
   private label(): string {

@@ -30,7 +30,8 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   private readonly conversation: Conversation;
   private readonly connection: Connection;
   private readonly resume = new Resume();
-  private readonly sayings = new Sayings();
+  /** What was typed and could not be said yet. */
+  readonly sayings = new Sayings();
   private readonly floor = new Floor({
     closed: (closed) => this.inputs.mute(closed),
     begin: () => this.beginTurn(),
