@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 from fastapi import FastAPI
 from starlette.datastructures import MutableHeaders
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.cli import plainly
@@ -62,6 +63,7 @@ def mount(app: FastAPI, service: Service) -> None:
         raise ConfigError("the demo needs Gradio, which `make demo` installs (the extra 'demo')") from None
 
     app.add_middleware(_AtHome)
+    app.add_api_route("/favicon.ico", _icon, include_in_schema=False)
     gradio.mount_gradio_app(
         app,
         _page(gradio),
@@ -72,9 +74,13 @@ def mount(app: FastAPI, service: Service) -> None:
         ssr_mode=False,
         mcp_server=False,
         max_file_size="20mb",
-        head='<link rel="icon" href="/icon.svg" type="image/svg+xml" />',
         css="#voice-client .html-container { padding: 0; }",  # its own frame is enough
     )
+
+
+async def _icon() -> RedirectResponse:
+    """Gradio's page names no icon, and browsers then ask for this one."""
+    return RedirectResponse("/icon.svg")
 
 
 def _page(gradio: Any) -> Any:

@@ -116,7 +116,7 @@ class TestInABrowser:
         origin = address.removesuffix("/gradio/")
         here = (origin, origin.replace("http", "ws"), "data:", "blob:")
         assert [url for url in await page.requests() if not url.startswith(here)] == []
-        assert [error for error in await page.errors() if "404" not in error] == []  # Gradio asks for a manifest
+        assert await page.errors() == []
 
 
 def written(path: Path, data: bytes) -> str:

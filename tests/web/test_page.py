@@ -136,6 +136,7 @@ async def test_another_microphone_takes_over_in_mid_conversation(page: Page) -> 
     assert len(await page.wire("session.created")) == 1
 
 
+@pytest.mark.bench  # a browser that gets no processor goes on with the sound it has
 async def test_speaking_over_the_answer_silences_it(page: Page) -> None:
     await page.start()
     await page.ask("long 200")
@@ -151,7 +152,7 @@ async def test_speaking_over_the_answer_silences_it(page: Page) -> None:
     heard = [(at, peak) for at, peak in await page.heard() if at > asked_ms]
     first_ms = next(at for at, peak in heard if peak > AUDIBLE)
     last_ms = max(at for at, peak in heard if peak > AUDIBLE and at < began_ms + 450)
-    assert last_ms - began_ms < 150
+    assert last_ms - began_ms < 100
     cut = (await page.wire("conversation.item.truncate"))[0]
     sounding_ms = sum(then - now for (now, peak), (then, _) in pairwise(heard) if peak > AUDIBLE and now <= last_ms)
     assert sounding_ms - 300 < cut["audio_end_ms"] < last_ms - first_ms + 400  # listening began after the sound did
