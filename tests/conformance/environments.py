@@ -68,24 +68,15 @@ class Environment:
         if not self.is_python and shutil.which("npm") is None:
             raise Missing(f"{self.name} needs npm, which is not installed")
         first = next(line for line in self.pins.read_text().splitlines() if "==" in line) if self.is_python else ""
-        pip = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "-q",
-            "--disable-pip-version-check",
-            "--dry-run",
-            "--no-deps",
-            "--retries=0",
-            first.split(" ")[0],
-        ]
+        options = ("-q", "--dry-run", "--ignore-installed", "--no-deps", "--retries=0")
+        pip = [sys.executable, "-m", "pip", "install", *options, first.split(" ")[0]]
         command = pip if self.is_python else ["npm", "ping", "--fetch-retries=0", "--loglevel=error"]
         try:
             subprocess.run(command, check=True, timeout=REACH_S, capture_output=True, text=True)
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-            said = (error.stderr or "").strip().splitlines()[-1:] if isinstance(error.stderr, str) else []
-            raise Missing(f"{self.name}: its registry is not reached{': ' if said else ''}{''.join(said)}") from None
+            lines = error.stderr.splitlines() if isinstance(error.stderr, str) else []
+            said = next((f" ({line.strip()})" for line in lines if "error" in line.lower()), "")
+            raise Missing(f"{self.name}: its registry is not reached{said}") from None
 
     def make(self) -> None:
         """Make it anew. Raises CalledProcessError, OSError."""

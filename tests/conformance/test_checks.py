@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +60,13 @@ def test_a_registry_that_is_not_reached_is_one_sentence(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(environments, "MADE", tmp_path)
+    monkeypatch.setattr(environments.Environment, "make", lambda one: pytest.fail("there was a registry"))
     nobody = "http://127.0.0.1:9/"
     for variable in ("PIP_INDEX_URL", "npm_config_registry"):
         monkeypatch.setenv(variable, nobody)
+    for variable in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
     assert environments.main(["--or-skip", name]) == environments.SKIPPED
     assert environments.main([name]) == 1
