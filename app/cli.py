@@ -188,7 +188,10 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions: under a minute.")] = False,
     minutes: Annotated[float, typer.Option(min=0.05, help="Of full load, unless --quick.")] = 1.0,
     json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here.")] = None,
-    against: Annotated[str | None, typer.Option(help="Compare with `transformers` on the same weights.")] = None,
+    against: Annotated[
+        str | None, typer.Option(help="Compare with `transformers` on the same weights, or with its `bare` forwards.")
+    ] = None,
+    ablate: Annotated[bool, typer.Option("--ablate", help="With and without each technique, in one run.")] = False,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw that comparison's curve (SVG).")] = None,
     weights: Annotated[str | None, typer.Option(help="The folder of the deployment's weights.")] = None,
     config: Config = None,
@@ -196,7 +199,8 @@ def bench(
     """Measure this machine: first audio, real-time factor, hand-overs, underruns, memory.
 
     Nothing else should run meanwhile. With --url, only what a client can see is measured, of any server that speaks the
-    OpenAI Realtime API; with --against, the engine beside another way to compute the same model.
+    OpenAI Realtime API; with --against, the engine beside another way to compute the same model; with --ablate, what
+    each technique saves.
 
     Example: `parley bench --quick --json figures.json`
 
@@ -204,11 +208,14 @@ def bench(
 
     Example: `parley bench -c qwen3_omni_tiny --weights DIR --against transformers --plot curve.svg`
     """
-    from app.bench import run_against, run_bench
+    from app.bench import run_ablation, run_against, run_bench
     from app.bench.target import target_of
 
     with plainly():
-        if against is not None:
+        if ablate:
+            said = None if speech is None else target_of("", model, key_file, speech)
+            passed = run_ablation(deployment(config, weights=weights), config, weights, said, quick, json_path)
+        elif against is not None:
             passed = run_against(deployment(config, weights=weights), against, quick, json_path, plot)
         else:
             target = None if url is None else target_of(url, model, key_file, speech)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from app.bench import against, endurance, engines, plot, sessions, subject
+from app.bench import ablation, against, endurance, engines, overload, plot, sessions, subject
 from app.bench.figures import Figure, save, show
 from app.bench.target import Target
 from app.commands import terminal
@@ -23,6 +23,9 @@ from engine import EngineSpec
 
 LOAD = 0.8
 """How much of the talker's time full load takes: so many listeners are spoken to at once."""
+
+CROWD_S = 30.0
+"""How long too many come."""
 
 REST_S = 1.0  # after the start, before the memory is read
 
@@ -64,6 +67,23 @@ def run_against(spec: EngineSpec, name: str, quick: bool, json_path: Path | None
     return all(figure.passed for figure in figures)
 
 
+def run_ablation(
+    spec: EngineSpec,
+    config: str | None,
+    weights: str | None,
+    speech: Target | None,
+    quick: bool,
+    json_path: Path | None,
+) -> bool:
+    """What each technique saves on this machine, with it and without it in one run. Raises EngineError."""
+    figures = ablation.ablate(config, weights, speech, pairs=6 if quick else 30)
+    show(figures, Console())
+    if json_path is not None:
+        save(figures, spec.model, json_path)
+        terminal.say(f"the figures are in {json_path}")
+    return all(figure.passed for figure in figures)
+
+
 def _of_all(spec: EngineSpec, config: str | None, scale: int, minutes: float | None) -> list[Figure]:
     alone = _of_engine(spec, scale)
     factor = alone[-1].value
@@ -79,7 +99,23 @@ def _of_all(spec: EngineSpec, config: str | None, scale: int, minutes: float | N
         figures += _of_server(target, scale)
         if minutes is not None and factor is not None:
             figures += _of_endurance(target, int(LOAD / factor), minutes)
-        return figures
+    if minutes is not None and factor is not None:
+        figures += _of_too_many(config, int(LOAD / factor))
+    return figures
+
+
+def _of_too_many(config: str | None, listeners: int) -> list[Figure]:
+    """P10; and of P5, what another schedule would do: each on a server of its own."""
+    room = {"server.limits.sessions": listeners}
+    with (
+        terminal.waiting(f"{overload.TIMES} times {listeners} users …"),
+        subject.running(config, changes=room) as server,
+    ):
+        figures = asyncio.run(overload.overload(Target(server.url), listeners, CROWD_S))
+    fixed = overload.FIXED
+    with terminal.waiting("chunks of 4, 25, 25 …"), subject.running(config, changes=fixed) as server:
+        dry = asyncio.run(endurance.full_load(Target(server.url), listeners, CROWD_S))
+    return [*figures, *overload.control(dry)]
 
 
 def _of_endurance(target: Target, listeners: int, minutes: float) -> list[Figure]:

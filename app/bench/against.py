@@ -13,15 +13,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 import msgspec
-import numpy as np
 
-from app.bench.figures import Figure, percentile
+from app.bench.arrivals import poisson
+from app.bench.figures import Figure, interval, percentile
 from app.bench.target import BenchError
 from app.commands import terminal
 from app.realtime.ids import new_id
@@ -29,7 +29,9 @@ from engine import SPEAKER_RATE_HZ, Engine, EngineSpec, Message, Request, Sampli
 from engine.bench.peer import Question, Subject, Times
 
 ANSWER = Question(text="Hello, how are you today? Tell me about the weather.", tokens=30, frames=50)  # four seconds
+BARE = "bare"
 AT_ONCE = (1, 2, 4, 8, 16)
+HEARD_S = 1.0  # how long users listen who come at random
 SHORT_S = 0.025  # forwards below this are so short that what comes on top is judged in milliseconds
 
 
@@ -41,6 +43,9 @@ class Point:
     p50_s: float
     p95_s: float
     ideal_s: float
+    open_p50_s: float = 0.0
+    """The same of users who come at random, so many of whom listen to an answer on average."""
+    open_p95_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,28 +99,31 @@ def peer(name: str, spec: EngineSpec) -> Generator[Process]:
 
 
 async def compare(spec: EngineSpec, name: str, pairs: int) -> Comparison:
-    """Measure a deployment against a peer and against its own bare forwards. Raises EngineError."""
-    with terminal.waiting(f"loading the model, {name} and the bare forwards …"):
-        stack = peer(name, spec), peer("bare", spec)
-        with stack[0] as other, stack[1] as bare:
-            async with Engine(spec) as engine:
-                for one in (other.answer, bare.answer, _asker(engine)):
-                    await one(ANSWER)  # the first of each also warms up
-                return await _measured(engine, name, other, bare, pairs)
+    """Measure a deployment against its own bare forwards, and a peer that is something else. Raises EngineError."""
+    with terminal.waiting(f"loading the model and {name} …"), ExitStack() as stack:
+        other = None if name == BARE else stack.enter_context(peer(name, spec))
+        bare = stack.enter_context(peer(BARE, spec))
+        async with Engine(spec) as engine:
+            for one in (bare.answer, _asker(engine), *([other.answer] if other else [])):
+                await one(ANSWER)  # the first of each also warms up
+            figures = [] if other is None else _beside(name, await _paired(_asker(engine), other.answer, ANSWER, pairs))
+            found = await _measured(engine, bare, pairs)
+            return Comparison([*figures, *found.figures], found.curve)
 
 
-async def _measured(engine: Engine, name: str, other: Process, bare: Process, pairs: int) -> Comparison:
+async def _measured(engine: Engine, bare: Process, pairs: int) -> Comparison:
+    """P1 and P3: what comes on top of the bare forwards, alone and among others."""
     ours = _asker(engine)
-    whole = await _paired(ours, other.answer, ANSWER, pairs)
     short = msgspec.structs.replace(ANSWER, frames=4)
-    alone = await _paired(ours, bare.answer, short, max(pairs, 30))
-    figures = [*_beside(name, whole), *_overhead(alone)]
+    figures = _overhead(await _paired(ours, bare.answer, short, max(pairs, 30)))
     curve: list[Point] = []
     slots = max(worker.max_batch for worker in engine.spec.workers)
     for count in (count for count in AT_ONCE if count <= slots):
         rounds = await _paired(ours, bare.answer, msgspec.structs.replace(short, count=count), max(6, pairs))
-        curve.append(_point(count, rounds))
-        figures.append(_crowd(curve[-1], len(rounds)))
+        asked = max(pairs, 3 * count)
+        came = await _at_random(engine, count, asked)
+        curve.append(_point(count, rounds, came))
+        figures += _crowd(curve[-1], len(rounds), asked)
     return Comparison(figures, curve)
 
 
@@ -194,26 +202,43 @@ def _overhead(pairs: Sequence[Pair]) -> list[Figure]:
     ]
 
 
-def _point(count: int, pairs: Sequence[Pair]) -> Point:
+async def _at_random(engine: Engine, listeners: int, count: int) -> list[float]:
+    """First audio of users who come at random and listen for ``HEARD_S``: by Little, so many listen on average."""
+    frames = round(HEARD_S / engine.model.frame_s)
+    question = msgspec.structs.replace(ANSWER, frames=frames)
+
+    async def one() -> float:
+        return (await _one(engine, question, time.perf_counter()))[0]
+
+    return await poisson(one, listeners / HEARD_S, count)
+
+
+def _point(count: int, pairs: Sequence[Pair], came_s: Sequence[float] = ()) -> Point:
     first_s = [value for one, _ in pairs for value in one.first_s]
     ideal_s = median(max(other.first_s) for _, other in pairs)
-    return Point(count, percentile(first_s, 50) or 0.0, percentile(first_s, 95) or 0.0, ideal_s)
+    at_once, at_random = ((percentile(times, 50) or 0.0, percentile(times, 95) or 0.0) for times in (first_s, came_s))
+    return Point(count, *at_once, ideal_s, *at_random)
 
 
-def _crowd(point: Point, rounds: int) -> Figure:
+def _crowd(point: Point, rounds: int, asked: int) -> list[Figure]:
     """P3: the p95 of first audio over the ideal chain, all as one batch."""
     note = f"{rounds} rounds, p95 {point.p95_s * 1e3:.0f} ms; the ideal chain takes {point.ideal_s * 1e3:.0f} ms"
-    value = point.p95_s / point.ideal_s
-    return Figure(
-        name=f"first audio of {point.count} at once over the ideal", value=value, unit="", bar=1.25, note=note
-    )
+    came = f"{asked} came, p95 {point.open_p95_s * 1e3:.0f} ms"
+    return [
+        Figure(
+            name=f"first audio of {point.count} at once over the ideal", value=point.p95_s / point.ideal_s, unit="",
+            bar=1.25, note=note,
+        ),
+        Figure(
+            name=f"the same, {point.count} listening on average (Poisson)", value=point.open_p95_s / point.ideal_s,
+            unit="", bar=1.25, note=came,
+        ),
+    ]  # fmt: skip
 
 
 def _ratio(name: str, values: Sequence[float], bar: float, note: str) -> Figure:
     """The median of ratios with its 95 % interval (bootstrap); none where the two sides did not do the same."""
     if not values:
         return Figure(name=name, value=None, unit="", bar=bar, note=f"not the same: {note}")
-    dice = np.random.default_rng(0)
-    medians = np.median(dice.choice(np.array(values), (1000, len(values))), 1)
-    low, high = np.percentile(medians, [2.5, 97.5])
+    low, high = interval(values)
     return Figure(name=name, value=median(values), unit="", bar=bar, note=f"{note}; 95 %: {low:.3g} to {high:.3g}")

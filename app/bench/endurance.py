@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from statistics import median
 
@@ -69,15 +68,20 @@ async def full_load(target: Target, listeners: int, seconds: float) -> list[Figu
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(open_client(target)) for _ in range(listeners)]
         until_s = time.monotonic() + seconds
-        talks = await asyncio.gather(*(_talk(client, i, until_s) for i, client in enumerate(clients)))
-    turns = [turn for talk in talks for turn in talk]
+        talks = await asyncio.gather(*(_listener(client, i, until_s) for i, client in enumerate(clients)))
+    turns = [turn for turns in talks for turn in turns]
     return underruns(f"{listeners} listeners for {seconds:.0f} s", turns)
 
 
-async def _talk(client: Client, number: int, until_s: float) -> Sequence[Turn]:
-    """One listener's turns: he begins at a moment of his own, so that not all ask at once for ever."""
-    turns: list[Turn] = []
+async def _listener(client: Client, number: int, until_s: float) -> list[Turn]:
+    """Each begins at a moment of his own, so that not all ask at once for ever."""
     await asyncio.sleep(number * 0.1)
+    return await talk(client, number, until_s)
+
+
+async def talk(client: Client, number: int, until_s: float) -> list[Turn]:
+    """One listener's turns: he asks again when he has heard the answer."""
+    turns: list[Turn] = []
     while time.monotonic() < until_s:
         turn = await client.typed(PROMPTS[(number + len(turns)) % len(PROMPTS)])
         turns.append(turn)

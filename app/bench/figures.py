@@ -17,17 +17,23 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One measured value; ``bar`` is the most that it may be, None where none is set. No value is a failure."""
+    """One measured value; ``bar`` is the most that it may be, None where none is set. No value is a failure.
+
+    Of a *control*, which shows that what is measured can be missed, ``bar`` is the least.
+    """
 
     name: str
     value: float | None
     unit: str
     bar: float | None = None
     note: str = ""
+    control: bool = False
 
     @property
     def passed(self) -> bool:
-        return self.value is not None and (self.bar is None or self.value <= self.bar)
+        if self.value is None or self.bar is None:
+            return self.value is not None
+        return self.value >= self.bar if self.control else self.value <= self.bar
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
@@ -35,11 +41,18 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
     return float(np.percentile(values, percent)) if values else None
 
 
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Where the median of such values lies, in 95 of 100 cases (bootstrap)."""
+    drawn = np.random.default_rng(0).choice(np.array(values), (1000, len(values)))
+    low, high = np.percentile(np.median(drawn, 1), [2.5, 97.5])
+    return float(low), float(high)
+
+
 def show(figures: Sequence[Figure], console: Console) -> None:
     """A table on the console."""
     table = Table("figure", "value", "bar", "", "note", title="parley bench")
     for figure in figures:
-        bar = "" if figure.bar is None else f"≤ {figure.bar:g} {figure.unit}"
+        bar = "" if figure.bar is None else f"{'≥' if figure.control else '≤'} {figure.bar:g} {figure.unit}"
         verdict = "[red]fails[/]" if not figure.passed else "" if figure.bar is None else "[green]holds[/]"
         table.add_row(figure.name, _value(figure), bar, verdict, figure.note)
     console.print(table)

@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Protocol
 
 WIDE, HIGH, EDGE = 640, 400, 56  # pixels
-LINES = (("p95_s", "p95", "#c0392b"), ("p50_s", "p50", "#2471a3"), ("ideal_s", "bare forwards, one batch", "#7f8c8d"))
+LINES = (
+    ("p95_s", "p95, all at once", "#c0392b"),
+    ("p50_s", "p50, all at once", "#2471a3"),
+    ("open_p95_s", "p95, at random", "#e59866"),
+    ("open_p50_s", "p50, at random", "#85c1e9"),
+    ("ideal_s", "bare forwards, one batch", "#7f8c8d"),
+)
 TICKS = 5
 
 
@@ -26,10 +32,16 @@ class Point(Protocol):
     @property
     def ideal_s(self) -> float: ...
 
+    @property
+    def open_p50_s(self) -> float: ...
+
+    @property
+    def open_p95_s(self) -> float: ...
+
 
 def draw(curve: Sequence[Point], title: str, path: Path) -> None:
     """Write the picture: each count has the same distance from the next, milliseconds go up from 0."""
-    top = max(max(point.p95_s, point.ideal_s) for point in curve) * 1e3
+    top = max(max(point.p95_s, point.open_p95_s, point.ideal_s) for point in curve) * 1e3
     columns = [EDGE + (WIDE - 2 * EDGE) * i / max(1, len(curve) - 1) for i in range(len(curve))]
 
     def height(ms: float) -> float:
@@ -37,7 +49,7 @@ def draw(curve: Sequence[Point], title: str, path: Path) -> None:
 
     parts = [
         _text(WIDE / 2, 24, title, "middle", 16),
-        _text(WIDE / 2, HIGH - 12, "answers asked for at once", "middle"),
+        _text(WIDE / 2, HIGH - 12, "answers asked for at once, or listened to on average", "middle"),
     ]
     for x, point in zip(columns, curve, strict=True):
         parts.append(_text(x, HIGH - EDGE + 20, str(point.count), "middle"))

@@ -11,16 +11,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, cast
 from urllib.request import urlopen
 
 import psutil
+import yaml
 
 from app.bench.target import BenchError
+from app.commands.deployment import DEFAULT, path_of
 
 START_S = 120.0
 STOP_S = 15.0
@@ -46,12 +48,24 @@ class Subject:
         return sizes / 1e9
 
 
+Changes = Mapping[str, Any]
+"""What another configuration says: ``{"server.turns.guess_ms": 0}``; below ``workers`` it is said of each of them."""
+
+
 @contextmanager
-def running(config: str | None, certificate: Path | None = None) -> Generator[Subject]:
+def running(config: str | None, certificate: Path | None = None, changes: Changes | None = None) -> Generator[Subject]:
     """A server for a deployment while the block lasts, behind TLS if a file with a certificate and its key is given.
 
     Raises BenchError if it does not turn green.
     """
+    with ExitStack() as stack:
+        if changes:
+            config = str(stack.enter_context(_changed(path_of(config or DEFAULT), changes)))
+        yield stack.enter_context(_running(config, certificate))
+
+
+@contextmanager
+def _running(config: str | None, certificate: Path | None) -> Generator[Subject]:
     port = _free_port()
     command = [sys.executable, "-m", "app", "serve", *([config] if config else []), "--port", str(port)]
     if certificate is not None:
@@ -65,6 +79,28 @@ def running(config: str | None, certificate: Path | None = None) -> Generator[Su
             yield Subject(f"ws{address}", time.monotonic() - begun_s, process.pid)
         finally:
             _stop(process)
+
+
+@contextmanager
+def _changed(path: Path, changes: Changes) -> Generator[Path]:
+    """A configuration with some things said otherwise, in a file of its own while the block lasts."""
+    tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for where, value in changes.items():
+        _say(tree, where.split("."), value)
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / path.name
+        copy.write_text(yaml.safe_dump(tree), encoding="utf-8")
+        yield copy
+
+
+def _say(tree: Any, where: Sequence[str], value: Any) -> None:
+    if isinstance(tree, list):
+        for one in cast("list[Any]", tree):
+            _say(one, where, value)
+    elif len(where) == 1:
+        tree[where[0]] = value
+    else:
+        _say(tree.setdefault(where[0], {}), where[1:], value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ def deployment(config: str | None = None, model: str | None = None, weights: str
     A model that has a configuration of its own name brings it along, since its stages are not another's.
     """
     known = configurations()
-    spec = load_config(_path_of(config or (model if model in known else DEFAULT)))
+    spec = load_config(path_of(config or (model if model in known else DEFAULT)))
     changes = {"model": model, "weights": weights}
     return dataclasses.replace(spec, **{name: value for name, value in changes.items() if value is not None})
 
@@ -41,7 +41,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}" if names else "there are none"
 
 
-def _path_of(config: str) -> Path:
+def path_of(config: str) -> Path:
+    """The file of a configuration, by path or by name. Raises ConfigError."""
     path = Path(config)
     if path.exists() or path.suffix in (".yaml", ".yml"):
         return path

@@ -1,0 +1,144 @@
+"""`parley bench --ablate`: what each technique saves, by the same turns with it and without it, in one run.
+
+Each pair is two servers that differ in a line of their configuration; they are asked in turn, in the order ABBA, and
+what is told is the median of the differences. Knows no engine: what is on and off is what a deployment may say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any
+
+from app.bench import sessions, subject
+from app.bench.client import END_MS, Client, Turn, open_client
+from app.bench.figures import Figure, interval
+from app.bench.target import BenchError, Target
+from app.commands import terminal
+
+Measure = Callable[[Target], Awaitable[float]]
+"""One turn of a server: milliseconds to its first audible sound."""
+
+EARLIER = 8  # turns of a conversation before the one that is measured
+OTHERS = 6  # who are being spoken to when somebody asks
+LONG = "Repeat after me: " + "the blue car is late and the red house is big, " * 3
+
+
+async def spoken(target: Target) -> float:
+    """A spoken turn, beyond the silence that ends it."""
+    async with open_client(target) as client:
+        words = await sessions.speech(target, client)
+        return _ms(await sessions.speak(client, words)) - END_MS
+
+
+async def typed(target: Target) -> float:
+    async with open_client(target) as client:
+        await client.typed(sessions.PROMPTS[0])
+        return _ms(await client.typed(sessions.PROMPTS[1]))
+
+
+async def late_in_a_conversation(target: Target) -> float:
+    """A typed turn after some others."""
+    async with open_client(target) as client:
+        for i in range(EARLIER):
+            await client.typed(sessions.PROMPTS[i % len(sessions.PROMPTS)])
+        return _ms(await client.typed(sessions.PROMPTS[1]))
+
+
+async def beside_others(target: Target) -> float:
+    """A typed turn while others are being answered, who asked just before."""
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(open_client(target)) for _ in range(OTHERS + 1)]
+        await asyncio.gather(*(client.typed(sessions.PROMPTS[0]) for client in clients))
+        async with asyncio.TaskGroup() as group:
+            for client in clients[1:]:
+                group.create_task(client.typed(LONG), name="another's answer")
+            await asyncio.sleep(0.03)
+            return _ms(await _asked(clients[0]))
+
+
+async def _asked(client: Client) -> Turn:
+    return await client.typed(sessions.PROMPTS[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Technique:
+    """What is measured, what the configuration says ``without`` it, and what it says on ``both`` sides.
+
+    Where one technique would hide another's absence, that one is off on both sides.
+    """
+
+    name: str
+    measure: Measure
+    without: Mapping[str, Any]
+    both: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+TECHNIQUES = (
+    Technique("answers begun in a pause", spoken, {"server.turns.guess_ms": 0}),
+    Technique("listening while the user speaks", spoken, {"server.turns.ahead": False}, {"server.turns.guess_ms": 0}),
+    Technique("prefixes that are kept", late_in_a_conversation, {"options.remember_mb": 0}),
+    Technique("a first chunk of one frame", typed, {"chunks.first": 4}),
+    Technique("the most urgent first", beside_others, {"workers.schedule": "arrival"}),
+)
+
+
+def ablate(config: str | None, weights: str | None, speech: Target | None, pairs: int) -> list[Figure]:
+    """A figure for each technique. Raises EngineError."""
+    named: Mapping[str, Any] = {} if weights is None else {"weights": weights}
+    figures: list[Figure] = []
+    for technique in TECHNIQUES:
+        with terminal.waiting(f"with and without {technique.name} …"):
+            figures.append(_pair(config, replace(technique, both={**technique.both, **named}), speech, pairs))
+    return [*figures, collection()]
+
+
+def _pair(config: str | None, technique: Technique, speech: Target | None, pairs: int) -> Figure:
+    with ExitStack() as stack:
+        sides = technique.both, {**technique.both, **technique.without}
+        servers = [stack.enter_context(subject.running(config, changes=changes)) for changes in sides]
+        with_, without = (Target(one.url, speech=None if speech is None else speech.speech) for one in servers)
+        return asyncio.run(_compared(technique, with_, without, pairs))
+
+
+async def _compared(technique: Technique, with_: Target, without: Target, pairs: int) -> Figure:
+    """The first turn of each side warms up."""
+    for side in (with_, without):
+        await technique.measure(side)
+    found: list[tuple[float, float]] = []
+    for i in range(pairs):
+        sides = (with_, without) if i % 2 == 0 else (without, with_)
+        times = {id(side): await technique.measure(side) for side in sides}
+        found.append((times[id(with_)], times[id(without)]))
+    return saved(technique.name, found)
+
+
+def saved(name: str, pairs: list[tuple[float, float]]) -> Figure:
+    """Of pairs (with, without) in milliseconds: what a technique saves."""
+    low, high = interval([without - with_ for with_, without in pairs])
+    medians = [median(side) for side in zip(*pairs, strict=True)]
+    note = f"{medians[0]:.0f} ms with, {medians[1]:.0f} without; 95 %: {low:.1f} to {high:.1f}; {len(pairs)} pairs"
+    value = median(without - with_ for with_, without in pairs)
+    return Figure(name=f"saved by {name}", value=value, unit="ms", note=note)
+
+
+def collection() -> Figure:
+    """How long all sound waits while garbage is looked for, with what was loaded kept out of that, and without."""
+    code = (
+        "import gc, time, app.server, engine.worker.models.nano\n"
+        "def took():\n a = time.perf_counter(); gc.collect(); return (time.perf_counter() - a) * 1000\n"
+        "gc.collect(); without = took(); gc.freeze(); print(took(), without)"
+    )
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(5)]
+    return saved("keeping what is loaded out of collections", [tuple(map(float, run.stdout.split())) for run in runs])  # type: ignore[misc]
+
+
+def _ms(turn: Turn) -> float:
+    if turn.ttfa_s is None:
+        raise BenchError(f"an answer had no sound ({turn.status or 'it never came'}), so there is nothing to compare")
+    return turn.ttfa_s * 1000
