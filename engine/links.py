@@ -9,7 +9,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, cast
 
 from engine.errors import WireError
 from engine.lending import POSSIBLE, Lender
@@ -55,8 +55,7 @@ class SocketLink(asyncio.Protocol):
         self._gathering = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
 
     def data_received(self, data: bytes) -> None:
         try:

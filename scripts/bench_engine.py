@@ -27,7 +27,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from engine import links, wire
+from engine import links, loop, wire
 from engine.config import ChunkSpec
 from engine.control.orchestrator import Orchestrator
 from engine.control.pool import StagePool
@@ -242,9 +242,9 @@ def main() -> int:
     parser.add_argument("--child", nargs=2, metavar=("FD", "NAME"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        asyncio.run(child(socket.socket(fileno=int(options.child[0])), options.child[1]))
+        loop.run(child(socket.socket(fileno=int(options.child[0])), options.child[1]))
         return 0
-    found = asyncio.run(measure(options.rounds))
+    found = loop.run(measure(options.rounds))
     if options.json:
         print(json.dumps({"microseconds": {name: found[name] for name in BARS}, "bars": BARS}))
         return 0

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 from engine import links, wire
 from engine.config import ClusterSpec, address_of
@@ -100,14 +101,13 @@ class _Entry(asyncio.Protocol):
         self._splitter = wire.Splitter(JOIN_BYTES)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
         self._timer = asyncio.get_running_loop().call_later(SILENCE_S, self._refuse, "it said nothing in time")
         self._strangers.add(self)
         if len(self._strangers) > STRANGERS:
             self._refuse("too many knock at once")
         else:
-            transport.write(self._keeper.greeting)
+            self._transport.write(self._keeper.greeting)
 
     def data_received(self, data: bytes) -> None:
         try:

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 Pool = StagePool[StageReplica]
 BYTES_KEPT = 64 << 20  # of what a hop was fed, for a resume: half an hour of speech, or 4000 hidden rows in float32
 LIVES = 2  # replicas of a stage that a request may lose: the second loss ends it, for it may be what kills them
-RESUME_S = 5.0  # how long a resume waits for a slot: holding slots of later stages, it must not wait for ever
+RESUME_S = 5.0  # how long a resume waits for a slot where there are replicas: it holds slots of later stages
 
 
 @dataclass(slots=True, eq=False)
@@ -132,11 +132,13 @@ class Hops:
             seats = [pool.info.seats(request) for pool in self._pools]
             lease = self._pools[hop.first].lease(hop.near, request.session, seats[hop.first])
             try:
-                async with asyncio.timeout(RESUME_S if hop.losses else None):
+                async with asyncio.timeout(RESUME_S + self._pools[hop.first].empty_s if hop.losses else None):
                     replica = await leases.enter_async_context(lease)
             except TimeoutError:
                 name = self._pools[hop.first].info.name
-                raise StageUnavailable(f"a replica of {name} was lost, and the others are full; try again") from None
+                raise StageUnavailable(
+                    f"a replica of {name} was lost, and no other had room in time; try again"
+                ) from None
             end = hop.first + 1
             while end < hop.end and self._pools[end].has_room_on(replica.worker, seats[end]):
                 await leases.enter_async_context(self._pools[end].lease(replica.worker, slots=seats[end]))

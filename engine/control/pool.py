@@ -95,7 +95,7 @@ class StagePool(Generic[R]):
         if balance not in POLICIES:
             raise ConfigError(f"balance: {balance!r:.60} is none of {', '.join(POLICIES)}")
         self.info = info
-        self._queue, self._empty_s = queue, empty_s
+        self._queue, self.empty_s = queue, empty_s
         self._choose = POLICIES[balance]()
         self._members: dict[str, Member[R]] = {}
         self._waiters: deque[asyncio.Event] = deque()
@@ -151,7 +151,7 @@ class StagePool(Generic[R]):
 
     def close(self) -> None:
         """Nobody will join any more: who waits for a replica need not. May be called twice."""
-        self._empty_s = 0.0
+        self.empty_s = 0.0
         for waiter in self._waiters:
             waiter.set()
 
@@ -205,7 +205,7 @@ class StagePool(Generic[R]):
     async def _turn(self, turn: asyncio.Event) -> None:
         """Wait to be woken; while there is no replica, for ``empty_s`` at most. Raises StageUnavailable."""
         try:
-            async with asyncio.timeout(None if self._members else self._empty_s):
+            async with asyncio.timeout(None if self._members else self.empty_s):
                 await turn.wait()
         except TimeoutError:
             if not self._members:

@@ -17,7 +17,7 @@ import socket
 import sys
 from pathlib import Path
 
-from engine import links, wire
+from engine import links, loop, wire
 from engine.config import address_of
 from engine.errors import EngineError
 from engine.handshake import read_token
@@ -37,7 +37,7 @@ def main() -> None:
     arguments = _parser().parse_args()
     calm()
     try:
-        sys.exit(asyncio.run(_work(arguments)))
+        sys.exit(loop.run(_work(arguments)))
     except EngineError as error:
         log.error("%s", error)
         sys.exit(1)

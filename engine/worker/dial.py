@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 from engine import links, wire
 from engine.errors import StageUnavailable, WireError
@@ -69,8 +70,7 @@ class _Knock(asyncio.Protocol):
         self._visitor, self._shaken, self._make = visitor, shaken, make
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
 
     def data_received(self, data: bytes) -> None:
         try:
