@@ -103,6 +103,18 @@ LIGATURES = str.maketrans(
     {"ß": "ss", "æ": "ae", "Æ": "Ae", "ø": "o", "Ø": "O", "œ": "oe", "ł": "l", "Ł": "L", "đ": "d"}
 )
 
+# How Unicode's names of letters begin -> what one calls them; others are called as they begin.
+ALPHABETS = {
+    "cjk": "chinese",
+    "hangul": "korean",
+    "hiragana": "japanese",
+    "katakana": "japanese",
+    "devanagari": "hindi",
+    "another": "another script",
+    "latin": "another script",
+    "modifier": "another script",
+}
+
 ABBREVIATIONS = {
     "dr.": "doctor",
     "mr.": "mister",

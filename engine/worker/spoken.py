@@ -1,8 +1,9 @@
 """Written English -> what one says: lowercase letters, apostrophes, blanks and the pauses `,` `.` `?`, while the
 text still arrives.
 
-Numbers, times, dates, money, units, abbreviations, acronyms, addresses and signs are spelled out; what cannot be
-said is dropped. Every letter knows the character it came from. Knows no model, no voice and no language but English.
+Numbers, times, dates, money, units, abbreviations, acronyms, addresses and signs are spelled out; words of another
+alphabet are mentioned ("something in greek"), and what else cannot be said is dropped. Every letter knows the
+character it came from. Knows no model, no voice and no language but English.
 
 A word is spoken as soon as the blank after it is there; only an amount of money waits for the next word ("$3 million").
 """
@@ -19,6 +20,7 @@ import inflect
 
 from engine.worker.lexicon_english import (
     ABBREVIATIONS,
+    ALPHABETS,
     ALWAYS_SPELLED,
     CURRENCIES,
     FULL_MONTHS,
@@ -160,6 +162,8 @@ def _pause(closing: str) -> str:
 
 def _core(core: str, before: str, tail: str) -> str:
     """A word without the punctuation around it."""
+    if alphabet := foreign(core):
+        return "" if foreign(before) == alphabet else f"something in {alphabet}"
     for pattern, say in _SHAPES:
         if match := pattern.fullmatch(core):
             return say(match, before)
@@ -212,6 +216,16 @@ def _latin(word: str) -> str:
     """Letters of the English alphabet, accents off; other alphabets vanish."""
     bare = unicodedata.normalize("NFKD", word.translate(LIGATURES))
     return "".join(letter for letter in bare if letter == "'" or (letter.isascii() and letter.isalpha()))
+
+
+@cache
+def foreign(word: str) -> str:
+    """What a word of letters that cannot be read is written in ("greek"), or "" if some of it can or it has none."""
+    letters = [character for character in word if character.isalpha()]
+    if not letters or _latin(word) or any(character.isdecimal() for character in word):
+        return ""
+    name = unicodedata.name(letters[0], "another script").lower().split()[0]
+    return ALPHABETS.get(name, name if name.isalpha() and name.isascii() else "another script")
 
 
 _ENGINE = inflect.engine()

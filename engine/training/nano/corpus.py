@@ -1,9 +1,9 @@
 """The text that the teacher reads: spoken lowercase English, deterministic by seed.
 
-Three sources, mixed: sentences of an assistant from templates; sentences drawn from the bigram model that the
-pocketsphinx wheel carries; rare words of its pronunciation dictionary in short frames, each word about once. The
-sentences of `eval/` never occur. This module knows no speech and no written numerals: what it prints is already
-spelled out.
+Four sources, mixed: sentences of an assistant from templates; sentences drawn from the bigram model that the
+pocketsphinx wheel carries; rare words of its pronunciation dictionary in short frames, each word about once; and the
+genres of `everyday`. The sentences of `eval/` never occur. This module knows no speech and no written numerals: what
+it prints is already spelled out.
 
     python -m engine.training.nano.corpus --count 14000 --seed 7 --work DIR     writes DIR/corpus.tsv (id<TAB>text)
 """
@@ -18,33 +18,17 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-import inflect
 import pocketsphinx
 
-from engine.training.nano.phrases import (
-    ADJECTIVES,
-    CLAUSES,
-    COLOURS,
-    DAYS,
-    FIXED,
-    FRAMES,
-    MONTHS,
-    NAMES,
-    NOUNS,
-    PLACES,
-    SHAPES,
-    TOPICS,
-    VERBS,
-    WEATHER,
-)
-from engine.worker.lexicon_english import LETTER_NAMES
+from engine.training.nano.assistant import assistant_turn
+from engine.training.nano.everyday import everyday
+from engine.worker.spoken import Speller
 
 WORD = re.compile(r"[a-z]+(?:'[a-z]+)?")
 MODEL = Path(pocketsphinx.__file__).parent / "model" / "en-us"
-_ENGINE = inflect.engine()
 # Words that the teacher expands or spells when it meets them, so that letters and phones would not agree.
 UNREADABLE = frozenset(
     [
@@ -80,17 +64,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=14000)
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--everyday", type=float, default=0.5, help="the share of everyday.py")
     parser.add_argument("--work", type=Path, required=True)
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
-    excluded = {
-        normalise(line)
-        for path in (Path(__file__).parent / "eval").glob("*.txt")
-        for line in path.read_text().splitlines()
-    }
-    lines = itertools.islice(unseen(sentences(args.seed, args.work), excluded), args.count)
+    lines = itertools.islice(unseen(sentences(args.seed, args.work, args.everyday), evaluated()), args.count)
     with (args.work / "corpus.tsv").open("w") as out:
         out.writelines(f"u{i:05d}\t{line}\n" for i, line in enumerate(lines))
+
+
+def evaluated() -> set[str]:
+    """Every sentence of `eval/`, as written and as the front end spells it, normalised."""
+    out = set[str]()
+    for path in (Path(__file__).parent / "eval").glob("*.txt"):
+        for line in path.read_text().splitlines():
+            speller = Speller()
+            out |= {normalise(line), normalise((speller.feed(line) + speller.flush()).letters)}
+    return out
 
 
 def unseen(lines: Iterator[str], excluded: set[str]) -> Iterator[str]:
@@ -108,12 +98,15 @@ def normalise(line: str) -> str:
     return " ".join(re.findall(r"[a-z']+", line.lower()))
 
 
-def sentences(seed: int, work: Path) -> Iterator[str]:
-    """An endless mix of the three sources."""
+def sentences(seed: int, work: Path, share: float = 0.0) -> Iterator[str]:
+    """An endless mix of the sources; ``share`` of it is `everyday`."""
     rng = random.Random(seed)
     language = Bigrams.bundled(work)
     rare = rare_words(language, rng)
     while True:
+        if share and rng.random() < share:
+            yield everyday(rng)
+            continue
         draw = rng.random()
         if draw < 0.40:
             yield assistant_turn(rng)
@@ -121,167 +114,6 @@ def sentences(seed: int, work: Path) -> Iterator[str]:
             yield language.sentence(rng)
         else:
             yield rare_sentence(rng, rare)
-
-
-def assistant_turn(rng: random.Random) -> str:
-    """One sentence of an assistant, at times two, rarely three."""
-    count = rng.choices((1, 2, 3), (8, 3, 1))[0]
-    return " ".join(template(rng) for _ in range(count))
-
-
-def number(value: int) -> str:
-    """Cardinal words without hyphens: 125 -> one hundred and twenty five."""
-    return str(_ENGINE.number_to_words(str(value))).replace("-", " ").replace(",", "")
-
-
-def ordinal(value: int) -> str:
-    return str(_ENGINE.number_to_words(_ENGINE.ordinal(str(value)))).replace("-", " ")
-
-
-def spelled(word: str) -> str:
-    """Letter names: cat -> see, ay, tee."""
-    return ", ".join(LETTER_NAMES[letter] for letter in word)
-
-
-def template(rng: random.Random) -> str:
-    """One sentence from the phrase lists or from a pattern with slots."""
-    if rng.random() < 0.10:
-        return rng.choice(FIXED)
-    if rng.random() < 0.30:
-        return fill(rng, rng.choice(FRAMES))
-    return rng.choice(PATTERNS)(rng)
-
-
-def fill(rng: random.Random, frame: str) -> str:
-    """Replace the slots {noun}, {name}, ... of a frame by random words, each slot anew."""
-    return re.sub(r"\{(\w+)\}", lambda m: SLOTS[m[1]](rng), frame)
-
-
-def _sum(rng: random.Random) -> str:
-    kind = rng.choice(("plus", "minus", "times", "divided by"))
-    a, b = rng.randrange(1, 100), rng.randrange(1, 100)
-    if kind == "minus":
-        a, b = max(a, b), min(a, b)
-    elif kind != "plus":
-        a, b = a % 13 + 1, b % 13 + 1
-    left, result = (a, a + b) if kind == "plus" else (a, a - b) if kind == "minus" else (a, a * b)
-    if kind == "divided by":
-        left, result = a * b, a
-    return f"{number(left)} {kind} {number(b)} {rng.choice(('is', 'is', 'equals', 'makes'))} {number(result)}."
-
-
-def _clock(rng: random.Random) -> str:
-    hour, minute = rng.randrange(1, 13), rng.randrange(60)
-    minutes = "o'clock" if minute == 0 else f"oh {number(minute)}" if minute < 10 else number(minute)
-    tail = rng.choice(("", "", f" {spelled('am').replace(',', '')}", " pee em", " in the morning", " in the afternoon"))
-    return f"{rng.choice(('it is', 'the time is', 'right now it is', 'at'))} {number(hour)} {minutes}{tail}."
-
-
-def _date(rng: random.Random) -> str:
-    day, month, year = ordinal(rng.randrange(1, 32)), rng.choice(MONTHS), _year(rng)
-    return rng.choice(
-        (
-            f"today is {rng.choice(DAYS)}, {month} {day}.",
-            f"today is {rng.choice(DAYS)}, the {day} of {month}.",
-            f"that was on {month} {day}, {year}.",
-            f"in {year}, on the {day} of {month}.",
-            f"it is the {day}.",
-        )
-    )
-
-
-def _year(rng: random.Random) -> str:
-    century, rest = rng.choice((18, 19, 19, 20, 20)), rng.randrange(100)
-    if century == 20 and rest < 10:
-        return "two thousand" + (f" and {number(rest)}" if rest else "")
-    return f"{number(century)} " + ("hundred" if rest == 0 else f"oh {number(rest)}" if rest < 10 else number(rest))
-
-
-def _amount(rng: random.Random) -> str:
-    value = rng.choice((rng.randrange(100), rng.randrange(1000), rng.randrange(20000), rng.randrange(2_000_000)))
-    digits = " point " + " ".join(number(rng.randrange(10)) for _ in range(rng.randrange(1, 4)))
-    unit = rng.choice(
-        [
-            "dollars",
-            "cents",
-            "euros",
-            "percent",
-            "degrees",
-            "kilometers",
-            "miles",
-            "meters",
-            "minutes",
-            "seconds",
-            "hours",
-            "kilograms",
-            "pounds",
-            "grams",
-            "days",
-            "weeks",
-            "years",
-            "people",
-            "times",
-        ]
-    )
-    opening = rng.choice(("it costs", "that is about", "it takes", "i counted", "the answer is", "almost", "there are"))
-    return f"{opening} {number(value)}{digits if rng.random() < 0.2 else ''} {unit}."
-
-
-def _digits(rng: random.Random) -> str:
-    group = [number(rng.randrange(10)) for _ in range(rng.randrange(3, 9))]
-    joint = rng.choice((" ", ", "))
-    return f"{rng.choice(('the number is ', 'the code is ', 'you said ', ''))}{joint.join(group)}."
-
-
-def _spelling(rng: random.Random) -> str:
-    word = rng.choice(NOUNS + NAMES + [rng.choice(WEATHER)])
-    return rng.choice(
-        (f"{word} is spelled {spelled(word)}.", f"{spelled(word)}.", f"the word {word}, {spelled(word)}.")
-    )
-
-
-def _letters(rng: random.Random) -> str:
-    letters = "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randrange(2, 6)))
-    loose = spelled(letters).replace(",", "")
-    return rng.choice((f"{spelled(letters)}.", f"the {loose} is on {rng.choice(DAYS)}.", f"have you heard of {loose}?"))
-
-
-def _echo(rng: random.Random) -> str:
-    heard = " ".join(rng.sample(NOUNS + ADJECTIVES + COLOURS, rng.randrange(1, 5)))
-    return f"{rng.choice(('you said', 'i heard', 'did you say', 'okay'))}{rng.choice((' ', ', '))}{heard}."
-
-
-def _list(rng: random.Random) -> str:
-    items = rng.sample(NOUNS + COLOURS + NAMES, rng.randrange(3, 6))
-    return f"{', '.join(items[:-1])}, {rng.choice(('and', 'or'))} {items[-1]}."
-
-
-def _clauses(rng: random.Random) -> str:
-    parts = [fill(rng, rng.choice(CLAUSES)) for _ in range(2)]
-    joint = rng.choice((", and ", ", but ", ", so ", " because ", " when ", " if ", ", then ", " while "))
-    return parts[0] + joint + parts[1] + rng.choice("...?")
-
-
-PATTERNS: list[Callable[[random.Random], str]] = [
-    _sum, _sum, _clock, _date, _amount, _amount, _digits, _spelling, _letters, _echo, _list,
-    _clauses, _clauses, _clauses,
-]  # fmt: skip
-
-SLOTS: dict[str, Callable[[random.Random], str]] = {
-    "noun": lambda rng: rng.choice(NOUNS),
-    "name": lambda rng: rng.choice(NAMES),
-    "adjective": lambda rng: rng.choice(ADJECTIVES),
-    "colour": lambda rng: rng.choice(COLOURS),
-    "shape": lambda rng: rng.choice(SHAPES),
-    "place": lambda rng: rng.choice(PLACES),
-    "verb": lambda rng: rng.choice(VERBS),
-    "day": lambda rng: rng.choice(DAYS),
-    "month": lambda rng: rng.choice(MONTHS),
-    "topic": lambda rng: rng.choice(TOPICS),
-    "weather": lambda rng: rng.choice(WEATHER),
-    "number": lambda rng: number(rng.choice((rng.randrange(20), rng.randrange(100), rng.randrange(1000)))),
-    "ordinal": lambda rng: ordinal(rng.randrange(1, 32)),
-}
 
 
 class Bigrams:

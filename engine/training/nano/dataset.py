@@ -61,7 +61,7 @@ def parse(directory: Path, line: str) -> Utterance:
     return Utterance(directory, name, text, tuple(p for p, _ in pairs), tuple(float(end) for _, end in pairs))
 
 
-def lexicon(work: Path) -> None:
+def lexicon(work: Path, count: int) -> None:
     """Pronounce the dictionary with the teacher, fit the aligner on it, and keep what aligns.
 
     lexicon.pt is a list of (letters, [(phone + 1 or 0, phone + 1 or 0) for each letter]), frequent words first.
@@ -69,7 +69,7 @@ def lexicon(work: Path) -> None:
     from engine.training.nano.corpus import Bigrams, dictionary
 
     frequency = Bigrams.bundled(work).unigram
-    words = sorted(dictionary(), key=lambda word: (-frequency.get(word, -9.0), word))
+    words = sorted(dictionary(), key=lambda word: (-frequency.get(word, -9.0), word))[:count]
     lines = "".join(f"{word}\t{word}.\n" for word in words)
     spoken = subprocess.run([work / "teacher", "-"], input=lines, capture_output=True, text=True, check=True).stdout
     pairs = []
@@ -170,11 +170,12 @@ def main() -> None:
     parser.add_argument("what", choices=("lexicon", "pack"))
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--waves", type=int, default=4000)
+    parser.add_argument("--words", type=int, default=200_000, help="of the dictionary, frequent ones first")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
     torch.set_num_threads(1)
     if args.what == "lexicon":
-        lexicon(args.work)
+        lexicon(args.work, args.words)
     else:
         pack(args.work, args.waves, args.jobs)
 

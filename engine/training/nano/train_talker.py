@@ -4,7 +4,8 @@
 
 Writes DIR/talker.pt, an average of the weights, every two minutes. Losses: latent MSE + 0.1 CE of three random books,
 phones of every letter, durations of letters and of stretches of letters. The previous frame's latent is hidden or
-blurred at random, so that the talker trusts the text and its own output cannot carry it away.
+blurred at random, so that the talker trusts the text and its own output cannot carry it away. Every tenth utterance
+is learned without its text, from the frames before alone: what guided sampling is guided away from.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from engine.training.nano.dataset import HELD_OUT
 from engine.training.nano.talker import Talker, places_of
 
 BATCH_FRAMES = 1800
+UNTOLD = 0.1  # share of utterances whose text the frames are not told
 RATE = 1.5e-3
 Sample = dict[str, Tensor]
 
@@ -116,8 +118,9 @@ class Training:
         out |= duration_losses(durations, batch["seconds"], written)
         gathered = torch.gather(states, 1, batch["index"][..., None].expand(-1, -1, states.shape[-1]))
         previous, unknown = self.feedback(batch["codes"].long(), train)
+        told = (torch.rand(len(samples), 1, 1) >= UNTOLD).float() if train else torch.ones(1)
         with half_precision(train):
-            x = self.net.frames(self.net.enter(gathered, batch["places"], previous, unknown)).float()
+            x = self.net.frames(self.net.enter(gathered * told, batch["places"] * told, previous, unknown)).float()
         return out | self.code_losses(x[spoken], batch["latent"][spoken].float(), batch["codes"][spoken].long(), train)
 
     def feedback(self, codes: Tensor, train: bool) -> tuple[Tensor, Tensor]:
@@ -228,10 +231,11 @@ class _Swap:
 
 
 def half_precision(on: bool) -> torch.autocast:
-    """bfloat16 for the products of the two trunks: a third faster where the processor has it. The output layer stays
-    float32.
+    """bfloat16 for the products of the two trunks: a third faster where the processor has it, many times slower on
+    others and so off there. The output layer stays float32.
     """
-    return torch.autocast("cpu", torch.bfloat16, enabled=on)
+    has_it = torch.cpu.get_capabilities().get("avx512_bf16", False)
+    return torch.autocast("cpu", torch.bfloat16, enabled=on and bool(has_it))
 
 
 def schedule(done: float) -> float:

@@ -1,0 +1,78 @@
+"""How nano carries itself: silence before the first sound, loudness from sentence to sentence, pauses between them.
+
+    python -m engine.training.nano.manner [--weights FOLDER] [--work DIR]        with --work, the teacher beside it
+
+Levels are in dB below the wave's own loudest 20 ms, but for loudness, which is the level of what sounds at all, in dB
+of full scale. Knows no words.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.training.nano import meter
+from engine.training.nano.buzz import texts
+
+RATE_HZ = 16000
+STEP = 80  # 5 ms
+SILENT_DB = -35.0
+SOUNDING_DB = -25.0
+PAUSES = {
+    "full stop": "The lamp is on. My sister is at home.",
+    "question": "Is the lamp on? My sister is at home.",
+    "comma": "When the lamp is on, my sister is at home.",
+    "none": "The lamp is on my sister's table at home.",
+}
+Wave = NDArray[np.float32]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weights", type=Path)
+    parser.add_argument("--work", type=Path)
+    args = parser.parse_args()
+    show("nano", meter.nano_waves(args.weights, texts()), meter.nano_waves(args.weights, list(PAUSES.values())))
+    if args.work:
+        spoken = meter.teacher_waves(args.work, texts()), meter.teacher_waves(args.work, list(PAUSES.values()))
+        show("teacher", *spoken)
+
+
+def show(who: str, said: list[Wave], paused: list[Wave]) -> None:
+    leads, loud = np.array([lead_ms(wave) for wave in said]), np.array([loudness_db(wave) for wave in said])
+    print(f"{who}: before the first sound {np.median(leads):.0f} ms, at most {leads.max():.0f} ms")
+    print(f"{who}: loudness {loud.mean():.1f} dB, standard deviation {loud.std():.2f}, range {np.ptp(loud):.1f}")
+    gaps = ", ".join(f"{name} {pause_ms(wave):.0f} ms" for name, wave in zip(PAUSES, paused, strict=True))
+    print(f"{who}: longest pause: {gaps}", flush=True)
+
+
+def levels_db(wave: Wave) -> NDArray[np.float64]:
+    """The level of every 20 ms, in steps of 5 ms, in dB of full scale."""
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(wave.astype(np.float64), 2 * STEP), 4 * STEP)[::STEP]
+    return 10 * np.log10((windows**2).mean(1) + 1e-10)
+
+
+def lead_ms(wave: Wave) -> float:
+    """Milliseconds before the first sound."""
+    levels = levels_db(wave)
+    return float((levels > levels.max() + SILENT_DB).argmax()) * STEP * 1000 / RATE_HZ
+
+
+def loudness_db(wave: Wave) -> float:
+    """The mean power of what sounds, in dB of full scale."""
+    levels = levels_db(wave)
+    return float(10 * np.log10((10 ** (levels[levels > levels.max() + SOUNDING_DB] / 10)).mean()))
+
+
+def pause_ms(wave: Wave) -> float:
+    """The longest silence between two sounds."""
+    levels = levels_db(wave)
+    sounding = np.flatnonzero(levels > levels.max() + SILENT_DB)
+    return float(np.diff(sounding).max(initial=1) - 1) * STEP * 1000 / RATE_HZ
+
+
+if __name__ == "__main__":
+    main()
