@@ -92,6 +92,10 @@ def say(
     text: Annotated[str, typer.Argument(help="What to speak; - reads it from standard input.")],
     output: Output = None,
     voice: Voice = None,
+    guidance: Annotated[
+        float,
+        typer.Option(min=0, max=10, help="How far the text overrules habit, where the model can be guided; 1: off."),
+    ] = 1.0,
     config: Config = None,
     model: Annotated[str | None, typer.Option(help="Another model than the deployment's.")] = None,
     weights: Annotated[str | None, typer.Option(help="The folder of its weights.")] = None,
@@ -105,7 +109,7 @@ def say(
     from app.commands import speak
 
     with plainly():
-        speak.say(deployment(config, model, weights), _text(text), output, voice)
+        speak.say(deployment(config, model, weights), _text(text), output, voice, guidance)
 
 
 @cli.command()

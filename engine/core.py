@@ -114,6 +114,9 @@ class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     temperature: float | None = None
     top_p: float | None = None
     seed: int = 0
+    guidance: float = 1.0
+    """How far a guided stage goes from what its companion says towards, and past, what the main role says; 1 stops
+    there. Other values need a request with the role that the family names (nano's talker: "negative")."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

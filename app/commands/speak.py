@@ -67,12 +67,17 @@ class Question:
         )
 
 
-def say(spec: EngineSpec, text: str, output: str | None, voice: str | None) -> None:
-    """Speak a text as it stands. Raises EngineError."""
+def say(spec: EngineSpec, text: str, output: str | None, voice: str | None, guidance: float = 1.0) -> None:
+    """Speak a text as it stands; guided, with a companion that does not know it. Raises EngineError."""
     if not text.strip():
         raise RequestError("say what? The text is empty")
     request = Request(
-        id=new_id("say"), session=new_id("sess"), messages=(Message("assistant", (TextPart(text),)),), voice=voice
+        id=new_id("say"),
+        session=new_id("sess"),
+        messages=(Message("assistant", (TextPart(text),)),),
+        voice=voice,
+        sampling=Sampling(guidance=guidance),
+        roles=("main",) if guidance == 1 else ("main", "negative"),
     )
     asyncio.run(_say(spec, request, text, output))
 

@@ -5,6 +5,8 @@ Beside every gate stands a control that breaks the thing and sees the gate close
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -13,6 +15,7 @@ from scipy.signal import resample_poly
 from engine.training.nano import buzz, likeness, manner, meter
 from engine.training.nano.periodic import BANDS, HIGH, band, harmonics_db, peaks_db, periods
 from engine.training.nano.speak import Voice
+from engine.worker.models.nano import voice as nano_voice
 
 SECOND = 16000
 Wave = NDArray[np.float32]
@@ -91,3 +94,27 @@ def spoken(voice: Voice, text: str) -> Wave:
 def test_the_evaluation_sets_are_what_they_are_said_to_be() -> None:
     assert [len(meter.sentences(name)) for name in meter.GENRES] == [40] * 5
     assert len({text for name in meter.SETS for text in meter.sentences(name)}) == 230
+    known = json.loads(meter.TEACHER.read_text())
+    assert [len(known[name]) for name in meter.SETS] == [len(meter.sentences(name)) for name in meter.SETS]
+
+
+class TestNano:
+    """From text, a quarter of the sentences: a decibel less exact than all of them, with which the bar is measured."""
+
+    def test_it_is_as_periodic_as_its_teacher(self, voice: Voice) -> None:
+        assert buzz.farthest_db(json.loads(buzz.TEACHER.read_text()), profiles_of(voice)) <= buzz.BAR_DB + 1
+
+    def test_control_without_noise_in_its_harmonics_it_buzzes(
+        self, voice: Voice, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        render = nano_voice.Source.render
+
+        def clean(source: nano_voice.Source, controls: Wave) -> Wave:
+            return render(source, controls - np.array([0.0] * (1 + nano_voice.BANDS) + [3.0] * nano_voice.BANDS, "f"))
+
+        monkeypatch.setattr(nano_voice.Source, "render", clean)
+        assert buzz.farthest_db(json.loads(buzz.TEACHER.read_text()), profiles_of(voice)) > buzz.BAR_DB + 1
+
+
+def profiles_of(voice: Voice) -> dict[str, list[float]]:
+    return buzz.profiles([periods(spoken(voice, text)) for text in buzz.texts()[::4]])

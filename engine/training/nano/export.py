@@ -51,6 +51,8 @@ def graphs(talker: Talker, filters: Filters) -> dict[str, Graph]:
         "previous": torch.zeros(2, LATENT),
         "position": torch.tensor([0, 3]),
         "ring": ring,
+        "partner": torch.tensor([1, 1]),
+        "guidance": torch.tensor([2.0, 1.0]),
     }
     batch = {0: "batch"}
     return {

@@ -1,7 +1,7 @@
 """How well speech is understood: word and phone accuracy of one recogniser (pocketsphinx, its own English models).
 
     python -m engine.training.nano.meter teacher --work DIR          needs the teacher; writes eval/teacher.json
-    python -m engine.training.nano.meter nano [--weights FOLDER] [--speed 1.4] [--sets prose]
+    python -m engine.training.nano.meter nano [--weights FOLDER] [--speed 1.4] [--guidance 2] [--sets prose]
                                                           nano's streaming path, and its ratio to the teacher
 
 Five genres of 40 sentences each and a set with rare words.
@@ -136,12 +136,12 @@ def teacher_waves(work: Path, texts: Sequence[str]) -> list[Wave]:
         ]
 
 
-def nano_waves(weights: Path | None, texts: Sequence[str], speed: float = 1.0) -> list[Wave]:
+def nano_waves(weights: Path | None, texts: Sequence[str], speed: float = 1.0, guidance: float = 1.0) -> list[Wave]:
     """nano's speech, word by word into the stages, chunks as a listener gets them."""
     from engine.training.nano.speak import Voice
 
     voice = Voice(weights)
-    said = (voice.say(text, speed=speed) for text in texts)
+    said = (voice.say(text, speed=speed, guidance=guidance) for text in texts)
     return [resample_poly(sound, 2, 3).astype(np.float32) for sound in said]
 
 
@@ -151,6 +151,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path)
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--speed", type=float, default=1.0)
+    parser.add_argument("--guidance", type=float, default=1.0)
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
     args = parser.parse_args()
     sums: dict[str, tuple[Score, Score]] = {}
@@ -161,7 +162,7 @@ def main() -> None:
             store(name, scores)
             print(f"{name}: {described(sum(scores, Score()))}", flush=True)
             continue
-        waves = nano_waves(args.weights, texts, args.speed)
+        waves = nano_waves(args.weights, texts, args.speed, args.guidance)
         scores = [score(text, wave) for text, wave in zip(texts, waves, strict=True)]
         sums[name] = sum(scores, Score()), sum(teacher_scores(name), Score())
         print(f"{name}: {described(*sums[name])}", flush=True)

@@ -15,7 +15,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from engine.core import SPEAKER_RATE_HZ, Chunk, Request
+from engine.core import SPEAKER_RATE_HZ, Chunk, Request, Sampling
 from engine.stream import of
 from engine.worker.models.nano.voice import Code2Wav, Talker
 from engine.worker.stage import Place, Seat, Stage
@@ -42,20 +42,38 @@ class Voice:
         place = Place(weights=weights, slots=8)
         self.talker, self.code2wav = Talker(place), Code2Wav(place)
 
-    def say(self, text: str, frames: int = 5, speed: float = 1.0) -> NDArray[np.float32]:
+    def say(self, text: str, frames: int = 5, speed: float = 1.0, guidance: float = 1.0) -> NDArray[np.float32]:
         """Text, a word at a time -> samples at 24 kHz, rendered `frames` codec frames at a time."""
         words = [Chunk("text", piece) for piece in text.replace(" ", " \0").split("\0")]
-        return sound(asyncio.run(self.chunks(words, Steady(frames), speed)))
+        return sound(asyncio.run(self.chunks(words, Steady(frames), speed, guidance)))
 
-    async def chunks(self, words: Sequence[Chunk], pace: Steady, speed: float = 1.0) -> list[Chunk]:
-        request = Request(id="eval", session="eval", messages=(), speed=speed)
-        codes = [chunk async for chunk in drive(self.talker, Seat(request, 0, pace), words)]
+    async def chunks(
+        self, words: Sequence[Chunk], pace: Steady, speed: float = 1.0, guidance: float = 1.0
+    ) -> list[Chunk]:
+        request = asked(speed=speed, guidance=guidance)
+        codes = [chunk async for chunk in drive(self.talker, seated(request, pace), words)]
         return [chunk async for chunk in drive(self.code2wav, Seat(request, 0, pace), codes)]
 
 
+def asked(guidance: float = 1.0, **fields: float) -> Request:
+    """A request for speech; guided, it has a companion."""
+    roles = ("main",) if guidance == 1 else ("main", "negative")
+    sampling = Sampling(guidance=guidance)
+    return Request(id="eval", session="eval", messages=(), sampling=sampling, roles=roles, **fields)  # pyright: ignore[reportArgumentType]
+
+
+def seated(request: Request, pace: Steady) -> Seat:
+    """The main seat of a request, its companions beside it."""
+    group: dict[str, Seat] = {}
+    for slot, role in enumerate(request.roles):
+        group[role] = Seat(request, slot, pace, role, group)
+    return group["main"]
+
+
 async def drive(stage: Stage, seat: Seat, inputs: Iterable[Chunk]) -> AsyncGenerator[Chunk]:
-    """Run one seat to its end as the step loop would: a row as soon as the stage is hungry."""
-    stage.open(seat)
+    """Run one request to its end as the step loop would: a row as soon as the stage is hungry."""
+    for one in seat.group.values() or (seat,):
+        stage.open(one)
     rows = stage.bridge(seat, of(inputs))
     while not seat.done:
         if not seat.ready:
@@ -64,7 +82,7 @@ async def drive(stage: Stage, seat: Seat, inputs: Iterable[Chunk]) -> AsyncGener
             except StopAsyncIteration:
                 seat.ended = True
         if seat.ready:
-            chunks = stage.step([seat])[0]
+            chunks = stage.step(list(seat.group.values()) or [seat])[0]
             if isinstance(chunks, Exception):
                 raise chunks
             for chunk in chunks:

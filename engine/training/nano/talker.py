@@ -180,11 +180,13 @@ class TalkerStep(nn.Module):
         self.talker = talker
 
     def forward(
-        self, states: Tensor, places: Tensor, previous: Tensor, position: Tensor, ring: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        self, states: Tensor, places: Tensor, previous: Tensor, position: Tensor, ring: Tensor, partner: Tensor,
+        guidance: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         """states [B, 192], places [B, 6], previous latent [B, 64], position int64 [B] counted from 0 in the request,
-        ring [B, layers, 2, heads, WINDOW - 1, head] -> codes int64 [B, 8], latent [B, 64], new keys and values
-        [B, layers, 2, heads, head]."""
+        ring [B, layers, 2, heads, WINDOW - 1, head], partner int64 [B]: the row that a row is guided away from (itself
+        if it is not), guidance [B]: how far -> codes int64 [B, 8], latent [B, 64], new keys and values
+        [B, layers, 2, heads, head]. The row of a text that is not told has states and places of 0."""
         net = self.talker
         x = net.enter(states[:, None], places[:, None], previous[:, None], (position == 0)[:, None])
         angles = rotary_angles(position, ring.shape[-1])[:, None, None]
@@ -195,8 +197,16 @@ class TalkerStep(nn.Module):
         for index, block in enumerate(net.blocks):
             x, k, v = block(x, angles, (ring[:, index, 0], ring[:, index, 1]), mask)
             new.append(torch.stack([k[:, :, 0], v[:, :, 0]], 1))
-        codes, latent = net.pick(net.norm(x)[:, 0])
+        codes, latent = net.pick(guided(net.norm(x)[:, 0], partner, guidance))
         return codes, latent, torch.stack(new, 1)
+
+
+def guided(x: Tensor, partner: Tensor, guidance: Tensor) -> Tensor:
+    """Classifier-free guidance (arXiv:2207.12598) of the trunk's output [B, width]; the predicted latent is linear in
+    it. A row that is its own partner stays as it is, to the bit.
+    """
+    other = x[partner]
+    return other + guidance[:, None] * (x - other)
 
 
 def seconds(duration: Tensor) -> Tensor:

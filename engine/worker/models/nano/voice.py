@@ -21,8 +21,8 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from engine.core import SPEAKER_RATE_HZ, Chunk, StageInfo
-from engine.errors import EngineError, WeightsError
+from engine.core import SPEAKER_RATE_HZ, Chunk, Request, StageInfo
+from engine.errors import EngineError, RequestError, WeightsError
 from engine.worker.spoken import Said, Speller
 from engine.worker.stage import Books, Place, Seat, state_due
 
@@ -97,27 +97,35 @@ class Speech:
         return len(self.ends_s), len(self.letters) if self.complete else max(0, len(self.letters) - REACH)
 
 
+MAX_GUIDANCE = 10.0
+NEGATIVE = "negative"
+"""The role of a companion that is not told the text: guidance goes away from what it would say."""
+
+
 class Talker:
-    """Letters -> codec frames, one a step for every seat."""
+    """Letters -> codec frames, one a step for every request. A guided one has a companion, which hears the same frames
+    before and no text; the two make one frame of theirs.
+    """
 
     def __init__(self, place: Place) -> None:
         self.info = StageInfo(
             name="talker", order=2, feeds=frozenset({"codes"}), when="speaks", slots=place.slots,
-            keeps=frozenset({"codes"}), latest=frozenset({"talker.state"}),
+            group="guided", keeps=frozenset({"codes"}), latest=frozenset({"talker.state"}),
         )  # fmt: skip
         self._text, self._frame = session(place, "talker_text"), session(place, "talker_step")
         self._rings = np.zeros((place.slots, LAYERS, 2, HEADS, RING, HEAD), np.float32)
 
     def open(self, seat: Seat) -> None:
         """Begin, or go on behind the frames that a lost replica's state covers: the text is told again."""
+        _check_guidance(seat.request)
         speech = seat.state = Speech()
-        if (left := seat.left("talker.state")) is not None:
-            speech.frames, speech.latent, self._rings[seat.slot] = left["frames"], left["latent"], left["ring"]
+        if seat.role == "main" and (left := seat.left("talker.state")) is not None:
+            speech.frames, speech.latent, self._rings[_slots(seat)] = left["frames"], left["latent"], left["rings"]
 
     def _state(self, seat: Seat) -> Chunk:
         """What the next frame depends on beside the text."""
-        ring = self._rings[seat.slot].copy()
-        return Chunk("talker.state", {"frames": seat.state.frames, "latent": seat.state.latent, "ring": ring})
+        rings = self._rings[_slots(seat)]
+        return Chunk("talker.state", {"frames": seat.state.frames, "latent": seat.state.latent, "rings": rings})
 
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         """Text -> letters to say; the last row is what `flush` gives."""
@@ -128,12 +136,16 @@ class Talker:
         yield speller.flush()
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
+        main = [seat for seat in seats if seat.role == "main"]
         for seat in seats:
-            self._read(seat)
-        speaking = [seat for seat in seats if seat.state.speakable and seat.state.frames < seat.request.max_frames]
+            if seat.role == "main":
+                self._read(seat)
+            else:
+                seat.rows.clear()
+        speaking = [seat for seat in main if seat.state.speakable and seat.state.frames < seat.request.max_frames]
         codes = iter(self._speak(speaking) if speaking else ())
         chunks = [self._given(seat, next(codes)) if seat in speaking else [] for seat in seats]
-        for seat in seats:
+        for seat in main:
             speech: Speech = seat.state
             seat.hungry = not speech.speakable
             seat.done = speech.frames >= seat.request.max_frames or (seat.hungry and speech.complete)
@@ -159,23 +171,35 @@ class Talker:
         speech.ends_s += (last_s + np.cumsum(_seconds(duration[0, part]) / seat.request.speed)).tolist()
 
     def _speak(self, seats: Sequence[Seat]) -> NDArray[np.int64]:
-        """One frame for each seat -> codes [seats, 8]; keys and values go to the seats' rings."""
+        """One frame for each main seat -> codes [seats, 8]; keys and values go to the rings of their slots.
+
+        A row for each of them, and behind these one for each companion: without text, and its main one's partner.
+        """
+        count, guided = len(seats), [index for index, seat in enumerate(seats) if NEGATIVE in seat.group]
+        rows = [*range(count), *guided]
         speeches: list[Speech] = [seat.state for seat in seats]
-        slots = np.array([seat.slot for seat in seats])
-        places = np.array([_advance(speech) for speech in speeches], np.float32)
-        position = np.array([speech.frames for speech in speeches], np.int64)
+        slots = np.array([seat.slot for seat in seats] + [seats[index].group[NEGATIVE].slot for index in guided])
+        states = np.stack([_advanced(speech) for speech in speeches])[rows]
+        places = np.array([_places(speech) for speech in speeches], np.float32)[rows]
+        states[count:] = places[count:] = 0
+        position = np.array([speech.frames for speech in speeches], np.int64)[rows]
+        partner, guidance = np.arange(len(rows)), np.ones(len(rows), np.float32)
+        partner[guided] = np.arange(count, len(rows))
+        guidance[guided] = [seats[index].request.sampling.guidance for index in guided]
         inputs = {
-            "states": np.stack([speech.states[speech.letter] for speech in speeches]),
+            "states": states,
             "places": places,
-            "previous": np.stack([speech.latent for speech in speeches]),
+            "previous": np.stack([speech.latent for speech in speeches])[rows],
             "position": position,
             "ring": self._rings[slots],
+            "partner": partner,
+            "guidance": guidance,
         }
         codes, latents, new = run(self._frame, ("codes", "latent", "new"), inputs)
         self._rings[slots, :, :, :, position % RING] = new
-        for speech, latent in zip(speeches, latents, strict=True):
+        for speech, latent in zip(speeches, latents[:count], strict=True):
             speech.latent, speech.frames = latent, speech.frames + 1
-        return codes
+        return codes[:count]
 
     def _given(self, seat: Seat, codes: NDArray[np.int64]) -> list[Chunk]:
         frame = Chunk("codes", codes[None].astype(np.int16), {"text_end": seat.state.text_end})
@@ -188,16 +212,37 @@ def _seconds(duration: Floats) -> NDArray[np.float64]:
     return np.where(duration[:, 1] > 0, np.exp(duration[:, 0].astype(np.float64)), 0.0)
 
 
-def _advance(speech: Speech) -> list[float]:
-    """Move to the letter under the middle of the next frame; where in it the frame stands, as six features."""
-    middle = speech.middle_s
-    while speech.ends_s[speech.letter] < middle:
+def _advanced(speech: Speech) -> Floats:
+    """Move to the letter under the middle of the next frame -> its state."""
+    while speech.ends_s[speech.letter] < speech.middle_s:
         speech.letter += 1
+    return speech.states[speech.letter]
+
+
+def _places(speech: Speech) -> list[float]:
+    """Where in its letter the next frame stands, as six features."""
+    middle = speech.middle_s
     begin, end = (speech.ends_s[speech.letter - 1] if speech.letter else 0.0), speech.ends_s[speech.letter]
     length = max(end - begin, 0.005)
     share = min(1.0, max(0.0, (middle - begin) / length))
     since, left = min(3.0, (middle - begin) * 8), min(3.0, (end - middle) * 8)
     return [share, 1 - share, min(length, 0.5) * 4, since, left, abs(share - 0.5)]
+
+
+def _slots(seat: Seat) -> list[int]:
+    """Of a main seat and its companion."""
+    return [seat.slot, *(other.slot for role, other in seat.group.items() if role == NEGATIVE)]
+
+
+def _check_guidance(request: Request) -> None:
+    """Raises RequestError for roles and scales that mean nothing here."""
+    roles, guidance = request.roles, request.sampling.guidance
+    if set(roles) - {"main", NEGATIVE}:
+        raise RequestError(f"nano's talker knows the roles main and {NEGATIVE}, not {', '.join(roles)!a:.100}")
+    if guidance != 1 and NEGATIVE not in roles:
+        raise RequestError(f"guidance of {guidance:g} needs the role {NEGATIVE} beside main")
+    if not 0 <= guidance <= MAX_GUIDANCE:
+        raise RequestError(f"guidance is between 0 and {MAX_GUIDANCE:g}, not {guidance:g}")
 
 
 class Code2Wav:

@@ -1,0 +1,172 @@
+"""Guided sampling in nano's talker: a companion that is not told the text, through the engine's request groups.
+
+What the group says is compared with both roles computed alone in torch, and combined by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from engine.core import Chunk, Request
+from engine.errors import RequestError
+from engine.training.nano import meter
+from engine.training.nano.align import letters as letter_ids
+from engine.training.nano.export import read_voice
+from engine.training.nano.speak import Steady, Voice, asked, drive, seated
+from engine.training.nano.talker import Talker, TalkerStep, guided, places_of
+from engine.worker.models.nano import voice as nano_voice
+from engine.worker.stage import Place
+from tests.engine.fakes import request, rigged
+
+WEIGHTS = Path(nano_voice.__file__).parents[3] / "weights" / "nano"
+TEXT = "Hello, I am nano. It is half past three."
+
+
+@pytest.fixture(scope="module")
+def voice() -> Voice:
+    return Voice()
+
+
+@pytest.fixture(scope="module")
+def eager() -> Talker:
+    torch.set_num_threads(1)
+    return read_voice(WEIGHTS)[0]
+
+
+def say(voice: Voice, asked_for: Request) -> NDArray[np.int64]:
+    """The codes of a request at the talker alone."""
+
+    async def read() -> list[Chunk]:
+        return [chunk async for chunk in drive(voice.talker, seated(asked_for, Steady(5)), [Chunk("text", TEXT)])]
+
+    return np.concatenate([chunk.data for chunk in asyncio.run(read())]).astype(np.int64)
+
+
+@torch.no_grad()
+def agreement(talker: Talker, codes: NDArray[np.int64], scale: float) -> float:
+    """Share of the codes that both roles, each alone and given the frames before, give when combined by hand."""
+    given = torch.from_numpy(codes)
+    ids = letter_ids(meter.spoken(TEXT))
+    states, duration, _, _ = talker.text(torch.tensor([ids + [0] * nano_voice.REACH]))
+    duration = duration[0, : len(ids)].double()
+    ends_s = torch.cumsum(torch.where(duration[:, 1] > 0, torch.exp(duration[:, 0]), 0.0), 0)
+    index, places = places_of(ends_s.float(), len(given))
+    latent = torch.stack([talker.books[i][given[:, i]] for i in range(given.shape[1])]).sum(0)
+    previous = torch.cat([torch.zeros_like(latent[:1]), latent[:-1]])[None]
+    unknown = (torch.arange(len(given)) == 0)[None]
+    told, where = states[0][index][None], places[None]
+    x = [talker.frames(talker.enter(told * share, where * share, previous, unknown)) for share in (1, 0)]
+    picked, _ = talker.pick(x[1] + scale * (x[0] - x[1]))
+    return float((picked[0] == given).float().mean())
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.5, 3.0])
+def test_a_group_says_what_its_roles_alone_say_combined(voice: Voice, eager: Talker, scale: float) -> None:
+    assert agreement(eager, say(voice, asked(guidance=scale)), scale) > 0.99
+
+
+def test_control_another_scale_is_another_voice(voice: Voice, eager: Talker) -> None:
+    assert agreement(eager, say(voice, asked(guidance=3.0)), 1.0) < 0.97
+
+
+def test_a_group_at_scale_one_says_what_one_says_alone(voice: Voice) -> None:
+    alone = say(voice, asked())
+    together = say(voice, Request(id="r", session="s", messages=(), roles=("main", nano_voice.NEGATIVE)))
+    assert len(alone) == len(together)
+    assert float((alone == together).mean()) > 0.99
+
+
+def test_rows_that_are_their_own_partner_stay_as_they_are() -> None:
+    x = torch.randn(3, 192)
+    assert torch.equal(guided(x, torch.arange(3), torch.ones(3)), x)
+    away = guided(x, torch.tensor([1, 1, 2]), torch.tensor([2.0, 1.0, 1.0]))
+    assert torch.allclose(away[0], 2 * x[0] - x[1], atol=1e-5)
+    assert torch.equal(away[1:], x[1:])
+
+
+def test_the_step_guides_within_a_batch() -> None:
+    torch.manual_seed(0)
+    step = TalkerStep(Talker(torch.randn(8, 512, 64)).eval())
+    rows = [torch.randn(3, 192), torch.rand(3, 6), torch.randn(3, 64), torch.tensor([4, 4, 4])]
+    ring = torch.randn(3, 4, 2, 4, 31, 48)
+    with torch.no_grad():
+        alone = step(*rows, ring, torch.arange(3), torch.ones(3))
+        mixed = step(*rows, ring, torch.tensor([1, 1, 2]), torch.tensor([3.0, 1.0, 1.0]))
+    assert not torch.equal(alone[0][0], mixed[0][0])
+    assert torch.equal(alone[0][1:], mixed[0][1:])
+    assert torch.allclose(alone[2], mixed[2])
+
+
+async def words() -> AsyncGenerator[Chunk]:
+    for word in TEXT.replace(" ", " \0").split("\0"):
+        yield Chunk("text", word)
+        await asyncio.sleep(0)
+
+
+@pytest.fixture(scope="module")
+def alone(voice: Voice) -> dict[float, NDArray[np.int64]]:
+    return {scale: say(voice, asked(guidance=scale)) for scale in (1.0, 2.0)}
+
+
+async def test_through_the_engines_request_groups(alone: dict[float, NDArray[np.int64]]) -> None:
+    """Guided requests and others share batches, and each says what it says alone."""
+    talker = nano_voice.Talker(Place(slots=8))
+    async with rigged([talker]) as rig:  # pyright: ignore[reportArgumentType]
+
+        async def ask(number: int, scale: float) -> None:
+            fields: dict[str, Any] = {"roles": asked(guidance=scale).roles, "sampling": asked(guidance=scale).sampling}
+            async with rig.open(request(id=str(number), live=True, dump=True, **fields), words()) as chunks:
+                codes = [chunk.data async for chunk in chunks if chunk.kind == "codes"]
+            assert float((np.concatenate(codes) == alone[scale]).mean()) > 0.99, scale
+
+        await asyncio.gather(*(ask(number, scale) for number, scale in enumerate((1.0, 2.0, 1.0, 2.0))))
+
+
+@pytest.mark.parametrize(
+    ("roles", "scale", "message"),
+    [
+        (("main",), 2.0, "needs the role negative"),
+        (("main", "positive"), 1.0, "knows the roles"),
+        (("main", "negative"), 11.0, "between 0 and 10"),
+        (("main", "negative"), float("nan"), "between 0 and 10"),
+    ],
+)
+def test_what_cannot_be_guided_is_refused(voice: Voice, roles: tuple[str, ...], scale: float, message: str) -> None:
+    asked_for = Request(id="r", session="s", messages=(), roles=roles, sampling=asked(guidance=scale).sampling)
+    with pytest.raises(RequestError, match=message):
+        voice.talker.open(seated(asked_for, Steady(5)))
+
+
+def raw(asked_for: Request, kept: tuple[Chunk, ...] = ()) -> list[Chunk]:
+    """All that a fresh talker gives, its states too."""
+    talker, main = nano_voice.Talker(Place(slots=4)), seated(asked_for, Steady(5))
+    main.kept = kept
+    for seat in main.group.values():
+        talker.open(seat)
+    speller = nano_voice.Speller()
+    main.rows.append(speller.feed(TEXT) + speller.flush())
+    main.ended = True
+    given: list[Chunk] = []
+    while not main.done:
+        chunks = talker.step(list(main.group.values()))[0]
+        assert isinstance(chunks, list)
+        given += chunks
+    return given
+
+
+def test_a_guided_request_goes_on_behind_what_a_lost_replica_left() -> None:
+    whole = raw(asked(guidance=2.0))
+    at = next(index for index, chunk in enumerate(whole) if chunk.kind == "talker.state")
+    rest = [chunk.data.tolist() for chunk in whole[at:] if chunk.kind == "codes"]
+    again = [chunk.data.tolist() for chunk in raw(asked(guidance=2.0), (whole[at],)) if chunk.kind == "codes"]
+    assert rest
+    assert again == rest
+    assert [chunk.data.tolist() for chunk in raw(asked(guidance=2.0)) if chunk.kind == "codes"][-len(rest) :] == rest
