@@ -144,7 +144,8 @@ class TestExport:
         picked = []
         with torch.no_grad():
             for t in range(frames):
-                codes, _, new = step(states[:, t], places[:, t], previous[:, t], torch.tensor([t]), ring)
+                alone = torch.tensor([0]), torch.ones(1)
+                codes, _, new = step(states[:, t], places[:, t], previous[:, t], torch.tensor([t]), ring, *alone)
                 ring[:, :, :, :, t % 31] = new
                 picked.append(codes)
             x = talker.frames(talker.enter(states, places, previous, torch.arange(frames)[None] == 0))

@@ -273,7 +273,9 @@ def test_other_weights_would_be_noticed(tmp_path: Path, stage: Thinker) -> None:
     ids = prompt_ids((user("Hello"),))
     with torch.no_grad():
         wanted = again(torch.tensor([ids]), *empty_state(again.shape))[0].numpy()
-    assert np.abs(Thinker(Place(weights=tmp_path))._net.advance([0], [ids], [0]) - wanted).max() < 1e-3
+    assert (
+        np.abs(Thinker(Place(weights=tmp_path), sight=stage._sight)._net.advance([0], [ids], [0]) - wanted).max() < 1e-3
+    )
     assert np.abs(stage._net.advance([0], [ids], [0]) - wanted).max() > 0.1
 
 

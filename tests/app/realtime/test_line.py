@@ -38,6 +38,11 @@ class Call(Talk):
         self._said.put_nowait(Told(word))
         await self._said.join()
 
+    async def shows(self, **frame: str) -> None:
+        """A camera's picture, until it has been decoded, off the event loop."""
+        self.mutter("parley.camera.frame", **frame)
+        await self._said.join()
+
     async def later(self, seconds: float) -> None:
         """Let the clock go on, in steps of a packet, and what waits for it run."""
         for _ in range(round(seconds / LINE.packet_s)):
@@ -252,13 +257,13 @@ async def test_a_turn_that_the_client_ends_has_what_was_seen_by_then() -> None:
 async def test_pictures_that_come_as_messages_are_taken_once_a_second_and_checked() -> None:
     async with calling(line=Line()) as call:
         for pause_s in (0.3, 0.3, 0.5, 0.95, 0.0):
-            await call.say("parley.camera.frame", image_url=RED)
+            await call.shows(image_url=RED)
             call.now_s += pause_s
         assert len(call.session._microphone.sight.pictures(call.now_s)) == 3
         call.now_s += 1.0
-        await call.say("parley.camera.frame", image_url="data:image/png;base64,AAAA")
-        await call.say("parley.camera.frame", image_url="https://example.org/a.png")
-        await call.say("parley.camera.frame")
+        await call.shows(image_url="data:image/png;base64,AAAA")
+        await call.shows(image_url="https://example.org/a.png")
+        await call.shows()
         codes = [event["error"]["code"] for event in call.of("error")]
         assert codes == ["invalid_value", "invalid_value", "missing_required_parameter"]
         call.now_s += 6.0

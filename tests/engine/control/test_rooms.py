@@ -10,7 +10,7 @@ import pytest
 CONTROL = Path(__file__).parents[3] / "engine" / "control"
 
 MAY_KNOW = {
-    "membership": {"engine.config", "engine.wire"},  # who lives: no socket, no task, no pool
+    "membership": {"engine.config", "engine.core", "engine.wire"},  # who lives: no socket, no task, no pool
     "pool": {"engine.core", "engine.errors"},  # who serves next: no worker, no request's state
     "replica": {"engine.core", "engine.errors", "engine.links", "engine.stream", "engine.wire"},  # one link
     "door": {  # registration: no fleet

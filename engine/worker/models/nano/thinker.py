@@ -10,6 +10,7 @@ It knows no audio, no socket and no other stage.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
@@ -25,7 +26,6 @@ from numpy.typing import NDArray
 from engine.core import (
     AudioPart,
     Chunk,
-    ImagePart,
     Message,
     StageInfo,
     TextPart,
@@ -33,6 +33,9 @@ from engine.core import (
     ToolResultPart,
 )
 from engine.errors import EngineError, WeightsError
+from engine.worker.models.nano.eyes import Eyes
+from engine.worker.models.nano.scene import Scene, told
+from engine.worker.models.nano.sight import Sight, joined, shows
 from engine.worker.plain import ascii_text, normalise
 from engine.worker.prefix import Prefixes
 from engine.worker.sampling import draw
@@ -56,6 +59,8 @@ REMEMBER_MB = 64
 """Of what was computed for sessions that may go on, unless the options say otherwise: a full conversation takes 2."""
 TEMPERATURE, TOP_P = 0.7, 0.9
 """Where the request leaves them open. What the model is sure of is then certain; coins still fall both ways."""
+BLIND = "I cannot see pictures yet."
+"""What the network was taught to say when it is asked about a picture. It reads no scenes: the eyes answer for it."""
 WEIGHTS = Path(__file__).parents[3] / "weights" / "nano"
 
 
@@ -77,7 +82,8 @@ class Thought:
     """One answer on its way.
 
     ``pending`` ids go into the network next; ``words`` are those that the user spoke; ``script`` is text to be spoken
-    as it stands. Of the ``answer``'s ids ``flushed`` have been passed on, of its text ``said`` characters.
+    as it stands; ``scene`` is what the user's turn shows. Of the ``answer``'s ids ``flushed`` have been passed on, of
+    its text ``said`` characters.
     """
 
     pending: list[int] = field(default_factory=list[int])
@@ -86,6 +92,7 @@ class Thought:
     script: deque[str] = field(default_factory=deque[str])
     answer: list[int] = field(default_factory=list[int])
     tool: str | None = None
+    scene: Scene | None = None
     said: int = 0
     flushed: int = 0
     fed: int = 0
@@ -94,15 +101,28 @@ class Thought:
     """Positions from which a later request can go on: how many, and what the convolutions remembered there."""
 
 
-class Thinker:
-    """The stage: a row is what was heard (None: nothing was spoken); out go words, tool calls and the usage."""
+@dataclass(frozen=True, slots=True)
+class Sensed:
+    """The stage's row: what was heard (None: nothing was spoken, "": it was not understood), and what was seen.
 
-    def __init__(self, place: Place, now: Callable[[], datetime] = datetime.now) -> None:
+    ``messages`` is the conversation, ``scenes`` has what each of them shows, None where that is no picture.
+    """
+
+    heard: str | None
+    messages: tuple[Message, ...]
+    scenes: tuple[Scene | None, ...]
+
+
+class Thinker:
+    """The stage: a row is what was heard and seen; out go words, tool calls and the usage."""
+
+    def __init__(self, place: Place, now: Callable[[], datetime] = datetime.now, sight: Sight | None = None) -> None:
         self.info = StageInfo(
             name="thinker", order=1, emits=frozenset({"text", "tool_call", "usage"}), feeds=frozenset({"text"}),
             keeps=frozenset({"text"}), slots=place.slots,
         )  # fmt: skip
         self._net = Network((place.weights or WEIGHTS) / "thinker.onnx", place.slots, place.threads)
+        self._sight = sight or Sight(Eyes(place.weights or WEIGHTS, place.threads))
         self._now = now
         self.prefixes: Prefixes[Known] = Prefixes(int(float(place.options.get("remember_mb", REMEMBER_MB)) * 2**20))
 
@@ -110,12 +130,16 @@ class Thinker:
         seat.state = Thought()
 
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        """One row, once the user has finished: the transcript, "" if it was not understood."""
+        """One row, once the user has finished; pictures are looked at beside the step loop while he speaks."""
+        messages = joined(seat.request.messages)
+        scenes: tuple[Scene | None, ...] = (None,) * len(messages)
+        if shows(messages):
+            scenes = await asyncio.to_thread(self._sight.scenes, seat.request.session, messages)
         heard = "" if seat.request.hears else None
         async for chunk in inputs:
             if chunk.kind == "heard" and chunk.meta["final"]:
                 heard = chunk.data if chunk.meta["understood"] else ""
-        yield heard
+        yield Sensed(heard, messages, scenes)
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
         """One decode step of all seats together, or one piece of prefill for those that have just begun."""
@@ -132,14 +156,14 @@ class Thinker:
                 said[seat.slot] = self._advanced(seat, len(fed), row)
         return [said[seat.slot] if seat.slot in said else _recite(seat) for seat in seats]
 
-    def _begin(self, seat: Seat, heard: str | None) -> None:
+    def _begin(self, seat: Seat, sensed: Sensed) -> None:
         seat.hungry = False
-        messages = seat.request.messages
+        messages, heard = sensed.messages, sensed.heard
         if messages and messages[-1].role == "assistant" and heard is None:
-            text = "".join(part.text for part in messages[-1].parts if isinstance(part, TextPart))
-            seat.state.script = deque(re.findall(r"\S+\s*", text))
+            _say(seat.state, "".join(part.text for part in messages[-1].parts if isinstance(part, TextPart)))
         else:
             seat.state.prompt = prompt_ids(messages, heard)
+            seat.state.scene = sensed.scenes[-1] if sensed.scenes else None
             seat.state.words = last_words(messages, heard)
             self._recall(seat)
 
@@ -185,6 +209,8 @@ class Thinker:
             if thought.tool is not None:
                 return self._call(seat, thought.tool)
             self._remember(seat)
+            if thought.scene is not None and shown(thought.answer) == BLIND:
+                return _say(thought, told(thought.scene))
             return _finish(seat, "stop")
         if drawn >= WORD:
             chunks = _flush(thought)
@@ -236,10 +262,18 @@ def shown(ids: Sequence[int], words: Sequence[str] = ()) -> str:
     return text
 
 
+def _say(thought: Thought, text: str) -> list[Chunk]:
+    """The text as it stands, in place of what was answered so far."""
+    thought.answer, thought.pending = [], []
+    thought.script = deque(re.findall(r"\S+\s*", text))
+    return []
+
+
 def _flush(thought: Thought) -> list[Chunk]:
-    """The text that has become whole since the last time."""
-    text = shown(thought.answer, thought.words)[thought.said :]
-    if not text:
+    """The text that has become whole since the last time; what may become BLIND waits where there is a scene."""
+    whole = shown(thought.answer, thought.words)
+    text = whole[thought.said :]
+    if not text or (thought.scene is not None and BLIND.startswith(whole)):
         return []
     ids = thought.answer[thought.flushed :]
     thought.said, thought.flushed = thought.said + len(text), len(thought.answer)
@@ -335,7 +369,8 @@ def prompt_ids(messages: tuple[Message, ...], heard: str | None = None) -> list[
     turns: list[list[int]] = [[]]
     for message in messages:
         if message.role == "user":
-            turns.append(_user_ids(message, heard if message is messages[-1] else None))
+            words = f"{_user_text(message)} {(heard if message is messages[-1] else None) or ''}"
+            turns.append(user_ids(words, shows([message])))
         elif message.role == "assistant":
             turns[-1] += _assistant_ids(message, opened=turns[-1][-1:] == [BOT])
         elif message.role == "tool":
@@ -394,11 +429,6 @@ def result_ids(output: str) -> list[int]:
 def text_ids(text: str) -> list[int]:
     """One id a character; what is not ASCII is dropped, so text never becomes a mark."""
     return [code for code in map(ord, text) if code < 128]
-
-
-def _user_ids(message: Message, heard: str | None) -> list[int]:
-    image = any(isinstance(part, ImagePart) for part in message.parts)
-    return user_ids(f"{_user_text(message)} {heard or ''}", image)
 
 
 def _user_text(message: Message) -> str:
