@@ -135,9 +135,9 @@ def test_an_answers_ids_read_as_text() -> None:
 
 def test_silence_and_pictures_have_marks_of_their_own() -> None:
     assert user_ids("") == [USER, UNHEARD, BOT]
-    assert user_ids("", image=True) == [USER, IMAGE, BOT]
+    assert user_ids("", scene="unclear") == [USER, IMAGE, *text_ids("unclear"), BOT]
     picture = Message("user", (ImagePart(np.zeros((2, 2, 3), np.uint8)), TextPart("Who?")))
-    assert prompt_ids((picture,)) == [USER, IMAGE, *turn("who")[1:]]
+    assert prompt_ids((picture,), scenes=("dim red",)) == [USER, IMAGE, *text_ids("dim red"), *turn("who")[1:]]
 
 
 def test_the_heard_words_complete_the_last_turn() -> None:
@@ -273,7 +273,9 @@ def test_other_weights_would_be_noticed(tmp_path: Path, stage: Thinker) -> None:
     ids = prompt_ids((user("Hello"),))
     with torch.no_grad():
         wanted = again(torch.tensor([ids]), *empty_state(again.shape))[0].numpy()
-    assert np.abs(Thinker(Place(weights=tmp_path))._net.advance([0], [ids], [0]) - wanted).max() < 1e-3
+    assert (
+        np.abs(Thinker(Place(weights=tmp_path), sight=stage._sight)._net.advance([0], [ids], [0]) - wanted).max() < 1e-3
+    )
     assert np.abs(stage._net.advance([0], [ids], [0]) - wanted).max() > 0.1
 
 

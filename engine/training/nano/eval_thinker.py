@@ -22,6 +22,8 @@ from engine.core import Chunk, ImagePart, Message, Part, Sampling, TextPart
 from engine.core import Request as EngineRequest
 from engine.training.nano.dialogues import EVAL, Request, answers_rightly, read_requests
 from engine.training.nano.make_eval import distinct, typed_repeat, typed_spell, typed_sum
+from engine.worker.models.nano.eyes import Eyes
+from engine.worker.models.nano.sight import Sight
 from engine.worker.models.nano.thinker import WEIGHTS, Network, Thinker
 from engine.worker.stage import Place, Seat
 
@@ -37,7 +39,7 @@ def main() -> None:
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--fresh", type=int, metavar="SEED")
     args = parser.parse_args()
-    stage = Thinker(Place(weights=args.weights, slots=SLOTS))
+    stage = Thinker(Place(weights=args.weights, slots=SLOTS), sight=Sight(Eyes(WEIGHTS)))
     sets = committed() if args.fresh is None else fresh(random.Random(args.fresh))
     for name, requests in sets.items():
         answers = ask(stage, [r.text for r in requests])

@@ -145,7 +145,7 @@ def encode(dialogue: Dialogue) -> tuple[list[int], list[int]]:
         taught.extend([learn] * len(part))
 
     for turn in dialogue:
-        add(user_ids(turn.request.text, turn.image), learn=False)
+        add(user_ids(turn.request.text, "unclear" if turn.image else None), learn=False)
         if turn.tool:
             add([TOOL, *text_ids(turn.tool), END], learn=True)
             add([RESULT, *text_ids(turn.result), BOT], learn=False)

@@ -10,11 +10,13 @@ It knows no audio, no socket and no other stage.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,7 +27,6 @@ from numpy.typing import NDArray
 from engine.core import (
     AudioPart,
     Chunk,
-    ImagePart,
     Message,
     StageInfo,
     TextPart,
@@ -33,6 +34,8 @@ from engine.core import (
     ToolResultPart,
 )
 from engine.errors import EngineError, WeightsError
+from engine.worker.models.nano.eyes import Eyes
+from engine.worker.models.nano.sight import Sight, joined, shows
 from engine.worker.plain import ascii_text, normalise
 from engine.worker.prefix import Prefixes
 from engine.worker.sampling import draw
@@ -94,15 +97,28 @@ class Thought:
     """Positions from which a later request can go on: how many, and what the convolutions remembered there."""
 
 
-class Thinker:
-    """The stage: a row is what was heard (None: nothing was spoken); out go words, tool calls and the usage."""
+@dataclass(frozen=True, slots=True)
+class Sensed:
+    """The stage's row: what was heard (None: nothing was spoken, "": it was not understood), and what was seen.
 
-    def __init__(self, place: Place, now: Callable[[], datetime] = datetime.now) -> None:
+    ``messages`` is the conversation, ``scenes`` has a line for each of them, None where it shows no picture.
+    """
+
+    heard: str | None
+    messages: tuple[Message, ...]
+    scenes: tuple[str | None, ...]
+
+
+class Thinker:
+    """The stage: a row is what was heard and seen; out go words, tool calls and the usage."""
+
+    def __init__(self, place: Place, now: Callable[[], datetime] = datetime.now, sight: Sight | None = None) -> None:
         self.info = StageInfo(
             name="thinker", order=1, emits=frozenset({"text", "tool_call", "usage"}), feeds=frozenset({"text"}),
             keeps=frozenset({"text"}), slots=place.slots,
         )  # fmt: skip
         self._net = Network((place.weights or WEIGHTS) / "thinker.onnx", place.slots, place.threads)
+        self._sight = sight or Sight(Eyes(place.weights or WEIGHTS, place.threads))
         self._now = now
         self.prefixes: Prefixes[Known] = Prefixes(int(float(place.options.get("remember_mb", REMEMBER_MB)) * 2**20))
 
@@ -110,12 +126,16 @@ class Thinker:
         seat.state = Thought()
 
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        """One row, once the user has finished: the transcript, "" if it was not understood."""
+        """One row, once the user has finished; pictures are looked at beside the step loop while he speaks."""
+        messages = joined(seat.request.messages)
+        scenes: tuple[str | None, ...] = (None,) * len(messages)
+        if shows(messages):
+            scenes = await asyncio.to_thread(self._sight.scenes, seat.request.session, messages)
         heard = "" if seat.request.hears else None
         async for chunk in inputs:
             if chunk.kind == "heard" and chunk.meta["final"]:
                 heard = chunk.data if chunk.meta["understood"] else ""
-        yield heard
+        yield Sensed(heard, messages, scenes)
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
         """One decode step of all seats together, or one piece of prefill for those that have just begun."""
@@ -132,14 +152,14 @@ class Thinker:
                 said[seat.slot] = self._advanced(seat, len(fed), row)
         return [said[seat.slot] if seat.slot in said else _recite(seat) for seat in seats]
 
-    def _begin(self, seat: Seat, heard: str | None) -> None:
+    def _begin(self, seat: Seat, sensed: Sensed) -> None:
         seat.hungry = False
-        messages = seat.request.messages
+        messages, heard = sensed.messages, sensed.heard
         if messages and messages[-1].role == "assistant" and heard is None:
             text = "".join(part.text for part in messages[-1].parts if isinstance(part, TextPart))
             seat.state.script = deque(re.findall(r"\S+\s*", text))
         else:
-            seat.state.prompt = prompt_ids(messages, heard)
+            seat.state.prompt = prompt_ids(messages, heard, sensed.scenes)
             seat.state.words = last_words(messages, heard)
             self._recall(seat)
 
@@ -326,16 +346,17 @@ class Network:
         return logits
 
 
-def prompt_ids(messages: tuple[Message, ...], heard: str | None = None) -> list[int]:
+def prompt_ids(messages: tuple[Message, ...], heard: str | None = None, scenes: Sequence[str | None] = ()) -> list[int]:
     """The conversation as ids, ending with BOT: the newest turns that leave ANSWER_ROOM.
 
-    ``heard`` is what the last user's speech was understood as ("" if not at all). System messages are left out:
-    nano cannot follow instructions.
+    ``heard`` is what the last user's speech was understood as ("" if not at all), ``scenes`` has what each message
+    shows. System messages are left out: nano cannot follow instructions.
     """
     turns: list[list[int]] = [[]]
-    for message in messages:
+    for message, scene in zip_longest(messages, scenes):
         if message.role == "user":
-            turns.append(_user_ids(message, heard if message is messages[-1] else None))
+            words = f"{_user_text(message)} {(heard if message is messages[-1] else None) or ''}"
+            turns.append(user_ids(words, scene))
         elif message.role == "assistant":
             turns[-1] += _assistant_ids(message, opened=turns[-1][-1:] == [BOT])
         elif message.role == "tool":
@@ -363,9 +384,12 @@ def _window(turns: list[list[int]]) -> list[list[int]]:
     return turns[first:]
 
 
-def user_ids(text: str, image: bool = False) -> list[int]:
-    """A user's turn up to the mark where the answer begins; no words and no picture are unheard speech."""
-    content = [IMAGE] * image
+def user_ids(text: str, scene: str | None = None) -> list[int]:
+    """A user's turn up to the mark where the answer begins; no words and no picture are unheard speech.
+
+    ``scene`` is what the eyes make of the turn's picture, None without one.
+    """
+    content = [] if scene is None else [IMAGE, *text_ids(scene)]
     for number, word in enumerate(user_words(text)):
         content += [WORD + number if number < WORDS else ord(" "), *text_ids(word)]
     return [USER, *(content or [UNHEARD]), BOT]
@@ -394,11 +418,6 @@ def result_ids(output: str) -> list[int]:
 def text_ids(text: str) -> list[int]:
     """One id a character; what is not ASCII is dropped, so text never becomes a mark."""
     return [code for code in map(ord, text) if code < 128]
-
-
-def _user_ids(message: Message, heard: str | None) -> list[int]:
-    image = any(isinstance(part, ImagePart) for part in message.parts)
-    return user_ids(f"{_user_text(message)} {heard or ''}", image)
 
 
 def _user_text(message: Message) -> str:

@@ -1,0 +1,242 @@
+"""The eyes of nano: a picture in, what is to be seen out. numpy and ONNX Runtime only.
+
+Two small networks look. The *finder* sees the whole picture and says where things are and what colour they lie on;
+the *reader* sees one thing at a time, all at one size, and says which shape or which character it is, and its colour.
+Light, and whether anything can be told at all, are statistics (``picture``). Both were trained on drawn scenes
+(engine/training/nano) and know nothing else: no faces, no objects of the world.
+
+They know no conversation and no thinker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from engine.errors import WeightsError
+from engine.worker.models.nano import picture as pictures
+from engine.worker.models.nano.picture import Pixels, Small
+from engine.worker.models.nano.scene import CHARACTERS, COLOURS, MOST_CHARACTERS, SHAPES, UNSURE, Scene, Thing, grouped
+
+CELL = 8
+"""Pixels of a small picture's side that one place of the finder's map stands for."""
+PIECE = 32
+"""Pixels of a piece's side, as the reader sees it."""
+AROUND = 1.35
+"""How much more than the thing itself a piece shows."""
+MOST_THINGS = 16
+FOUND, NAMED, COLOURED, READ = 0.35, 0.6, 0.5, 0.6
+"""How sure the eyes must be that there is something, which shape, which colour, which character it is."""
+OVERLAP = 0.35
+"""Two finds that share more of their area are one."""
+NOTHING = len(SHAPES) + len(CHARACTERS)
+"""The reader's last kind: no thing at all."""
+THUMB = 32
+"""Across that many cells two pictures are compared."""
+CHANGED, SOME, FAR = 0.09, 0.012, 0.06
+"""From which difference on a cell has changed, from which share of cells on something moves, how far a thing does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen: the scene, its things and characters in parts of the sides, and a thumbnail [h, w, 3] of it."""
+
+    scene: Scene
+    things: tuple[Thing, ...]
+    thumb: Small
+
+
+@dataclass(frozen=True, slots=True)
+class Find:
+    """Something in the square that the picture lies in: its middle, width and height in pixels."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    @property
+    def side(self) -> float:
+        """The side of the piece that shows it."""
+        return max(self.width, self.height, 6.0) * AROUND
+
+
+class Eyes:
+    """The two networks. One picture takes some milliseconds on one thread."""
+
+    def __init__(self, folder: Path, threads: int = 1) -> None:
+        self._finder = _session(folder / "eyes_find.onnx", threads)
+        self._reader = _session(folder / "eyes_read.onnx", threads)
+
+    def look(self, pixels: Pixels) -> Look:
+        """What is in a picture, uint8 [height, width, 3] of any size."""
+        if pixels.ndim != 3 or pixels.shape[2] != 3 or min(pixels.shape[:2]) < 2:
+            return Look(Scene(), (), np.zeros((1, 1, 3), np.float32))
+        small = pictures.small(pixels)
+        brightness = pictures.brightest(small)
+        if pictures.empty(pixels, small, brightness):
+            return Look(Scene(), (), _thumb(small))
+        seen = pictures.lifted(small, brightness)
+        told = pictures.statistics(seen, brightness)
+        square, top, left = pictures.square(seen)
+        finds, background = self._find(square, told)
+        things = [_within(thing, top, left, seen.shape) for thing in self._read(square, told, finds)]
+        shapes = [thing for thing in things if thing.shape not in _LETTERS]
+        text = reading(things, seen.shape[1] / seen.shape[0])
+        return Look(Scene(pictures.light(brightness), background, grouped(shapes), text), tuple(things), _thumb(seen))
+
+    def _find(self, square: Small, told: Small) -> tuple[list[Find], str]:
+        half = np.ascontiguousarray(pictures.halved(square).transpose(2, 0, 1))
+        fields, colours = _run(self._finder, {"picture": half[None], "told": told[None]})
+        return found(fields[0]), COLOURS[int(colours[0].argmax())]
+
+    def _read(self, square: Small, told: Small, finds: Sequence[Find]) -> list[Thing]:
+        """The finds by their names, in parts of the square's side."""
+        if not finds:
+            return []
+        pieces = np.stack([pictures.cut(square, find.x, find.y, find.side, PIECE) for find in finds])
+        feeds = {"pieces": np.ascontiguousarray(pieces.transpose(0, 3, 1, 2)), "told": np.tile(told, (len(finds), 1))}
+        kinds, colours = (_shares(logits) for logits in _run(self._reader, feeds))
+        named = (_named(find, *row) for find, *row in zip(finds, kinds, colours, strict=True))
+        return [thing for thing in named if thing is not None]
+
+
+_LETTERS = frozenset({*CHARACTERS, f"{UNSURE}{UNSURE}"})
+_UNREAD = f"{UNSURE}{UNSURE}"  # a character, but which?
+
+
+def found(fields: Small) -> list[Find]:
+    """The finds in the finder's ``fields`` [5, h, w]: logit of a middle here, offset x and y, log width and height."""
+    sure = 1 / (1 + np.exp(-fields[0]))
+    wall = np.pad(sure, 1)
+    high, wide = sure.shape
+    around = np.max([wall[y : y + high, x : x + wide] for y in range(3) for x in range(3)], axis=0)
+    rows, columns = np.nonzero((sure >= around) & (sure > FOUND))
+    order = np.argsort(-sure[rows, columns])[: 2 * MOST_THINGS]
+    finds: list[Find] = []
+    for row, column in zip(rows[order], columns[order], strict=True):
+        x, y, width, height = fields[1:, row, column]
+        size = np.exp(np.clip([width, height], -2, 4)) * CELL
+        find = Find((column + x) * CELL, (row + y) * CELL, *size)
+        if all(_shared(find, other) < OVERLAP for other in finds):
+            finds.append(find)
+    return finds[:MOST_THINGS]
+
+
+def _shared(one: Find, other: Find) -> float:
+    """The area that two boxes share, in parts of the smaller one's."""
+    wide = _overlap(one.x, one.width, other.x, other.width)
+    high = _overlap(one.y, one.height, other.y, other.height)
+    return wide * high / min(one.width * one.height, other.width * other.height)
+
+
+def _overlap(one: float, one_side: float, other: float, other_side: float) -> float:
+    """How much two spans, each told by its middle and length, have in common."""
+    ends = min(one + one_side / 2, other + other_side / 2), max(one - one_side / 2, other - other_side / 2)
+    return max(0.0, ends[0] - ends[1])
+
+
+def _named(find: Find, kinds: Small, colours: Small) -> Thing | None:
+    """A thing by its name, a shape also by its colour; None where the reader sees nothing there."""
+    shape, letter, none = kinds[: len(SHAPES)].sum(), kinds[len(SHAPES) : NOTHING].sum(), kinds[NOTHING]
+    if none >= max(shape, letter):
+        return None
+    colour = ""
+    if letter > shape:
+        best = int(kinds[len(SHAPES) : NOTHING].argmax())
+        name = CHARACTERS[best] if kinds[len(SHAPES) + best] > READ else _UNREAD
+    else:
+        best = int(kinds[: len(SHAPES)].argmax())
+        name = SHAPES[best] if kinds[best] > NAMED else UNSURE
+        colour = COLOURS[int(colours.argmax())] if colours.max() > COLOURED else UNSURE
+    x, y, width, height = (value / pictures.SIDE for value in (find.x, find.y, find.width, find.height))
+    return Thing(name, colour, x, y, width, height)
+
+
+def _within(thing: Thing, top: int, left: int, shape: Sequence[int]) -> Thing:
+    """A thing of the square, in parts of the sides of the picture that lies in it."""
+    across, down = (pictures.SIDE / shape[axis] for axis in (1, 0))
+    x, y = (thing.x - left / pictures.SIDE) * across, (thing.y - top / pictures.SIDE) * down
+    return replace(thing, x=x, y=y, width=thing.width * across, height=thing.height * down)
+
+
+def reading(things: Sequence[Thing], aspect: float = 1.0) -> str:
+    """The characters on the line of the tallest one, left to right; "" if there are more, or one is not sure."""
+    letters = sorted((thing for thing in things if thing.shape in _LETTERS), key=lambda thing: thing.x)
+    if not letters:
+        return ""
+    tallest = max(letters, key=lambda thing: thing.height)
+    line = [
+        thing
+        for thing in letters
+        if thing.height > tallest.height * 0.55
+        and abs(thing.y - tallest.y) < tallest.height * 0.5 + 0.3 * aspect * abs(thing.x - tallest.x)
+    ]
+    text = "".join(thing.shape for thing in line)
+    return text if len(line) <= MOST_CHARACTERS and UNSURE not in text else ""
+
+
+def motion(looks: Sequence[Look]) -> str:
+    """ "still", "moving" and where to, over the looks of one turn, oldest first; "" where that cannot be told."""
+    if len(looks) < 2 or not all(look.scene.light for look in looks):
+        return ""
+    if len({look.thumb.shape for look in looks}) > 1 or not any(_differ(looks[0], look) for look in looks[1:]):
+        return "still" if len({look.thumb.shape for look in looks}) == 1 else ""
+    return f"moving {_where(looks[0], looks[-1])}".strip()
+
+
+def _differ(one: Look, other: Look) -> bool:
+    """Whether more than noise, a flicker of the light or a trembling hand changed."""
+    before, after = one.thumb, other.thumb * (np.median(one.thumb) + 0.05) / (np.median(other.thumb) + 0.05)
+    changed = np.abs(after - before).max(2) > CHANGED
+    return float(changed.mean()) > SOME and bool(_moves(one, other) or changed.mean() > 4 * SOME)
+
+
+def _moves(one: Look, other: Look) -> list[tuple[float, float]]:
+    """How far each thing went that is in both pictures once, or came as near to where it was as any other."""
+    went: list[tuple[float, float]] = []
+    for thing in one.things:
+        same = [that for that in other.things if (that.shape, that.colour) == (thing.shape, thing.colour)]
+        if same:
+            nearest = min(same, key=lambda that: abs(that.x - thing.x) + abs(that.y - thing.y))
+            went.append((nearest.x - thing.x, nearest.y - thing.y))
+    return [(x, y) for x, y in went if max(abs(x), abs(y)) > FAR]
+
+
+def _where(one: Look, other: Look) -> str:
+    """The direction in which the thing moved that moved furthest."""
+    x, y = max(_moves(one, other), key=lambda went: max(abs(went[0]), abs(went[1])), default=(0.0, 0.0))
+    if x == y == 0:
+        return ""
+    return ("right" if x > 0 else "left") if abs(x) >= abs(y) else ("down" if y > 0 else "up")
+
+
+def _thumb(picture: Small) -> Small:
+    height, width = picture.shape[:2]
+    wide, high = (max(2, THUMB * side // max(width, height)) for side in (width, height))
+    return pictures.made(picture, pictures.areas(height, 0, height, high), pictures.areas(width, 0, width, wide))
+
+
+def _session(path: Path, threads: int) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime's own errors have no common base
+        raise WeightsError(f"{path} cannot be loaded as nano's eyes ({error}); restore the file") from error
+
+
+def _run(session: onnxruntime.InferenceSession, feeds: dict[str, Small]) -> list[NDArray[np.float32]]:
+    return cast("list[NDArray[np.float32]]", session.run(None, feeds))
+
+
+def _shares(logits: Small) -> Small:
+    """Probabilities [n, kinds]."""
+    powers = np.exp(logits - logits.max(1, keepdims=True))
+    return powers / powers.sum(1, keepdims=True)

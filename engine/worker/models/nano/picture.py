@@ -1,0 +1,150 @@
+"""Pixels for the eyes: a picture made small by area, its statistics, pieces cut out of it. numpy only.
+
+What is said of light, and that nothing can be told of a picture, is decided here by statistics and not by a network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+Pixels = NDArray[np.uint8]
+Small = NDArray[np.float32]
+SIDE = 256
+"""Pixels of a small picture's longer side."""
+LEAST = 16
+"""A picture of fewer pixels a side tells nothing."""
+TAPS = 3
+"""Of a block of pixels that becomes one, so many across are read."""
+STATISTICS = 11
+LIGHT, DIM, BLACK = 0.5, 0.2, 0.04
+"""From which brightness of its brightest parts on a picture is light, dim, dark (less: black)."""
+LIFTED = 0.9
+"""Where darker pictures' brightest parts are brought to."""
+WHITE, EVEN = 0.99, 0.004
+"""Brighter than that everywhere, within that much: blown out."""
+RUGGED, ROUGH = 0.12, 0.6
+"""Deviation, and share of it that lies between neighbouring pixels, from which a picture is only noise."""
+
+
+def name(pixels: Pixels) -> bytes:
+    """Stands for a picture's content; of large ones every n-th pixel is read."""
+    step = max(1, max(pixels.shape, default=0) // (2 * SIDE))
+    read = pixels[::step, ::step] if pixels.ndim > 1 else pixels
+    return hashlib.blake2b(repr(pixels.shape).encode() + read.tobytes(), digest_size=16).digest()
+
+
+def small(pixels: Pixels) -> Small:
+    """float32 [h, w, 3] in [0, 1], the longer side SIDE pixels, the other in proportion and even."""
+    blocks = _blocks(pixels, max(pixels.shape[:2]) // SIDE)
+    height, width = blocks.shape[:2]
+    scale = SIDE / max(height, width)
+    high, wide = (max(2, round(side * scale / 2) * 2) for side in (height, width))
+    return made(blocks / np.float32(255), areas(height, 0, height, high), areas(width, 0, width, wide))
+
+
+def _blocks(pixels: Pixels, side: int) -> Small:
+    """The mean of each block of side x side pixels; in large blocks of TAPS x TAPS of them."""
+    if side < 2:
+        return pixels.astype(np.float32)
+    high, wide = pixels.shape[0] // side, pixels.shape[1] // side
+    if not (high and wide):  # a ribbon
+        return pixels[:: max(1, pixels.shape[0] // SIDE), :: max(1, pixels.shape[1] // SIDE)].astype(np.float32)
+    taps = [side * (2 * tap + 1) // (2 * min(side, TAPS)) for tap in range(min(side, TAPS))]
+    whole = pixels[: high * side, : wide * side]
+    total = np.zeros((high, wide, 3), np.uint16)
+    for y in taps:
+        for x in taps:
+            total += whole[y::side, x::side]
+    return np.divide(total, len(taps) ** 2, dtype=np.float32)
+
+
+def made(picture: Small, rows: Small, columns: Small) -> Small:
+    """A picture [h, w, 3] times weights of rows [high, h] and of columns [wide, w]: float32 [high, wide, 3]."""
+    (high, height), (wide, width) = rows.shape, columns.shape
+    lines = (rows @ picture.reshape(height, width * 3)).reshape(high, width, 3)
+    flat = lines.transpose(0, 2, 1).reshape(high * 3, width) @ columns.T
+    return np.ascontiguousarray(flat.reshape(high, 3, wide).transpose(0, 2, 1), np.float32)
+
+
+def areas(size: int, start: float, end: float, count: int) -> Small:
+    """Weights [count, size] that make ``count`` pixels of those from ``start`` to ``end``, each by the area it covers.
+
+    What lies outside of the picture repeats its edge.
+    """
+    return _areas(size, round(start, 2), round(end, 2), count)
+
+
+@lru_cache(maxsize=64)
+def _areas(size: int, start: float, end: float, count: int) -> Small:
+    edges = np.linspace(start, end, count + 1)[:, None]
+    if (end - start) / count < 1:  # enlarged: between the two nearest
+        middles = np.clip((edges[:-1] + edges[1:]) / 2 - 0.5, 0, size - 1)
+        return np.maximum(0, 1 - np.abs(middles - np.arange(size))).astype(np.float32)
+    walls = np.arange(size + 1, dtype=np.float64)
+    walls[0], walls[-1] = min(0, start), max(size, end)
+    inside = np.clip(edges, walls[:-1], walls[1:]) - walls[:-1]
+    return (np.diff(inside, axis=0) * count / (end - start)).astype(np.float32)
+
+
+def cut(picture: Small, x: float, y: float, side: float, count: int) -> Small:
+    """The square around (x, y), in pixels of the picture, as float32 [count, count, 3]."""
+    top, left = max(0, int(y - side / 2)), max(0, int(x - side / 2))
+    near = picture[top : max(top + 1, int(y + side / 2) + 2), left : max(left + 1, int(x + side / 2) + 2)]
+    if not near.size:
+        near, top, left = picture, 0, 0
+    high, wide = near.shape[:2]
+    rows = areas(high, y - side / 2 - top, y + side / 2 - top, count)
+    return made(near, rows, areas(wide, x - side / 2 - left, x + side / 2 - left, count))
+
+
+def square(picture: Small) -> tuple[Small, int, int]:
+    """float32 [SIDE, SIDE, 3]: a small picture in the middle of a gray square; where its top and its left are there."""
+    height, width = picture.shape[:2]
+    top, left = (SIDE - height) // 2, (SIDE - width) // 2
+    around = np.full((SIDE, SIDE, 3), 0.5, np.float32)
+    around[top : top + height, left : left + width] = picture
+    return around, top, left
+
+
+def halved(picture: Small) -> Small:
+    """Half as large: each pixel is the mean of four."""
+    lines = picture[::2] + picture[1::2]
+    return ((lines[:, ::2] + lines[:, 1::2]) / 4).astype(np.float32, copy=False)
+
+
+def brightest(picture: Small) -> float:
+    """The brightness in [0, 1] that only a hundredth of a picture exceeds."""
+    return float(np.quantile(picture[::2, ::2].max(2), 0.99))
+
+
+def light(brightness: float) -> str:
+    return "light" if brightness >= LIGHT else "dim" if brightness >= DIM else "dark"
+
+
+def lifted(picture: Small, brightness: float) -> Small:
+    """A dim or dark picture as if it had been exposed for longer."""
+    return picture if brightness >= LIGHT else np.minimum(picture * np.float32(LIFTED / brightness), 1)
+
+
+def statistics(picture: Small, brightness: float) -> Small:
+    """float32 [STATISTICS]: what the networks are told of the whole picture's colours, besides seeing it."""
+    points = picture[::4, ::4].reshape(-1, 3)
+    value = np.quantile(points.max(1), [0.02, 0.25, 0.5, 0.75, 0.98])
+    told = [*value, *np.median(points, axis=0), (np.ptp(points, axis=1)).mean(), picture.std(), brightness]
+    return np.array(told, np.float32)
+
+
+def empty(pixels: Pixels, picture: Small, brightness: float) -> bool:
+    """Whether nothing can be told: a picture too small, black, blown out, or of noise alone."""
+    if min(pixels.shape[:2]) < LEAST or brightness < BLACK:
+        return True
+    if picture.mean() > WHITE and picture.std() < EVEN:
+        return True
+    top, left = (max(0, (side - SIDE) // 2) for side in pixels.shape[:2])
+    middle = pixels[top : top + SIDE, left : left + SIDE, 1].astype(np.float32) / np.float32(255)
+    rough = float(np.square(np.diff(middle, axis=1)).mean()) / 2
+    return float(middle.std()) > RUGGED and rough > ROUGH * float(middle.var())
