@@ -12,6 +12,7 @@ import random
 import string
 
 from engine.training.nano.judge import Expect
+from engine.training.nano.seeing import NO_PICTURE
 
 SCRATCH = 0xE000
 """Scratch digit d is the character SCRATCH + d."""
@@ -28,11 +29,11 @@ SAYINGS: dict[str, tuple[str, ...]] = {
     "howareyou": ("I am fine, thank you. How can I help?",),
     "name": ("My name is nano.",),
     "abilities": (
-        "I can greet you, repeat your words, spell words, add and subtract small numbers, count, "
-        "and tell the time and the date.",
+        "I can see colors, shapes and numbers, repeat and spell words, add and subtract, count, "
+        "remember your name, and tell the time.",
     ),
     "limits": (
-        "I cannot see, I know nothing about the world, and I cannot talk freely. For that, load a bigger model.",
+        "I cannot talk freely, and I know nothing about the world. For that, load a bigger model.",
     ),
     "what": ("I am nano, a tiny language model that runs on this computer.",),
     "maker": ("I was trained on made up dialogues by the makers of Parley.",),
@@ -52,7 +53,7 @@ SAYINGS: dict[str, tuple[str, ...]] = {
     "okay": ("Okay.",),
     "mood_good": ("I am glad to hear that.",),
     "mood_bad": ("I am sorry to hear that.",),
-    "see": ("I cannot see pictures yet.",),
+    "see": (NO_PICTURE,),
     "unheard": ("Sorry, I didn't catch that.", "Sorry, I didn't catch that. Can you say it again?"),
     "alphabet": (", ".join(string.ascii_lowercase) + ".",),
     "name_unknown": ("I don't know your name yet.",),

@@ -36,7 +36,7 @@ _PATTERNS = {
     "okay": r"^(okay|all right)\b",
     "mood_good": r"\bglad\b",
     "mood_bad": r"\bsorry to hear\b",
-    "see": r"\bi cannot see\b",
+    "see": r"\bi have no picture\b",
     "unheard": r"\b(did not|didn't) (catch|hear|understand)\b",
     "time": r"\b\d{1,2}:\d\d\b",
     "date": r"\b(" + "|".join(MONTHS) + r") \d{1,2}\b|\b\d{4}-\d\d-\d\d\b",
@@ -50,7 +50,7 @@ def answers_rightly(expect: Expect, answer: str) -> bool:
 
     Kinds with payload: repeat ``words``; spell ``word``; number ``value`` (sums, differences, products, next number);
     count ``first`` and ``last``; calendar ``name`` (a day or month); list ``names`` (joined by spaces);
-    user_name ``name``; tool ``result`` (must be said). The kind refuse takes any honest refusal. The kinds of small
+    user_name ``name``; tool ``result`` (must be said); says ``text`` (exactly these words, or those behind a "|"). The kind refuse takes any honest refusal. The kinds of small
     talk carry no payload. Letter case and punctuation never matter, "42" and "forty two" are the same.
     """
     kind, text = str(expect["kind"]), answer.lower().strip()
@@ -127,6 +127,10 @@ def _says_result(expect: Expect, text: str) -> bool:
     return " ".join(plain_words(str(expect["result"]))) in " ".join(plain_words(text))
 
 
+def _says(expect: Expect, text: str) -> bool:
+    return plain_words(text) in [plain_words(one) for one in str(expect["text"]).split("|")]
+
+
 _CHECKS: dict[str, Callable[[Expect, str], bool]] = {
     "refuse": _refuses,
     "repeat": _repeats,
@@ -137,4 +141,5 @@ _CHECKS: dict[str, Callable[[Expect, str], bool]] = {
     "list": _names_in_order,
     "user_name": _calls_by_name,
     "tool": _says_result,
+    "says": _says,
 }

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from engine.training.nano.answers import SCRATCH as SCRATCH_CHAR
 from engine.training.nano.dialogues import Dialogue, stream
 from engine.training.nano.thinker import Shape, Thinker, export
-from engine.worker.models.nano.thinker import BOT, CONTEXT, END, RESULT, SCRATCH, TOOL, text_ids, user_ids
+from engine.worker.models.nano.thinker import BOT, CONTEXT, END, RESULT, SCRATCH, TOOL, text_ids, tools_ids, user_ids
 
 POOL = 4096
 """Dialogues that are sorted by length together, so that a batch wastes little on padding."""
@@ -144,10 +144,15 @@ def encode(dialogue: Dialogue) -> tuple[list[int], list[int]]:
         ids.extend(part)
         taught.extend([learn] * len(part))
 
+    add(tools_ids(dialogue[0].tools), learn=False)
     for turn in dialogue:
-        add(user_ids(turn.request.text, "unclear" if turn.image else None), learn=False)
-        if turn.tool:
-            add([TOOL, *text_ids(turn.tool), END], learn=True)
+        add(user_ids(turn.request.text, turn.scene), learn=False)
+        name = turn.tool.split(" ")[0]
+        if turn.tool and not turn.answer:
+            add([TOOL, *answer_ids(turn.tool), END], learn=True)
+            break
+        if turn.tool:  # a call comes back without its arguments
+            add([TOOL, *text_ids(name), END], learn=name == turn.tool)
             add([RESULT, *text_ids(turn.result), BOT], learn=False)
         add([*answer_ids(turn.answer), END], learn=True)
     ids, taught = ids[:CONTEXT], taught[:CONTEXT]
