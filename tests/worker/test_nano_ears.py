@@ -81,7 +81,7 @@ def noise(seconds: float, rms: float) -> Pcm:
 
 def test_a_request_is_heard_as_it_is_spoken(ears: Ears, request_spoken: Pcm) -> None:
     chunks = hear(ears, list(pieces(request_spoken)))
-    assert chunks[-1] == Chunk("heard", "say the word garlic", {"final": True, "understood": True})
+    assert chunks[-1] == Chunk("heard", "say the word garlic", {"final": True, "understood": True, "sure": True})
     partial = [chunk for chunk in chunks[:-1] if not chunk.meta["final"]]
     assert len(partial) == len(chunks) - 1 > 0
     assert any("say" in chunk.data for chunk in partial)
@@ -106,7 +106,7 @@ def test_requests_are_understood_and_other_speech_is_not(ears: Ears, recordings:
 def test_without_the_phones_other_speech_becomes_a_command(
     ears: Ears, recordings: list[Recording], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nano_ears, "REFUSAL", -math.inf)
+    monkeypatch.setattr(nano_ears, "DOUBT", -math.inf)
     outside = [r for r in recordings if r.expect is None][4::22]
     assert sum(alone(ears, r).heard != "" for r in outside) >= 2
 

@@ -45,6 +45,7 @@ from engine.worker.models.nano.thinker import (
     WORD,
     WORDS,
     Thinker,
+    phrase_ids,
     prompt_ids,
     shown,
     text_ids,
@@ -135,9 +136,10 @@ def test_an_answers_ids_read_as_text() -> None:
 
 def test_silence_and_pictures_have_marks_of_their_own() -> None:
     assert user_ids("") == [USER, UNHEARD, BOT]
-    assert user_ids("", scene="unclear") == [USER, IMAGE, *text_ids("unclear"), BOT]
+    assert user_ids("", "dim red") == [USER, IMAGE, *phrase_ids("dim"), *phrase_ids("red"), BOT]
     picture = Message("user", (ImagePart(np.zeros((2, 2, 3), np.uint8)), TextPart("Who?")))
-    assert prompt_ids((picture,), scenes=("dim red",)) == [USER, IMAGE, *text_ids("dim red"), *turn("who")[1:]]
+    seen = [USER, IMAGE, *phrase_ids("dim"), *phrase_ids("red"), *turn("who")[1:]]
+    assert prompt_ids((picture,), scenes=("dim red",)) == seen
 
 
 def test_the_heard_words_complete_the_last_turn() -> None:
@@ -352,11 +354,11 @@ def test_the_last_message_of_the_assistant_is_spoken_as_it_stands(stage: Thinker
 
 
 def test_the_token_limit_ends_the_answer(stage: Thinker) -> None:
-    chunks = answer(stage, asked("What can you do?", max_text_tokens=7, dump=True))
-    assert len(text_of(chunks)) == 7
+    chunks = answer(stage, asked("Count to ten", max_text_tokens=7, dump=True))
+    assert text_of(chunks) == "1, 2, 3"
     assert finish_of(chunks) == "length"
     assert chunks[-1].data["output_tokens"] == 7
-    assert chunks[-1].data["prompt_ids"] == user_ids("What can you do?")
+    assert chunks[-1].data["prompt_ids"] == user_ids("Count to ten")
 
 
 def test_missing_or_damaged_weights_are_named(tmp_path: Path) -> None:

@@ -32,9 +32,7 @@ SAYINGS: dict[str, tuple[str, ...]] = {
         "I can see colors, shapes and numbers, repeat and spell words, add and subtract, count, "
         "remember your name, and tell the time.",
     ),
-    "limits": (
-        "I cannot talk freely, and I know nothing about the world. For that, load a bigger model.",
-    ),
+    "limits": ("I cannot talk freely, and I know nothing about the world. For that, load a bigger model.",),
     "what": ("I am nano, a tiny language model that runs on this computer.",),
     "maker": ("I was trained on made up dialogues by the makers of Parley.",),
     "where": ("I run on this computer.",),

@@ -56,7 +56,7 @@ __all__ = [
     "expect_of", "read_requests", "sample_dialogue", "sample_request", "spoken_vocabulary", "stream", "user_templates",
 ]  # fmt: skip
 
-SHARES = {"looking": 22, "remembering": 20, "acting": 16, "drill": 17, "single": 12, "mixed": 13}
+SHARES = {"looking": 26, "remembering": 24, "acting": 18, "drill": 11, "single": 12, "mixed": 9}
 """How many of a hundred dialogues are of each kind."""
 DECLARED = 0.15
 """How many of the dialogues about something else have tools declared."""
@@ -79,7 +79,7 @@ def _dialogue(rng: random.Random, kind: str) -> Dialogue:
         case "looking":
             return looking_dialogue(rng, lambda: _aside(rng))
         case "remembering":
-            return remembering_dialogue(rng, lambda: _aside(rng))
+            return remembering_dialogue(rng, lambda: _aside_or_look(rng))
         case "drill":
             return _drill(rng)
         case "single":
@@ -112,6 +112,15 @@ def _aside(rng: random.Random) -> Turn:
         turn = _turn(rng, ())
         if turn.request.expect["kind"] not in ("see", "unheard", "user_name", "name_unknown"):
             return turn
+
+
+def _aside_or_look(rng: random.Random) -> Turn:
+    """The same, or a picture with a question about it."""
+    if rng.random() > 0.3:
+        return _aside(rng)
+    while (looked := looking_dialogue(rng, lambda: _aside(rng))[0]).scene is None:
+        pass
+    return looked
 
 
 def _turn(rng: random.Random, before: Dialogue) -> Turn:

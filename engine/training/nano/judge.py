@@ -5,12 +5,14 @@ It knows what each kind of request must contain in its answer; it knows no templ
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from engine.training.nano.lexicon import DAYS, MONTHS, ONES, TENS, number_words
 
-Expect = Mapping[str, str | int]
+Expect = Mapping[str, Any]
 """What a right answer is: ``kind`` and the payload of that kind (see ``answers_rightly``)."""
 
 _REFUSAL = r"\b(i (do not|don't) know|i cannot|i can't|i can only|i only|bigger model|did not catch|didn't catch)\b"
@@ -50,10 +52,14 @@ def answers_rightly(expect: Expect, answer: str) -> bool:
 
     Kinds with payload: repeat ``words``; spell ``word``; number ``value`` (sums, differences, products, next number);
     count ``first`` and ``last``; calendar ``name`` (a day or month); list ``names`` (joined by spaces);
-    user_name ``name``; tool ``result`` (must be said); says ``text`` (exactly these words, or those behind a "|"). The kind refuse takes any honest refusal. The kinds of small
-    talk carry no payload. Letter case and punctuation never matter, "42" and "forty two" are the same.
+    user_name ``name``; tool ``result`` (must be said); says ``text`` (exactly these words, or those behind a "|");
+    call ``name`` and ``arguments`` (the answer is then the call, as JSON; for no other kind it is). The kind refuse
+    takes any honest refusal. The kinds of small talk carry no payload. Letter case and punctuation never matter, "42"
+    and "forty two" are the same.
     """
     kind, text = str(expect["kind"]), answer.lower().strip()
+    if kind == "call" or answer.startswith('{"name"'):
+        return kind == "call" and _calls(expect, answer)
     if kind in _CHECKS:
         return _CHECKS[kind](expect, text)
     if kind not in _PATTERNS:
@@ -125,6 +131,13 @@ def _calls_by_name(expect: Expect, text: str) -> bool:
 
 def _says_result(expect: Expect, text: str) -> bool:
     return " ".join(plain_words(str(expect["result"]))) in " ".join(plain_words(text))
+
+
+def _calls(expect: Expect, answer: str) -> bool:
+    if not answer.startswith("{"):
+        return False
+    call = json.loads(answer)
+    return call["name"] == expect["name"] and json.loads(call["arguments"]) == expect["arguments"]
 
 
 def _says(expect: Expect, text: str) -> bool:

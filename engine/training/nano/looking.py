@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from engine.training.nano import seeing
+from engine.training.nano import scenery, seeing
 from engine.training.nano.seeing import COLOURS, SHAPES, Scene, Wanted
-from engine.training.nano.turns import Dialogue, Request, Turn, allowed, as_typed, expand, saying
+from engine.training.nano.turns import Dialogue, Request, Turn, allowed, as_typed, dressed, expand, saying
 
 _C = "(color|colour)"
 _WHICH = "(what|which|what|in which)"
@@ -170,7 +170,9 @@ WEIGHTS = {
     "describe": 20, "colour_it": 7, "shape_it": 5, "colour": 14, "count": 18, "count_all": 8, "where": 14,
     "where_it": 5, "there": 10, "dark": 3, "light": 3, "lighting": 2, "moving": 5, "read": 10, "background": 4, "beyond": 7,
 }  # fmt: skip
-UNSEEN = tuple(kind for kind in WEIGHTS if kind not in ("beyond", "light", "lighting", "dark", "count_all", "where_it", "moving"))
+UNSEEN = tuple(
+    kind for kind in WEIGHTS if kind not in ("beyond", "light", "lighting", "dark", "count_all", "where_it", "moving")
+)
 """What can only be meant of a picture, also where there is none."""
 
 
@@ -178,21 +180,21 @@ def looking_dialogue(rng: random.Random, other: Callable[[], Turn]) -> Dialogue:
     """One to four turns about pictures; ``other`` makes a turn about something else."""
     if rng.random() < 0.1:
         return (_without_picture(rng),)
-    scene = seeing.for_training(lambda: seeing.sample_scene(rng, rng.choice((1, 1, 2))))
+    scene = scenery.for_training(lambda: scenery.sample_scene(rng, rng.choice((1, 1, 2))))
     before: Scene | None = None
     turns: Dialogue = ()
     for n in range(rng.choice((1, 1, 2, 2, 3, 4))):
         fresh = n == 0 or rng.random() < 0.45
         if n and fresh:
-            before, scene = scene, seeing.for_training(partial(_later, rng, scene))
+            before, scene = scene, scenery.for_training(partial(_later, rng, scene))
         turns += (_looked(rng, turns, before if fresh else None, scene, fresh, other),)
     return turns
 
 
 def _later(rng: random.Random, scene: Scene) -> Scene:
     if rng.random() < 0.15:
-        return seeing.sample_scene(rng, 2 if scene.motion else 1)
-    later = seeing.changed(rng, scene)
+        return scenery.sample_scene(rng, 2 if scene.motion else 1)
+    later = scenery.changed(rng, scene)
     return replace(later, motion=rng.choice(seeing.MOTIONS)) if scene.motion else later
 
 
@@ -277,7 +279,7 @@ def _about(rng: random.Random, scene: Scene | None) -> Wanted:
 
 def _question(rng: random.Random, templates: tuple[str, ...], wanted: Wanted, old: Wanted | None = None) -> str:
     while True:
-        text = expand(rng, rng.choice(templates))
+        text = dressed(rng, expand(rng, rng.choice(templates)))
         text = text.replace("{one}", wanted.one).replace("{many}", wanted.many)
         text = " ".join(text.replace("{y}", old.one if old else "").split())
         text = text.replace("gray", rng.choice(("gray", "grey")))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import copy
 import itertools
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -24,13 +25,30 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from engine.training.nano.answers import SCRATCH as SCRATCH_CHAR
+from engine.training.nano.answers import WORD as WORD_CHAR
 from engine.training.nano.dialogues import Dialogue, stream
 from engine.training.nano.thinker import Shape, Thinker, export
-from engine.worker.models.nano.thinker import BOT, CONTEXT, END, RESULT, SCRATCH, TOOL, text_ids, tools_ids, user_ids
+from engine.worker.models.nano.thinker import (
+    BOT,
+    CONTEXT,
+    END,
+    RESULT,
+    SCRATCH,
+    SPELL,
+    TOOL,
+    WORDS,
+    phrase_ids,
+    text_ids,
+    tools_ids,
+    user_ids,
+)
 
 POOL = 4096
 """Dialogues that are sorted by length together, so that a batch wastes little on padding."""
 NO_LOSS = -100
+LAST_MARK = WORD_CHAR + 8 * WORDS
+_HALVES = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+"""Without AVX-512 bfloat16 takes three times as long as float32."""
 
 
 def main() -> None:
@@ -40,6 +58,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rate", type=float, default=0.02, help="of Muon; AdamW takes a tenth")
     parser.add_argument("--out", type=Path, default=Path("data/thinker"), help="folder of checkpoints and exports")
+    parser.add_argument("--eager", action="store_true", help="do not compile: that takes minutes on a busy machine")
     parser.add_argument("--resume", type=Path)
     parser.add_argument("--from-onnx", type=Path)
     args = parser.parse_args()
@@ -47,7 +66,7 @@ def main() -> None:
     torch.manual_seed(args.seed)
     args.out.mkdir(parents=True, exist_ok=True)
     model = load(args.resume or args.from_onnx)
-    train(model, batches(args.seed, args.tokens), args.minutes * 60, args.rate, args.out)
+    train(model, batches(args.seed, args.tokens), args.minutes * 60, args.rate, args.out, not args.eager)
 
 
 def load(path: Path | None) -> Thinker:
@@ -55,11 +74,23 @@ def load(path: Path | None) -> Thinker:
     if path is None:
         return Thinker(Shape())
     if path.suffix == ".onnx":
-        return from_onnx(path)
+        return grown(from_onnx(path))
     saved = torch.load(path, weights_only=True)
     model = Thinker(Shape(**saved["shape"]))
     model.load_state_dict(saved["weights"])
-    return model
+    return grown(model)
+
+
+def grown(old: Thinker, shape: Shape | None = None) -> Thinker:
+    """The same network in a shape with more layers and marks: what is new says nothing until it is trained.
+
+    A new layer adds nothing, a new mark's logit is 0. Width and heads must be the same.
+    """
+    new = Thinker(shape or Shape())
+    with torch.no_grad():
+        for name, weight in old.named_parameters():
+            new.get_parameter(name)[: len(weight)] = weight
+    return new
 
 
 def from_onnx(path: Path) -> Thinker:
@@ -73,10 +104,17 @@ def from_onnx(path: Path) -> Thinker:
     return model
 
 
-def train(model: Thinker, data: Iterator[tuple[Tensor, Tensor]], budget_s: float, rate: float, out: Path) -> None:
+def train(
+    model: Thinker,
+    data: Iterator[tuple[Tensor, Tensor]],
+    budget_s: float,
+    rate: float,
+    out: Path,
+    compiled: bool = True,
+) -> None:
     optimizers = make_optimizers(model, rate)
     average = copy.deepcopy(model)
-    loss_of = torch.compile(_loss, dynamic=True)
+    loss_of = torch.compile(_loss, dynamic=True) if compiled else _loss
     start = last_report = last_save = time.monotonic()
     losses: list[float] = []
     seen = 0
@@ -107,7 +145,7 @@ def train(model: Thinker, data: Iterator[tuple[Tensor, Tensor]], budget_s: float
 
 
 def _loss(model: Thinker, ids: Tensor, targets: Tensor) -> Tensor:
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=_HALVES):
         logits = model.train_logits(ids)
     return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), ignore_index=NO_LOSS)
 
@@ -152,7 +190,7 @@ def encode(dialogue: Dialogue) -> tuple[list[int], list[int]]:
             add([TOOL, *answer_ids(turn.tool), END], learn=True)
             break
         if turn.tool:  # a call comes back without its arguments
-            add([TOOL, *text_ids(name), END], learn=name == turn.tool)
+            add([TOOL, *phrase_ids(name), END], learn=name == turn.tool)
             add([RESULT, *text_ids(turn.result), BOT], learn=False)
         add([*answer_ids(turn.answer), END], learn=True)
     ids, taught = ids[:CONTEXT], taught[:CONTEXT]
@@ -160,8 +198,14 @@ def encode(dialogue: Dialogue) -> tuple[list[int], list[int]]:
 
 
 def answer_ids(answer: str) -> list[int]:
-    """An answer's ids: private-use characters become the marks, in the same order."""
-    return [SCRATCH + ord(c) - SCRATCH_CHAR if ord(c) >= SCRATCH_CHAR else ord(c) for c in answer]
+    """An answer's ids: private-use characters become the marks, text phrases and characters; a spelled word letters."""
+    ids: list[int] = []
+    for part in re.split(f"([{chr(SCRATCH_CHAR)}-{chr(LAST_MARK)}])", answer):
+        if part and not part.isascii():
+            ids.append(SCRATCH + ord(part) - SCRATCH_CHAR)
+        else:
+            ids += text_ids(part) if ids[-1:] == [SPELL] else phrase_ids(part)
+    return ids
 
 
 def _padded(rows: list[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor]:

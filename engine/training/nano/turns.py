@@ -63,6 +63,29 @@ def expand(rng: random.Random, template: str) -> str:
     return " ".join(template.split())
 
 
+def dressed(rng: random.Random, text: str) -> str:
+    """Now and then with more words of address around it; a question now and then asked indirectly."""
+    words = text.split()
+    if len(words) < 3 or rng.random() > 0.3:
+        return text
+    if words[0] in ASKING and rng.random() < 0.4:
+        return f"{rng.choice(INDIRECT)} {text}"
+    first, last = (rng.choice(some) if rng.random() < 0.6 else "" for some in (BEFORE, AFTER))
+    return f"{first} {text} {last}".strip()
+
+
+ASKING = frozenset(["what", "which", "where", "how", "who", "is"])
+INDIRECT = (
+    "can you tell me", "please tell me", "tell me", "do you know", "could you tell me", "i want to know", "so tell me",
+    "would you tell me", "i would like to know", "now tell me",
+)  # fmt: skip
+BEFORE = (
+    "please", "nano", "so", "okay", "now", "well", "hey", "hey nano", "and", "then", "just", "so nano", "okay now",
+    "would you", "i want you to",
+)  # fmt: skip
+AFTER = ("please", "now", "nano", "for me", "then", "right now", "please nano", "for me please", "now please")
+
+
 def as_typed(rng: random.Random, request: Request) -> Request:
     """The same request as people type it: capital first letter and closing mark, sometimes contracted."""
     text = request.text

@@ -39,6 +39,7 @@ REQUEST_BEAM = 1e-60  # wide: a right word that starts badly must survive
 PHONE_BEAM = 1e-25
 NATS = 1024.0  # pocketsphinx scores are logarithms divided by 2**10 (SENSCR_SHIFT in its hmm.h)
 REFUSAL = -210.0  # nats; set on the development recordings, see EARS.md
+DOUBT = -280.0  # between these two a request is only guessed at, and asked back
 COVERAGE = 0.6  # speech is covered wholly by its words, noise to a quarter
 
 
@@ -153,16 +154,17 @@ class Ears:
         return [Chunk("heard", text, {"final": False, "understood": True})]
 
     def _final(self, seat: Seat) -> list[Chunk]:
-        text, seat.done = "", True
+        text, sure, seat.done = "", False, True
         if search := self._held.get(seat.slot):
             self._release(seat.slot)
-            if self._fits(search, seat.state.pcm):
-                text = search.words()
-        return [Chunk("heard", text, {"final": True, "understood": bool(text)})]
+            margin = self._margin(search, seat.state.pcm)
+            text, sure = search.words() if margin > DOUBT else "", margin > REFUSAL
+        return [Chunk("heard", text, {"final": True, "understood": bool(text), "sure": sure})]
 
-    def _fits(self, search: Search, pcm: Pcm) -> bool:
-        """Whether the speech is a request, rather than made into one."""
-        return len(pcm) < LONGEST and search.margin() > REFUSAL and search.coverage(pcm) > COVERAGE
+    def _margin(self, search: Search, pcm: Pcm) -> float:
+        """How surely the speech is a request, rather than made into one, in nats."""
+        fits = len(pcm) < LONGEST and search.coverage(pcm) > COVERAGE
+        return search.margin() if fits else -math.inf
 
     def _start_over(self, slot: int, hearing: Hearing) -> None:
         """Search again from the first sample, with the cepstral mean of what has been heard."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from engine.core import Tool
+from engine.worker.plain import normalise
 
 NO_TOOL = "I cannot do that. I was given no tool for it."
 CANNOT_TELL = "I cannot do that. The tool does not take what you asked for."
@@ -37,10 +38,11 @@ def _words(text: str) -> frozenset[str]:
 
 
 _UNITS = _words("unit units")
+_CLOCK = _words("seconds second minutes minute hours hour sec secs min mins")
 SKILLS = (
     Skill(
         "timer", _words("timer timers countdown"), _words("set start create add make new a the for kitchen"),
-        {"time": _words("time duration length amount seconds second minutes minute hours hour sec secs min mins value"),
+        {"time": _words("time duration length amount value") | _CLOCK,
          "unit": _UNITS},
     ),
     Skill(
@@ -55,7 +57,8 @@ SKILLS = (
         {"place": _words("city location place town where q query region"), "day": _words("day date when")},
     ),
     Skill(
-        "volume", _words("volume loudness"), _words("set change adjust control update turn the audio sound speaker output"),
+        "volume", _words("volume loudness"),
+        _words("set change adjust control update turn the audio sound speaker output"),
         {"level": _words("level volume percent percentage value amount loudness"),
          "step": _words("direction change action step adjustment up")},
     ),
@@ -81,7 +84,7 @@ def parse(call: str) -> tuple[str, dict[str, str]]:
     """``timer time=10 minutes`` is ("timer", {"time": "10 minutes"})."""
     name, *rest = re.split(r"\s+(?=\w+=)", call.strip())
     pairs = (part.split("=", 1) for part in rest)
-    return name, {slot: " ".join(value.split()) for slot, value in pairs}
+    return name, {slot: normalise(value) for slot, value in pairs}
 
 
 def arguments(skill_name: str, tool: Tool, values: _Values) -> dict[str, Any] | None:
@@ -114,7 +117,7 @@ def _named(skill: Skill, name: str) -> bool:
 
 def _split(name: str) -> frozenset[str]:
     """setTimer, set_timer and set-timer are {"set", "timer"}."""
-    return frozenset(re.sub(r"([a-z])([A-Z])", r"\1 \2", name).lower().replace("_", " ").replace("-", " ").split())
+    return frozenset(re.findall("[a-z0-9]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", name).lower()))
 
 
 def _properties(tool: Tool) -> dict[str, dict[str, Any]]:
@@ -153,7 +156,9 @@ def _value(slot: str, name: str, schema: Mapping[str, Any], values: _Values, bes
             value = values["place"].title() if kind == "string" else None
         case "step":
             up = values["step"] == "up"
-            value = _like(("up", "louder", "increase", "raise") if up else ("down", "quieter", "decrease", "lower"), allowed)
+            value = _like(
+                ("up", "louder", "increase", "raise") if up else ("down", "quieter", "decrease", "lower"), allowed
+            )
         case _:
             value = values[slot].removeprefix("on ").removeprefix("the ") if kind == "string" else None
     return _within(value, schema, allowed)
@@ -181,7 +186,7 @@ _SECONDS = {"sec": 1, "min": 60, "hou": 3600}
 
 
 def seconds(time: str) -> int | None:
-    """"10 minutes", "half an hour", "an hour and a half", "2 minutes and 5 seconds" in seconds."""
+    """ "10 minutes", "half an hour", "an hour and a half", "2 minutes and 5 seconds" in seconds."""
     if "quarter of an hour" in time:
         return 900
     total, number, last, half = 0.0, 1.0, 0, False
@@ -206,8 +211,8 @@ def _duration(time: str, name: str, schema: Mapping[str, Any], beside: bool) -> 
     if kind == "string":
         return time
     total = seconds(time)
-    told = f"{name} {schema.get('description', '')}".lower()
-    unit = next((size for start, size in _SECONDS.items() if re.search(rf"(?<![a-z]){start}|[_a-z]{start.title()}", told)), 0)
+    told = _split(name) & _CLOCK or _split(str(schema.get("description", ""))) & _CLOCK
+    unit = _SECONDS[next(iter(told))[:3]] if len(told) == 1 else 0
     if total is None or not unit:
         return None
     exact = total / unit

@@ -11,31 +11,35 @@ It knows no audio, no socket and no other stage.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
 from engine.core import (
-    AudioPart,
     Chunk,
     Message,
     StageInfo,
     TextPart,
+    Tool,
     ToolCallPart,
     ToolResultPart,
 )
 from engine.errors import EngineError, WeightsError
+from engine.worker.models.nano.doubt import Heard, settled, text_of
 from engine.worker.models.nano.eyes import Eyes
+from engine.worker.models.nano.phrases import PHRASES, concept, cut
 from engine.worker.models.nano.sight import Sight, joined, shows
+from engine.worker.models.nano.skills import CANNOT_TELL, NO_TOOL, arguments, declared, parse, skill_of
 from engine.worker.plain import ascii_text, normalise
 from engine.worker.prefix import Prefixes
 from engine.worker.sampling import draw
@@ -50,9 +54,15 @@ SPELL = SCRATCH + 10
 """The characters that follow are said one by one: "b, e, e"."""
 WORD, WORDS = SPELL + 1, 32
 """The first of the marks of the user's words, and how many words have one."""
-VOCABULARY = WORD + WORDS
+TOOLS = WORD + WORDS
+"""At the very beginning: the skills follow that the client has declared tools for."""
+PHRASE = TOOLS + 1
+"""The first of ``phrases.PHRASES``."""
+VOCABULARY = PHRASE + len(PHRASES)
 ANSWER_ROOM = 160
 """Positions kept free for the answer."""
+TOOLS_ROOM = 8
+"""Positions that the names of all skills take at most."""
 PIECE = 128
 """The most ids that one step prefills for a request: about 10 ms."""
 REMEMBER_MB = 64
@@ -89,6 +99,7 @@ class Thought:
     script: deque[str] = field(default_factory=deque[str])
     answer: list[int] = field(default_factory=list[int])
     tool: str | None = None
+    skills: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
     said: int = 0
     flushed: int = 0
     fed: int = 0
@@ -97,22 +108,30 @@ class Thought:
     """Positions from which a later request can go on: how many, and what the convolutions remembered there."""
 
 
+class Looking(Protocol):
+    """What tells the scenes of pictures: ``Sight``, or a script in its place."""
+
+    def scenes(self, session: str, messages: Sequence[Message]) -> tuple[str | None, ...]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Sensed:
     """The stage's row: what was heard (None: nothing was spoken, "": it was not understood), and what was seen.
 
-    ``messages`` is the conversation, ``scenes`` has a line for each of them, None where it shows no picture.
+    ``messages`` is the conversation, ``scenes`` has a line for each of them, None where it shows no picture. ``reply``
+    is what to say at once, "" where the thinker is to answer.
     """
 
     heard: str | None
     messages: tuple[Message, ...]
     scenes: tuple[str | None, ...]
+    reply: str = ""
 
 
 class Thinker:
     """The stage: a row is what was heard and seen; out go words, tool calls and the usage."""
 
-    def __init__(self, place: Place, now: Callable[[], datetime] = datetime.now, sight: Sight | None = None) -> None:
+    def __init__(self, place: Place, now: Callable[[], datetime] = datetime.now, sight: Looking | None = None) -> None:
         self.info = StageInfo(
             name="thinker", order=1, emits=frozenset({"text", "tool_call", "usage"}), feeds=frozenset({"text"}),
             keeps=frozenset({"text"}), slots=place.slots,
@@ -128,14 +147,20 @@ class Thinker:
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         """One row, once the user has finished; pictures are looked at beside the step loop while he speaks."""
         messages = joined(seat.request.messages)
-        scenes: tuple[str | None, ...] = (None,) * len(messages)
-        if shows(messages):
-            scenes = await asyncio.to_thread(self._sight.scenes, seat.request.session, messages)
-        heard = "" if seat.request.hears else None
+        scenes = await self._scenes(seat, messages)
+        heard = Heard("") if seat.request.hears else None
         async for chunk in inputs:
-            if chunk.kind == "heard" and chunk.meta["final"]:
-                heard = chunk.data if chunk.meta["understood"] else ""
-        yield Sensed(heard, messages, scenes)
+            if chunk.kind == "heard" and chunk.meta["final"] and chunk.meta["understood"]:
+                heard = Heard(chunk.data, chunk.meta.get("sure", True))
+        meant = settled(messages, heard)
+        if meant.messages is not messages:
+            scenes = await self._scenes(seat, meant.messages)
+        yield Sensed(meant.heard, meant.messages, scenes, meant.reply)
+
+    async def _scenes(self, seat: Seat, messages: tuple[Message, ...]) -> tuple[str | None, ...]:
+        if not shows(messages):
+            return (None,) * len(messages)
+        return await asyncio.to_thread(self._sight.scenes, seat.request.session, messages)
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
         """One decode step of all seats together, or one piece of prefill for those that have just begun."""
@@ -156,10 +181,12 @@ class Thinker:
         seat.hungry = False
         messages, heard = sensed.messages, sensed.heard
         if messages and messages[-1].role == "assistant" and heard is None:
-            text = "".join(part.text for part in messages[-1].parts if isinstance(part, TextPart))
-            seat.state.script = deque(re.findall(r"\S+\s*", text))
+            _say(seat.state, "".join(part.text for part in messages[-1].parts if isinstance(part, TextPart)))
+        elif sensed.reply:
+            _say(seat.state, sensed.reply)
         else:
-            seat.state.prompt = prompt_ids(messages, heard, sensed.scenes)
+            seat.state.skills = declared(seat.request.tools) if seat.request.tool_choice != "none" else {}
+            seat.state.prompt = prompt_ids(messages, heard, sensed.scenes, seat.state.skills)
             seat.state.words = last_words(messages, heard)
             self._recall(seat)
 
@@ -206,26 +233,32 @@ class Thinker:
                 return self._call(seat, thought.tool)
             self._remember(seat)
             return _finish(seat, "stop")
-        if drawn >= WORD:
+        if thought.tool is not None:
+            thought.answer.append(drawn)
+            thought.tool = _with(thought, drawn)
+            return []
+        if WORD <= drawn < TOOLS:
             chunks = _flush(thought)
             thought.answer.append(drawn)
             return chunks + _flush(thought)
         thought.answer.append(drawn)
         if drawn == TOOL:
             thought.tool = ""
-        elif thought.tool is not None:
-            thought.tool += chr(drawn) if drawn < 128 else ""
-        elif drawn == ord(" ") or SPELL in thought.answer:
+        elif drawn == ord(" ") or SPELL in thought.answer or (drawn >= PHRASE and not _text(drawn)[-1].isalpha()):
             return _flush(thought)
         return []
 
-    def _call(self, seat: Seat, name: str) -> list[Chunk]:
-        """Hand the call to a client that declared the tool; else ask the clock and go on."""
+    def _call(self, seat: Seat, call: str) -> list[Chunk]:
+        """Hand the call to a client that declared the tool; else ask the clock and go on, or say that there is none."""
         thought: Thought = seat.state
-        if seat.request.tool_choice != "none" and any(tool.name == name for tool in seat.request.tools):
-            call = Chunk("tool_call", {"name": name, "arguments": "{}"}, {"call_id": f"call_{seat.request.id}"})
-            thought.answer = []
-            return [call, *_finish(seat, "tool")]
+        name, values = parse(call)
+        if seat.request.tool_choice != "none" and any(tool.name == call for tool in seat.request.tools):
+            return _called(seat, call, {})
+        if name in thought.skills:
+            filled = arguments(name, thought.skills[name], values)
+            return _say(thought, CANNOT_TELL) if filled is None else _called(seat, thought.skills[name].name, filled)
+        if name not in CLOCKS:
+            return _say(thought, NO_TOOL)
         told = result_ids(clock(name, self._now()))
         thought.tool = None
         thought.answer += [END, *told]
@@ -237,7 +270,33 @@ def clock(tool: str, now: datetime) -> str:
     """What the built-in tools return: get_time "9:05", get_date "Saturday, November 21, 2026"."""
     if tool == "get_date":
         return f"{now:%A, %B} {now.day}, {now.year}"
-    return f"{now.hour}:{now.minute:02}" if tool == "get_time" else "unknown"
+    return f"{now.hour}:{now.minute:02}"
+
+
+CLOCKS = ("get_time", "get_date")
+
+
+def _called(seat: Seat, name: str, filled: dict[str, Any]) -> list[Chunk]:
+    """The call of the client's tool ends the answer."""
+    made = {"name": name, "arguments": json.dumps(filled)}
+    seat.state.answer = []
+    return [Chunk("tool_call", made, {"call_id": f"call_{seat.request.id}"}), *_finish(seat, "tool")]
+
+
+def _say(thought: Thought, text: str) -> list[Chunk]:
+    """The text as it stands, in place of an answer or of what would have followed."""
+    thought.answer, thought.pending, thought.tool = [], [], None
+    thought.script = deque(re.findall(r"\S+\s*", text))
+    return []
+
+
+def _with(thought: Thought, drawn: int) -> str:
+    """The call so far and what the id adds to it: the user's word that a mark stands for, or text."""
+    call = thought.tool or ""
+    if WORD <= drawn < TOOLS:
+        word = thought.words[drawn - WORD] if drawn - WORD < len(thought.words) else ""
+        return f"{call}{'' if call.endswith('=') else ' '}{word}"
+    return call + _text(drawn)
 
 
 def shown(ids: Sequence[int], words: Sequence[str] = ()) -> str:
@@ -246,14 +305,19 @@ def shown(ids: Sequence[int], words: Sequence[str] = ()) -> str:
     for i in ids:
         silent = i == TOOL or (silent and i != BOT)
         spelling = spelling or i == SPELL
-        if silent or 128 <= i < WORD:
-            continue
         space = " " if text and not text.endswith(" ") else ""
-        if i >= WORD:
+        if silent:
+            continue
+        if WORD <= i < TOOLS:
             text += space + words[i - WORD] if i - WORD < len(words) else ""
         else:
-            text += f",{space}{chr(i)}" if spelling and text else chr(i)
+            text += f",{space}{_text(i)}" if spelling and text and i < 128 else _text(i)
     return text
+
+
+def _text(i: int) -> str:
+    """What a character or a phrase is shown as; marks are not."""
+    return chr(i) if i < 128 else PHRASES[i - PHRASE] if i >= PHRASE else ""
 
 
 def _flush(thought: Thought) -> list[Chunk]:
@@ -285,7 +349,7 @@ def _recite(seat: Seat) -> list[Chunk]:
 
 
 _SAYABLE = np.zeros(VOCABULARY, bool)
-_SAYABLE[[*range(32, 127), END, TOOL, *range(SCRATCH, VOCABULARY)]] = True
+_SAYABLE[[*range(32, 127), END, TOOL, *range(SCRATCH, TOOLS), *range(PHRASE, VOCABULARY)]] = True
 
 
 class Network:
@@ -346,8 +410,13 @@ class Network:
         return logits
 
 
-def prompt_ids(messages: tuple[Message, ...], heard: str | None = None, scenes: Sequence[str | None] = ()) -> list[int]:
-    """The conversation as ids, ending with BOT: the newest turns that leave ANSWER_ROOM.
+def prompt_ids(
+    messages: tuple[Message, ...],
+    heard: str | None = None,
+    scenes: Sequence[str | None] = (),
+    skills: Iterable[str] = (),
+) -> list[int]:
+    """The conversation as ids, ending with BOT: the declared skills, then the newest turns that leave ANSWER_ROOM.
 
     ``heard`` is what the last user's speech was understood as ("" if not at all), ``scenes`` has what each message
     shows. System messages are left out: nano cannot follow instructions.
@@ -355,7 +424,7 @@ def prompt_ids(messages: tuple[Message, ...], heard: str | None = None, scenes: 
     turns: list[list[int]] = [[]]
     for message, scene in zip_longest(messages, scenes):
         if message.role == "user":
-            words = f"{_user_text(message)} {(heard if message is messages[-1] else None) or ''}"
+            words = f"{text_of(message)} {(heard if message is messages[-1] else None) or ''}"
             turns.append(user_ids(words, scene))
         elif message.role == "assistant":
             turns[-1] += _assistant_ids(message, opened=turns[-1][-1:] == [BOT])
@@ -364,17 +433,18 @@ def prompt_ids(messages: tuple[Message, ...], heard: str | None = None, scenes: 
                 turns[-1] += result_ids(part.output) if isinstance(part, ToolResultPart) else []
     if heard is not None and (not messages or messages[-1].role != "user"):
         turns.append(user_ids(heard))
-    ids = [i for turn in _window(turns) for i in turn]
+    declared_ids = tools_ids(skills)
+    ids = [*declared_ids, *(i for turn in _window(turns, CONTEXT - ANSWER_ROOM - len(declared_ids)) for i in turn)]
     return ids if ids[-1:] == [BOT] else [*ids, BOT]
 
 
-def _window(turns: list[list[int]]) -> list[list[int]]:
-    """The newest turns that leave ANSWER_ROOM.
+def _window(turns: list[list[int]], room: int) -> list[list[int]]:
+    """The newest turns that fit ``room``.
 
     Where they get too long, a third of the room is made free at once: the window's beginning, and with it what is
     known of it, then stays for some turns.
     """
-    room, first, held = CONTEXT - ANSWER_ROOM, 0, 0
+    first, held = 0, 0
     for n, turn in enumerate(turns):
         held += len(turn)
         if held > room:
@@ -384,15 +454,33 @@ def _window(turns: list[list[int]]) -> list[list[int]]:
     return turns[first:]
 
 
+def tools_ids(skills: Iterable[str]) -> list[int]:
+    """The beginning of a conversation whose client has declared tools for these skills; none of them: nothing."""
+    names = [i for skill in skills for i in phrase_ids(skill)]
+    return [TOOLS, *names] if names else []
+
+
 def user_ids(text: str, scene: str | None = None) -> list[int]:
     """A user's turn up to the mark where the answer begins; no words and no picture are unheard speech.
 
     ``scene`` is what the eyes make of the turn's picture, None without one.
     """
-    content = [] if scene is None else [IMAGE, *text_ids(scene)]
+    content = [] if scene is None else [IMAGE, *scene_ids(scene)]
     for number, word in enumerate(user_words(text)):
+        found = concept(word)
         content += [WORD + number if number < WORDS else ord(" "), *text_ids(word)]
-    return [USER, *(content or [UNHEARD]), BOT]
+        content += [] if found is None else [PHRASE + found]
+    return [USER, *(content or [UNHEARD])[: CONTEXT - ANSWER_ROOM - TOOLS_ROOM - 2], BOT]
+
+
+def scene_ids(scene: str) -> list[int]:
+    """What is to be seen, a token a word."""
+    return [i for i in phrase_ids(scene) if i != ord(" ")]
+
+
+def phrase_ids(text: str) -> list[int]:
+    """A text of nano's own as ids: phrases where they fit, else characters."""
+    return [PHRASE + part if isinstance(part, int) else ord(part) for part in cut(ascii_text(text))]
 
 
 def user_words(text: str) -> list[str]:
@@ -405,7 +493,7 @@ def last_words(messages: tuple[Message, ...], heard: str | None = None) -> list[
     asked = [message for message in messages if message.role == "user"][-1:]
     if heard is not None and messages and messages[-1].role != "user":
         asked = []
-    text = _user_text(asked[0]) if asked else ""
+    text = text_of(asked[0]) if asked else ""
     return [word.replace('"', "") for word in user_words(f"{text} {heard or ''}")]
 
 
@@ -420,19 +508,11 @@ def text_ids(text: str) -> list[int]:
     return [code for code in map(ord, text) if code < 128]
 
 
-def _user_text(message: Message) -> str:
-    return " ".join(
-        part.text if isinstance(part, TextPart) else part.transcript or ""
-        for part in message.parts
-        if isinstance(part, TextPart | AudioPart)
-    )
-
-
 def _assistant_ids(message: Message, opened: bool) -> list[int]:
     ids = list(message.token_ids)
     if not ids:
         for part in message.parts:
-            ids += [TOOL, *text_ids(part.name), END] if isinstance(part, ToolCallPart) else []
-            ids += text_ids(ascii_text(part.text)) if isinstance(part, TextPart) else []
+            ids += [TOOL, *phrase_ids(skill_of(part.name)), END] if isinstance(part, ToolCallPart) else []
+            ids += phrase_ids(part.text) if isinstance(part, TextPart) else []
     closed = ids if ids[-1:] == [END] else [*ids, END]
     return closed if opened else [BOT, *closed]
