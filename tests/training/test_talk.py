@@ -16,6 +16,7 @@ from engine.training.nano.judge import answers_rightly, plain_words
 from engine.training.nano.seeing import Group, Scene, Wanted
 from engine.training.nano.train_thinker import answer_ids, encode
 from engine.training.nano.turns import EVAL, Dialogue, Turn, evaluation_texts, read_dialogues, saying
+from engine.worker.models.nano import scene
 from engine.worker.models.nano.skills import SKILLS, parse
 from engine.worker.models.nano.thinker import CONTEXT, END, IMAGE, TOOL, TOOLS, USER, phrase_ids, shown, user_words
 
@@ -23,7 +24,7 @@ SCENE = Scene(
     "light", "white", (Group("2", "red", "circle", "left"), Group("1", "blue", "star", "right")), "A7", "still"
 )
 _PLACE = "left|right|middle|(top|bottom)( left| right)?"
-_COLOUR, _SHAPE = "|".join(seeing.COLOURS), "|".join(seeing.SHAPES)
+_COLOUR, _SHAPE = "|".join(scene.COLOURS), "|".join(scene.SHAPES)
 _GROUP = rf"([1-5]|many) ({_COLOUR}|\?) ({_SHAPE}|\?)( ({_PLACE}))?"
 FORM = re.compile(
     rf"unclear|(dark|dim|light) ({_COLOUR})(: {_GROUP}(, {_GROUP}){{0,3}})?(; reads [A-Z0-9]{{1,4}})?"
@@ -70,6 +71,8 @@ def test_every_kind_answers_rightly_and_fits(kind: str) -> None:
 def test_a_scenes_text_has_the_form_that_the_eyes_write() -> None:
     assert str(SCENE) == "light white: 2 red circle left, 1 blue star right; reads A7; still"
     assert str(Scene("dim", "black")) == "dim black"
+    groups = (scene.Group(2, "red", "circle", "left"), scene.Group(1, "blue", "star", "right"))
+    assert str(scene.Scene("light", "white", groups, "A7", "still")) == str(SCENE)
     assert not FORM.fullmatch("light white: 6 red circle")
 
 

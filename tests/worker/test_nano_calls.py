@@ -14,6 +14,7 @@ from engine.worker.models.nano.thinker import (
     TOOL,
     TOOLS,
     WORD,
+    Sensed,
     Thinker,
     phrase_ids,
     prompt_ids,

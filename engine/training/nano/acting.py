@@ -15,7 +15,6 @@ from dataclasses import replace
 from engine.training.nano.answers import WORD
 from engine.training.nano.follow_frames import CITIES
 from engine.training.nano.lexicon import DAYS, SPOKEN_WORDS
-from engine.training.nano.seeing import COLOURS
 from engine.training.nano.tool_frames import (
     BACK,
     BAD,
@@ -36,6 +35,7 @@ from engine.training.nano.tool_frames import (
     WEATHER,
 )
 from engine.training.nano.turns import Dialogue, Request, Turn, allowed, as_typed, dressed, expand, saying
+from engine.worker.models.nano.scene import COLOURS
 from engine.worker.models.nano.skills import NO_TOOL
 from engine.worker.plain import normalise
 

@@ -19,6 +19,7 @@ from engine.training.nano.lexicon import DAYS, SPOKEN_NAMES, dictionary_words, i
 from engine.training.nano.looking import ABOUT_ALL, ABOUT_ONE, QUESTIONS
 from engine.training.nano.seeing import Scene, Wanted
 from engine.training.nano.turns import expand
+from engine.worker.models.nano.scene import COLOURS, SHAPES, UNSURE
 
 Said = dict[str, Any]
 Dialogue = tuple[list[str], list[Said]]
@@ -56,7 +57,7 @@ def a_scene(rng: random.Random, groups: int = 1, frames: int = 1) -> Scene:
     """One held-out scene with so many groups, all of which the eyes are sure of."""
     while True:
         scene = held_out(rng, lambda: scenery.sample_scene(rng, frames))
-        if len(scene.groups) == groups and not any(seeing.UNSURE in (g.colour, g.shape) for g in scene.groups):
+        if len(scene.groups) == groups and not any(UNSURE in (g.colour, g.shape) for g in scene.groups):
             return scene
 
 
@@ -67,8 +68,8 @@ def of(scene: Scene, rng: random.Random) -> Wanted:
 def scene_question(rng: random.Random, kind: str) -> Dialogue:
     """A question as training asks it, of a scene that it never shows."""
     scene = held_out(rng, lambda: scenery.sample_scene(rng, rng.choice((1, 2))))
-    wanted = of(scene, rng) if scene.groups and rng.random() < 0.75 else Wanted(rng.choice(seeing.COLOURS), rng.choice(seeing.SHAPES))
-    if wanted.shape == seeing.UNSURE:
+    wanted = of(scene, rng) if scene.groups and rng.random() < 0.75 else Wanted(rng.choice(COLOURS), rng.choice(SHAPES))
+    if wanted.shape == UNSURE:
         wanted = replace(wanted, shape="star")
     text = fill(rng, *QUESTIONS[kind], one=wanted.one, many=wanted.many)
     answer = ABOUT_ONE[kind](scene, wanted) if kind in ABOUT_ONE else ABOUT_ALL[kind](scene)
@@ -193,7 +194,7 @@ def names(rng: random.Random) -> Dialogue:
 
 
 def facts(rng: random.Random) -> Dialogue:
-    colour, city, age = rng.choice(seeing.COLOURS), rng.choice(("oslo", "denver", "cairo", "leeds")), rng.randint(20, 90)
+    colour, city, age = rng.choice(COLOURS), rng.choice(("oslo", "denver", "cairo", "leeds")), rng.randint(20, 90)
     tell, ask, answer, told = rng.choice((
         (("you should know my favorite color is {x}", "the color that i like best is {x}"), ("now what is my favorite color", "can you tell me which color i like"), "Your favorite color is {x}.", colour),
         (("you should know that i live in {x}", "at the moment i live in {x}"), ("tell me where it is i live", "can you tell me where i live"), "You live in {x}.", city.title()),
@@ -240,7 +241,7 @@ def light(rng: random.Random) -> Dialogue:
         room = rng.choice(("kitchen", "bedroom", "garage", "office"))
         text = fill(rng, "i want you to turn {s} the {r} lights", "please turn {s} the lights in the {r} now", "would you please switch {s} the light in the {r}", s=state, r=room)
         return ["control_lights"], [calls(text, "control_lights", "ok", "Done.", state=state.upper(), room=room)]
-    colour = rng.choice(seeing.COLOURS)
+    colour = rng.choice(COLOURS)
     first = calls(fill(rng, "i want you to turn {s} the light", "would you please turn {s} my lamp", "now turn the lamp {s} for me", s="on"), "set_light", '{"success": true}', "Done.", on=True)
     second = rng.choice((
         calls(fill(rng, "and now please turn it off", "please turn it off again now"), "set_light", on=False),

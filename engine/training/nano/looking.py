@@ -13,8 +13,9 @@ from dataclasses import replace
 from functools import partial
 
 from engine.training.nano import scenery, seeing
-from engine.training.nano.seeing import COLOURS, SHAPES, Scene, Wanted
+from engine.training.nano.seeing import Scene, Wanted
 from engine.training.nano.turns import Dialogue, Request, Turn, allowed, as_typed, dressed, expand, saying
+from engine.worker.models.nano.scene import COLOURS, SHAPES, UNSURE
 
 _C = "(color|colour)"
 _WHICH = "(what|which|what|in which)"
@@ -272,8 +273,8 @@ def _about(rng: random.Random, scene: Scene | None) -> Wanted:
     colour, shape = rng.choice(COLOURS), rng.choice(SHAPES)
     if scene and scene.groups and rng.random() < 0.75:
         group = rng.choice(scene.groups)
-        colour = group.colour if group.colour != seeing.UNSURE else colour
-        shape = group.shape if group.shape != seeing.UNSURE else shape
+        colour = group.colour if group.colour != UNSURE else colour
+        shape = group.shape if group.shape != UNSURE else shape
     return rng.choices((Wanted("", shape), Wanted(colour, shape), Wanted(colour, "")), (6, 3, 1))[0]
 
 

@@ -37,8 +37,8 @@ from engine.training.nano.follow_frames import (
 )
 from engine.training.nano.lexicon import DAYS, MONTHS, SPOKEN_NAMES, is_held_out_pair
 from engine.training.nano.requests import expect_of, open_word, refused
-from engine.training.nano.seeing import COLOURS
 from engine.training.nano.turns import Dialogue, Request, Turn, allowed, as_typed, dressed, expand, saying
+from engine.worker.models.nano.scene import COLOURS
 
 
 def remembering_dialogue(rng: random.Random, other: Callable[[], Turn]) -> Dialogue:

@@ -7,7 +7,8 @@ import zlib
 from collections.abc import Callable
 from dataclasses import replace
 
-from engine.training.nano.seeing import COLOURS, COUNTS, MOTIONS, PLACES, SHAPES, UNCLEAR, UNSURE, Group, Scene
+from engine.training.nano.seeing import COUNTS, MOTIONS, PLACES, UNCLEAR, Group, Scene
+from engine.worker.models.nano.scene import COLOURS, SHAPES, UNSURE
 
 
 def sample_scene(rng: random.Random, frames: int = 1) -> Scene:

@@ -1,6 +1,6 @@
 """Dialogues about what the eyes see: a scene's text, questions about it, and what follows from the text alone.
 
-The text's form is the one that ``engine/worker/models/nano/eyes.py`` writes behind a picture's mark. It knows no pixel
+The text's form is the one that ``engine/worker/models/nano/scene.py`` writes behind a picture's mark. It knows no pixel
 and no token.
 """
 
@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-COLOURS = ("black", "white", "gray", "red", "orange", "yellow", "green", "blue", "purple", "pink", "brown")
-SHAPES = ("circle", "square", "triangle", "star", "cross", "rectangle", "heart")
+from engine.worker.models.nano.scene import UNSURE
+
 PLACES = ("left", "right", "top", "bottom", "middle", "top left", "top right", "bottom left", "bottom right")
 COUNTS = ("1", "2", "3", "4", "5", "many")
 MOTIONS = ("still", "moving", "moving left", "moving right", "moving up", "moving down")
-UNSURE = "?"
 UNCLEAR = "unclear"
 
 CANNOT_TELL = "I can't tell."

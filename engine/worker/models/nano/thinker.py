@@ -45,7 +45,7 @@ from engine.worker.prefix import Prefixes
 from engine.worker.sampling import draw
 from engine.worker.stage import Place, Seat
 
-CONTEXT = 512
+CONTEXT = 768
 """Positions of one conversation, prompt and answer together."""
 USER, BOT, END, TOOL, RESULT, UNHEARD, IMAGE, SCRATCH = range(256, 264)
 """Marks: who speaks, where an answer ends, a tool's name, its result, unintelligible speech, a picture, and the first
