@@ -9,6 +9,7 @@ from itertools import islice
 
 import pytest
 
+from engine.core import Message, TextPart, ToolCallPart, ToolResultPart
 from engine.training.nano import acting, dialogues, looking, remembering, seeing
 from engine.training.nano.answers import WORD
 from engine.training.nano.dialogues import stream
@@ -18,7 +19,18 @@ from engine.training.nano.train_thinker import answer_ids, encode
 from engine.training.nano.turns import EVAL, Dialogue, Turn, evaluation_texts, read_dialogues, saying
 from engine.worker.models.nano import scene
 from engine.worker.models.nano.skills import SKILLS, parse
-from engine.worker.models.nano.thinker import CONTEXT, END, IMAGE, TOOL, TOOLS, USER, phrase_ids, shown, user_words
+from engine.worker.models.nano.thinker import (
+    CONTEXT,
+    END,
+    IMAGE,
+    TOOL,
+    TOOLS,
+    USER,
+    phrase_ids,
+    prompt_ids,
+    shown,
+    user_words,
+)
 
 SCENE = Scene(
     "light", "white", (Group("2", "red", "circle", "left"), Group("1", "blue", "star", "right")), "A7", "still"
@@ -156,3 +168,28 @@ def test_every_share_is_drawn() -> None:
     drawn = list(islice(stream(2), 400))
     assert any(turn.scene for d in drawn for turn in d)
     assert any(turn.tool.startswith("timer ") for d in drawn for turn in d)
+
+
+def test_what_is_trained_is_what_the_stage_feeds() -> None:
+    """The prompt of a dialogue's last turn, as the stage makes it of messages, is what training shows before it."""
+    checked = 0
+    for dialogue in islice(stream(13), 400):
+        if len(encode(dialogue)[0]) > 500:
+            continue
+        messages: list[Message] = []
+        scenes: list[str | None] = []
+        for turn in dialogue:
+            messages.append(Message("user", (TextPart(turn.request.text),)))
+            scenes.append(turn.scene)
+            if turn is dialogue[-1]:
+                break
+            if turn.tool:
+                messages += [Message("assistant", (ToolCallPart(turn.tool.split()[0], "{}", "c"),))]
+                messages += [Message("tool", (ToolResultPart("c", turn.result),))]
+                scenes += [None, None]
+            messages.append(Message("assistant", (TextPart(""),), token_ids=tuple(answer_ids(turn.answer))))
+            scenes.append(None)
+        prompt = prompt_ids(tuple(messages), scenes=scenes, skills=dialogue[0].tools)
+        assert encode(dialogue)[0][: len(prompt)] == prompt
+        checked += 1
+    assert checked > 300

@@ -16,7 +16,7 @@ import pytest
 
 from engine.core import MIC_RATE_HZ, AudioPart, Chunk, Message, Pcm, Request
 from engine.errors import WeightsError
-from engine.training.nano.dialogues import read_requests, sample_request
+from engine.training.nano.dialogues import read_requests, sample_heard, sample_request
 from engine.training.nano.ears import requests_automaton
 from engine.training.nano.eval_ears import SPOKEN, Recording, alone, meanings, pieces, read
 from engine.worker.models.nano import ears as nano_ears
@@ -217,6 +217,8 @@ def test_the_automaton_takes_what_the_templates_say_and_nothing_else() -> None:
         request = sample_request(rng)
         assert automaton.accepts(request.text.split()), request.text
         assert request.expect in meanings(request.text)
+        said = sample_heard(rng)
+        assert automaton.accepts(said.split()), said
     eval_folder = Path(nano_ears.__file__).parents[3] / "training" / "nano" / "eval"
     for request in read_requests(eval_folder / "spoken_out_of_domain.txt"):
         assert not automaton.accepts(request.text.split())

@@ -4,6 +4,8 @@ For the ears (grammar or language model):
   ``user_templates()``     kind -> templates. Syntax: ``(a|b|)`` one of the alternatives, the empty one makes it
                            optional (nesting allowed); ``{slot}`` is a slot. Lowercase words only.
   ``SLOTS``                slot -> the values it takes by voice. ``{words}`` is one to four of ``{word}``.
+  ``heard_templates()``    the same and IN_CONVERSATION: what needs a picture, a tool or an earlier turn.
+  ``sample_heard(rng)``    something that those can say.
   ``sample_request(rng)``  -> Request(text, expect): an in-domain utterance as plain lowercase words.
   ``spoken_vocabulary()``  every word that such an utterance can contain.
 For the thinker:
@@ -32,7 +34,9 @@ from engine.training.nano.requests import (
     addressed,
     answered,
     expect_of,
+    heard_templates,
     refused,
+    sample_heard,
     sample_request,
     spoken_vocabulary,
     typed_request,
@@ -53,7 +57,8 @@ from engine.training.nano.turns import (
 
 __all__ = [
     "EVAL", "SLOTS", "Dialogue", "Request", "Turn", "allowed", "answers_rightly", "evaluation_texts", "expand",
-    "expect_of", "read_requests", "sample_dialogue", "sample_request", "spoken_vocabulary", "stream", "user_templates",
+    "expect_of", "heard_templates", "read_requests", "sample_dialogue", "sample_heard", "sample_request",
+    "spoken_vocabulary", "stream", "user_templates",
 ]  # fmt: skip
 
 SHARES = {"looking": 26, "remembering": 24, "acting": 18, "drill": 11, "single": 12, "mixed": 9}

@@ -34,7 +34,7 @@ import soundfile
 
 from engine.core import MIC_RATE_HZ, Chunk, Pcm, Request
 from engine.training.nano.conditions import BARS, CONDITIONS
-from engine.training.nano.dialogues import SLOTS, answers_rightly, expect_of, user_templates
+from engine.training.nano.dialogues import SLOTS, answers_rightly, expect_of, heard_templates
 from engine.worker.models.nano.ears import Ears
 from engine.worker.stage import Place, Seat
 
@@ -263,7 +263,7 @@ def meanings(text: str) -> list[dict[str, Any]]:
 def _patterns() -> list[tuple[str, re.Pattern[str]]]:
     slots: dict[str, Callable[[], str]] = {"words": lambda: f"(?P<words>(?:{_any('word')}){{1,4}})"}
     compiled = []
-    for kind, templates in user_templates().items():
+    for kind, templates in heard_templates().items():
         for template in templates:
             parts = []
             for token in re.findall(r"[()|]|\{\w+\}|[^\s()|{}]+", template):

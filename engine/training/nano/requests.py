@@ -10,6 +10,7 @@ import re
 from dataclasses import replace
 
 from engine.training.nano.answers import answer_to
+from engine.training.nano.follow_frames import CITIES
 from engine.training.nano.lexicon import (
     DAYS,
     FIGURES,
@@ -23,8 +24,9 @@ from engine.training.nano.lexicon import (
     is_held_out_word,
     number_words,
 )
-from engine.training.nano.templates import CLOSERS, OPENERS, REFUSED, REQUESTS, TYPED_ONLY, WRAPPED
+from engine.training.nano.templates import CLOSERS, IN_CONVERSATION, OPENERS, REFUSED, REQUESTS, TYPED_ONLY, WRAPPED
 from engine.training.nano.turns import Request, Turn, allowed, as_typed, expand
+from engine.worker.models.nano.scene import COLOURS, SHAPES
 
 SLOTS: dict[str, tuple[str, ...]] = {
     "word": SPOKEN_WORDS + SPOKEN_NAMES,
@@ -36,6 +38,10 @@ SLOTS: dict[str, tuple[str, ...]] = {
     "n": tuple(number_words(n) for n in range(2, 21)),
     "day": DAYS,
     "month": MONTHS,
+    "shape": SHAPES,
+    "shapes": tuple(f"{shape}es" if shape == "cross" else f"{shape}s" for shape in SHAPES),
+    "color": COLOURS,
+    "place": tuple(CITIES),
 }
 """What each slot takes by voice: {a} and {b} are summands, {s} and {t} factors, {n} where a count ends."""
 
@@ -43,6 +49,19 @@ SLOTS: dict[str, tuple[str, ...]] = {
 def user_templates() -> dict[str, tuple[str, ...]]:
     """Every in-domain template by kind, with the openers and closers that speech may carry already around it."""
     return {kind: tuple(_wrap(kind, core) for core in cores) for kind, cores in REQUESTS.items()}
+
+
+def heard_templates() -> dict[str, tuple[str, ...]]:
+    """What the ears are to understand: ``user_templates`` and what is only said in the course of a conversation."""
+    return user_templates() | IN_CONVERSATION
+
+
+def sample_heard(rng: random.Random) -> str:
+    """Something that a user says, a third of it of IN_CONVERSATION."""
+    if rng.random() < 2 / 3:
+        return sample_request(rng).text
+    text = expand(rng, rng.choice(IN_CONVERSATION[rng.choice(list(IN_CONVERSATION))]))
+    return re.sub(r"\{(\w+)\}", lambda slot: rng.choice(SLOTS[slot[1]]), text)
 
 
 def spoken_vocabulary() -> frozenset[str]:

@@ -261,6 +261,61 @@ REQUESTS: dict[str, tuple[str, ...]] = {
 }
 """Kind -> what users say of that kind."""
 
+IN_CONVERSATION: dict[str, tuple[str, ...]] = {
+    "look": (
+        "(so |and |nano |)(what|which) color is (it|this|the {shape}) (now|)",
+        "(what|which) color are (they|the {shapes})",
+        "(so |and |nano |)how many {shapes} (are there|do you see|can you see)",
+        "how many (things|shapes) (are there|do you see|can you see)",
+        "(so |and |nano |)where is (it|the {shape}) (now|)",
+        "where are (they|the {shapes}) (now|)",
+        "is there a {shape}",
+        "(do|can) you see (a|the) {shape}",
+        "is it (dark|light|bright) (in here|)",
+        "is it moving (now|)",
+        "(which|what) (number|letter) (am i holding up|is this|do you see)",
+        "what does it say",
+        "(please |can you |)read (this|it) (for me|please|)",
+        "what shape is (it|this)",
+        "is (it|the {shape}) (still there|gone)",
+        "what (has changed|changed|is different) (now|)",
+        "(and |what about |no i meant )the {shape}",
+    ),
+    "follow": (
+        "(and |now |and now |)(plus|minus|add) {a}",
+        "(and |now |)take away {a}",
+        "(no |sorry |no sorry |)(i meant|i said) {a} (plus|minus) {b}",
+        "(and |)what comes (after|before) that",
+        "no i meant {day}",
+    ),
+    "fact": (
+        "my favorite color is {color}",
+        "(nano |and |)what is my favorite color",
+        "i live in {place}",
+        "(nano |and |)where do i live",
+        "i am {a} years old",
+        "(nano |and |)how old am i",
+        "no my name is {name}",
+    ),
+    "act": (
+        "(please |nano |can you |)(set|start) a timer (for {n} (minutes|seconds|hours)|) (please|)",
+        "(for |no |no i meant |){n} (minutes|seconds|hours) (please|)",
+        "(please |nano |can you |)turn (on|off) the (light|lights) (please|)",
+        "(please |nano |can you |)turn (the light|the lights|it) (on|off) (again|please|)",
+        "(please |nano |can you |)(make|turn) the light {color} (please|)",
+        "(what is|how is|tell me) the weather (like |)(in {place}|)",
+        "(and |no |)in {place} (please|)",
+        "(please |nano |can you |)set the volume to {a} (percent|)",
+        "(please |)(a bit |)(louder|quieter) please",
+        "(please |nano |can you |)turn the volume (up|down)",
+    ),
+    "model": (
+        "(which|what) bigger model (can|should) i (load|use)",
+        "how (do|can) i (load|start) a bigger model",
+    ),
+}
+"""Kind -> what users say about a picture, to a tool, or after what was said before: heard, and answered by dialogues."""
+
 WRAPPED = frozenset({"sum", "minus", "times", "next", "calendar", "howmany"})
 """Kinds whose templates speech may put OPENERS and CLOSERS around; the others bring their own words of that sort."""
 
