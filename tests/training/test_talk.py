@@ -8,6 +8,7 @@ from collections.abc import Callable
 from itertools import islice
 
 import pytest
+import torch
 
 from engine.core import Message, TextPart, ToolCallPart, ToolResultPart
 from engine.training.nano import acting, dialogues, looking, remembering, seeing
@@ -15,7 +16,9 @@ from engine.training.nano.answers import WORD
 from engine.training.nano.dialogues import stream
 from engine.training.nano.judge import answers_rightly, plain_words
 from engine.training.nano.seeing import Group, Scene, Wanted
-from engine.training.nano.train_thinker import answer_ids, encode
+from engine.training.nano.thinker import Shape
+from engine.training.nano.thinker import Thinker as Network
+from engine.training.nano.train_thinker import answer_ids, encode, grown
 from engine.training.nano.turns import EVAL, Dialogue, Turn, evaluation_texts, read_dialogues, saying
 from engine.worker.models.nano import scene
 from engine.worker.models.nano.skills import SKILLS, parse
@@ -193,3 +196,15 @@ def test_what_is_trained_is_what_the_stage_feeds() -> None:
         assert encode(dialogue)[0][: len(prompt)] == prompt
         checked += 1
     assert checked > 300
+
+
+def test_a_grown_network_says_the_same_and_reads_new_marks_like_letters() -> None:
+    torch.manual_seed(0)
+    old = Network(Shape(vocabulary=300, context=64))
+    torch.nn.init.normal_(old.head.weight, std=0.1)
+    new = grown(old, Shape(vocabulary=320, layers=6))
+    ids = torch.tensor([[65, 66, 97, 98, 270]])
+    with torch.no_grad():
+        before, after = old.train_logits(ids), new.train_logits(ids)
+    assert torch.allclose(before, after[..., :300], atol=1e-5)
+    assert new.head.weight[300:].std() > 0.05

@@ -82,14 +82,21 @@ def load(path: Path | None) -> Thinker:
 
 
 def grown(old: Thinker, shape: Shape | None = None) -> Thinker:
-    """The same network in a shape with more layers and marks: what is new says nothing until it is trained.
+    """The same network in a shape with more layers and marks. Width and heads must be the same.
 
-    A new layer adds nothing, a new mark's logit is 0. Width and heads must be the same.
+    A new layer adds nothing. A new mark is a random mixture of letters, in the embedding as in the head: what copies
+    letters then copies it as well.
     """
     new = Thinker(shape or Shape())
+    letters = torch.tensor([*map(ord, "abcdefghijklmnopqrstuvwxyz0123456789")])
     with torch.no_grad():
         for name, weight in old.named_parameters():
             new.get_parameter(name)[: len(weight)] = weight
+        first, count = old.shape.vocabulary, new.shape.vocabulary - old.shape.vocabulary
+        mixture = torch.randn(count, len(letters)) / len(letters) ** 0.5
+        for table in (new.embed.weight, new.head.weight):
+            known = table[letters]
+            table[first:] = known.mean(0) + mixture @ (known - known.mean(0))
     return new
 
 
