@@ -7,6 +7,7 @@ are rules of thumb for what microphones hear, not recordings of rooms.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,8 +66,11 @@ BARS = {"clean": 0.95, "noise 20 dB": 0.92, "noise 10 dB": 0.80}
 
 def _pink(count: int, rng: np.random.Generator) -> Samples:
     """White noise through Kellet's filter (about 1/f from 20 Hz to 8 kHz)."""
-    return lfilter(
-        [0.049922, -0.095993, 0.050612, -0.004408], [1, -2.494956, 2.017265, -0.522189], rng.normal(0, 1, count)
+    return cast(
+        Samples,
+        lfilter(
+            [0.049922, -0.095993, 0.050612, -0.004408], [1, -2.494956, 2.017265, -0.522189], rng.normal(0, 1, count)
+        ),
     )
 
 
