@@ -61,7 +61,7 @@ __all__ = [
     "spoken_vocabulary", "stream", "user_templates",
 ]  # fmt: skip
 
-SHARES = {"looking": 26, "remembering": 24, "acting": 18, "drill": 11, "single": 12, "mixed": 9}
+SHARES = {"looking": 34, "remembering": 20, "acting": 16, "drill": 12, "single": 10, "mixed": 8}
 """How many of a hundred dialogues are of each kind."""
 DECLARED = 0.15
 """How many of the dialogues about something else have tools declared."""
