@@ -56,6 +56,7 @@ class Session:
         self._microphone = Microphone(self._answers, self._conversation, house, self._options, tell)
         self._answers.ear, self._answers.line, self._line = self._microphone, line, line
         self._ticket: str | None = None
+        self._over = False
         if self._options.model != model.name:
             log("session.model_mapped", session=self.id, asked=self._options.model, loaded=model.name)
 
@@ -65,7 +66,8 @@ class Session:
         async with asyncio.TaskGroup() as tasks:
             self._answers.start(tasks)
             async for one in told:
-                await self._hear(one)
+                if not self._over:
+                    await self._hear(one)
             self._answers.leave()
 
     def greeting(self) -> Notice:
@@ -93,6 +95,7 @@ class Session:
 
     def end(self, code: str, message: str) -> None:
         """Announce that the server ends the session, and fail what is under way; then cancel ``run``."""
+        self._over = True  # what was asked meanwhile would never be answered to its end
         self._answers.fail_all(code, message)
         self._refuse(Broken(code, message), None)
 

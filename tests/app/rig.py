@@ -33,7 +33,10 @@ def script_spec(**server: Any) -> EngineSpec:
     """The scripted family in this very process, with short words, and the given ``server:`` section."""
     spec = load_config(ROOT / "configs" / "script.yaml")
     section = {"host": "127.0.0.1", "port": 0, **server}
-    return dataclasses.replace(spec, launcher="inline", server=section, options={"frames_per_word": 2})
+    patient = dataclasses.replace(spec.heartbeat, timeout_s=20.0)  # other tests may hold the processors for a second
+    return dataclasses.replace(
+        spec, launcher="inline", server=section, options={"frames_per_word": 2}, heartbeat=patient
+    )
 
 
 async def eventually(true: Callable[[], bool]) -> None:

@@ -213,7 +213,8 @@ async def test_a_new_question_replaces_the_answer(page: Page) -> None:
     await page.shows("#captions > :last-child p", "the third one")
     await page.state("ready")
     await page.shows("#bars", "Reading the prompt")
-    assert await page.wire("error") == []
+    refused = {event["error"]["code"] for event in await page.wire("error")}
+    assert refused <= {"response_cancel_not_active"}  # an answer may end while the page asks for its end
 
 
 async def test_a_failed_answer_is_named_and_the_next_one_works(page: Page) -> None:

@@ -248,3 +248,11 @@ async def _say_anything(client: Any, dice: random.Random) -> None:
             await client.send(f"conversation.item.{dice.choice(['truncate', 'delete', 'retrieve'])}", **where)
         case _:
             await client.socket.send(dice.choice(NONSENSE[:-1]))
+
+
+def test_what_is_asked_when_the_server_has_ended_the_session_begins_nothing() -> None:
+    state = Protocol()
+    state.configures({"type": "server_vad"}, "audio/pcmu", False)
+    state.pauses(0.7)
+    state.says_all_in_one_breath(["response.create", "response.cancel", "input_audio_buffer.commit", "response.create"])
+    state.teardown()
