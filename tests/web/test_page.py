@@ -80,7 +80,7 @@ async def test_a_second_thought_while_the_browser_asks_leaves_the_microphone_off
     await page.value("""{
       const open = navigator.mediaDevices.getUserMedia;
       navigator.mediaDevices.getUserMedia = async (constraints) => {
-        await new Promise((resolve) => setTimeout(resolve, 300));
+        await new Promise((resolve) => setTimeout(resolve, 1500));
         return open(constraints);
       };
     }""")
