@@ -105,12 +105,12 @@ class Thought:
 class Sensed:
     """The stage's row: what was heard (None: nothing was spoken, "": it was not understood), and what was seen.
 
-    ``messages`` is the conversation, ``scenes`` has what each of them shows, None where that is no picture.
+    ``messages`` is the conversation, ``scene`` what the last of them shows, None where that is no picture.
     """
 
     heard: str | None
     messages: tuple[Message, ...]
-    scenes: tuple[Scene | None, ...]
+    scene: Scene | None
 
 
 class Thinker:
@@ -132,14 +132,14 @@ class Thinker:
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         """One row, once the user has finished; pictures are looked at beside the step loop while he speaks."""
         messages = joined(seat.request.messages)
-        scenes: tuple[Scene | None, ...] = (None,) * len(messages)
-        if shows(messages):
-            scenes = await asyncio.to_thread(self._sight.scenes, seat.request.session, messages)
+        scene = None
+        if shows(messages[-1:]):
+            (scene,) = await asyncio.to_thread(self._sight.scenes, seat.request.session, messages[-1:])
         heard = "" if seat.request.hears else None
         async for chunk in inputs:
             if chunk.kind == "heard" and chunk.meta["final"]:
                 heard = chunk.data if chunk.meta["understood"] else ""
-        yield Sensed(heard, messages, scenes)
+        yield Sensed(heard, messages, scene)
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
         """One decode step of all seats together, or one piece of prefill for those that have just begun."""
@@ -163,7 +163,7 @@ class Thinker:
             _say(seat.state, "".join(part.text for part in messages[-1].parts if isinstance(part, TextPart)))
         else:
             seat.state.prompt = prompt_ids(messages, heard)
-            seat.state.scene = sensed.scenes[-1] if sensed.scenes else None
+            seat.state.scene = sensed.scene
             seat.state.words = last_words(messages, heard)
             self._recall(seat)
 
