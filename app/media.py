@@ -64,7 +64,7 @@ class Resampler:
         frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(pcm[None]), format="s16", layout="mono")
         frame.sample_rate = self._from_hz
         self._graph.push(frame)
-        return _pulled(self._graph)
+        return _pulled(self._graph)  # once: that there is no more is an exception, which takes as long as resampling
 
     def flush(self) -> Pcm:
         """The rest; the resampler starts afresh after it."""
@@ -89,12 +89,10 @@ def _resampling(from_hz: int, to_hz: int) -> Graph:
 
 
 def _pulled(graph: Graph) -> Pcm:
-    blocks = [np.empty(0, np.int16)]
-    with suppress(av.error.BlockingIOError, av.error.EOFError):  # nothing more for now, or at all
-        while True:
-            frame = cast("av.AudioFrame", graph.pull())
-            blocks.append(cast("Pcm", frame.to_ndarray()).reshape(-1))
-    return np.concatenate(blocks)
+    """What comes of one frame, or of the end: one frame, or none."""
+    with suppress(av.error.BlockingIOError, av.error.EOFError):
+        return cast("Pcm", cast("av.AudioFrame", graph.pull()).to_ndarray()).reshape(-1)
+    return np.empty(0, np.int16)
 
 
 def resample(pcm: Pcm, from_hz: int, to_hz: int) -> Pcm:

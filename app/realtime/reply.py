@@ -262,17 +262,19 @@ class Reply:
 
     async def _pace(self, listener: Listener) -> None:
         """Send each packet when it is due; the first ones were sent as they came."""
+        loop = asyncio.get_running_loop()
         while not self.playout.drained:
             self._send_due(listener)
             self._news.clear()
             if self.playout.drained:
                 return
+            due_in_s = self.playout.due_in_s(self._now()) if self._present.is_set() else None
+            alarm = None if due_in_s is None else loop.call_later(due_in_s, self._news.set)
             try:
-                due_in_s = self.playout.due_in_s(self._now()) if self._present.is_set() else None
-                async with asyncio.timeout(due_in_s):
-                    await self._news.wait()
-            except TimeoutError:
-                pass
+                await self._news.wait()
+            finally:
+                if alarm is not None:
+                    alarm.cancel()
 
     def _send_due(self, listener: Listener) -> None:
         while self._present.is_set() and (packet := self.playout.take(self._now())) is not None:

@@ -27,14 +27,10 @@ class Encoder:
     def __init__(self) -> None:
         codec: Any = av.CodecContext.create("libopus", "w")
         codec.sample_rate, codec.layout, codec.format = SPEAKER_RATE_HZ, "mono", "s16"
-        codec.bit_rate, codec.time_base = 40_000, Fraction(1, SPEAKER_RATE_HZ)
-        codec.options = {
-            "application": "voip",
-            "frame_duration": "20",
-            "compression_level": "2",  # 0.3 ms of CPU a packet; the default takes 0.6, for speech to no effect
-            "fec": "1",
-            "packet_loss": "5",  # per cent: how much redundancy a packet carries for the one before
-        }
+        codec.bit_rate, codec.time_base = 32_000, Fraction(1, SPEAKER_RATE_HZ)  # comes to 40 kb/s for speech
+        # Without SILK: a third of the CPU at the same rate, 4 ms less delay, nearer to what was encoded up to a loss of
+        # 10 per cent, and this although only SILK carries redundancy for the packet before.
+        codec.options = {"application": "lowdelay", "frame_duration": "20", "compression_level": "2"}
         codec.open()
         self._codec = codec
 

@@ -63,11 +63,13 @@ class Voice(MediaStreamTrack):
     async def _wait(self) -> None:
         """For more to say; where none comes in time, the end is said."""
         self._news.clear()
+        loop = asyncio.get_running_loop()
+        alarm = loop.call_later(self._dry_in_s(), self._say_end) if self._silent else None
         try:
-            async with asyncio.timeout(self._dry_in_s() if self._silent else None):
-                await self._news.wait()
-        except TimeoutError:
-            self._say_end()
+            await self._news.wait()
+        finally:
+            if alarm is not None:
+                alarm.cancel()
 
     def _dry_in_s(self) -> float:
         """Seconds until one packet before the listener has played all that has left; a frame begun gets as long."""
@@ -82,6 +84,7 @@ class Voice(MediaStreamTrack):
             self._silent -= 1
         self._part = self._part[:0]
         self._frames.append(frame)
+        self._news.set()
 
     def _packet(self, pcm: Pcm) -> Packet[Any]:
         if self._origin_s is None:
