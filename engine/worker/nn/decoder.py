@@ -7,10 +7,9 @@ sampling and no stage.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -18,73 +17,8 @@ from torch import Tensor
 from engine.worker.nn.moe import mixture, route, swiglu
 from engine.worker.nn.native import NativeStack
 from engine.worker.nn.rope import Rope, rotate
+from engine.worker.nn.slots import Batch, KvSlots, Ragged, Rows
 from engine.worker.nn.weights import Reader
-
-
-class KvSlots:
-    """Keys and values of every layer: [layers, slots, heads, length, dim] each. A slot belongs to one request."""
-
-    def __init__(
-        self, layers: int, slots: int, heads: int, length: int, dim: int, device: torch.device, dtype: torch.dtype
-    ) -> None:
-        self.length = length
-        self.keys = torch.zeros(layers, slots, heads, length, dim, device=device, dtype=dtype)
-        self.values = torch.zeros_like(self.keys)
-        self.native: NativeStack | None = None
-        """What computes few rows at a time, where there is such."""
-
-    def copy(self, slot: int, length: int) -> tuple[Tensor, Tensor]:
-        """The first ``length`` keys and values of a slot [layers, heads, length, dim], as they are now."""
-        return self.keys[:, slot, :, :length].clone(), self.values[:, slot, :, :length].clone()
-
-    def restore(self, slot: int, keys: Tensor, values: Tensor, start: int, end: int) -> None:
-        """Put rows that were copied, from ``start`` to ``end``, into a slot."""
-        self.keys[:, slot, :, start:end] = keys[:, :, start:end]
-        self.values[:, slot, :, start:end] = values[:, :, start:end]
-
-    def clear(self, slot: int) -> None:
-        """Forget a slot whose rows may be NaN: a masked NaN still poisons what it is multiplied with."""
-        self.keys[:, slot] = 0
-        self.values[:, slot] = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Where the rows of one forward go: the same number of rows for each slot, appended at its start.
-
-    ``index`` are slots [batch], ``at`` cache places [batch, rows]; ``mask`` says who sees whom, or is None where
-    everyone sees everything. Slots that lie side by side (``beside``) are read in place; where they also start alike
-    (``together``, else None) they are written in place.
-    """
-
-    index: Tensor
-    at: Tensor
-    mask: Tensor | None
-    end: int
-    beside: slice | None
-    together: slice | None
-
-    @classmethod
-    def of(cls, slots: Sequence[int], starts: Sequence[int], count: int, device: torch.device) -> Rows:
-        at = torch.tensor(starts, device=device)[:, None] + torch.arange(count, device=device)
-        alike, end = min(starts) == max(starts), max(starts) + count
-        mask = None if alike and count == 1 else (torch.arange(end, device=device) <= at[..., None])[:, None]
-        rising = all(b - a == 1 for a, b in pairwise(slots))
-        beside = slice(slots[0], slots[-1] + 1) if rising else None
-        together = slice(starts[0], end) if rising and alike else None
-        return cls(torch.tensor(slots, device=device), at, mask, end, beside, together)
-
-    def past(self, cache: Tensor) -> Tensor:
-        """What these rows may look at, of one layer's cache [slots, heads, length, dim]."""
-        slots = cache[self.index] if self.beside is None else cache[self.beside]
-        return slots[:, :, : self.end]
-
-    def append(self, cache: Tensor, new: Tensor) -> None:
-        """Write the rows' own keys or values [batch, heads, rows, dim] into one layer's cache."""
-        if self.beside is not None and self.together is not None:
-            cache[self.beside, :, self.together] = new
-        else:
-            cache[self.index[:, None], :, self.at] = new.transpose(1, 2)
 
 
 class Decoder:
@@ -108,11 +42,25 @@ class Decoder:
         cache.native = NativeStack.of(self, cache)
         return cache
 
+    def append(
+        self, batch: Batch, cache: KvSlots, tap: int = -1, added: Sequence[Tensor] = ()
+    ) -> tuple[Tensor, Tensor]:
+        """What ``forward`` gives of a batch's rows, one request's behind another's [all, width]; so ``added``, too."""
+        counts, places = batch.counts, np.concatenate(batch.places, 1)
+        if min(counts) == max(counts):
+            shape, where = (len(batch), counts[0]), Rows.of(batch.slots, batch.starts, counts[0], self.device)
+        else:
+            shape, where = (1, sum(counts)), Ragged(batch.slots, batch.starts, counts, self.device)
+        angles = self.rope(torch.from_numpy(places).to(self.device).view(len(places), *shape), self.dtype)
+        x = torch.cat(batch.rows).view(*shape, -1)
+        hidden, tapped = self.forward(x, angles, where, cache, tap, [one.view(*shape, -1) for one in added])
+        return hidden.flatten(0, 1), tapped.flatten(0, 1)
+
     def forward(
         self,
         x: Tensor,
         angles: tuple[Tensor, Tensor],
-        rows: Rows,
+        rows: Rows | Ragged,
         cache: KvSlots,
         tap: int = -1,
         added: Sequence[Tensor] = (),
@@ -153,20 +101,17 @@ class Layer:
         self.between = read("post_attention_layernorm.weight", width)
         self.feed = (Experts if sparse else Dense)(read.below("mlp"), config)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, rows: Rows, keys: Tensor, values: Tensor) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, rows: Rows | Ragged, keys: Tensor, values: Tensor) -> Tensor:
         x = x + self._attend(rms_norm(x, self.before, self.eps), cos, sin, rows, keys, values)
         return x + self.feed(rms_norm(x, self.between, self.eps))
 
-    def _attend(self, x: Tensor, cos: Tensor, sin: Tensor, rows: Rows, keys: Tensor, values: Tensor) -> Tensor:
+    def _attend(self, x: Tensor, cos: Tensor, sin: Tensor, rows: Rows | Ragged, keys: Tensor, values: Tensor) -> Tensor:
         batch, count, _ = x.shape
         heads = F.linear(x, self.qkv, self.qkv_bias).view(batch, count, sum(self.heads), self.dim)
         query, key, value = heads.transpose(1, 2).split(self.heads, 1)
         query = rotate(rms_norm(query, self.query_norm, self.eps), cos, sin)
-        rows.append(keys, rotate(rms_norm(key, self.key_norm, self.eps), cos, sin))
-        rows.append(values, value)
-        mixed = F.scaled_dot_product_attention(
-            query, rows.past(keys), rows.past(values), attn_mask=rows.mask, enable_gqa=True
-        )
+        key = rotate(rms_norm(key, self.key_norm, self.eps), cos, sin)
+        mixed = rows.mix(query, key, value, keys, values)
         return F.linear(mixed.transpose(1, 2).reshape(batch, count, -1), self.out, self.out_bias)
 
 

@@ -21,7 +21,8 @@ from torch import Tensor
 from engine.worker.nn.sampler import Draws
 
 if TYPE_CHECKING:
-    from engine.worker.nn.decoder import Decoder, KvSlots, Layer, Rows
+    from engine.worker.nn.decoder import Decoder, Layer
+    from engine.worker.nn.slots import KvSlots, Ragged, Rows
 
 VERSION = 2  # of native.c's structures and signatures
 MOST_WORK = 16e6  # multiplications of a forward: above some hundred rows of a tiny stack, torch's blocked products win
@@ -113,14 +114,14 @@ class NativeStack:
         return None if native is None else cls(decoder, cache, native)
 
     def forward(
-        self, x: Tensor, angles: tuple[Tensor, Tensor], rows: Rows, tap: int, added: Sequence[Tensor]
+        self, x: Tensor, angles: tuple[Tensor, Tensor], rows: Rows | Ragged, tap: int, added: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor]:
         """See Decoder.forward."""
         hidden, (batch, count, _) = x.clone(memory_format=torch.contiguous_format), x.shape
         cos, sin = (one.expand(batch, 1, count, -1).contiguous() for one in angles)
-        slots = rows.index if count == 1 else rows.index.repeat_interleave(count)
         tapped = torch.empty_like(hidden) if tap > 0 else x
         deep = torch.stack(list(added)) if added else hidden
+        slots = rows.owners
         extra = _Extra(tap, len(added), tapped.data_ptr(), deep.data_ptr())
         _check(
             self._step(

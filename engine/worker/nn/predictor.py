@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.worker.nn.decoder import Decoder, Rows
+from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.native import NativeFrames
 from engine.worker.nn.sampler import Draws, draw
+from engine.worker.nn.slots import Rows
 from engine.worker.nn.weights import Reader
 
 TOP_K, TOP_P = 50, 0.8  # as the reference fixes it

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -16,10 +17,11 @@ from torch import Tensor, nn
 
 from engine.errors import WeightsError
 from engine.worker.nn.conv import CausalConv, CausalTransposedConv, Piece
-from engine.worker.nn.decoder import Decoder, Rows
+from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.moe import _walked, grouped, mixture, route
 from engine.worker.nn.rope import Rope, rotate
 from engine.worker.nn.sampler import FAILED, Draw, Draws, draw, penalised, uniforms
+from engine.worker.nn.slots import Batch, Rows
 from engine.worker.nn.weights import Checkpoint, Reader, find
 
 CPU = torch.device("cpu")
@@ -194,11 +196,51 @@ def test_a_batch_of_slots_at_their_own_places_is_each_alone() -> None:
     assert torch.allclose(together[:, 0], whole, atol=1e-5)
 
 
-def test_neighbouring_slots_are_read_in_place() -> None:
+THREE_AXES = SimpleNamespace(**vars(CONFIG) | {"rope_parameters": {"rope_theta": 1e4, "mrope_section": [2, 1, 1]}})
+
+
+def rows_of(*spans: tuple[int, int, int]) -> Batch:
+    """Rows of slots from a place to another."""
+    dice = torch.Generator().manual_seed(1)
+    whole = {slot: torch.randn(20, 32, generator=dice) for slot in range(5)}
+    batch = Batch()
+    for slot, a, b in spans:
+        batch.add(slot, a, whole[slot][a:b], np.tile(np.arange(a, b, dtype=np.float32), (3, 1)))
+    return batch
+
+
+@pytest.mark.parametrize("spans", [((3, 0, 5), (0, 0, 1), (3, 5, 9), (1, 0, 7)), ((4, 0, 6), (2, 0, 6)), ((1, 0, 4),)])
+def test_rows_of_several_slots_in_one_batch_are_each_alone(spans: Any) -> None:
+    """Also where one slot comes twice, and what its later rows see goes in with the same batch."""
+    decoder = Decoder(reader(), THREE_AXES)
+    batch = rows_of(*spans)
+    hidden, tapped = decoder.append(batch, decoder.cache(5, 20), tap=1)
+    assert hidden.shape == tapped.shape == (sum(batch.counts), 32)
+    alone, cache = list[Tensor](), decoder.cache(5, 20)
+    for slot, a, b in spans:
+        for at in range(a, b):
+            one, _ = decoder.append(rows_of((slot, at, at + 1)), cache)
+            alone.append(one[0])
+    assert torch.allclose(hidden, torch.stack(alone), atol=1e-5)
+    ends = np.cumsum([b - a for _, a, b in spans]) - 1
+    assert batch.lasts == ends.tolist()
+
+
+def test_in_another_order_rows_of_a_slot_would_not_see_each_other() -> None:
+    """The negative control of the test above."""
+    decoder = Decoder(reader(), THREE_AXES)
+    right, _ = decoder.append(rows_of((3, 0, 5), (3, 5, 9)), decoder.cache(5, 20))
+    wrong, _ = decoder.append(rows_of((3, 5, 9), (3, 0, 5)), decoder.cache(5, 20))
+    assert not torch.allclose(right[5:], wrong[:4], atol=1e-3)
+
+
+def test_neighbouring_slots_are_read_in_place_and_of_others_what_is_seen() -> None:
     cache = torch.randn(6, 2, 8, 4)
     beside, apart = Rows.of([2, 3, 4], [1, 2, 3], 1, CPU), Rows.of([4, 2, 3], [1, 2, 3], 1, CPU)
     assert beside.past(cache).data_ptr() == cache[2].data_ptr()
-    assert torch.equal(apart.past(cache), cache[[4, 2, 3], :, :4])
+    seen = apart.past(cache)
+    assert torch.equal(seen, cache[[4, 2, 3], :, :4])
+    assert seen.untyped_storage().nbytes() == 3 * 2 * 4 * 4 * 4, "a whole cache would be copied for a short past"
 
 
 # --- Convolutions

@@ -5,13 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from engine.worker.nn import native
-from engine.worker.nn.decoder import Decoder, KvSlots, Rows
+from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.predictor import Predictor
 from engine.worker.nn.sampler import FAILED, Draw, Draws
+from engine.worker.nn.slots import Batch, KvSlots, Rows
 from tests.worker.nn.test_blocks import CPU, reader
 
 built = pytest.mark.skipif(
@@ -144,3 +146,21 @@ def test_a_library_of_other_sources_is_left_alone(
     monkeypatch.setattr(native, "VERSION", native.VERSION + 1)
     assert native.library.__wrapped__() is None
     assert "install Parley again" in caplog.text
+
+
+@built
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_several_slots_are_what_torch_computes(kind: str) -> None:
+    settings = KINDS[kind] | {"rope_parameters": {"rope_theta": 1e4, "mrope_section": [2, 1, 1]}}
+    decoder = Decoder(reader(3), SimpleNamespace(**settings))
+    ours, theirs = filled(decoder), filled(decoder)
+    assert ours.native is not None
+    theirs.native = None
+    batch = Batch()
+    for slot, start, count in ((3, 7, 5), (0, 0, 1), (3, 12, 9), (4, 30, 2)):
+        places = np.tile(np.arange(start, start + count, dtype=np.float32), (3, 1))
+        batch.add(slot, start, torch.randn(count, settings["hidden_size"]), places)
+    for one, other in zip(decoder.append(batch, ours, 1), decoder.append(batch, theirs, 1), strict=True):
+        assert torch.allclose(one, other, atol=1e-4)
+    assert torch.allclose(ours.keys, theirs.keys, atol=1e-4)
+    assert torch.allclose(ours.values, theirs.values, atol=1e-4)

@@ -20,9 +20,10 @@ from engine.worker.chat import Pieces
 from engine.worker.models.qwen3_omni.encoders import Encoders
 from engine.worker.models.qwen3_omni.prompt import Prompt, Prompter
 from engine.worker.models.qwen3_omni.source import THINKER, Source, by_slot, draws
-from engine.worker.models.qwen3_omni.thought import Known, Thought
-from engine.worker.nn.decoder import Decoder, Rows
+from engine.worker.models.qwen3_omni.thought import Known, Piece, Thought, deep
+from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.sampler import FAILED, Draw, draw
+from engine.worker.nn.slots import Batch, Rows
 from engine.worker.prefix import Prefixes
 from engine.worker.stage import Place, Seat
 
@@ -77,12 +78,7 @@ class Thinker:
         for seat in seats:
             if seat.rows:
                 self._begin(seat)
-        room = self.source.piece  # rows a step: what is being spoken waits for no more
-        for seat in seats:
-            if room > 0 and seat.state.reading:
-                before = seat.state.fed
-                results[id(seat)] = self._feed(seat)
-                room -= (seat.state.fed - before) or room  # what was only encoded took a step of its own
+        results |= self._read(seats)
         writing = [seat for seat in seats if seat.state.writing and id(seat) not in results]
         free = sorted((seat for seat in writing if seat.state.script is None), key=by_slot)
         if free:
@@ -129,49 +125,76 @@ class Thinker:
         known = Known(*self.cache.copy(seat.slot, thought.fed), np.concatenate(thought.heard))
         self.prefixes.keep(seat.request.session, names, known, known.size)
 
-    def _feed(self, seat: Seat) -> list[Chunk] | EngineError:
-        """Encode what was heard and seen, or prefill the next piece; after the last one, the first token."""
+    def _read(self, seats: Sequence[Seat]) -> dict[int, list[Chunk] | EngineError]:
+        """Prefill the next pieces of prompts as one batch; encoding what is heard and seen is its own step."""
+        results: dict[int, list[Chunk] | EngineError] = {}
+        pieces: list[Piece] = []
+        room = self.source.piece  # rows a step: what is being spoken waits for no more
+        for seat in (seat for seat in seats if seat.state.reading):
+            if room <= 0:
+                break
+            thought: Thought = seat.state
+            assert thought.prompt is not None
+            encoded, chunks = thought.rows is not None, list[Chunk]()
+            results[id(seat)] = chunks
+            if not encoded:
+                chunks += self._encode(seat, thought.prompt)
+                if thought.prompt.media_end > thought.fed:
+                    break
+            end = min(len(thought.prompt.ids), thought.fed + self.source.piece)
+            pieces.append(Piece(seat, slice(thought.fed, end), chunks))
+            room -= end - thought.fed
+        return results | self._prefill(pieces) if pieces else results
+
+    def _encode(self, seat: Seat, prompt: Prompt) -> list[Chunk]:
+        """Make rows of the prompt; what the talker is told of those that were recalled."""
+        thought: Thought = seat.state
+        thought.rows, thought.deep = self.encoders.rows(self.words, prompt, thought.fed)
+        if thought.told >= thought.fed:
+            return []
+        before = len(self._media(prompt, slice(0, thought.told)))
+        heard = np.concatenate(thought.heard)[before:]
+        return self._rows(seat, prompt, slice(thought.told, thought.fed), heard)
+
+    def _prefill(self, pieces: Sequence[Piece]) -> dict[int, EngineError]:
+        """Take in pieces of prompts, and write the first token behind those that end with theirs; who failed."""
+        batch = Batch()
+        for piece in pieces:
+            thought: Thought = piece.seat.state
+            assert thought.prompt is not None
+            assert thought.rows is not None
+            batch.add(piece.seat.slot, piece.rows.start, thought.rows[piece.rows], thought.prompt.places[:, piece.rows])
+        hidden, tapped = self.decoder.append(batch, self.cache, self.tap, deep(pieces))
+        for piece, rows in zip(pieces, tapped.split(batch.counts), strict=True):
+            piece.chunks.extend(self._took(piece.seat, piece.rows, rows))
+        ends = zip(pieces, batch.lasts, strict=True)
+        ended = [(one, at) for one, at in ends if one.seat.state.writing and one.seat.state.script is None]
+        if not ended:
+            return {}
+        tokens = self._choose([piece.seat for piece, _ in ended], hidden[[at for _, at in ended]])
+        failed: dict[int, EngineError] = {}
+        for (piece, _), token in zip(ended, tokens, strict=True):
+            taken = self._take(piece.seat, token)
+            if isinstance(taken, EngineError):
+                failed[id(piece.seat)] = taken
+            else:
+                piece.chunks.extend(taken)
+                self._remember(piece.seat)
+        return failed
+
+    def _took(self, seat: Seat, piece: slice, tapped: Tensor) -> list[Chunk]:
+        """A piece of the prompt is in the cache: what the talker is told of it."""
         thought: Thought = seat.state
         prompt = thought.prompt
         assert prompt is not None
-        chunks = list[Chunk]()
-        if thought.rows is None:
-            thought.rows, thought.deep = self.encoders.rows(self.words, prompt, thought.fed)
-            if thought.told < thought.fed:  # what was recalled
-                before = len(self._media(prompt, slice(0, thought.told)))
-                heard = np.concatenate(thought.heard)[before:]
-                chunks = self._rows(seat, prompt, slice(thought.told, thought.fed), heard)
-            if prompt.media_end > thought.fed:
-                return chunks
-        end = min(len(prompt.ids), thought.fed + self.source.piece)
-        piece = slice(thought.fed, end)
-        hidden, tapped = self.decoder.forward(
-            thought.rows[None, piece],
-            self._angles(torch.from_numpy(prompt.places[:, None, piece]).to(self.source.device)),
-            Rows.of([seat.slot], [thought.fed], end - thought.fed, self.source.device),
-            self.cache,
-            self.tap,
-            [rows[None, piece] for rows in thought.deep],
-        )
         at = torch.from_numpy(self._media(prompt, piece) - piece.start).to(self.source.device)
-        thought.heard.append(tapped[0, at].float().cpu().numpy())
-        chunks += self._rows(seat, prompt, piece, thought.heard[-1])
-        thought.fed = end
-        if not thought.writing:
-            if not thought.reading and prompt.media_end == end:
-                self._remember(seat)  # what the user has said so far: should he be answered anew, it is known
-            return chunks
-        thought.rows, thought.deep, thought.place = None, [], float(prompt.places.max()) + 1
-        if thought.script is not None:
-            return chunks
-        first = self._take(seat, self._choose([seat], hidden[:, -1])[0])
-        if isinstance(first, EngineError):
-            return first
-        self._remember(seat)
-        return chunks + first
-
-    def _angles(self, places: Tensor) -> tuple[Tensor, Tensor]:
-        return self.decoder.rope(places, self.source.dtype)
+        thought.heard.append(tapped[at].float().cpu().numpy())
+        thought.fed = piece.stop
+        if thought.writing:
+            thought.rows, thought.deep, thought.place = None, [], float(prompt.places.max()) + 1
+        elif not thought.reading and prompt.media_end == piece.stop:
+            self._remember(seat)  # what the user has said so far: should he be answered anew, it is known
+        return self._rows(seat, prompt, piece, thought.heard[-1])
 
     def _media(self, prompt: Prompt, piece: slice) -> NDArray[np.int64]:
         """Where in a piece of the prompt the user's sounds and pictures are."""
@@ -205,7 +228,10 @@ class Thinker:
         rows = Rows.of([seat.slot for seat in seats], [thought.fed for thought in thoughts], 1, device)
         last = torch.tensor([thought.last for thought in thoughts], device=device)
         hidden, _ = self.decoder.forward(
-            self.words[last][:, None], self._angles(places.expand(3, -1)[..., None]), rows, self.cache
+            self.words[last][:, None],
+            self.decoder.rope(places.expand(3, -1)[..., None], self.source.dtype),
+            rows,
+            self.cache,
         )
         for thought in thoughts:
             thought.fed, thought.place = thought.fed + 1, thought.place + 1

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from engine.core import Chunk
 from engine.worker.chat import Pieces
 from engine.worker.models.qwen3_omni.prompt import Prompt
 from engine.worker.nn.sampler import FAILED, Draw
+from engine.worker.stage import Seat
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +67,23 @@ class Thought:
     def writing(self) -> bool:
         """Whether all of the prompt is in the cache."""
         return self.prompt is not None and self.prompt.whole and not self.reading
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some rows of a seat's prompt, which go in next, and the chunks that come of them."""
+
+    seat: Seat
+    rows: slice
+    chunks: list[Chunk]
+
+
+def deep(pieces: Sequence[Piece]) -> list[Tensor]:
+    """What deepstack adds to each of the first layers, for the rows [all, width] of some pieces; words get nothing."""
+    layers = max(len(piece.seat.state.deep) for piece in pieces)
+    return [torch.cat([_added(piece.seat.state, piece.rows, layer) for piece in pieces]) for layer in range(layers)]
+
+
+def _added(thought: Thought, rows: slice, layer: int) -> Tensor:
+    assert thought.rows is not None
+    return thought.deep[layer][rows] if thought.deep else torch.zeros_like(thought.rows[rows])

@@ -58,12 +58,13 @@ async def test_logits_that_are_no_numbers_fail_their_own_request(
     name = "_write" if stage == "thinker" else "_go_on"
     sane = getattr(family, name)
 
-    def poisoned(self: Any, batch: Any) -> Any:
+    def poisoned(self: Any, batch: Any, *more: Any) -> Any:
         seats = batch if stage == "thinker" else [seat for seat, _ in batch]
+        cache = self.cache if stage == "thinker" else self.net.cache
         for seat in seats:
             if seat.request.id == "ill" and seat.state.fed > 5:
-                self.cache.values[:, seat.slot, :, :3] = float("nan")
-        return sane(self, batch)
+                cache.values[:, seat.slot, :, :3] = float("nan")
+        return sane(self, batch, *more)
 
     turns = PROMPTS["text"]
     async with Engine(spec(checkpoint("plain"), slots=3)) as engine:

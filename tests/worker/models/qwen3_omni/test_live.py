@@ -199,7 +199,9 @@ async def test_a_talker_that_takes_everything_for_new_says_something_else(
 ) -> None:
     """The negative control of the test above."""
     hear = Talker._hear
-    monkeypatch.setattr(Talker, "_hear", lambda self, seat, at, **told: hear(self, seat, len(seat.state.names), **told))
+    monkeypatch.setattr(
+        Talker, "_hear", lambda self, seat, batch, at, **told: hear(self, seat, batch, len(seat.state.names), **told)
+    )
     well, bereft = await well_and_bereft(checkpoint("plain"), Counted(monkeypatch), False)
     assert well.codes.tolist() != bereft.codes.tolist()
 

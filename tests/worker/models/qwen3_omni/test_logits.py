@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from engine import Engine, EngineSpec, Sampling
-from engine.worker.models.qwen3_omni import talker, thinker
+from engine.worker.models.qwen3_omni import talker_net, thinker
 from engine.worker.nn import native, predictor
 from tests.oracles.qwen3_omni import Answer, Turn
 from tests.oracles.talk import Said, ask, request, spec
@@ -36,7 +36,7 @@ async def forced(
         return torch.tensor([tokens[stage].pop(0)])
 
     monkeypatch.setattr(thinker, "draw", force)
-    monkeypatch.setattr(talker, "draw", force)
+    monkeypatch.setattr(talker_net, "draw", force)
     monkeypatch.setattr(predictor, "draw", force)
     monkeypatch.setattr(native, "library", lambda: None)  # a native frame draws by itself
     async with Engine(spec) as engine:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
 from engine import Engine, Sampling
+from engine.worker.nn.decoder import Decoder
+from engine.worker.nn.slots import Batch
 from tests.oracles.talk import Said, ask, request, spec
 from tests.worker.models.qwen3_omni.cases import PROMPTS, Folder
 
@@ -33,6 +36,24 @@ async def test_sixteen_interleaved_answers_are_those_they_would_be_alone(checkpo
         assert one.wave.shape == other.wave.shape
         assert np.abs(one.wave - other.wave).max() <= 1e-4
     assert len({tuple(one.ids) for one in alone}) > 10, "different prompts and seeds give different answers"
+
+
+async def test_what_came_together_is_prefilled_together(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts of several requests are one forward of the thinker and one of the talker."""
+    batches: dict[Decoder, list[list[int]]] = {}
+    append = Decoder.append
+
+    def noting(decoder: Decoder, batch: Batch, *more: Any) -> Any:
+        batches.setdefault(decoder, []).append(batch.counts)
+        return append(decoder, batch, *more)
+
+    monkeypatch.setattr(Decoder, "append", noting)
+    turns = [PROMPTS[title] for title in ("text", "bare", "history", "text")]
+    async with Engine(spec(checkpoint("plain"), slots=4)) as engine:
+        await asyncio.gather(*(ask(engine, request(f"{i}", one, 2, 2)) for i, one in enumerate(turns)))
+    assert len(batches) == 2, "thinker and talker"
+    for counts in batches.values():
+        assert sum(count > 9 for count in max(counts, key=sum)) == 4
 
 
 async def test_a_seed_decides_and_another_one_decides_otherwise(checkpoint: Folder) -> None:

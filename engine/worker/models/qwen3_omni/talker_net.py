@@ -1,0 +1,117 @@
+"""What the talker computes: rows of its slots' prompts and frames to hidden rows, and those to codec frames.
+
+Its state lies in slots: the cache, which codes have been heard (they are penalised), and what of the last frame goes
+into the next row. Knows no stage and no request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.worker.models.qwen3_omni.source import PREDICTOR, TALKER, Source
+from engine.worker.models.qwen3_omni.speech import ANSWER_FRAMES
+from engine.worker.nn.decoder import Decoder
+from engine.worker.nn.predictor import Predictor
+from engine.worker.nn.projection import Projection
+from engine.worker.nn.sampler import Draws, draw, penalised
+from engine.worker.nn.slots import Batch
+
+LEAD = 9
+"""Rows with which the talker's own turn begins."""
+
+
+class TalkerNet:
+    """The checkpoint's talker, with its code predictor. ``room`` rows fit into a slot."""
+
+    def __init__(self, source: Source) -> None:
+        self.config = config = source.config.talker_config
+        read, text = source.reader("talker."), config.text_config
+        self.device, self.dtype, self.width, self._marks = source.device, source.dtype, text.hidden_size, source.marks
+        self.texts = source.checkpoint.tensor(
+            "thinker.model.embed_tokens.weight", (source.text.vocab_size, source.text.hidden_size)
+        )
+        sizes = config.thinker_hidden_size, text.intermediate_size, self.width
+        self.project_text = Projection(read.below("text_projection"), *sizes)
+        self.project_hidden = Projection(read.below("hidden_projection"), *sizes)
+        self.codes = read("model.codec_embedding.weight", text.vocab_size, self.width)
+        self.head = read("codec_head.weight", text.vocab_size, self.width)
+        text.shared_expert_intermediate_size = text.shared_expert_intermediate_size or 0
+        self.decoder = Decoder(read.below("model"), text)
+        self.room = source.context + ANSWER_FRAMES
+        self.cache = self.decoder.cache(source.slots, self.room)
+        self.predictor = Predictor(read.below("code_predictor"), config.code_predictor_config, source.slots, PREDICTOR)
+        self.heard = torch.zeros(source.slots, text.vocab_size, device=self.device, dtype=torch.bool)
+        self.carried = torch.zeros(source.slots, self.width, device=self.device, dtype=self.dtype)
+        self.barred = torch.zeros(text.vocab_size, device=self.device)
+        self.barred[-1024:] = -torch.inf  # what lies above the codebook is no sound, but the end
+        self.barred[config.codec_eos_token_id] = 0
+        self.penalty = source.generation.get("talker_repetition_penalty", 1.05)
+
+    def text_rows(self, ids: Sequence[int]) -> Tensor:
+        """Projected embeddings of text ids, read from the mapped table."""
+        return self.project_text(self.texts[torch.tensor(ids)].to(self.device, self.dtype))
+
+    def heard_rows(self, ids: NDArray[np.int64], media: NDArray[np.float32]) -> Tensor:
+        """Rows of a user's turn: words by their embedding, sounds and pictures by what was thought ``media``."""
+        rows = self.text_rows(ids.tolist())
+        if len(media):
+            seen = torch.from_numpy(np.isin(ids, self._marks.media)).to(self.device)
+            rows[seen] = self.project_hidden(torch.from_numpy(media.copy()).to(self.device, self.dtype))
+        return rows
+
+    def lead_rows(self, leads: Sequence[Sequence[int]], voices: Sequence[int], texts: Sequence[int]) -> Tensor:
+        """The rows [batch, LEAD, width] with which turns of its own begin; the last holds the first text token."""
+        config, words = self.config, self._marks
+        ids = [[*lead, *[words.pad] * 4, words.begin, text] for lead, text in zip(leads, texts, strict=True)]
+        marks = [config.codec_nothink_id, config.codec_think_bos_id, config.codec_think_eos_id]
+        ends = [config.codec_pad_id, config.codec_bos_id]
+        codes = torch.tensor([[*marks, voice, *ends] for voice in voices], device=self.device)
+        rows = self.text_rows([id for one in ids for id in one]).view(len(ids), LEAD, self.width)
+        rows[:, 3:] += self.codes[codes]
+        return rows
+
+    def next_rows(self, slots: Sequence[int], texts: Sequence[int]) -> Tensor:
+        """The rows [batch, width] behind each slot's last frame."""
+        return self.carried[torch.tensor(slots, device=self.device)] + self.text_rows(texts)
+
+    def frame_rows(self, codes: Tensor) -> Tensor:
+        """What of frames [n, groups] goes into the next rows: the sum of their embeddings."""
+        rest = torch.zeros(len(codes), self.width, device=codes.device, dtype=self.dtype)
+        for book, embedding in enumerate(self.predictor.codes, 1):
+            rest = rest + embedding[codes[:, book]]
+        return self.codes[codes[:, 0]] + rest
+
+    def append(self, batch: Batch) -> Tensor:
+        """Take rows in; of each piece the hidden row of its last [pieces, width]."""
+        hidden, _ = self.decoder.append(batch, self.cache)
+        return hidden if len(hidden) == len(batch) else hidden[batch.lasts]
+
+    def frames(self, slots: Sequence[int], hidden: Tensor, how: Draws, steps: Sequence[int]) -> NDArray[np.int16]:
+        """A frame [groups] for each slot: code 0, then the predictor's; the device is asked once, at the end."""
+        at, number = torch.tensor(slots, device=self.device), torch.tensor(steps, device=self.device)
+        logits = penalised(F.linear(hidden, self.head).float(), self.heard[at], self.penalty) + self.barred
+        first = draw(logits, how, TALKER, number)
+        self.heard[at, first.clamp(min=0)] = True
+        embedded = self.codes[first.clamp(min=0)]
+        rest, total = self.predictor.frame(hidden, embedded, how, number)
+        self.carried[at] = embedded + total
+        return torch.cat((first[:, None], rest), 1).cpu().numpy().astype(np.int16)
+
+    def follow(self, slot: int, frames: NDArray[np.int16]) -> Tensor:
+        """Take frames [n, groups] as spoken; the rows [n − 1, width] that lie between them, without their text."""
+        codes = torch.from_numpy(frames.astype(np.int64)).to(self.device)
+        rows = self.frame_rows(codes)
+        self.carried[slot] = rows[-1]
+        self.heard[slot, codes[:, 0]] = True
+        return rows[:-1]
+
+    def forget(self, slot: int) -> None:
+        """Clear a slot whose rows may be no numbers."""
+        self.cache.clear(slot)
+        self.carried[slot] = 0

@@ -1,0 +1,161 @@
+"""Slots of a preallocated KV cache, and which rows of a forward go to which of them. Knows no layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from engine.worker.nn.native import NativeStack
+
+
+class KvSlots:
+    """Keys and values of every layer: [layers, slots, heads, length, dim] each. A slot belongs to one request."""
+
+    def __init__(
+        self, layers: int, slots: int, heads: int, length: int, dim: int, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        self.length = length
+        self.keys = torch.zeros(layers, slots, heads, length, dim, device=device, dtype=dtype)
+        self.values = torch.zeros_like(self.keys)
+        self.native: NativeStack | None = None
+        """What computes few rows at a time, where there is such."""
+
+    def copy(self, slot: int, length: int) -> tuple[Tensor, Tensor]:
+        """The first ``length`` keys and values of a slot [layers, heads, length, dim], as they are now."""
+        return self.keys[:, slot, :, :length].clone(), self.values[:, slot, :, :length].clone()
+
+    def restore(self, slot: int, keys: Tensor, values: Tensor, start: int, end: int) -> None:
+        """Put rows that were copied, from ``start`` to ``end``, into a slot."""
+        self.keys[:, slot, :, start:end] = keys[:, :, start:end]
+        self.values[:, slot, :, start:end] = values[:, :, start:end]
+
+    def clear(self, slot: int) -> None:
+        """Forget a slot whose rows may be NaN: a masked NaN still poisons what it is multiplied with."""
+        self.keys[:, slot] = 0
+        self.values[:, slot] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Where the rows of one forward go: the same number of rows for each slot, appended at its start.
+
+    ``index`` are slots [batch], ``at`` cache places [batch, rows]; ``mask`` says who sees whom, or is None where
+    everyone sees everything. Slots that lie side by side (``beside``) are read in place; where they also start alike
+    (``together``, else None) they are written in place.
+    """
+
+    index: Tensor
+    at: Tensor
+    mask: Tensor | None
+    end: int
+    beside: slice | None
+    together: slice | None
+
+    @classmethod
+    def of(cls, slots: Sequence[int], starts: Sequence[int], count: int, device: torch.device) -> Rows:
+        at = torch.tensor(starts, device=device)[:, None] + torch.arange(count, device=device)
+        alike, end = min(starts) == max(starts), max(starts) + count
+        mask = None if alike and count == 1 else (torch.arange(end, device=device) <= at[..., None])[:, None]
+        rising = all(b - a == 1 for a, b in pairwise(slots))
+        beside = slice(slots[0], slots[-1] + 1) if rising else None
+        together = slice(starts[0], end) if rising and alike else None
+        return cls(torch.tensor(slots, device=device), at, mask, end, beside, together)
+
+    @property
+    def owners(self) -> Tensor:
+        """The slot of every row [batch · rows]."""
+        count = self.at.shape[1]
+        return self.index if count == 1 else self.index.repeat_interleave(count)
+
+    def mix(self, query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Append keys and values [batch, heads, rows, dim] to one layer's cache; what queries make of what they see."""
+        self.append(keys, key)
+        self.append(values, value)
+        seen = self.past(keys), self.past(values)
+        return F.scaled_dot_product_attention(query, *seen, attn_mask=self.mask, enable_gqa=True)
+
+    def past(self, cache: Tensor) -> Tensor:
+        """What these rows may look at, of one layer's cache [slots, heads, length, dim]."""
+        filled = cache[:, :, : self.end]
+        return filled[self.index] if self.beside is None else filled[self.beside]
+
+    def append(self, cache: Tensor, new: Tensor) -> None:
+        """Write the rows' own keys or values [batch, heads, rows, dim] into one layer's cache."""
+        if self.beside is not None and self.together is not None:
+            cache[self.beside, :, self.together] = new
+        else:
+            cache[self.index[:, None], :, self.at] = new.transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Where rows go of which each slot has as many as it has: one slot's behind another's, in a batch of one.
+
+    Each slot's attention is its own; all else is one product. A slot may come twice, in order: its later rows see the
+    earlier ones.
+    """
+
+    slots: Sequence[int]
+    starts: Sequence[int]
+    counts: Sequence[int]
+    device: torch.device
+
+    @cached_property
+    def owners(self) -> Tensor:
+        """The slot of every row [rows]."""
+        return torch.from_numpy(np.repeat(self.slots, self.counts)).to(self.device)
+
+    @cached_property
+    def at(self) -> Tensor:
+        """The cache place of every row [1, rows]."""
+        spans = [np.arange(start, start + n) for start, n in zip(self.starts, self.counts, strict=True)]
+        return torch.from_numpy(np.concatenate(spans))[None].to(self.device)
+
+    @cached_property
+    def _parts(self) -> list[Rows]:
+        pieces = zip(self.slots, self.starts, self.counts, strict=True)
+        return [Rows.of([slot], [start], count, self.device) for slot, start, count in pieces]
+
+    def mix(self, query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """See Rows.mix."""
+        pieces = zip(self._parts, *(heads.split(self.counts, 2) for heads in (query, key, value)), strict=True)
+        return torch.cat([part.mix(q, k, v, keys, values) for part, q, k, v in pieces], 2)
+
+
+@dataclass(slots=True)
+class Batch:
+    """Rows of several requests that go through a stack together, each at the end of its slot."""
+
+    slots: list[int] = field(default_factory=list[int])
+    starts: list[int] = field(default_factory=list[int])
+    rows: list[Tensor] = field(default_factory=list[Tensor])
+    places: list[NDArray[np.float32]] = field(default_factory=list[NDArray[np.float32]])
+
+    def add(self, slot: int, start: int, rows: Tensor, places: NDArray[np.float32]) -> None:
+        """Rows [count, width] behind the first ``start`` of a slot, at rope positions [axes, count]."""
+        self.slots.append(slot)
+        self.starts.append(start)
+        self.rows.append(rows)
+        self.places.append(places)
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    @property
+    def counts(self) -> list[int]:
+        return [len(rows) for rows in self.rows]
+
+    @property
+    def lasts(self) -> list[int]:
+        """Where each slot's last row is among all."""
+        return [int(end) - 1 for end in np.cumsum(self.counts)]
