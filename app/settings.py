@@ -30,6 +30,8 @@ class Limits:
     """How long a session may last: the hosted service's hour."""
     audio_s: float = 300.0
     """The longest turn: some minutes more than anyone says in one."""
+    answer_s: float = 300.0
+    """The longest speech of one answer; where it is cut, it ends as incomplete."""
     items: int = 2000
     """Items of one conversation."""
     conversation_mb: float = 64.0

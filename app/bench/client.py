@@ -10,6 +10,8 @@ from typing import Any
 from app.bench.target import BenchError, Target
 from app.client import Answer, ClientError, connect
 from app.client.client import Client as Connection
+from app.client.client import Events
+from app.client.events import AudioDelta
 from engine.core import Pcm
 
 Turn = Answer
@@ -30,6 +32,27 @@ class Client:
     async def typed(self, text: str) -> Turn:
         """Send a text message, ask for the answer, and wait until it is complete."""
         return await _turn(self._connection.ask(text))
+
+    async def begun(self, text: str) -> Turn:
+        """Send a text message, ask for the answer, and cut it off once it can be heard."""
+        async with self.cutting():
+            return await self.typed(text)
+
+    @asynccontextmanager
+    async def cutting(self) -> AsyncGenerator[None]:
+        """Within the block, an answer is cut off once it can be heard: what follows would only be waited for."""
+        cut = asyncio.create_task(self._cut(self._connection.events()), name="cut")
+        try:
+            yield
+        finally:
+            cut.cancel()
+            await asyncio.wait([cut])
+
+    async def _cut(self, events: Events) -> None:
+        async for event in events:
+            if isinstance(event, AudioDelta) and self._connection.audible:
+                await self._connection.interrupt()
+                return
 
     def speech_ended(self) -> None:
         """The last voiced sample was sent: the next answer counts from here."""

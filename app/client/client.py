@@ -133,6 +133,11 @@ class Client:
         await self._until(lambda: bool(self._unasked))
         return await self._with_tools(await self._unasked.popleft().done(), {})
 
+    @property
+    def audible(self) -> bool:
+        """Whether some sound of an answer under way could be heard."""
+        return any(answer.ttfa_s is not None for answer in self._answers.values() if not answer.ended)
+
     async def interrupt(self) -> None:
         """Stop the answers under way; the conversation keeps what was played of them by now."""
         for answer in [one for one in self._answers.values() if not one.ended]:

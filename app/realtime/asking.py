@@ -39,6 +39,7 @@ class Asking:
             speed=options.audio.output.speed,
             tools=tuple(Tool(tool.name, tool.description or "", tool.parameters or {}) for tool in options.tools),
             tool_choice=_choice(options.tool_choice),
+            max_frames=max(1, round(self._house.limits.answer_s / self._house.engine.model.frame_s)),
         )
         if options.max_output_tokens != "inf":
             request = replace(request, max_text_tokens=options.max_output_tokens)

@@ -45,6 +45,7 @@ class Orchestrator:
         try:
             async with asyncio.timeout(self._stall_s) as stall, asyncio.TaskGroup() as hops:
                 _check_roles(chunks.request.roles)
+                self._check_guidance(chunks.request.sampling.guidance)
                 if not pools:
                     raise StageUnavailable("no stage is up that serves this request")
                 Hops(chunks, pools, hops, partial(self._progress, stall)).begin(inputs)
@@ -55,6 +56,10 @@ class Orchestrator:
             chunks.stream.fail(_told(plain(group)))
         finally:
             chunks.stream.close()
+
+    def _check_guidance(self, guidance: float) -> None:
+        if guidance != 1 and not any(pool.info.group == "guided" for pool in self.pools):
+            raise RequestError(f"guidance: this model cannot be guided; leave it at 1, not {guidance:g}")
 
     def _progress(self, stall: asyncio.Timeout) -> None:
         """The deadline measures a standstill, not a lifetime."""

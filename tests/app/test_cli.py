@@ -61,6 +61,10 @@ def test_every_help_teaches_by_example(command: str) -> None:
         (("say", "hi", "-c", "script", "--model", "scrip"), "there is no 'scrip' (did you mean 'script'?)"),
         (("say", "hi", "-c", "script", "--voice", "tune"), "script has no voice 'tune' (did you mean 'tone'?)"),
         (("say", " ", "-c", "script"), "say what? The text is empty"),
+        (
+            ("say", "hi", "-c", "script", "--guidance", "2"),
+            "guidance: this model cannot be guided; leave it at 1, not 2",
+        ),
         (("say", "hi", "-c", "script", "-o", "no/such/folder/x.wav"), "cannot write no/such/folder/x.wav"),
         (("ask", "-c", "script"), "ask what? Give --text, --audio or --image"),
         (("ask", "-c", "script", "--audio", "no.wav"), "cannot read no.wav: No such file or directory"),

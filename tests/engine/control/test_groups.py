@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import engine.worker.group
-from engine.core import Chunk
+from engine.core import Chunk, Sampling
 from engine.errors import EngineError, ReplicaLost, RequestError, StageFailed, Stalled
 from engine.worker.stage import Seat
 from tests.engine.fakes import FakeStage, Result, Rig, echo, request, rigged, turns, until
@@ -268,6 +268,16 @@ def test_a_group_is_pure() -> None:
     names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert not names & {"time", "socket", "os", "engine.wire"}
     assert all(not name.startswith("app") for name in names)
+
+
+async def test_guidance_where_no_stage_is_guided_is_one_clear_error() -> None:
+    guided: dict[str, Any] = {"live": True, "roles": BOTH, "sampling": Sampling(guidance=2)}
+    async with rigged([FakeStage("a", 0, echo)], [Taker()]) as rig:
+        with pytest.raises(RequestError, match="guidance: this model cannot be guided; leave it at 1, not 2"):
+            await read(rig, numbers(3), **guided)
+        await settled(rig)
+    async with rigged([Guided()]) as rig:
+        assert await read(rig, numbers(3), **guided) == [0, 0.5, 1]
 
 
 async def test_echo_stages_ignore_roles() -> None:
