@@ -213,17 +213,19 @@ def bench(
     Example: `parley bench -c qwen3_omni_tiny --weights DIR --against transformers --plot curve.svg`
     """
     from app.bench import run_ablation, run_against, run_bench
-    from app.bench.target import target_of
+    from app.bench.subject import Served
+    from app.bench.target import spoken, target_of
 
     with plainly():
+        served = Served(config, weights, None if speech is None else spoken(speech))
         if ablate:
-            said = None if speech is None else target_of("", model, key_file, speech)
-            passed = run_ablation(deployment(config, weights=weights), config, weights, said, quick, json_path)
+            passed = run_ablation(deployment(config, weights=weights), served, quick, json_path)
         elif against is not None:
             passed = run_against(deployment(config, weights=weights), against, quick, json_path, plot)
         else:
             target = None if url is None else target_of(url, model, key_file, speech)
-            passed = run_bench(deployment(config), config, target, None if quick else minutes, json_path)
+            minutes_of_load = None if quick else minutes
+            passed = run_bench(deployment(config, weights=weights), served, target, minutes_of_load, json_path)
     raise typer.Exit(int(not passed))
 
 

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from app.bench import ablation, against, endurance, engines, overload, plot, sessions, subject
+from app.bench import ablation, against, endurance, engines, overload, plot, sessions
 from app.bench.figures import Figure, save, show
+from app.bench.subject import Served
 from app.bench.target import Target
 from app.commands import terminal
 from engine import EngineSpec
@@ -31,17 +32,17 @@ REST_S = 1.0  # after the start, before the memory is read
 
 
 def run_bench(
-    spec: EngineSpec, config: str | None, target: Target | None, minutes: float | None, json_path: Path | None
+    spec: EngineSpec, served: Served, target: Target | None, minutes: float | None, json_path: Path | None
 ) -> bool:
     """Measure, print and save; whether every bar was held. Raises EngineError.
 
-    Of a ``target``, what its clients see is measured; without one, all of a server that is started for it.
+    Of a ``target``, what its clients see is measured; without one, all of a server that is started for what is served.
     ``minutes`` of full load come last, after more repetitions and longer conversations; None is the quick bench.
     """
     scale = 1 if minutes is None else 4
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server that was started ends too
     try:
-        figures = _of_server(target, scale) if target else _of_all(spec, config, scale, minutes)
+        figures = _of_server(target, scale) if target else _of_all(spec, served, scale, minutes)
     finally:
         signal.signal(signal.SIGTERM, before)
     show(figures, Console())
@@ -67,16 +68,9 @@ def run_against(spec: EngineSpec, name: str, quick: bool, json_path: Path | None
     return all(figure.passed for figure in figures)
 
 
-def run_ablation(
-    spec: EngineSpec,
-    config: str | None,
-    weights: str | None,
-    speech: Target | None,
-    quick: bool,
-    json_path: Path | None,
-) -> bool:
+def run_ablation(spec: EngineSpec, served: Served, quick: bool, json_path: Path | None) -> bool:
     """What each technique saves on this machine, with it and without it in one run. Raises EngineError."""
-    figures = ablation.ablate(config, weights, speech, pairs=6 if quick else 30)
+    figures = ablation.ablate(served, pairs=6 if quick else 30)
     show(figures, Console())
     if json_path is not None:
         save(figures, spec.model, json_path)
@@ -84,10 +78,10 @@ def run_ablation(
     return all(figure.passed for figure in figures)
 
 
-def _of_all(spec: EngineSpec, config: str | None, scale: int, minutes: float | None) -> list[Figure]:
+def _of_all(spec: EngineSpec, served: Served, scale: int, minutes: float | None) -> list[Figure]:
     alone = _of_engine(spec, scale)
     factor = alone[-1].value
-    with terminal.waiting("starting a server …") as status, subject.running(config) as server:
+    with terminal.waiting("starting a server …") as status, served.running() as server:
         time.sleep(REST_S)
         figures = [
             *alone,
@@ -95,26 +89,26 @@ def _of_all(spec: EngineSpec, config: str | None, scale: int, minutes: float | N
             Figure(name="memory at rest, all processes", value=server.rss_gb(), unit="GB", bar=1.0),
         ]
         status.stop()
-        target = Target(server.url)
+        target = served.target(server)
         figures += _of_server(target, scale)
         if minutes is not None and factor is not None:
             figures += _of_endurance(target, int(LOAD / factor), minutes)
     if minutes is not None and factor is not None:
-        figures += _of_too_many(config, int(LOAD / factor))
+        figures += _of_too_many(served, int(LOAD / factor))
     return figures
 
 
-def _of_too_many(config: str | None, listeners: int) -> list[Figure]:
+def _of_too_many(served: Served, listeners: int) -> list[Figure]:
     """P10; and of P5, what another schedule would do: each on a server of its own."""
     room = {"server.limits.sessions": listeners}
     with (
         terminal.waiting(f"{overload.TIMES} times {listeners} users …"),
-        subject.running(config, changes=room) as server,
+        served.running(room) as server,
     ):
-        figures = asyncio.run(overload.overload(Target(server.url), listeners, CROWD_S))
+        figures = asyncio.run(overload.overload(served.target(server), listeners, CROWD_S))
     fixed = overload.FIXED
-    with terminal.waiting("chunks of 4, 25, 25 …"), subject.running(config, changes=fixed) as server:
-        dry = asyncio.run(endurance.full_load(Target(server.url), listeners, CROWD_S))
+    with terminal.waiting("chunks of 4, 25, 25 …"), served.running(fixed) as server:
+        dry = asyncio.run(endurance.full_load(served.target(server), listeners, CROWD_S))
     return [*figures, *overload.control(dry)]
 
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
-from app.bench import sessions, subject
+from app.bench import sessions
 from app.bench.client import END_MS, Turn, open_client
 from app.bench.figures import Figure, interval
+from app.bench.subject import Served
 from app.bench.target import BenchError, Target
 from app.commands import terminal
 
@@ -89,21 +90,20 @@ TECHNIQUES = (
 )
 
 
-def ablate(config: str | None, weights: str | None, speech: Target | None, pairs: int) -> list[Figure]:
+def ablate(served: Served, pairs: int) -> list[Figure]:
     """A figure for each technique. Raises EngineError."""
-    named: Mapping[str, Any] = {} if weights is None else {"weights": weights}
     figures: list[Figure] = []
     for technique in TECHNIQUES:
         with terminal.waiting(f"with and without {technique.name} …"):
-            figures.append(_pair(config, replace(technique, both={**technique.both, **named}), speech, pairs))
+            figures.append(_pair(served, technique, pairs))
     return [*figures, collection()]
 
 
-def _pair(config: str | None, technique: Technique, speech: Target | None, pairs: int) -> Figure:
+def _pair(served: Served, technique: Technique, pairs: int) -> Figure:
     with ExitStack() as stack:
         sides = technique.both, {**technique.both, **technique.without}
-        servers = [stack.enter_context(subject.running(config, changes=changes)) for changes in sides]
-        with_, without = (Target(one.url, speech=None if speech is None else speech.speech) for one in servers)
+        servers = [stack.enter_context(served.running(changes)) for changes in sides]
+        with_, without = map(served.target, servers)
         return asyncio.run(_compared(technique, with_, without, pairs))
 
 

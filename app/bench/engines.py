@@ -23,6 +23,9 @@ from engine import SPEAKER_RATE_HZ, Engine, EngineSpec, Message, Request, TextPa
 ALONE = Path(__file__).parents[2] / "scripts" / "bench_engine.py"
 """What the engine itself costs. It looks inside the engine, which nothing in app may do: so it is a program alone."""
 
+LONGEST_S = 10.0
+"""Of what is spoken; only random weights would go on."""
+
 TEXTS = (
     "The next train to the coast leaves at a quarter past nine, and there is still room in the first carriage.",
     "I would take an umbrella with me, because it has been raining since the early morning.",
@@ -69,7 +72,10 @@ async def real_time_factor(spec: EngineSpec, rounds: int) -> Figure:
 
 async def _spoken(engine: Engine, text: str) -> tuple[float, float]:
     """Have a text spoken: the seconds that took, and those that it lasts."""
-    request = Request(id=new_id("bench"), session="bench", messages=(Message("assistant", (TextPart(text),)),))
+    request = Request(
+        id=new_id("bench"), session="bench", messages=(Message("assistant", (TextPart(text),)),),
+        max_frames=round(LONGEST_S / engine.model.frame_s),
+    )  # fmt: skip
     samples = 0
     begun_s = last_s = time.monotonic()
     async with engine.open(request) as chunks:

@@ -21,8 +21,9 @@ from urllib.request import urlopen
 import psutil
 import yaml
 
-from app.bench.target import BenchError
+from app.bench.target import BenchError, Target
 from app.commands.deployment import DEFAULT, path_of
+from engine.core import Pcm
 
 START_S = 120.0
 STOP_S = 15.0
@@ -50,6 +51,25 @@ class Subject:
 
 Changes = Mapping[str, Any]
 """What another configuration says: ``{"server.turns.guess_ms": 0}``; below ``workers`` it is said of each of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A deployment that is to be measured, perhaps with weights of its own, and what is said to it (see Target)."""
+
+    config: str | None = None
+    weights: str | None = None
+    speech: Pcm | None = None
+
+    @contextmanager
+    def running(self, changes: Changes | None = None) -> Generator[Subject]:
+        """A server for it while the block lasts. Raises BenchError if it does not turn green."""
+        named = {} if self.weights is None else {"weights": self.weights}
+        with running(self.config, changes={**named, **(changes or {})}) as server:
+            yield server
+
+    def target(self, server: Subject) -> Target:
+        return Target(server.url, speech=self.speech)
 
 
 @contextmanager

@@ -37,10 +37,11 @@ class Target:
 def target_of(url: str, model: str, key_file: str | None, recording: Path | None) -> Target:
     """What the command line names. Raises EngineError or MediaError, which name the file."""
     keys = read_keys(key_file, "--key-file")
-    return Target(url, model, keys[0] if keys else None, None if recording is None else _spoken(recording))
+    return Target(url, model, keys[0] if keys else None, None if recording is None else spoken(recording))
 
 
-def _spoken(recording: Path) -> Pcm:
+def spoken(recording: Path) -> Pcm:
+    """A recording as it is said to a server. Raises BenchError, which names the file."""
     try:
         pcm = decode_audio(recording.read_bytes(), LONGEST_S)
     except OSError as error:

@@ -59,8 +59,9 @@ class Answer:
 
     @property
     def complete(self) -> bool:
-        """Whether all of it came, and could be heard."""
-        return self.status == "completed" and self.ttfa_s is not None
+        """Whether all of it came, up to the length that it may have, and could be heard."""
+        cut = (self.response.get("status_details") or {}).get("reason") == "max_output_tokens"
+        return (self.status == "completed" or cut) and self.ttfa_s is not None
 
     def take(self, event: TextDelta | AudioDelta | CallDone | ResponseDone, now_s: float) -> None:
         """What the server says of it next."""

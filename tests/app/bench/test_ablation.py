@@ -11,6 +11,7 @@ import pytest
 from app.bench import ablation, subject
 from app.bench.ablation import TECHNIQUES, Technique, saved
 from app.bench.client import Turn, open_client
+from app.bench.subject import Served
 from app.bench.target import BenchError, Target
 from app.commands.deployment import path_of
 from app.settings import settings_of
@@ -97,7 +98,7 @@ def test_two_servers_are_asked_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
         return await ablation.typed(target)
 
     technique = Technique("a test", measure, {"chunks.first": 4})
-    figure = ablation._pair("script", technique, None, 2)
+    figure = ablation._pair(Served("script"), technique, 2)
     assert figure.value is not None
     one, other = asked[:2]
     assert asked == [one, other, one, other, other, one]

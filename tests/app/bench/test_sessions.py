@@ -13,6 +13,7 @@ import pytest
 from app import bench
 from app.bench import endurance, engines, sessions, subject
 from app.bench.client import Turn, open_client
+from app.bench.subject import Served
 from app.bench.target import BenchError, Target, target_of, voiced
 from app.commands.deployment import deployment
 
@@ -96,7 +97,7 @@ def test_any_endpoint_is_measured_by_its_address_key_model_and_a_recording(tmp_p
     config.write_text(KEYED.replace("KEYS", str(key)))
     with subject.running(str(config)) as server:
         target = target_of(f"{server.url}/v1", "gpt-realtime", str(key), SPOKEN)
-        bench.run_bench(deployment("script"), None, target, minutes=None, json_path=figures)
+        bench.run_bench(deployment("script"), Served(), target, minutes=None, json_path=figures)
         with pytest.raises(BenchError, match="key"):
             asyncio.run(sessions.typed(Target(server.url), 1))
     found = {row["name"]: row["value"] for row in orjson.loads(figures.read_bytes())["figures"]}

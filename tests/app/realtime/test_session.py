@@ -487,6 +487,13 @@ async def test_an_answer_for_which_the_conversation_has_no_room_fails() -> None:
         assert talk.of("response.done")[0]["response"]["status_details"]["error"]["code"] == "conversation_full"
 
 
+async def test_speech_may_be_as_long_as_the_limit_says() -> None:
+    async with talking(limits=Limits(answer_s=4)) as talk:
+        await talk.typed("hi")
+        request = talk.engine.asked[0].request
+        assert request.max_frames == round(4 / talk.engine.model.frame_s)
+
+
 async def test_so_many_responses_at_once_and_no_more() -> None:
     async with talking(limits=Limits(responses=2)) as talk:
         for _ in range(3):

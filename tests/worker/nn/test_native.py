@@ -159,7 +159,7 @@ def test_rows_of_several_slots_are_what_torch_computes(kind: str) -> None:
     batch = Batch()
     for slot, start, count in ((3, 7, 5), (0, 0, 1), (3, 12, 9), (4, 30, 2)):
         places = np.tile(np.arange(start, start + count, dtype=np.float32), (3, 1))
-        batch.add(slot, start, torch.randn(count, settings["hidden_size"]), places)
+        batch.add(slot, start, torch.randn(count, decoder.config.hidden_size), places)
     for one, other in zip(decoder.append(batch, ours, 1), decoder.append(batch, theirs, 1), strict=True):
         assert torch.allclose(one, other, atol=1e-4)
     assert torch.allclose(ours.keys, theirs.keys, atol=1e-4)
