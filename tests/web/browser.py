@@ -14,6 +14,7 @@ import wave
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,8 @@ window.WebSocket = class extends WebSocket {
 };
 """
 
-# An ear at the media element: the peak of each moment of what it plays, with the time. Polled: 5 ms is fine enough.
+# An ear at the media element: the peak of each moment of what it plays, with the time and how much has been played by
+# then. Polled: 5 ms is fine enough.
 EAR = """async () => {
   const voice = document.getElementById("voice");
   while (!voice.srcObject) await new Promise((r) => setTimeout(r, 10));
@@ -130,7 +132,8 @@ EAR = """async () => {
   window.ear = [];
   setInterval(() => {
     ear.getFloatTimeDomainData(samples);
-    window.ear.push([performance.now(), samples.reduce((peak, x) => Math.max(peak, Math.abs(x)), 0)]);
+    const peak = samples.reduce((peak, x) => Math.max(peak, Math.abs(x)), 0);
+    window.ear.push([performance.now(), peak, 1000 * context.currentTime]);
   }, 5);
 }"""
 
@@ -216,7 +219,16 @@ class Page:
 
     async def heard(self) -> list[tuple[float, float]]:
         """(ms, peak) of what was played since ``listen``."""
-        return [(at, peak) for at, peak in await self.value("window.ear")]
+        return [(at, peak) for at, peak, _ in await self.value("window.ear")]
+
+    async def sounded_ms(self, from_ms: float, to_ms: float) -> float:
+        """For how long something audible was played between two times.
+
+        By the clock of what is played: a browser that gets no processor plays nothing, and the ear sees the last moment
+        again and again.
+        """
+        ear = [(peak, played) for at, peak, played in await self.value("window.ear") if from_ms < at <= to_ms]
+        return sum(then - now for (peak, now), (_, then) in pairwise(ear) if peak > AUDIBLE)
 
     async def sound(self) -> None:
         """Wait until something is audible."""
