@@ -59,7 +59,7 @@ class Answer:
         self._output: list[Item] = []
         self._message: _Message | None = None
         self._call: _Call | None = None
-        self._sent_samples = 0
+        self._sent_samples = self._unsent = 0
         self._marks: list[tuple[int, int]] = []
         self._usage = Usage()
         self.view = AnswerView(self.id, None if conversation is None else conversation.id, options)
@@ -93,11 +93,17 @@ class Answer:
 
     def audio(self, packet: Packet) -> None:
         """Samples that leave for the listener now."""
-        if not self.closed and len(packet.samples):
+        if (not self.closed or self._unsent) and len(packet.samples):
             message = self._message_open()
             self._play()
+            self._unsent = max(0, self._unsent - len(packet.samples))
             self._sent_samples += len(packet.samples)
             self._tell(AudioPiece(message.place, self._encoder.push(packet.samples), packet.seconds))
+
+    def unsent(self, samples: int) -> None:
+        """So many of the last samples did not reach the listener: they will leave again, even after the end."""
+        self._sent_samples -= samples
+        self._unsent = samples
 
     def reached(self, samples: int, text_end: int) -> None:
         """Once so many samples of the answer were played, so many characters of its text are spoken."""
@@ -137,7 +143,7 @@ class Answer:
         """End it, once; later calls do nothing. ``heard_samples`` is how much an interrupted listener heard."""
         if self.closed:
             return
-        whole = outcome == "completed"
+        whole, self._unsent = outcome == "completed", 0
         if outcome in ("cancelled", "failed"):
             self._fall_silent()
         if self._call is not None:
@@ -170,7 +176,7 @@ class Answer:
             self._cut(message, samples)
 
     def _play(self) -> None:
-        if self.line.plays and not self._sent_samples:
+        if self.line.plays and not self._playing:
             self._playing = True
             self._tell(PlaybackBegan(self.id))
 

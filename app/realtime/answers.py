@@ -185,15 +185,19 @@ class Answers:
         """Whether the client is there: what is being said waits for one that may come back."""
         self._away = not present
         self._changed.set()
-        for reply in (self._current, self._listening, *self._aside):
-            if reply is not None:
-                reply.listen(present)
+        for reply in self._replies():
+            reply.listen(present)
+
+    def replay(self, since_s: float) -> None:
+        """What was played after that moment was not heard: it is played again, even if its answer is over."""
+        for reply in self._replies():
+            if reply.rewind(since_s) and not reply.active:
+                self._tasks.create_task(reply.play_again(self), name=f"again:{reply.answer.id}")
 
     def leave(self) -> None:
         """The client is gone: drop everything without a word."""
-        for reply in (self._current, self._listening, *self._aside):
-            if reply is not None:
-                reply.leave()
+        for reply in self._replies():
+            reply.leave()
         self.transcripts.leave()
 
     def fail_all(self, code: str, message: str) -> None:
@@ -215,12 +219,17 @@ class Answers:
         self.has_spoken = True
         self.ear.playing(packet)
 
+    def _replies(self) -> list[Reply]:
+        return [reply for reply in (self._current, self._listening, *self._aside) if reply is not None]
+
     def _basis(self, turn: Turn | None) -> Basis:
         return Basis(self._conversation.revision, self.options, () if turn is None else turn.seen)
 
     def _begin(self, reply: Reply, kept: bool) -> None:
         self._check_line(reply)
         if kept:
+            if self._current is not None:
+                self._current.playout.flush()  # what was played again of an answer that is over
             self._current = reply
         else:
             self._aside.add(reply)
@@ -268,22 +277,16 @@ class Answers:
             self.ear.answered(reply.unplayed_s())
 
     def _refuse_second(self, reply: Reply) -> None:
-        message = (
-            f"Conversation already has an active response in progress: {reply.answer.id}. Wait until it is finished."
-        )
-        raise Refusal("conversation_already_has_active_response", message)
+        message = f"Conversation already has an active response in progress: {reply.answer.id}."
+        raise Refusal("conversation_already_has_active_response", f"{message} Wait until it is finished.")
 
     async def _inputs(self, word: Respond) -> tuple[Item, ...]:
         """The items that an answer is about: the conversation's, or those that the client named."""
         if word.inputs is None:
             return self._conversation.items
         format, limit_s = self.options.audio.input.format, self._house.limits.audio_s
-        return tuple(
-            [
-                self._conversation.get(one.id) if isinstance(one, Reference) else await finished(one, format, limit_s)
-                for one in word.inputs
-            ]
-        )
+        get, named = self._conversation.get, word.inputs
+        return tuple([get(x.id) if isinstance(x, Reference) else await finished(x, format, limit_s) for x in named])
 
     def _reply(self, options: AnswerOptions, items: tuple[Item, ...], turn: Turn | None, kept: bool = True) -> Reply:
         """An answer about ``items``, or about ``turn`` after them. Raises Refusal."""

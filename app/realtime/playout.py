@@ -31,11 +31,15 @@ class Playout:
 
     lead_s: float = SOCKET.lead_s
     packet_s: float = SOCKET.packet_s
+    kept_s: float = 0.0
+    """How much of what was sent can be sent again, at least."""
     produced_samples: int = 0
     sent_samples: int = 0
     underruns: int = 0
     underrun_s: float = 0.0
     _waiting: deque[Packet] = field(default_factory=deque[Packet])
+    _sent: deque[Packet] = field(default_factory=deque[Packet])
+    _kept_samples: int = 0  # in _sent
     _ended: bool = False
     _dry_at_s: float | None = None  # when the listener has played all that was sent; None before the first packet
 
@@ -73,6 +77,19 @@ class Playout:
         self._waiting.clear()
         self._ended = True
 
+    def rewind(self, since_s: float, lag_s: float = 0.0) -> int:
+        """What the listener would have heard after that moment is sent again, at once; how many samples it is."""
+        unheard, samples = self.unplayed_s(since_s, lag_s) * SPEAKER_RATE_HZ, 0
+        while self._sent and samples < unheard:
+            packet = self._sent.pop()
+            self._waiting.appendleft(packet)
+            samples += len(packet.samples)
+        self.sent_samples -= samples
+        self._kept_samples -= samples
+        if samples:
+            self._dry_at_s = None
+        return samples
+
     def heard_samples(self, now_s: float, lag_s: float = 0.0) -> int:
         """How much of what was sent the listener has played, if he hears it ``lag_s`` after it has left."""
         return max(0, self.sent_samples - round(self.unplayed_s(now_s, lag_s) * SPEAKER_RATE_HZ))
@@ -87,3 +104,10 @@ class Playout:
             self.underrun_s += now_s - self._dry_at_s
         self._dry_at_s = max(now_s, self._dry_at_s or now_s) + packet.seconds
         self.sent_samples += len(packet.samples)
+        self._keep(packet)
+
+    def _keep(self, packet: Packet) -> None:
+        self._sent.append(packet)
+        self._kept_samples += len(packet.samples)
+        while self._sent and self._kept_samples - len(self._sent[0].samples) >= self.kept_s * SPEAKER_RATE_HZ:
+            self._kept_samples -= len(self._sent.popleft().samples)

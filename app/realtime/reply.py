@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from app.realtime.answer import Answer
@@ -16,6 +15,7 @@ from app.realtime.basis import Basis
 from app.realtime.hearing import Turn
 from app.realtime.notices import Reason
 from app.realtime.playout import Packet, Playout
+from app.realtime.timing import Timing
 from app.realtime.trouble import Refusal
 from app.realtime.usage import Usage
 from app.telemetry import Metrics, log
@@ -30,6 +30,9 @@ class Answering(Protocol):
 
     def open(self, request: Request, inputs: Any = None) -> AbstractAsyncContextManager[Chunks]: ...
 
+
+KEPT_S = 30.0
+"""How much of what was played can be played again: a lost connection is found within 27 s."""
 
 Root = Callable[["Reply"], Coroutine[Any, Any, None]]
 
@@ -46,30 +49,6 @@ class Listener(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Timing:
-    """When things happened, in monotonic seconds; None before they did."""
-
-    asked_s: float
-    first_sent_s: float | None = None
-    first_made_s: float | None = None
-    last_made_s: float | None = None
-    first_made_samples: int = 0
-
-    def ttfa_s(self) -> float | None:
-        return None if self.first_sent_s is None else self.first_sent_s - self.asked_s
-
-    def ahead_ms(self, held_s: float | None) -> float:
-        """How long before the turn was over its answer was begun."""
-        return 0.0 if held_s is None else (self.asked_s - held_s) * 1000
-
-    def rtf(self, samples: int) -> float | None:
-        """Time to make what followed the first chunk over its length; None if nothing did."""
-        if self.first_made_s is None or self.last_made_s is None or samples <= self.first_made_samples:
-            return None
-        return (self.last_made_s - self.first_made_s) * SPEAKER_RATE_HZ / (samples - self.first_made_samples)
-
-
 class Reply:
     """An answer, the request that makes it, and its playout. ``heard_id`` is the item whose words it will hear."""
 
@@ -84,7 +63,7 @@ class Reply:
     ) -> None:
         self.answer, self.request, self.turn, self.heard_id = answer, request, turn, heard_id
         self.basis = basis
-        self.playout = Playout(answer.line.lead_s, answer.line.packet_s)
+        self.playout = Playout(answer.line.lead_s, answer.line.packet_s, KEPT_S if answer.line.plays else 0.0)
         self.timing = Timing(now())
         self._now = now
         self._chunks: Chunks | None = None
@@ -149,6 +128,21 @@ class Reply:
             self._present.clear()
         self._news.set()
 
+    def rewind(self, since_s: float) -> bool:
+        """What would have been heard after that moment is to be sent again; whether there is any of it."""
+        line = self.answer.line
+        if self.answer.closed and self.answer.view.outcome != "completed":
+            return False
+        samples = self.playout.rewind(since_s, line.lag_s())
+        self.answer.unsent(samples)
+        self._news.set()
+        return samples > 0
+
+    async def play_again(self, listener: Listener) -> None:
+        """Send what was put back of an answer that is over."""
+        await self._pace(listener)
+        await self._play_out()
+
     def fail(self, code: str, message: str) -> None:
         """End it as failed, with what had been sent."""
         self.answer.close("failed", error=(code, message), heard_samples=self.playout.sent_samples)
@@ -176,7 +170,10 @@ class Reply:
 
     def interrupted(self) -> None:
         """The answer is over, but its listener may still have been playing it when he began to speak."""
-        self.answer.heard(self._heard_samples())
+        heard = self._heard_samples()
+        self.playout.flush()
+        self._news.set()
+        self.answer.heard(heard)
 
     def unplayed_s(self) -> float:
         """Seconds until the listener has heard all that was sent."""

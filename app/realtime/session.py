@@ -79,11 +79,16 @@ class Session:
         log("session.away", session=self.id)
         self._answers.present(False)
 
-    def back(self) -> None:
-        """The client is connected again: tell him how things stand, and go on."""
+    def back(self, heard_s: float | None = None) -> None:
+        """The client is connected again: tell him how things stand, and go on.
+
+        What was played since ``heard_s`` is played again: it reached nobody. None where he is told what he missed.
+        """
         log("session.back", session=self.id)
         self._ticket = self._new_ticket()
         self._tell(notices.SessionChanged(self._view()))
+        if heard_s is not None:
+            self._answers.replay(heard_s)
         self._answers.present(True)
 
     def _new_ticket(self) -> str | None:

@@ -79,7 +79,7 @@ class Tether:
 
     def __init__(self, link: Link) -> None:
         self.away: Callable[[], None] = lambda: None
-        self.back: Callable[[], None] = lambda: None
+        self.back: Callable[[float | None], None] = lambda heard_s: None
         self.ended = asyncio.Event()
         self.leave = Leave(1000, "")
         """Why the session ended, once it has."""
@@ -133,13 +133,17 @@ class Tether:
         """What was told behind that number; None if it is not all there any more."""
         return None if self._journal is None else self._journal.after(after)
 
-    def attach(self, link: Link) -> None:
-        """The client is back; a connection that it left behind is let go."""
+    def attach(self, link: Link, heard_s: float | None = None) -> None:
+        """The client is back; a connection that it left behind is let go.
+
+        ``heard_s`` is when the client was heard of on that one for the last time, where sound is no event: it is not in
+        the journal.
+        """
         if self._link is not None:
             self._link.over.set()
         self._link = link
         self._attached.set()
-        self.back()
+        self.back(heard_s)
 
     def detach(self, link: Link) -> None:
         """A connection is gone. May be called twice."""

@@ -38,6 +38,7 @@ class Call:
     ) -> None:
         self.id, self.inbox = id, Inbox()
         self._service, house, self._tethers = home
+        self.now = house.now
         leg = self.leg = Leg(id, self._service.settings, self.inbox, house.now)
         self.tether = Tether(leg.link)
         self._over = asyncio.Event()
@@ -136,8 +137,8 @@ class Call:
             return
         for text in missed:
             leg.link.outbox.put(text)
-        self.leg = leg
-        self.tether.attach(leg.link)
+        heard_s, self.leg = self.leg.heard_s, leg
+        self.tether.attach(leg.link, heard_s)
 
     async def _watch_hang_up(self) -> None:
         await self._over.wait()

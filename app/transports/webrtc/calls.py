@@ -92,7 +92,7 @@ class Calls:
                 await leg.close()
 
     async def _join(self, call: Call, offer: str, answer: Answered, after: int) -> None:
-        leg = Leg(call.id, self._service.settings, call.inbox)
+        leg = Leg(call.id, self._service.settings, call.inbox, call.now)
         try:
             if await _accepted(leg, call.id, offer, answer):
                 await call.join(leg, after)

@@ -57,6 +57,8 @@ class Leg:
         self.voice = Voice(now)
         self.player_s = PLAYER_S
         """How long a sample waits at the client before it is heard."""
+        self._now, self.heard_s = now, now()
+        """When something came from its client for the last time."""
         self._way_s = 0.0
         self._ears = Ears(self._hear)
         self._connection = RTCPeerConnection(_configuration(settings))
@@ -87,7 +89,7 @@ class Leg:
         except (*UNPARSEABLE, OperationError, InvalidStateError, InvalidAccessError, ConnectionError) as error:
             raise Refusal("invalid_offer", f"The SDP offer can't be answered: {error}.", "sdp") from None
         for transport in {one.transport.transport for one in (connection.sctp, *connection.getReceivers()) if one}:
-            take_plausible(transport)
+            take_plausible(transport, self._heard)
         return connection.localDescription.sdp
 
     async def carry(self) -> Leave:
@@ -150,6 +152,9 @@ class Leg:
 
     def _said(self, message: str | bytes) -> None:
         self._inbox.put(told_in(message), len(message))
+
+    def _heard(self) -> None:
+        self.heard_s = self._now()
 
     def _hear(self, pcm: Pcm) -> None:
         self._inbox.put(Told(Hear(pcm)), pcm.nbytes)

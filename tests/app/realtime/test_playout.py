@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,6 +56,28 @@ def test_heard_follows_the_clock_and_never_passes_what_was_sent() -> None:
     due(playout, 10.0)
     assert playout.heard_samples(10.25) == SPEAKER_RATE_HZ // 4
     assert playout.heard_samples(99.0) == playout.sent_samples == SPEAKER_RATE_HZ
+
+
+def test_what_was_not_heard_is_sent_again_from_there_and_at_once() -> None:
+    playout = Playout(lead_s=0.04, packet_s=0.02, kept_s=30.0)
+    playout.push(wave(2.0))
+    for n in range(50):
+        due(playout, 10.0 + n * 0.02)
+    sent = playout.sent_samples
+    assert playout.rewind(10.5, lag_s=0.04) == sent - playout.sent_samples
+    assert playout.sent_samples == pytest.approx(0.46 * SPEAKER_RATE_HZ, abs=0.02 * SPEAKER_RATE_HZ)
+    packet = playout.take(20.0)
+    assert packet is not None
+    assert packet.samples[0] == playout.sent_samples - len(packet.samples)
+    assert playout.underruns == 0
+
+
+def test_what_was_heard_is_not_sent_again_and_no_more_is_kept_than_asked_for() -> None:
+    playout = Playout(lead_s=9.0, packet_s=0.02, kept_s=0.5)
+    playout.push(wave(1.0))
+    due(playout, 10.0)
+    assert playout.rewind(11.5) == 0
+    assert playout.rewind(10.0) == pytest.approx(0.5 * SPEAKER_RATE_HZ, abs=0.02 * SPEAKER_RATE_HZ)
 
 
 def test_a_flush_forgets_what_was_not_sent() -> None:

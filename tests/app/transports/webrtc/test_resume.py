@@ -14,6 +14,8 @@ from tests.app.rig import Running, eventually
 from tests.app.transports.webrtc.caller import Caller, calling
 from tests.app.transports.webrtc.relay import relaying
 
+WORD_S = 0.08
+"""How long the scripted family speaks a word."""
 OURS = {"output_audio_buffer.started", "output_audio_buffer.stopped", "output_audio_buffer.cleared"}
 
 
@@ -55,6 +57,33 @@ async def test_who_comes_back_is_told_what_he_missed_and_the_answer_is_heard_on(
             assert (await http.post(f"/v1/realtime/calls/{call.id}/hangup")).status_code == 200
         await again.hang_up()
         await server.empty()
+
+
+def loud_s(call: Caller) -> float:
+    """For how long something was said: a frame is 20 ms."""
+    return 0.02 * sum(frame.peak > 500 for frame in call.heard)
+
+
+@pytest.mark.parametrize(("words", "over"), [(50, False), (20, True)], ids=["it goes on", "it was over meanwhile"])
+async def test_what_was_said_into_a_dead_connection_is_said_again(server: Running, words: int, over: bool) -> None:
+    async with relaying() as relay:
+        call = Caller(server, through=relay)
+        await call.connect()
+        token = await ticket(call)
+        await call.say(f"long {words}")
+        await call.sound()
+        relay.loss = 1.0
+        await asyncio.sleep(words * WORD_S + 1.0 if over else 1.5)
+        again = Caller(server)
+        await again.connect(resume=token, after=last(call))
+        await again.until("session.updated")
+        await again.until("output_audio_buffer.started" if over else "response.done")
+        await again.until("output_audio_buffer.stopped")
+        await asyncio.sleep(0.2)
+        assert loud_s(call) + loud_s(again) == pytest.approx(words * WORD_S, abs=0.4)
+        assert loud_s(call) < words * WORD_S / 2  # what this is about
+        await call.hang_up()
+        await hang_up(server, again)
 
 
 async def test_a_second_socket_on_the_call_goes_on_over_both(server: Running, talk: Any) -> None:

@@ -1,0 +1,31 @@
+"""When things happened in one answer, and what that comes to. Monotonic seconds; knows no clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine import SPEAKER_RATE_HZ
+
+
+@dataclass(slots=True)
+class Timing:
+    """When things happened, in monotonic seconds; None before they did."""
+
+    asked_s: float
+    first_sent_s: float | None = None
+    first_made_s: float | None = None
+    last_made_s: float | None = None
+    first_made_samples: int = 0
+
+    def ttfa_s(self) -> float | None:
+        return None if self.first_sent_s is None else self.first_sent_s - self.asked_s
+
+    def ahead_ms(self, held_s: float | None) -> float:
+        """How long before the turn was over its answer was begun."""
+        return 0.0 if held_s is None else (self.asked_s - held_s) * 1000
+
+    def rtf(self, samples: int) -> float | None:
+        """Time to make what followed the first chunk over its length; None if nothing did."""
+        if self.first_made_s is None or self.last_made_s is None or samples <= self.first_made_samples:
+            return None
+        return (self.last_made_s - self.first_made_s) * SPEAKER_RATE_HZ / (samples - self.first_made_samples)
