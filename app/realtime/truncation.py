@@ -72,6 +72,8 @@ class Truncation:
     def _cost(self, item: Item) -> float:
         cost = self._model.cost
         match item:
+            case MessageItem(token_ids=ids) if ids:
+                return cost.message + len(ids)  # it comes back as they are
             case MessageItem(content=content):
                 return cost.message + sum(map(self._content_cost, content))
             case CallItem(name=name, arguments=arguments):

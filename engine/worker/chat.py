@@ -67,7 +67,7 @@ class Chat:
 
     def words(self, text: str) -> list[int]:
         """The ids of plain text, whatever marks it imitates."""
-        return self._plain.encode(text, add_special_tokens=False).ids
+        return self._plain.encode(text, add_special_tokens=False).ids if text else []
 
     def text(self, ids: Sequence[int]) -> str:
         """The text of ids; special tokens have none."""

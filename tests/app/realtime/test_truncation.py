@@ -39,6 +39,16 @@ def test_what_fits_is_all_there() -> None:
     assert Truncation(MODEL).fit("disabled", items, options()) == items
 
 
+def test_an_answer_counts_as_many_tokens_as_it_has() -> None:
+    """It returns as the ids that it was made of, and some texts have more of them than characters suggest."""
+    dense = MessageItem(id="dense", role="assistant", content=(Text("x" * 10),), token_ids=tuple(range(90)))
+    items = (said(0), dense, *turns(1)[:1])
+    assert Truncation(MODEL).fit("auto", items, options()) == items[2:]
+    thin = MessageItem(id="thin", role="assistant", content=(Text("x" * 90),), token_ids=tuple(range(10)))
+    items = (said(0), thin, *turns(1)[:1])
+    assert Truncation(MODEL).fit("auto", items, options()) == items
+
+
 @pytest.mark.fault("I9.1")
 def test_the_oldest_turns_go_whole_and_the_prompt_grows_again_from_there() -> None:
     cut = Truncation(MODEL)

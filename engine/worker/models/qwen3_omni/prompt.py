@@ -189,6 +189,8 @@ class Prompter:
         After a video with its sound, positions go on from whichever of the two comes last in the prompt. The talker of
         the reference is not told that a video has a sound, and counts through it, unless a picture is still to come.
         """
+        if not blocks:
+            return _counted(len(ids))
         media, left = self.marks.media, list(blocks)
         columns: list[NDArray[np.float32]] = []
         at, i = 0.0, 0
@@ -216,4 +218,4 @@ class Prompter:
 
 
 def _counted(rows: int) -> NDArray[np.float32]:
-    return np.broadcast_to(np.arange(rows, dtype=np.float32), (3, rows))
+    return np.repeat(np.arange(rows, dtype=np.float32)[None], 3, 0)

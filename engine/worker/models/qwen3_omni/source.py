@@ -47,12 +47,14 @@ class Source:
         self.remembered = int(float(place.options.get("remember_mb", REMEMBER_MB)) * 2**20)
         self.window_s: float | None = place.options.get("window_s")
 
-    @property
+    @cached_property
     def text(self) -> Any:
+        """The text model's config; the config's own attributes take microseconds each."""
         return self.config.thinker_config.text_config
 
-    @property
+    @cached_property
     def voices(self) -> dict[str, int]:
+        """The id of each voice."""
         return dict(self.config.talker_config.speaker_id or {}) if self.config.enable_audio_output else {}
 
     def reader(self, prefix: str, dtype: torch.dtype | None = None) -> Reader:
@@ -76,7 +78,7 @@ class Source:
 
     @cached_property
     def marks(self) -> Marks:
-        """Asked for at every step: the config's own attributes take microseconds each."""
+        """Asked for at every step."""
         whole = self.config
         thinker = whole.thinker_config
         return Marks(
