@@ -112,8 +112,7 @@ async def measure(load: Load, config: str, seconds: float) -> bool:
     with running(config) as server:
         for _ in range(WARM_UPS):
             await one_round(load, server, min(5.0, seconds))
-            await settled(server)
-        before = await asyncio.to_thread(holds, server)
+        before = await settled(server)
         result = await one_round(load, server, seconds)
         after = await settled(server)
     grown_mb = after.memory_mb - before.memory_mb
@@ -175,11 +174,12 @@ async def settled(server: Subject) -> Holds:
 
 def holds(server: Subject) -> Holds:
     process = psutil.Process(server.pid)
+    threads, files = process.num_threads(), process.num_fds()  # before the connection that is opened for the rest
     with urlopen(server.url.replace("ws", "http", 1) + "/metrics") as answer:
         page = answer.read().decode()
     figures = dict(re.findall(r"(?m)^(\w+) (\S+)$", page))
     sessions, underruns = float(figures["parley_sessions"]), float(figures["parley_underruns_total"])
-    return Holds(sessions, underruns, process.num_threads(), process.num_fds(), process.memory_info().rss / 1e6)
+    return Holds(sessions, underruns, threads, files, process.memory_info().rss / 1e6)
 
 
 def cpu_s(process: psutil.Process) -> float:
