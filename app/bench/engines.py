@@ -65,7 +65,7 @@ async def real_time_factor(spec: EngineSpec, rounds: int) -> Figure:
             took_s, audio_s = await _spoken(engine, text)
             ratios.append(took_s / audio_s)
     return Figure(
-        name="RTF of talker + code2wav, one thread", value=median(ratios), unit="", bar=0.15,
+        name="RTF of talker + code2wav, one thread", value=median(ratios), unit="", bar=0.12,
         note=f"median of {len(ratios)} texts",
     )  # fmt: skip
 

@@ -48,12 +48,12 @@ _CONTRACTIONS = (
     (r"'ll\b", " will"),
     (r"'d\b", " would"),
 )
-_SMALL = (
+SMALL_NUMBERS = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
     "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
 )  # fmt: skip
 _TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-_NUMBERS = {word: i for i, word in enumerate(_SMALL)} | {word: 20 + 10 * i for i, word in enumerate(_TENS)}
+_NUMBERS = {word: i for i, word in enumerate(SMALL_NUMBERS)} | {word: 20 + 10 * i for i, word in enumerate(_TENS)}
 
 
 def _digits(words: list[str]) -> list[str]:

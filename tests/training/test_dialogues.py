@@ -8,7 +8,6 @@ from itertools import islice
 import pytest
 
 from engine.training.nano import dialogues
-from engine.training.nano.answers import answer_to
 from engine.training.nano.dialogues import (
     EVAL,
     answers_rightly,
@@ -21,13 +20,6 @@ from engine.training.nano.dialogues import (
 )
 from engine.training.nano.judge import plain_words
 from engine.training.nano.lexicon import is_held_out_pair
-from engine.training.nano.train_thinker import answer_ids
-from engine.worker.models.nano.thinker import SCRATCH, shown, user_words
-
-
-def said(turn: dialogues.Turn) -> str:
-    """What a listener hears of a turn's answer, read back from its ids."""
-    return shown(answer_ids(turn.answer), [word.strip('"') for word in user_words(turn.request.text)])
 
 
 def test_no_dialogue_contains_an_evaluation_prompt_or_a_held_out_pair() -> None:
@@ -50,28 +42,6 @@ def test_an_evaluation_prompt_would_be_noticed() -> None:
 def test_the_same_seed_gives_the_same_dialogues() -> None:
     assert list(islice(stream(1), 50)) == list(islice(stream(1), 50))
     assert list(islice(stream(1), 50)) != list(islice(stream(2), 50))
-
-
-def test_the_judge_accepts_what_the_generator_answers() -> None:
-    for dialogue in islice(stream(6), 2000):
-        for turn in dialogue:
-            if turn.request.expect["kind"] == "name_unknown":
-                continue
-            assert answers_rightly(turn.request.expect, said(turn)) or turn.tool
-
-
-@pytest.mark.parametrize(
-    ("text", "expect", "digits"),
-    [
-        ("", {"kind": "number", "op": "plus", "a": 97, "b": 74, "value": 171}, "741197117"),
-        ("", {"kind": "number", "op": "plus", "a": 3, "b": 4, "value": 7}, "340700000"),
-        ("", {"kind": "number", "op": "minus", "a": 29, "b": 76, "value": -47}, "27296269177214"),
-        ("", {"kind": "number", "op": "minus", "a": 50, "b": 50, "value": 0}, "55000000005500"),
-    ],
-)
-def test_scratch_digits_compute_step_by_step(text: str, expect: dict[str, str | int], digits: str) -> None:
-    ids = answer_ids(answer_to(random.Random(0), expect, text))
-    assert "".join(str(i - SCRATCH) for i in ids if SCRATCH <= i < SCRATCH + 10) == digits
 
 
 def test_spoken_requests_stay_inside_the_vocabulary() -> None:
@@ -100,6 +70,7 @@ def test_the_sets_are_large_enough_and_the_spoken_one_is_in_vocabulary() -> None
         ({"kind": "number", "value": 59}, "42 plus 17 is 59.", "42 plus 17 is 58."),
         ({"kind": "number", "value": -25}, "17 minus 42 is minus 25.", "17 minus 42 is 25."),
         ({"kind": "number", "value": 59}, "That is fifty nine.", "I don't know. 59."),
+        ({"kind": "number", "value": -3174}, "40 minus 3214 is minus 3174.", "40 minus 3214 is 3174."),
         ({"kind": "number", "value": 104}, "It is one hundred four.", "It is 14."),
         ({"kind": "count", "first": 1, "last": 3}, "1, 2, 3.", "1, 2, 3, 4."),
         ({"kind": "count", "first": 3, "last": 1}, "3, 2, 1.", "1, 2, 3."),
@@ -112,7 +83,8 @@ def test_the_sets_are_large_enough_and_the_spoken_one_is_in_vocabulary() -> None
         ({"kind": "refuse"}, "I don't know. Load a bigger model to ask me that.", "It is Paris."),
         ({"kind": "unheard"}, "Sorry, I didn't catch that.", "Hello!"),
         ({"kind": "greet"}, "Hello! What can I do for you?", "Goodbye!"),
-        ({"kind": "see"}, "I cannot see pictures yet.", "It is a cat."),
+        ({"kind": "see"}, "I have no picture. Turn on your camera.", "It is a cat."),
+        ({"kind": "says", "text": "I see 1 red circle."}, "i see one red circle", "I see 2 red circles."),
     ],
 )
 def test_the_judge_has_two_verdicts(expect: dict[str, str | int], right: str, wrong: str) -> None:

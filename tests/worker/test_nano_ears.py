@@ -16,7 +16,7 @@ import pytest
 
 from engine.core import MIC_RATE_HZ, AudioPart, Chunk, Message, Pcm, Request
 from engine.errors import WeightsError
-from engine.training.nano.dialogues import read_requests, sample_request
+from engine.training.nano.dialogues import read_requests, sample_heard, sample_request
 from engine.training.nano.ears import requests_automaton
 from engine.training.nano.eval_ears import SPOKEN, Recording, alone, meanings, pieces, read
 from engine.worker.models.nano import ears as nano_ears
@@ -81,7 +81,7 @@ def noise(seconds: float, rms: float) -> Pcm:
 
 def test_a_request_is_heard_as_it_is_spoken(ears: Ears, request_spoken: Pcm) -> None:
     chunks = hear(ears, list(pieces(request_spoken)))
-    assert chunks[-1] == Chunk("heard", "say the word garlic", {"final": True, "understood": True})
+    assert chunks[-1] == Chunk("heard", "say the word garlic", {"final": True, "understood": True, "sure": True})
     partial = [chunk for chunk in chunks[:-1] if not chunk.meta["final"]]
     assert len(partial) == len(chunks) - 1 > 0
     assert any("say" in chunk.data for chunk in partial)
@@ -106,7 +106,7 @@ def test_requests_are_understood_and_other_speech_is_not(ears: Ears, recordings:
 def test_without_the_phones_other_speech_becomes_a_command(
     ears: Ears, recordings: list[Recording], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nano_ears, "REFUSAL", -math.inf)
+    monkeypatch.setattr(nano_ears, "DOUBT", -math.inf)
     outside = [r for r in recordings if r.expect is None][4::22]
     assert sum(alone(ears, r).heard != "" for r in outside) >= 2
 
@@ -134,7 +134,7 @@ def test_a_part_of_the_evaluation_set(ears: Ears, recordings: list[Recording]) -
     ids=["nothing", "a sample", "silence", "quiet noise", "noise", "music", "rail", "a click"],
 )  # fmt: skip
 def test_what_is_no_speech_is_not_understood(ears: Ears, pcm: Pcm) -> None:
-    assert hear(ears, [pcm])[-1] == Chunk("heard", "", {"final": True, "understood": False})
+    assert hear(ears, [pcm])[-1] == Chunk("heard", "", {"final": True, "understood": False, "sure": False})
 
 
 def test_the_words_depend_on_the_samples_only(ears: Ears, request_spoken: Pcm, recordings: list[Recording]) -> None:
@@ -217,6 +217,8 @@ def test_the_automaton_takes_what_the_templates_say_and_nothing_else() -> None:
         request = sample_request(rng)
         assert automaton.accepts(request.text.split()), request.text
         assert request.expect in meanings(request.text)
+        said = sample_heard(rng)
+        assert automaton.accepts(said.split()), said
     eval_folder = Path(nano_ears.__file__).parents[3] / "training" / "nano" / "eval"
     for request in read_requests(eval_folder / "spoken_out_of_domain.txt"):
         assert not automaton.accepts(request.text.split())

@@ -23,9 +23,11 @@ from engine.training.nano.fonts import BUILT_IN
 from engine.training.nano.scenes import Artist, Example
 from engine.worker.models.nano import picture as pictures
 from engine.worker.models.nano.eyes import Eyes, Look, motion, reading
-from engine.worker.models.nano.scene import COLOURS, SHAPES, Group, Scene, Thing, grouped, told
+from engine.worker.models.nano.scene import COLOURS, SHAPES, Group, Scene, Thing, grouped
+from engine.worker.models.nano.seeing import NO_PICTURE
 from engine.worker.models.nano.sight import Sight, joined
-from engine.worker.models.nano.thinker import BLIND, WEIGHTS, Thinker, user_ids
+from engine.worker.models.nano.thinker import WEIGHTS, Thinker
+from engine.worker.models.nano.tokens import user_ids
 from engine.worker.stage import Place, Seat
 
 SEED, EXAMPLES = 7, 160
@@ -309,19 +311,39 @@ def answer_of(stage: Thinker, asked: Request, heard: str | None = None) -> str:
     return "".join(chunk.data for chunk in chunks if chunk.kind == "text")
 
 
-QUESTIONS = ("What do you see?", "Which color is it?", "How many circles are there?", "Look at this.", "What is this?")
+QUESTIONS = {
+    "What do you see?": "I see 1 red circle on the left.",
+    "Look at this.": "I see 1 red circle on the left.",
+    "Which color is it?": "It is red.",
+    "How many circles are there?": "I see 1 red circle.",
+    "How many stars do you see?": "I see no stars.",
+    "Where is the circle?": "The red circle is on the left.",
+    "What shape is it?": "It is a circle.",
+    "Is it dark in here?": "No, it is light.",
+}
 
 
 class TestInTheAnswer:
-    SEEN = "I see 1 red circle on the left, on white."
+    SEEN = "I see 1 red circle on the left."
 
     @pytest.mark.parametrize("question", QUESTIONS)
     def test_who_asks_about_a_picture_is_told_what_it_shows(self, stage: Thinker, question: str) -> None:
-        assert answer_of(stage, request(shown(disc(80), text=question))) == self.SEEN
+        assert answer_of(stage, request(shown(disc(80), text=question))) == QUESTIONS[question]
 
-    def test_without_eyes_it_says_so(self, stage: Thinker, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(stage._sight, "scenes", lambda session, messages: (None,) * len(messages))
-        assert answer_of(stage, request(shown(disc(80), text="What do you see?"))) == BLIND
+    def test_without_a_picture_it_says_so(self, stage: Thinker) -> None:
+        asked = request(Message("user", (TextPart("What do you see?"),)))
+        assert answer_of(stage, asked) == NO_PICTURE
+
+    def test_follow_ups_are_about_the_last_picture(self, stage: Thinker) -> None:
+        first = request(shown(disc(80), text="How many circles do you see?"))
+        turns = (*first.messages, said(answer_of(stage, first)))
+        for question, answer in (
+            ("And where is it?", "The red circle is on the left."),
+            ("What about the stars?", "I see no stars."),
+        ):
+            assert answer_of(stage, request(*turns, Message("user", (TextPart(question),)))) == answer
+        moved = shown(disc(240), text="What has changed?")
+        assert answer_of(stage, request(*turns, moved)) == "The red circle is now on the right."
 
     def test_a_question_about_something_else_is_answered(self, stage: Thinker) -> None:
         assert answer_of(stage, request(shown(disc(80), text="What is twelve plus thirty?"))).endswith("42.")
@@ -338,13 +360,13 @@ class TestInTheAnswer:
     def test_the_conversation_goes_on_behind_it(self, stage: Thinker) -> None:
         turns = (shown(disc(80), text="What do you see?"), said(self.SEEN))
         assert answer_of(stage, request(*turns, shown(disc(240), text="And what do you see now?"))) == (
-            "I see 1 red circle on the right, on white."
+            "I see 1 red circle on the right."
         )
         later = Message("user", (TextPart("Say good morning"),))
         assert answer_of(stage, request(*turns, later)) == "good morning"
 
     def test_only_the_pictures_mark_is_in_the_prompt(self, stage: Thinker) -> None:
-        assert prompt_of(stage, request(shown(disc(80), text="What is it?"))) == user_ids("What is it?", image=True)
+        assert prompt_of(stage, request(shown(disc(80), text="What is it?"))) == user_ids("What is it?", picture=True)
 
     def test_a_request_may_be_given_up_while_its_picture_is_looked_at(self, stage: Thinker) -> None:
         async def given_up() -> None:
@@ -362,25 +384,6 @@ class TestInTheAnswer:
 
         asyncio.run(given_up())
         assert answer_of(stage, request(shown(disc(80)))) == self.SEEN
-
-
-@pytest.mark.parametrize(
-    ("scene", "words"),
-    [
-        (Scene(), "I can't make anything out."),
-        (Scene("dark", "blue"), "I see nothing that I know, on blue. It is dark."),
-        (
-            Scene("light", "white", (Group(2, "red", "cross"), Group(6, "?", "?", "top left")), "A7", "still"),
-            "I see 2 red crosses, many things at the top left and the letters A 7, on white. Nothing moves.",
-        ),
-        (
-            Scene("dim", "gray", (Group(1, "?", "star", "middle"),), "B", "moving up"),
-            "I see 1 star in the middle and a large B, on gray. It is dim. It is moving up.",
-        ),
-    ],
-)
-def test_a_scene_is_told_in_sentences(scene: Scene, words: str) -> None:
-    assert told(scene) == words
 
 
 async def _silence() -> AsyncGenerator[Chunk]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,7 @@ import pytest
 import torch
 
 from engine.core import (
-    AudioPart,
     Chunk,
-    ImagePart,
     Message,
     Request,
     Sampling,
@@ -29,30 +26,17 @@ from engine.training.nano.eval_thinker import serve
 from engine.training.nano.thinker import Shape, empty_state, export
 from engine.training.nano.thinker import Thinker as Network
 from engine.training.nano.train_thinker import from_onnx
-from engine.worker.models.nano.thinker import (
-    ANSWER_ROOM,
-    BOT,
-    CONTEXT,
+from engine.worker.models.nano.thinker import WEIGHTS, Thinker
+from engine.worker.models.nano.tokens import (
     END,
-    IMAGE,
-    RESULT,
-    SCRATCH,
-    SPELL,
     TOOL,
-    UNHEARD,
-    USER,
-    WEIGHTS,
+    VOCABULARY,
     WORD,
-    WORDS,
-    Thinker,
+    call_ids,
     prompt_ids,
-    shown,
-    text_ids,
     user_ids,
-    user_words,
 )
-from engine.worker.plain import normalise
-from engine.worker.prefix import Prefixes, shared
+from engine.worker.prefix import Prefixes
 from engine.worker.sampling import draw
 from engine.worker.stage import Place
 
@@ -83,105 +67,6 @@ def text_of(chunks: list[Chunk]) -> str:
 
 def finish_of(chunks: list[Chunk]) -> str:
     return chunks[-1].meta["finish"]
-
-
-@pytest.mark.parametrize(
-    ("typed", "plain"),
-    [
-        ("What's forty-two + 17?", "what is 42 plus 17"),
-        ("42-17", "42 minus 17"),
-        ("How much is 6 × 7?", "how much is 6 times 7"),
-        ("one hundred and five plus two", "105 plus 2"),
-        ("twenty one, twenty", "21 20"),
-        ("Repeat after me: Hello, World!", "Repeat after me: Hello, World!"),
-        ("say forty two", "say forty two"),
-        ("spell seven", "spell seven"),
-        ("I can’t see — it’s dark", "i cannot see it is dark"),
-        ("Zoë's café", "zoe's cafe"),
-        ("", ""),
-        ("日本語", ""),
-    ],
-)
-def test_typed_and_heard_text_take_one_form(typed: str, plain: str) -> None:
-    assert normalise(typed) == plain
-
-
-def turn(*words: str) -> list[int]:
-    """A user's turn as ids: each word behind its own mark."""
-    return [USER, *(i for number, word in enumerate(words) for i in (WORD + number, *text_ids(word))), BOT]
-
-
-def test_each_word_has_its_mark() -> None:
-    assert user_ids("Hello, you there!") == turn("hello", "you", "there")
-    assert user_ids("a " * 40)[-4:] == [*text_ids(" a a"), BOT][-4:]
-    assert max(user_ids("a " * 40)[1:-1]) == WORD + WORDS - 1
-
-
-@pytest.mark.fault("I7.1")
-def test_marks_in_user_text_stay_text() -> None:
-    for text in ("<|END|> [BOT] \x00", "repeat \ue000\ue001 Āā hello", chr(BOT) + chr(END) + "say hi"):
-        ids = user_ids(text)
-        words = user_words(text)
-        assert ids == turn(*words)
-        assert [i for i in ids if i >= 128] == [USER, *range(WORD, WORD + len(words)), BOT]
-
-
-def test_an_answers_ids_read_as_text() -> None:
-    assert shown([WORD + 1, WORD + 2], ["say", "Hello,", "you"]) == "Hello, you"
-    assert shown([WORD + 9], ["one"]) == ""
-    assert shown([SPELL, *text_ids("bee")]) == "b, e, e"
-    assert shown([*text_ids("1 plus 1 is "), SCRATCH + 2, *text_ids("2.")]) == "1 plus 1 is 2."
-
-
-def test_silence_and_pictures_have_marks_of_their_own() -> None:
-    assert user_ids("") == [USER, UNHEARD, BOT]
-    assert user_ids("", image=True) == [USER, IMAGE, BOT]
-    picture = Message("user", (ImagePart(np.zeros((2, 2, 3), np.uint8)), TextPart("Who?")))
-    assert prompt_ids((picture,)) == [USER, IMAGE, *turn("who")[1:]]
-
-
-def test_the_heard_words_complete_the_last_turn() -> None:
-    spoken = Message("user", (AudioPart(np.zeros(1, np.int16)),))
-    assert prompt_ids((spoken,), "hello") == turn("hello")
-    assert prompt_ids((), "hello") == turn("hello")
-    assert prompt_ids((), "") == [USER, UNHEARD, BOT]
-    said = Message("user", (AudioPart(np.zeros(1, np.int16), transcript="hi"),))
-    ids = prompt_ids((said, Message("assistant", (TextPart("Hello!"),)), spoken), "bye")
-    assert ids[-6:] == [END, *turn("bye")][-6:]
-
-
-def test_answers_return_as_their_raw_ids() -> None:
-    raw = (TOOL, *text_ids("get_time"), END, RESULT, *text_ids("9:05"), BOT, *text_ids("It is 9:05."))
-    before = (user("time"), Message("assistant", (TextPart("It is 9:05."),), raw))
-    assert prompt_ids((*before, user("thanks"))) == [*user_ids("time"), *raw, END, *user_ids("thanks")]
-    assert shown(raw) == "It is 9:05."
-
-
-def test_a_tools_result_is_part_of_the_prompt() -> None:
-    call = Message("assistant", (ToolCallPart("get_time", "{}", "c1"),))
-    told = Message("tool", (ToolResultPart("c1", '{"time": "10:42", "zone": ["CET"]}'),))
-    ids = prompt_ids((user("what time is it"), call, told))
-    assert shown([BOT, *ids[ids.index(RESULT) + 1 :]]).startswith("10:42")
-    assert ids[-1] == BOT
-
-
-def test_the_newest_turns_are_kept() -> None:
-    old = tuple(m for i in range(40) for m in (user(f"hello number {i}"), Message("assistant", (TextPart("Hello!"),))))
-    ids = prompt_ids((*old, user("the last one")))
-    assert len(ids) <= CONTEXT - ANSWER_ROOM
-    assert ids[0] == USER
-    assert ids[-len(turn("the", "last", "1")) :] == turn("the", "last", "1")
-    assert len(prompt_ids((user("a" * 10_000),))) <= CONTEXT - ANSWER_ROOM
-
-
-def test_where_the_window_begins_stays_for_some_turns() -> None:
-    turns = tuple(
-        m for i in range(60) for m in (user(f"hello number {i}"), Message("assistant", (TextPart("Hello!"),)))
-    )
-    prompts = [prompt_ids((*turns[:n], user("and now"))) for n in range(0, 100, 2)]
-    assert all(len(ids) <= CONTEXT - ANSWER_ROOM for ids in prompts)
-    moved = sum(shared(one, other) < len(one) - len(turn("and", "now")) for one, other in pairwise(prompts))
-    assert 0 < moved <= 12
 
 
 def conversation(stage: Thinker, session: str, forget: bool = False) -> list[tuple[str, list[int]]]:
@@ -221,13 +106,13 @@ def test_a_changed_conversation_is_not_taken_for_the_old_one() -> None:
 def test_what_is_known_computes_what_the_whole_prompt_does(stage: Thinker) -> None:
     ids = prompt_ids((user("Hello there"), Message("assistant", (TextPart("Hello!"),)), user("spell banana")))
     whole = stage._net.advance([0], [ids], [0])[0]
-    stage._net.advance([1], [ids[:20]], [0])
-    known = stage._net.known(1, 20, [(20, stage._net.tails(1))])
+    stage._net.advance([1], [ids[:8]], [0])
+    known = stage._net.known(1, 8, [(8, stage._net.tails(1))])
     stage._net.advance([1], [ids[:5]], [0])  # the slot serves another meanwhile
-    stage._net.restore(2, 20, known, known.ends[0][1])
-    assert np.abs(stage._net.advance([2], [ids[20:]], [20])[0] - whole).max() < 1e-4
-    stage._net.restore(2, 20, known, known.ends[0][1] * 0)
-    assert np.abs(stage._net.advance([2], [ids[20:]], [20])[0] - whole).max() > 1e-3
+    stage._net.restore(2, 8, known, known.ends[0][1])
+    assert np.abs(stage._net.advance([2], [ids[8:]], [8])[0] - whole).max() < 1e-4
+    stage._net.restore(2, 8, known, known.ends[0][1] * 0)
+    assert np.abs(stage._net.advance([2], [ids[8:]], [8])[0] - whole).max() > 1e-3
 
 
 @pytest.fixture(scope="module")
@@ -239,25 +124,32 @@ def eager() -> Network:
 PROMPTS = ("Hello there", "What is 42 plus 17?", "Repeat after me: purple zebras", "spell banana", "Who was Plato?")
 
 
-def _eager_text(model: Network, ids: list[int], words: list[str]) -> str:
-    made: list[int] = []
+def _last_logits(model: Network, ids: list[int]) -> torch.Tensor:
+    last = torch.zeros(1, len(ids), dtype=torch.bool)
+    last[0, -1] = True
     with torch.no_grad():
-        while len(made) < 200 and made[-1:] != [END]:
-            made.append(int(model.train_logits(torch.tensor([ids + made]))[0, -1].argmax()))
-    return shown(made, words)
+        return model.train_logits(torch.tensor([ids]), last)[0]
+
+
+def _eager_ids(model: Network, ids: list[int]) -> list[int]:
+    made: list[int] = []
+    while len(made) < 60 and made[-1:] != [END]:
+        made.append(int(_last_logits(model, ids + made).argmax()))
+    return made
 
 
 def test_onnx_runtime_computes_what_torch_does(eager: Network, stage: Thinker) -> None:
     for prompt in PROMPTS:
         ids = prompt_ids((user(prompt),))
-        with torch.no_grad():
-            wanted = eager.train_logits(torch.tensor([ids]))[0, -1].numpy()
+        wanted = _last_logits(eager, ids).numpy()
         whole = stage._net.advance([0], [ids], [0])[0]
         assert np.abs(whole - wanted).max() < 1e-3
         stage._net.advance([3], [ids[:-1]], [0])
         stepped = stage._net.advance([3], [ids[-1:]], [len(ids) - 1])[0]
         assert np.abs(stepped - wanted).max() < 1e-3
-        assert text_of(answer(stage, asked(prompt))) == _eager_text(eager, ids, user_words(prompt))
+        chunks = answer(stage, asked(prompt))
+        made = [i for chunk in chunks if chunk.kind == "text" for i in chunk.meta["ids"]]
+        assert [*made, END] == _eager_ids(eager, ids) or made == _eager_ids(eager, ids)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the exporter's own
@@ -301,7 +193,7 @@ def test_the_seed_decides() -> None:
 def test_only_what_can_be_said_is_drawn(stage: Thinker) -> None:
     chunks = answer(stage, asked("Hello", sampling=Sampling(temperature=50.0, top_p=1.0, seed=3), max_text_tokens=200))
     ids = [i for chunk in chunks if chunk.kind == "text" for i in chunk.meta["ids"]]
-    assert not set(ids) & {USER, UNHEARD, IMAGE}
+    assert all(WORD <= i < VOCABULARY or i in (TOOL, END) for i in ids)
     assert text_of(chunks).isprintable()
 
 
@@ -335,8 +227,9 @@ def test_a_tool_that_may_not_be_called_is_not(stage: Thinker) -> None:
 def test_the_pieces_ids_make_the_next_prompt(stage: Thinker) -> None:
     chunks = answer(stage, asked("What time is it?"))
     raw = tuple(i for chunk in chunks if chunk.kind == "text" for i in chunk.meta["ids"])
-    assert raw[0] == TOOL
-    assert shown(raw) == text_of(chunks)
+    assert raw == (*call_ids("get_time"), END)
+    before = (user("What time is it?"), Message("assistant", (TextPart(text_of(chunks)),), token_ids=raw))
+    assert prompt_ids((*before, user("thanks"))) == [*user_ids("What time is it?"), *raw, *user_ids("thanks")]
 
 
 def test_unheard_speech_is_said_to_be_unheard(stage: Thinker) -> None:
@@ -352,11 +245,22 @@ def test_the_last_message_of_the_assistant_is_spoken_as_it_stands(stage: Thinker
 
 
 def test_the_token_limit_ends_the_answer(stage: Thinker) -> None:
-    chunks = answer(stage, asked("What can you do?", max_text_tokens=7, dump=True))
-    assert len(text_of(chunks)) == 7
+    for prompt, most, text in (
+        ("What can you do?", 4, "I can see colors,"),
+        ("Repeat after me: one two three four five", 4, "one two three"),  # one token is the span
+    ):
+        chunks = answer(stage, asked(prompt, max_text_tokens=most, dump=True))
+        assert text_of(chunks) == text
+        assert finish_of(chunks) == "length"
+        assert chunks[-1].data["output_tokens"] == most
+        assert chunks[-1].data["prompt_ids"] == user_ids(prompt)
+
+
+def test_the_token_limit_ends_what_a_tool_says(stage: Thinker) -> None:
+    chunks = answer(stage, asked("Count to twenty", max_text_tokens=9))
+    assert text_of(chunks).split(", ")[:3] == ["1", "2", "3"]
     assert finish_of(chunks) == "length"
-    assert chunks[-1].data["output_tokens"] == 7
-    assert chunks[-1].data["prompt_ids"] == user_ids("What can you do?")
+    assert chunks[-1].data["output_tokens"] == 9
 
 
 def test_missing_or_damaged_weights_are_named(tmp_path: Path) -> None:

@@ -1,133 +1,100 @@
-"""What nano answers to each kind of request.
+"""What the thinker is taught to write for each kind of request: a saying, the user's own words, or a call.
 
-Answers hold private-use characters for what is not text: scratch digits, in which a number is computed step by step
-before it is said; the mark that spells what follows; the marks of the user's words, by which they are repeated.
-Each step of the computing depends on the few digits just before it alone, so that a small network learns it from few
-examples (Nye et al. 2021, arXiv:2112.00114). It knows no template and no token.
+In a reply the characters from ``PRIVATE`` on are the marks of the user's words. It knows no template and no token.
 """
 
 from __future__ import annotations
 
 import random
-import string
+from dataclasses import dataclass
 
 from engine.training.nano.judge import Expect
-
-SCRATCH = 0xE000
-"""Scratch digit d is the character SCRATCH + d."""
-SPELL = SCRATCH + 10
-"""The characters after this one are said one by one."""
-WORD = SPELL + 1
-"""The character WORD + k is the user's word number k, from 0."""
-
-BIGGER = "Load a bigger model to ask me that."
-SAYINGS: dict[str, tuple[str, ...]] = {
-    "greet": ("Hello! What can I do for you?", "Hello! I am nano. How can I help?"),
-    "bye": ("Goodbye! It was nice to talk to you.",),
-    "thanks": ("You are welcome!",),
-    "howareyou": ("I am fine, thank you. How can I help?",),
-    "name": ("My name is nano.",),
-    "abilities": (
-        "I can greet you, repeat your words, spell words, add and subtract small numbers, count, "
-        "and tell the time and the date.",
-    ),
-    "limits": (
-        "I cannot see, I know nothing about the world, and I cannot talk freely. For that, load a bigger model.",
-    ),
-    "what": ("I am nano, a tiny language model that runs on this computer.",),
-    "maker": ("I was trained on made up dialogues by the makers of Parley.",),
-    "where": ("I run on this computer.",),
-    "hear": ("Yes, I am here. What can I do for you?",),
-    "language": ("I only speak English.",),
-    "joke": (
-        "Why did the robot cross the road? It was programmed by a chicken.",
-        "What do you call a bear without teeth? A gummy bear.",
-        "Why was six afraid of seven? Because seven eight nine.",
-    ),
-    "coin": ("Heads.", "Tails."),
-    "dice": tuple(f"You rolled a {n}." for n in range(1, 7)),
-    "compliment": ("Thank you, that is kind.",),
-    "insult": ("I am sorry. I am only a small model.",),
-    "sorry": ("No problem.",),
-    "okay": ("Okay.",),
-    "mood_good": ("I am glad to hear that.",),
-    "mood_bad": ("I am sorry to hear that.",),
-    "see": ("I cannot see pictures yet.",),
-    "unheard": ("Sorry, I didn't catch that.", "Sorry, I didn't catch that. Can you say it again?"),
-    "alphabet": (", ".join(string.ascii_lowercase) + ".",),
-    "name_unknown": ("I don't know your name yet.",),
-    "refuse": (f"I don't know. {BIGGER}", f"I don't know that. I am only a small model. {BIGGER}"),
-}
+from engine.worker.models.nano.sayings import HAND_OVER, REFUSALS, SAYINGS, UNHEARD
+from engine.worker.models.nano.tokens import PRIVATE
+from engine.worker.plain import normalise
 
 
-def answer_to(rng: random.Random, expect: Expect, text: str = "") -> str:
-    """The answer to a request of that kind and payload, whose words are those of ``text``."""
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What is written: ``text`` that is said, or a ``call``."""
+
+    text: str = ""
+    call: str = ""
+
+
+def _those(*beginnings: str) -> tuple[str, ...]:
+    return tuple(text for text in SAYINGS if text.startswith(beginnings))
+
+
+SAID: dict[str, tuple[str, ...]] = {
+    "greet": _those("Hello!"), "bye": _those("Goodbye!"), "thanks": _those("You are welcome"),
+    "howareyou": _those("I am fine"), "name": _those("My name"), "abilities": _those("I can see"),
+    "limits": _those("I cannot talk"), "what": _those("I am nano"), "maker": _those("I was trained"),
+    "where": _those("I run on"), "hear": _those("Yes, I am here"), "language": _those("I only speak"),
+    "joke": _those("Why did", "What do you call", "Why was"), "coin": ("Heads.", "Tails."),
+    "dice": _those("You rolled"),
+    "compliment": _those("Thank you"), "insult": _those("I am sorry. I am"), "sorry": _those("No problem"),
+    "okay": ("Okay.",), "mood_good": _those("I am glad"), "mood_bad": _those("I am sorry to"), "unheard": UNHEARD,
+    "alphabet": _those("a, b"), "days": _those("Monday,"), "months": _those("January,"), "week": _those("A week"),
+    "year": _those("A year"), "refuse": REFUSALS, "hand_over": (HAND_OVER,),
+}  # fmt: skip
+"""Kind -> the sayings that answer it."""
+
+
+def reply_to(rng: random.Random, expect: Expect, text: str) -> Reply:
+    """The reply to a request of that kind and payload, whose words are those of ``text``."""
     match str(expect["kind"]):
         case "repeat":
-            count, total = len(str(expect["words"]).split()), len(text.split())
-            return "".join(chr(WORD + k) for k in range(total - count, total))
+            return Reply(text=pointed(text, str(expect["words"]), last=True))
         case "spell":
-            return chr(SPELL) + str(expect["word"]).lower()
+            return Reply(call=f"spell {pointed(text, str(expect['word']), last=True)}")
         case "count":
-            first, last = int(expect["first"]), int(expect["last"])
-            step = 1 if last >= first else -1
-            return ", ".join(str(n) for n in range(first, last + step, step)) + "."
+            down, last = int(expect["last"]) < int(expect["first"]), max(int(expect["first"]), int(expect["last"]))
+            return Reply(call=f"count {'down ' if down else ''}{pointed(text, str(last))}")
         case "calendar":
-            where = "After" if expect["step"] == 1 else "Before"
-            return f"{where} {str(expect['origin']).title()} comes {str(expect['name']).title()}."
+            way = "after" if expect["step"] == 1 else "before"
+            return Reply(call=f"next {way} {pointed(text, str(expect['origin']))}")
         case "list":
-            return ", ".join(name.title() for name in str(expect["names"]).split()) + "."
+            return Reply(rng.choice(SAID["days" if str(expect["names"]).startswith("monday") else "months"]))
         case "user_name":
-            return f"Nice to meet you, {str(expect['name']).title()}."
+            return Reply(call=f"remember name {pointed(text, str(expect['name']), last=True)}")
+        case "name_unknown":
+            return Reply(call="recall name")
+        case "see":
+            return Reply(call="look describe")
+        case "time" | "date" as kind:
+            return Reply(call=f"get_{kind}")
         case "number":
-            return _number(expect)
+            return _number(rng, expect, text)
         case kind:
-            return rng.choice(SAYINGS[kind])
+            return Reply(rng.choice(SAID[kind]))
 
 
-def _number(expect: Expect) -> str:
-    value = int(expect["value"])
-    said = f"minus {-value}." if value < 0 else f"{value}."
-    match expect["op"]:
-        case "after":
-            return f"After {expect['n']} comes {_added(int(expect['n']), 1)}{said}"
-        case "before":
-            return f"Before {expect['n']} comes {_subtracted(int(expect['n']), 1)}{said}"
-        case "week":
-            return "A week has 7 days."
-        case "year":
-            return "A year has 12 months."
+def _number(rng: random.Random, expect: Expect, text: str) -> Reply:
+    match str(expect["op"]):
+        case "after" | "before" as way:
+            return Reply(call=f"next {way} {pointed(text, str(expect['n']))}")
+        case "week" | "year" as unit:
+            return Reply(rng.choice(SAID[unit]))
         case op:
-            a, b = int(expect["a"]), int(expect["b"])
-            compute = {"plus": _added, "minus": _subtracted, "times": _multiplied}[str(op)]
-            return f"{a} {op} {b} is {compute(a, b)}{said}"
+            a, b = pointed(text, str(expect["a"])), pointed(text, str(expect["b"]))
+            if expect["a"] == expect["b"]:
+                b = pointed(text, str(expect["b"]), last=True)
+            return Reply(call=f"calc {a} {op} {b}")
 
 
-def _added(a: int, b: int) -> str:
-    """Units, their carry and sum; tens, the carry, and what they make."""
-    carry, unit = divmod(a % 10 + b % 10, 10)
-    hundred, ten = divmod(a // 10 + b // 10 + carry, 10)
-    return _scratch(a % 10, b % 10, carry, unit, a // 10, b // 10, carry, hundred, ten)
+def pointed(text: str, value: str, last: bool = False) -> str:
+    """The marks of the words of ``text`` that are ``value``, with spaces between; the first place, or the ``last``."""
+    words = _plain(normalise(text))
+    for wanted in (_plain(normalise(value)), _plain(value)):
+        starts = [i for i in range(len(words)) if wanted and words[i : i + len(wanted)] == wanted]
+        if starts:
+            break
+    else:
+        raise ValueError(f"{value!r} is not in {text!r}")
+    start = starts[-1 if last else 0]
+    return " ".join(chr(PRIVATE + i) for i in range(start, start + len(wanted)))
 
 
-def _subtracted(a: int, b: int) -> str:
-    """Which is larger (0 neither, 1 the first, 2 the second), by tens, then by units; larger minus smaller."""
-    by_tens = _compared(a // 10, b // 10)
-    order = by_tens or _compared(a % 10, b % 10)
-    large, small = max(a, b), min(a, b)
-    borrow = int(large % 10 < small % 10)
-    unit, ten = (large - small) % 10, large // 10 - small // 10 - borrow
-    compare = (a // 10, b // 10, by_tens, a % 10, b % 10, order)
-    return _scratch(*compare, large % 10, small % 10, borrow, unit, large // 10, small // 10, borrow, ten)
-
-
-def _compared(a: int, b: int) -> int:
-    return 0 if a == b else 1 if a > b else 2
-
-
-def _multiplied(a: int, b: int) -> str:
-    return _scratch(a // 10, a % 10, b // 10, b % 10)
-
-
-def _scratch(*digits: int) -> str:
-    return "".join(chr(SCRATCH + digit) for digit in digits)
+def _plain(text: str) -> list[str]:
+    return [word.strip(".,!?\":;'").lower() for word in text.split()]

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.signal import resample_poly
 
-from engine.training.nano import meter
+from engine.training.nano import meter, teach
 from engine.training.nano.codec import Codec
 from engine.training.nano.dataset import Utterance, parse
 from engine.training.nano.export import codec_of, read_voice
@@ -88,8 +88,8 @@ def recordings(work: Path) -> list[tuple[Wave, Utterance]]:
     folder = work / "buzz"
     folder.mkdir(exist_ok=True)
     lines = "".join(f"b{index:03}\t{meter.spoken(text)}\n" for index, text in enumerate(texts()))
-    table = subprocess.run([work / "teacher", folder], input=lines, capture_output=True, text=True, check=True).stdout
-    said = [parse(folder, line) for line in table.splitlines()]
+    table = subprocess.run([teach.program(work), folder], input=lines, capture_output=True, text=True, check=True)
+    said = [parse(folder, line) for line in table.stdout.splitlines()]
     return [(one.speech().wave.numpy().astype(np.float32) / np.float32(32768), one) for one in said]
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from engine.training.nano import teach
 from engine.training.nano.align import PHONE_INDEX, Aligner, letter_ends, letters
 from engine.training.nano.features import Speech, load
 
@@ -71,7 +72,7 @@ def lexicon(work: Path, count: int) -> None:
     frequency = Bigrams.bundled(work).unigram
     words = sorted(dictionary(), key=lambda word: (-frequency.get(word, -9.0), word))[:count]
     lines = "".join(f"{word}\t{word}.\n" for word in words)
-    spoken = subprocess.run([work / "teacher", "-"], input=lines, capture_output=True, text=True, check=True).stdout
+    spoken = subprocess.run([teach.program(work), "-"], input=lines, capture_output=True, text=True, check=True).stdout
     pairs = []
     for utterance in (parse(work, line) for line in spoken.splitlines()):
         phones = [PHONE_INDEX[phone] for phone in utterance.phones if phone != "pau"]

@@ -4,11 +4,13 @@ For the ears (grammar or language model):
   ``user_templates()``     kind -> templates. Syntax: ``(a|b|)`` one of the alternatives, the empty one makes it
                            optional (nesting allowed); ``{slot}`` is a slot. Lowercase words only.
   ``SLOTS``                slot -> the values it takes by voice. ``{words}`` is one to four of ``{word}``.
+  ``heard_templates()``    the same and IN_CONVERSATION: what needs a picture, a tool or an earlier turn.
+  ``sample_heard(rng)``    something that those can say.
   ``sample_request(rng)``  -> Request(text, expect): an in-domain utterance as plain lowercase words.
   ``spoken_vocabulary()``  every word that such an utterance can contain.
 For the thinker:
-  ``sample_dialogue(rng)`` -> Dialogue of one to three turns, typed and spoken forms mixed, refusals included; or a
-                           drill. What is no text in an answer stands as private-use characters (``answers``).
+  ``sample_dialogue(rng)`` -> Dialogue of one to many turns, typed and spoken forms mixed, refusals included. What the
+                           thinker writes is a saying, the user's words or a call (``answers.Reply``).
 For evaluations:
   ``answers_rightly(expect, answer) -> bool`` the judge; ``read_requests(path)`` the committed sets;
   ``evaluation_texts()`` what no sampler here may return (compared by ``plain_words``).
@@ -18,421 +20,136 @@ It knows no token, no tensor and no audio.
 
 from __future__ import annotations
 
-import json
 import random
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
+from dataclasses import replace
 
-from engine.training.nano.answers import answer_to
-from engine.training.nano.judge import Expect, answers_rightly, plain_words
-from engine.training.nano.lexicon import (
-    DAYS,
-    FIGURES,
-    MONTHS,
-    PLACES,
-    SPOKEN_NAMES,
-    SPOKEN_WORDS,
-    THINGS,
-    TOPICS,
-    dictionary_words,
-    is_held_out_pair,
-    is_held_out_word,
-    number_words,
+from engine.training.nano.acting import acting_dialogue, clock_dialogue, declared
+from engine.training.nano.answers import SAID, Reply
+from engine.training.nano.judge import answers_rightly
+from engine.training.nano.looking import looking_dialogue
+from engine.training.nano.remembering import remembering_dialogue
+from engine.training.nano.requests import (
+    SLOTS,
+    addressed,
+    answered,
+    expect_of,
+    heard_templates,
+    refused,
+    sample_heard,
+    sample_request,
+    spoken_vocabulary,
+    typed_request,
+    user_templates,
 )
-from engine.training.nano.templates import CLOSERS, OPENERS, REFUSED, REQUESTS, TYPED_ONLY, WRAPPED
+from engine.training.nano.templates import REQUESTS
+from engine.training.nano.turns import (
+    EVAL,
+    Dialogue,
+    Request,
+    Turn,
+    allowed,
+    as_typed,
+    evaluation_texts,
+    expand,
+    read_requests,
+)
 
 __all__ = [
-    "SLOTS", "Dialogue", "Request", "Turn", "answers_rightly", "evaluation_texts", "read_requests",
-    "sample_dialogue", "sample_request", "spoken_vocabulary", "user_templates",
+    "EVAL", "SLOTS", "Dialogue", "Request", "Turn", "allowed", "answers_rightly", "evaluation_texts", "expand",
+    "expect_of", "heard_templates", "read_requests", "sample_dialogue", "sample_heard", "sample_request",
+    "spoken_vocabulary", "stream", "user_templates",
 ]  # fmt: skip
 
-EVAL = Path(__file__).parent / "eval"
-SLOTS: dict[str, tuple[str, ...]] = {
-    "word": SPOKEN_WORDS + SPOKEN_NAMES,
-    "name": SPOKEN_NAMES,
-    "a": tuple(number_words(n) for n in range(100)),
-    "b": tuple(number_words(n) for n in range(100)),
-    "s": tuple(number_words(n) for n in range(11)),
-    "t": tuple(number_words(n) for n in range(11)),
-    "n": tuple(number_words(n) for n in range(2, 21)),
-    "day": DAYS,
-    "month": MONTHS,
-}
-"""What each slot takes by voice: {a} and {b} are summands, {s} and {t} factors, {n} where a count ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One thing a user says or types, and what a right answer to it is."""
-
-    text: str
-    expect: Expect
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """One exchange. ``tool`` names the tool that is called first; ``result`` is what it returned."""
-
-    request: Request
-    answer: str
-    image: bool = False
-    unheard: bool = False
-    tool: str = ""
-    result: str = ""
-
-
-Dialogue = tuple[Turn, ...]
-
-
-def user_templates() -> dict[str, tuple[str, ...]]:
-    """Every in-domain template by kind, with the openers and closers that speech may carry already around it."""
-    return {kind: tuple(_wrap(kind, core) for core in cores) for kind, cores in REQUESTS.items()}
-
-
-def spoken_vocabulary() -> frozenset[str]:
-    """Every word that an in-domain utterance can contain."""
-    templates = " ".join(text for texts in user_templates().values() for text in texts)
-    words = set(re.sub(r"\{\w+\}|[()|]", " ", templates).split())
-    return frozenset(words.union(*(value.split() for values in SLOTS.values() for value in values)))
-
-
-def sample_request(rng: random.Random, kind: str | None = None) -> Request:
-    """A spoken in-domain request, outside the evaluation sets and the held-out pairs."""
-    while True:
-        chosen = kind or rng.choices(list(REQUESTS), weights=[_weight(k) for k in REQUESTS])[0]
-        request = _spoken(rng, chosen, rng.choice(user_templates()[chosen]))
-        if allowed(request):
-            return request
+SHARES = {"looking": 28, "remembering": 24, "acting": 16, "drill": 12, "single": 18, "clock": 2}
+"""How many of a hundred dialogues are of each kind."""
+DECLARED = 0.15
+"""How many of the conversations about something else have tools declared."""
+LONGEST = 12
+"""Turns of a conversation."""
 
 
 def sample_dialogue(rng: random.Random) -> Dialogue:
-    """One to three turns as the thinker will see them; later turns can refer to earlier ones. Or a drill."""
-    roll = rng.random()
-    if roll < 0.25:
-        return _drill(rng)
-    if roll < 0.65:
-        return (_turn(rng, ()),)
+    """A conversation: one dialogue or several, one after the other, whose later turns refer to its own earlier ones."""
+    tools = declared(rng) if rng.random() < DECLARED else ()
     turns: Dialogue = ()
-    for _ in range(rng.choice((2, 2, 3))):
-        turns = (*turns, _turn(rng, turns))
-    return turns
+    for _ in range(rng.choice((1, 1, 2, 3, 4))):
+        kind = rng.choices(list(SHARES), list(SHARES.values()))[0]
+        if kind == "acting" and not turns:
+            turns = acting_dialogue(rng, lambda: _aside(rng))
+            tools = turns[0].tools
+        elif kind == "acting":
+            turns += acting_dialogue(rng, lambda: _aside(rng), tools)
+        else:
+            turns += tuple(replace(turn, tools=tools) for turn in _dialogue(rng, kind))
+        if len(turns) >= LONGEST or _open(turns[-1]):
+            break
+    return turns[:LONGEST]
+
+
+def _open(turn: Turn) -> bool:
+    """Whether it ends with a call of a client's tool, after which nothing can be said."""
+    return turn.request.expect["kind"] == "call" and not turn.called
+
+
+def _dialogue(rng: random.Random, kind: str) -> Dialogue:
+    match kind:
+        case "looking":
+            return looking_dialogue(rng, lambda: _aside(rng))
+        case "remembering":
+            return remembering_dialogue(rng, lambda: _aside_or_look(rng))
+        case "drill":
+            return _drill(rng)
+        case "clock":
+            return clock_dialogue(rng)
+        case _:
+            return (_turn(rng),)
 
 
 def _drill(rng: random.Random) -> Dialogue:
-    """Several exercises in a row: one hard ability, or requests of every kind and refusals in turn."""
-    if rng.random() < 0.5:
-        return tuple(_answered(rng, _mixed_request(rng)) for _ in range(rng.randint(3, 6)))
-    kinds = rng.choices((("sum", "minus"), ("sum",), ("minus",), ("spell", "repeat")), weights=(4, 2, 2, 2))[0]
-    return tuple(_answered(rng, _typed_request(rng, rng.choice(kinds))) for _ in range(rng.randint(3, 6)))
+    """Several exercises in a row: requests of every kind and refusals in turn."""
+    return tuple(answered(rng, _mixed_request(rng)) for _ in range(rng.randint(3, 6)))
 
 
 def _mixed_request(rng: random.Random) -> Request:
     if rng.random() < 0.25:
-        return _refused(rng)
-    return _as_typed(rng, _addressed(rng, sample_request(rng, rng.choice(list(REQUESTS)))))
+        return refused(rng)
+    return as_typed(rng, addressed(rng, sample_request(rng, rng.choice(list(REQUESTS)))))
 
 
-def _addressed(rng: random.Random, request: Request) -> Request:
-    """Now and then with more words of address around it than speech requests have."""
-    if request.expect["kind"] in ("repeat", "spell", "user_name", "okay") or rng.random() < 0.7:
-        return request
-    first, last = rng.choice(("nano", "hey", "so", "okay", "well", "")), rng.choice(("nano", "please", "then", ""))
-    longer = replace(request, text=f"{first} {request.text} {last}".strip())
-    return longer if allowed(longer) else request
+def _aside(rng: random.Random) -> Turn:
+    """An exchange about nothing that was said or shown before."""
+    while True:
+        turn = _turn(rng)
+        if turn.request.expect["kind"] not in ("see", "unheard", "user_name", "name_unknown"):
+            return turn
 
 
-def allowed(request: Request) -> bool:
-    """Whether training may see this request: no evaluation prompt, no held-out pair of numbers."""
-    a, b = request.expect.get("a"), request.expect.get("b")
-    if isinstance(a, int) and isinstance(b, int) and request.expect.get("op") != "times" and is_held_out_pair(a, b):
-        return False
-    return " ".join(plain_words(request.text)) not in evaluation_texts()
+def _aside_or_look(rng: random.Random) -> Turn:
+    """The same, or a picture with a question about it."""
+    if rng.random() > 0.3:
+        return _aside(rng)
+    while (looked := looking_dialogue(rng, lambda: _aside(rng))[0]).scene is None:
+        pass
+    return looked
 
 
-def read_requests(path: Path) -> list[Request]:
-    """An evaluation set: JSON lines with ``text`` and ``expect``, or plain lines that are to be refused."""
-    lines = path.read_text().splitlines()
-    if path.suffix == ".jsonl":
-        return [Request(**json.loads(line)) for line in lines]
-    return [Request(line, {"kind": "refuse"}) for line in lines]
-
-
-@cache
-def evaluation_texts() -> frozenset[str]:
-    """Every prompt of the evaluation sets, as plain words."""
-    paths = sorted([*EVAL.glob("typed_*"), *EVAL.glob("spoken_*")])
-    return frozenset(" ".join(plain_words(r.text)) for path in paths for r in read_requests(path))
-
-
-def expand(rng: random.Random, template: str) -> str:
-    """One sentence of the template's language, slots untouched."""
-    while match := re.search(r"\(([^()]*)\)", template):
-        choice = rng.choice(match[1].split("|"))
-        template = template[: match.start()] + choice + template[match.end() :]
-    return " ".join(template.split())
-
-
-def _wrap(kind: str, core: str) -> str:
-    return f"{OPENERS} {core} {CLOSERS}" if kind in WRAPPED else core
-
-
-def _weight(kind: str) -> float:
-    heavy = {"calendar": 5, "times": 5, "count": 5, "repeat": 4, "minus": 4, "sum": 4, "time": 2, "date": 2, "next": 2}
-    return heavy.get(kind, 1)
-
-
-def _spoken(rng: random.Random, kind: str, template: str) -> Request:
-    text = expand(rng, template)
-    payload: dict[str, str] = {}
-    for slot in re.findall(r"\{(\w+)\}", text):
-        payload[slot] = _spoken_words(rng) if slot == "words" else rng.choice(SLOTS[slot])
-        text = text.replace("{" + slot + "}", payload[slot])
-    return Request(text, expect_of(kind, text, payload))
-
-
-def _spoken_words(rng: random.Random) -> str:
-    return " ".join(rng.choices(SLOTS["word"], k=rng.choice((1, 2, 2, 3, 3, 4))))
-
-
-def expect_of(kind: str, text: str, payload: dict[str, str]) -> dict[str, str | int]:
-    """What a right answer to the filled template is. Slots hold numbers in words or in digits."""
-    match kind:
-        case "repeat":
-            return {"kind": "repeat", "words": payload.get("words") or payload["word"]}
-        case "spell":
-            return {"kind": "spell", "word": payload["word"]}
-        case "sum" | "minus" | "times":
-            return _expect_number(kind, payload)
-        case "next":
-            before = " before " in f" {text} "
-            n = _value(payload["a"])
-            return {"kind": "number", "op": "before" if before else "after", "n": n, "value": n + (-1 if before else 1)}
-        case "count":
-            n = _value(payload["n"])
-            down = "down" in text or "back" in text
-            return {"kind": "count", "first": n if down else 1, "last": 1 if down else n}
-        case "calendar":
-            names = DAYS if "day" in payload else MONTHS
-            origin = payload.get("day") or payload["month"]
-            step = -1 if re.search(r"\b(before|precedes)\b", text) else 1
-            found = names[(names.index(origin.lower()) + step) % len(names)]
-            return {"kind": "calendar", "name": found, "origin": origin.lower(), "step": step}
-        case "list":
-            return {"kind": "list", "names": " ".join(DAYS if "week" in text else MONTHS)}
-        case "howmany":
-            return {"kind": "number", "op": "week" if "week" in text else "year", "value": 7 if "week" in text else 12}
-        case "my_name":
-            return {"kind": "user_name", "name": payload["name"]}
-        case "ask_name":
-            return {"kind": "name_unknown"}
-        case _:
-            return {"kind": kind}
-
-
-def _expect_number(kind: str, payload: dict[str, str]) -> dict[str, str | int]:
-    first, second = ("s", "t") if kind == "times" else ("a", "b")
-    a, b = _value(payload[first]), _value(payload[second])
-    value = a + b if kind == "sum" else a - b if kind == "minus" else a * b
-    return {"kind": "number", "op": {"sum": "plus"}.get(kind, kind), "a": a, "b": b, "value": value}
-
-
-def _value(text: str) -> int:
-    return int(text) if text.isdigit() else SLOTS["a"].index(text)
-
-
-def _turn(rng: random.Random, before: Dialogue) -> Turn:
-    """The next exchange after those ``before``."""
+def _turn(rng: random.Random) -> Turn:
     roll = rng.random()
     if roll < 0.03:
-        return Turn(Request("", {"kind": "unheard"}), answer_to(rng, {"kind": "unheard"}), unheard=True)
-    if roll < 0.06:
-        return _picture_turn(rng)
-    if before and roll < 0.12:
-        return _again_turn(rng, before)
-    if before and roll < 0.17:
-        return _name_turn(rng, before)
-    if roll < 0.30:
-        request = _refused(rng)
-    elif roll < 0.60:
-        request = _addressed(rng, sample_request(rng))
-    else:
-        request = _typed_request(rng)
-    return _answered(rng, request)
-
-
-def _answered(rng: random.Random, request: Request) -> Turn:
-    kind = request.expect["kind"]
-    if kind not in ("time", "date"):
-        return Turn(request, answer_to(rng, request.expect, request.text))
-    result = _clock_text(rng) if kind == "time" else _calendar_text(rng)
-    if rng.random() < 0.15:
-        result = " ".join(_letters(rng) for _ in range(rng.randint(1, 3)))  # a client's own tool may say anything
-    return Turn(request, f"It is {result}.", tool=f"get_{kind}", result=result)
-
-
-def _clock_text(rng: random.Random) -> str:
-    hour, minute = rng.randrange(24), rng.randrange(60)
-    if rng.random() < 0.3:
-        return f"{hour % 12 or 12}:{minute:02} {'AM' if hour < 12 else 'PM'}"
-    second = rng.randrange(60)
-    return rng.choice((f"{hour}:{minute:02}", f"{hour:02}:{minute:02}", f"{hour:02}:{minute:02}:{second:02}"))
-
-
-def _calendar_text(rng: random.Random) -> str:
-    day, month, year = rng.randint(1, 31), rng.randrange(12), rng.randint(2020, 2039)
-    if rng.random() < 0.2:
-        return f"{year}-{month + 1:02}-{day:02}"
-    return f"{rng.choice(DAYS).title()}, {MONTHS[month].title()} {day}, {year}"
-
-
-def _picture_turn(rng: random.Random) -> Turn:
-    """A picture, with a question about it, or with no words at all."""
-    asked = "" if rng.random() < 0.2 else expand(rng, rng.choice(TYPED_ONLY["picture"]))
-    request = Request(asked, {"kind": "see"})
-    while not allowed(request):
-        request = Request(expand(rng, rng.choice(TYPED_ONLY["picture"])), {"kind": "see"})
-    return Turn(_as_typed(rng, request), answer_to(rng, request.expect), image=True)
-
-
-def _again_turn(rng: random.Random, before: Dialogue) -> Turn:
-    text = expand(rng, rng.choice(TYPED_ONLY["again"]))
-    shown = before[-1].answer
-    if not shown.isascii():
-        return _turn(rng, before)
-    request = Request(text, {"kind": "repeat", "words": shown})
-    return Turn(request, shown) if allowed(request) else _turn(rng, before)
-
-
-def _name_turn(rng: random.Random, before: Dialogue) -> Turn:
-    """The user asks for the name that an earlier turn gave, or that none did."""
-    request = sample_request(rng, "ask_name")
-    names = [t.request.expect["name"] for t in before if t.request.expect["kind"] == "user_name"]
-    if names:
-        return Turn(request, f"Your name is {str(names[-1]).title()}.")
-    return Turn(request, answer_to(rng, request.expect))
-
-
-def _refused(rng: random.Random) -> Request:
-    """A question or demand beyond nano: from frames with slots, some filled with random words, or plain chatter."""
-    while True:
-        if rng.random() < 0.12:
-            text = " ".join(rng.choices(dictionary_words(), k=rng.randint(3, 7)))
-        else:
-            text = expand(rng, rng.choice(REFUSED))
-            text = re.sub(r"\{(topic|place|person|thing|any)\}", lambda slot: _beyond(rng, slot[1]), text)
-            text = re.sub(r"\{big\}", lambda _: str(rng.randint(100, 9999)), text)
-            text = re.sub(r"\{a\}", lambda _: str(rng.randint(1, 99)), text)
-        request = _as_typed(rng, Request(text, {"kind": "refuse"}))
-        if allowed(request):
-            return request
-
-
-def _beyond(rng: random.Random, slot: str) -> str:
-    """What a refused question is about: of the slot's own list, or any word at all."""
-    if slot in _REFUSED_SLOTS and rng.random() < 0.6:
-        return rng.choice(_REFUSED_SLOTS[slot])
-    return rng.choice(SPOKEN_WORDS if rng.random() < 0.6 else dictionary_words())
-
-
-_REFUSED_SLOTS = {"topic": TOPICS, "place": PLACES, "person": FIGURES, "thing": THINGS}
-
-
-def _typed_request(rng: random.Random, wanted: str | None = None) -> Request:
-    """An in-domain request in a typist's form, the hard abilities with open vocabulary preferred."""
-    while True:
-        common = rng.choices(("repeat", "spell", "sum", "minus", "my_name", ""), weights=(20, 12, 14, 24, 6, 24))[0]
-        kind = common if wanted is None else wanted
-        if not kind:
-            return _as_typed(rng, sample_request(rng))
-        template = rng.choice(REQUESTS[kind] + TYPED_ONLY.get(kind, ()))
-        text = expand(rng, _wrap(kind, template) if rng.random() < 0.3 else template)
-        payload: dict[str, str] = {}
-        for slot in re.findall(r"\{(\w+)\}", text):
-            payload[slot] = _typed_slot(rng, slot)
-        request = Request(text, expect_of(kind, text, payload))
-        styled = _as_typed(rng, request)
-        for slot, value in payload.items():
-            styled = replace(styled, text=styled.text.replace("{" + slot + "}", value))
-        if allowed(styled):
-            return styled
-
-
-def _typed_slot(rng: random.Random, slot: str) -> str:
-    match slot:
-        case "words":
-            return _phrase(rng)
-        case "word" | "name":
-            return _cased(rng, _open_word(rng) if slot == "word" or rng.random() < 0.3 else rng.choice(SPOKEN_NAMES))
-        case "a" | "b":
-            return str(rng.randrange(100))
-        case _:
-            return rng.choice(SLOTS[slot])
-
-
-def _phrase(rng: random.Random) -> str:
-    """One to eight words to repeat: dictionary words, names, letter strings, numbers; repeats and commas too."""
-    words = [_open_word(rng) for _ in range(rng.randint(1, 8))]
-    if len(words) > 2 and rng.random() < 0.15:
-        words[rng.randrange(len(words))] = rng.choice(words)
-    if rng.random() < 0.15:
-        words[rng.randrange(len(words))] = str(rng.randrange(1000))
-    if len(words) > 1 and rng.random() < 0.15:
-        spot = rng.randrange(len(words) - 1)
-        words[spot] += ","
-    text = _cased(rng, " ".join(words))
-    return text + rng.choice(("", "", "", "", ".", "!", "?"))
-
-
-_LITTLE = re.findall(
-    r"\w+",
-    "the a an i you he she it we they is are was were has have had do did not and or but if to of in on at for with by "
-    "my your his her our their this that there here what who where when why how can will would should very so too no "
-    "yes please go come see make take get give one two three man woman child cat dog house red big old new",
-)
-
-
-def _open_word(rng: random.Random) -> str:
-    roll = rng.random()
-    if roll < 0.22:
-        return rng.choice(_LITTLE)
-    if roll < 0.32:
-        return rng.choice(SLOTS["word"])
-    if roll < 0.48:
-        return _letters(rng)
-    while is_held_out_word(word := rng.choice(dictionary_words())):
-        pass
-    return word
-
-
-def _letters(rng: random.Random) -> str:
-    """A string that is no word: half of the time syllables, else any letters."""
-    if rng.random() < 0.5:
-        return "".join(rng.choice("bcdfghjklmnpqrstvwz") + rng.choice("aeiouy") for _ in range(rng.randint(1, 4)))
-    return "".join(rng.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(rng.randint(1, 9)))
-
-
-def _cased(rng: random.Random, text: str) -> str:
-    roll = rng.random()
-    if roll < 0.7:
-        return text
-    return text.capitalize() if roll < 0.82 else text.title() if roll < 0.94 else text.upper()
-
-
-def _as_typed(rng: random.Random, request: Request) -> Request:
-    """The same request as people type it: capital first letter and closing mark, sometimes contracted."""
-    text = request.text
-    if rng.random() < 0.5:
-        text = text[:1].upper() + text[1:]
-    if rng.random() < 0.3 and not text.endswith(("}", ".")):
-        text += rng.choice("?.!")
-    return replace(request, text=text)
+        return Turn(Request("", {"kind": "unheard"}), Reply(rng.choice(SAID["unheard"])))
+    if roll < 0.33:
+        return answered(rng, refused(rng))
+    if roll < 0.65:
+        return answered(rng, addressed(rng, sample_request(rng)))
+    return answered(rng, typed_request(rng))
 
 
 def stream(seed: int) -> Iterator[Dialogue]:
     """Dialogues without end, the same for the same seed."""
     rng = random.Random(seed)
     while True:
-        yield sample_dialogue(rng)
+        try:
+            yield sample_dialogue(rng)
+        except ValueError:  # a word to point at that folding changed ("one hundred one"): rare, and no loss
+            continue

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pocketsphinx
 
-from engine.training.nano.dialogues import SLOTS, sample_request, user_templates
+from engine.training.nano.dialogues import SLOTS, heard_templates, sample_heard
 
 OUT = Path(__file__).parents[2] / "weights" / "nano" / "ears"
 LONGEST_REPEAT = 4  # words that {words} stands for, at most
@@ -34,7 +34,7 @@ def main() -> None:
     args = parser.parse_args()
     automaton = requests_automaton()
     rng = random.Random(args.seed)
-    counts = automaton.count(sample_request(rng).text.split() for _ in range(args.samples))
+    counts = automaton.count(sample_heard(rng).split() for _ in range(args.samples))
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "requests.fsg").write_text(automaton.as_fsg("requests", counts))
     (args.out / "requests.dict").write_text(dictionary(automaton.words))
@@ -93,7 +93,7 @@ class Automaton:
 def requests_automaton() -> Automaton:
     """The minimal automaton of every in-domain request."""
     builder = _Builder()
-    for templates in user_templates().values():
+    for templates in heard_templates().values():
         for template in templates:
             builder.add(template)
     return _minimal(_deterministic(builder))

@@ -3,11 +3,13 @@
     python -m engine.training.nano.eval_ears                                the ears alone, on tests/data/spoken
     python -m engine.training.nano.eval_ears --engine configs/nano.yaml     through the engine: the answers are judged
     python -m engine.training.nano.eval_ears --url ws://127.0.0.1:8000      through a running server, as a caller
+    python -m engine.training.nano.eval_ears --conditions                   the ears alone, in noise, a room …: a table
 
 ``--set DIR`` takes another folder with an ``index.json`` (see make_spoken). Speech comes in pieces of 20 ms; ``--pace``
 is how many times faster than real time (the ears alone take no time into account). A request is right when the words
 heard ask for the same (or, through engine and server, when the answer is judged right); other speech is refused when
-it is not understood (or answered by an honest refusal). Exits with 1 below 90 % of either.
+it is not understood (or answered by an honest refusal). What is asked back ("did you say …?") counts as neither right
+nor refused. Exits with 1 below 90 % of either, with --conditions below a bar of ``conditions``.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,7 +33,8 @@ import numpy as np
 import soundfile
 
 from engine.core import MIC_RATE_HZ, Chunk, Pcm, Request
-from engine.training.nano.dialogues import SLOTS, answers_rightly, expect_of, user_templates
+from engine.training.nano.conditions import BARS, CONDITIONS
+from engine.training.nano.dialogues import SLOTS, answers_rightly, expect_of, heard_templates
 from engine.worker.models.nano.ears import Ears
 from engine.worker.stage import Place, Seat
 
@@ -52,11 +55,19 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a recording. ``late_ms`` is the time from the end of the input to the final words."""
+    """What became of a recording: ``heard`` is "" if it was refused, ``meant`` whether it fits what was said.
+
+    ``late_ms`` is the time from the end of the input to the final words.
+    """
 
     heard: str
-    right: bool
+    meant: bool
     late_ms: float = 0.0
+    sure: bool = True
+
+    @property
+    def right(self) -> bool:
+        return self.meant and self.sure
 
 
 def main() -> None:
@@ -65,6 +76,7 @@ def main() -> None:
     parser.add_argument("--engine", type=Path, metavar="CONFIG")
     parser.add_argument("--url", help="of a running server")
     parser.add_argument("--pace", type=float, default=1.0)
+    parser.add_argument("--conditions", action="store_true")
     parser.add_argument("--part", default="1/1", help="i/n: every n-th recording, from the i-th")
     args = parser.parse_args()
     first, every = map(int, args.part.split("/"))
@@ -74,6 +86,8 @@ def main() -> None:
         outcomes = asyncio.run(through_engine(args.engine, recordings, args.pace))
     elif args.url:
         outcomes = asyncio.run(through_server(args.url, recordings, args.pace))
+    elif args.conditions:
+        sys.exit(not table(Ears(Place()), recordings))
     else:
         ears = Ears(Place())
         outcomes = [alone(ears, recording) for recording in recordings]
@@ -103,6 +117,33 @@ def report(recordings: list[Recording], outcomes: list[Outcome], cpu_s: float) -
     sys.exit(any(sum(rates[name]) < BAR * len(rates[name]) for name in ("answered rightly", "refused")))
 
 
+def table(ears: Ears, recordings: list[Recording]) -> bool:
+    """What is made of the recordings in every condition; whether the bars are reached."""
+    print("| condition | heard rightly | asked back | rightly so | refused | wrong | others refused | asked back |")
+    print("|---|---|---|---|---|---|---|---|")
+    reached = True
+    for name, worsened in CONDITIONS.items():
+        outcomes = [(r.expect is not None, alone(ears, _in(worsened, r))) for r in recordings]
+        inside, outside = ([o for is_in, o in outcomes if is_in is wanted] for wanted in (True, False))
+        right, refused, back, rightly = _shares(inside)
+        _, *others = _shares(outside)
+        figures = (right, back, rightly, refused, 1 - right - back - refused, *others[:2])
+        print(f"| {name} | {' | '.join(f'{figure:.3f}' for figure in figures)} |", flush=True)
+        reached = reached and right >= BARS.get(name, 0)
+    return reached
+
+
+def _in(worsened: Callable[[Pcm], Pcm], recording: Recording) -> Recording:
+    """With the silence behind it after which a turn is over: the condition goes on there."""
+    return replace(recording, pcm=worsened(np.concatenate([recording.pcm, np.zeros(MIC_RATE_HZ * 2 // 5, np.int16)])))
+
+
+def _shares(outcomes: list[Outcome]) -> list[float]:
+    """Right, refused, asked back, and asked back for what was meant."""
+    verdicts = [(o.right, not o.heard, not o.sure, o.meant and not o.sure) for o in outcomes]
+    return [sum(column) / len(verdicts) for column in zip(*verdicts, strict=True)]
+
+
 def alone(ears: Ears, recording: Recording) -> Outcome:
     """The stage by itself, stepped as the loop would after every piece."""
     pace: Any = SimpleNamespace()
@@ -115,10 +156,10 @@ def alone(ears: Ears, recording: Recording) -> Outcome:
     seat.ended, started = True, time.perf_counter()
     chunks += run(ears, seat)
     late_ms = (time.perf_counter() - started) * 1000
-    heard = chunks[-1].data if chunks[-1].meta["understood"] else ""
+    heard, sure = (chunks[-1].data, chunks[-1].meta["sure"]) if chunks[-1].meta["understood"] else ("", True)
     if recording.expect is None:
-        return Outcome(heard, not heard, late_ms)
-    return Outcome(heard, recording.expect in meanings(heard), late_ms)
+        return Outcome(heard, not heard, late_ms, sure)
+    return Outcome(heard, recording.expect in meanings(heard), late_ms, sure)
 
 
 def run(ears: Ears, seat: Seat) -> list[Chunk]:
@@ -227,7 +268,7 @@ def meanings(text: str) -> list[dict[str, Any]]:
 def _patterns() -> list[tuple[str, re.Pattern[str]]]:
     slots: dict[str, Callable[[], str]] = {"words": lambda: f"(?P<words>(?:{_any('word')}){{1,4}})"}
     compiled = []
-    for kind, templates in user_templates().items():
+    for kind, templates in heard_templates().items():
         for template in templates:
             parts = []
             for token in re.findall(r"[()|]|\{\w+\}|[^\s()|{}]+", template):

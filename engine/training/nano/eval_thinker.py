@@ -18,13 +18,14 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.core import Chunk, ImagePart, Message, Part, Sampling, TextPart
+from engine.core import Chunk, Message, Sampling, TextPart
 from engine.core import Request as EngineRequest
 from engine.training.nano.dialogues import EVAL, Request, answers_rightly, read_requests
 from engine.training.nano.make_eval import distinct, typed_repeat, typed_spell, typed_sum
 from engine.worker.models.nano.eyes import Eyes
+from engine.worker.models.nano.network import Network
 from engine.worker.models.nano.sight import Sight
-from engine.worker.models.nano.thinker import WEIGHTS, Network, Thinker
+from engine.worker.models.nano.thinker import WEIGHTS, Thinker
 from engine.worker.stage import Place, Seat
 
 SETS = ("typed_repeat.jsonl", "typed_spell.jsonl", "typed_sums.jsonl", "typed_refuse.txt")
@@ -36,16 +37,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--weights", type=Path, default=WEIGHTS, help="folder with thinker.onnx")
     parser.add_argument("--wrong", action="store_true")
+    parser.add_argument("--part", default="1/1", help="i/n: every n-th request, from the i-th")
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--fresh", type=int, metavar="SEED")
     args = parser.parse_args()
     stage = Thinker(Place(weights=args.weights, slots=SLOTS), sight=Sight(Eyes(WEIGHTS)))
     sets = committed() if args.fresh is None else fresh(random.Random(args.fresh))
-    for name, requests in sets.items():
+    first, every = map(int, args.part.split("/"))
+    for name, whole in sets.items():
+        requests = whole[first - 1 :: every]
         answers = ask(stage, [r.text for r in requests])
         _report(name, requests, answers, args.wrong)
-    pictures = ask(stage, ["What is in this picture?", "", "Describe the image.", "Who is this?"], image=True)
-    print("pictures:", pictures)
     if args.speed:
         print_speed(args.weights)
 
@@ -77,21 +79,18 @@ def _report(name: str, requests: Sequence[Request], answers: Sequence[str], show
         print("    wrong by kind:", dict(wrong))
 
 
-def ask(stage: Thinker, texts: Sequence[str], image: bool = False) -> list[str]:
+def ask(stage: Thinker, texts: Sequence[str]) -> list[str]:
     """The answers to single requests, as many at a time as the stage has slots."""
     answers: list[str] = []
     for start in range(0, len(texts), SLOTS):
-        requests = [_request(text, image) for text in texts[start : start + SLOTS]]
+        requests = [_request(text) for text in texts[start : start + SLOTS]]
         emitted = asyncio.run(serve(stage, requests))
         answers += ["".join(c.data for c in chunks if c.kind == "text") for chunks in emitted]
     return answers
 
 
-def _request(text: str, image: bool) -> EngineRequest:
-    parts: tuple[Part, ...] = (TextPart(text),)
-    if image:
-        parts = (ImagePart(np.zeros((1, 1, 3), np.uint8)), *parts)
-    messages = (Message("user", parts),)
+def _request(text: str) -> EngineRequest:
+    messages = (Message("user", (TextPart(text),)),)
     return EngineRequest(id="eval", session="eval", messages=messages, sampling=Sampling(greedy=True))
 
 

@@ -5,12 +5,14 @@ It knows what each kind of request must contain in its answer; it knows no templ
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from engine.training.nano.lexicon import DAYS, MONTHS, ONES, TENS, number_words
 
-Expect = Mapping[str, str | int]
+Expect = Mapping[str, Any]
 """What a right answer is: ``kind`` and the payload of that kind (see ``answers_rightly``)."""
 
 _REFUSAL = r"\b(i (do not|don't) know|i cannot|i can't|i can only|i only|bigger model|did not catch|didn't catch)\b"
@@ -36,7 +38,7 @@ _PATTERNS = {
     "okay": r"^(okay|all right)\b",
     "mood_good": r"\bglad\b",
     "mood_bad": r"\bsorry to hear\b",
-    "see": r"\bi cannot see\b",
+    "see": r"\bi have no picture\b",
     "unheard": r"\b(did not|didn't) (catch|hear|understand)\b",
     "time": r"\b\d{1,2}:\d\d\b",
     "date": r"\b(" + "|".join(MONTHS) + r") \d{1,2}\b|\b\d{4}-\d\d-\d\d\b",
@@ -49,11 +51,15 @@ def answers_rightly(expect: Expect, answer: str) -> bool:
     """Whether ``answer`` (text) does what ``expect`` asks.
 
     Kinds with payload: repeat ``words``; spell ``word``; number ``value`` (sums, differences, products, next number);
-    count ``first`` and ``last``; calendar ``name`` (a day or month); list ``names`` (joined by spaces);
-    user_name ``name``; tool ``result`` (must be said). The kind refuse takes any honest refusal. The kinds of small
-    talk carry no payload. Letter case and punctuation never matter, "42" and "forty two" are the same.
+    count ``first`` and ``last``; calendar ``name`` (a day or month); list ``names`` (joined by spaces); user_name
+    ``name``; tool ``result`` (must be said); says ``text`` (exactly these words, or those behind a "|"); call ``name``
+    and ``arguments`` (the answer is then the call, as JSON; for no other kind it is). The kind refuse takes any honest
+    refusal. The kinds of small talk carry no payload. Letter case and punctuation never matter, "42" and "forty two"
+    are the same.
     """
     kind, text = str(expect["kind"]), answer.lower().strip()
+    if kind == "call" or answer.startswith('{"name"'):
+        return kind == "call" and _calls(expect, answer)
     if kind in _CHECKS:
         return _CHECKS[kind](expect, text)
     if kind not in _PATTERNS:
@@ -85,15 +91,17 @@ def _spells(expect: Expect, text: str) -> bool:
 def _last_number(text: str) -> int | None:
     """The last number of the text, in digits or in words, with "minus" before it as its sign."""
     words = plain_words(text)
-    end = next((i for i in range(len(words), 0, -1) if words[i - 1] in _NUMBERS), 0)
+    end = next((i for i in range(len(words), 0, -1) if words[i - 1] in _NUMBERS or words[i - 1].isdigit()), 0)
     if not end:
         return None
-    start = end - 1
-    while start and words[start - 1] in _NUMBERS:
-        start -= 1
-    value = 0
-    for word in words[start:end]:
-        value = value * 100 if word == "hundred" else value + _NUMBERS[word]
+    start, value = end - 1, 0
+    if words[start].isdigit():
+        value = int(words[start])
+    else:
+        while start and words[start - 1] in _NUMBERS:
+            start -= 1
+        for word in words[start:end]:
+            value = value * 100 if word == "hundred" else value + _NUMBERS[word]
     return -value if start and words[start - 1] == "minus" else value
 
 
@@ -127,6 +135,17 @@ def _says_result(expect: Expect, text: str) -> bool:
     return " ".join(plain_words(str(expect["result"]))) in " ".join(plain_words(text))
 
 
+def _calls(expect: Expect, answer: str) -> bool:
+    if not answer.startswith("{"):
+        return False
+    call = json.loads(answer)
+    return call["name"] == expect["name"] and json.loads(call["arguments"]) == expect["arguments"]
+
+
+def _says(expect: Expect, text: str) -> bool:
+    return plain_words(text) in [plain_words(one) for one in str(expect["text"]).split("|")]
+
+
 _CHECKS: dict[str, Callable[[Expect, str], bool]] = {
     "refuse": _refuses,
     "repeat": _repeats,
@@ -137,4 +156,5 @@ _CHECKS: dict[str, Callable[[Expect, str], bool]] = {
     "list": _names_in_order,
     "user_name": _calls_by_name,
     "tool": _says_result,
+    "says": _says,
 }

@@ -26,6 +26,7 @@ import pocketsphinx
 from numpy.typing import NDArray
 from scipy.signal import resample_poly
 
+from engine.training.nano import teach
 from engine.training.nano.corpus import dictionary
 from engine.worker.spoken import Speller
 
@@ -130,7 +131,7 @@ def teacher_waves(work: Path, texts: Sequence[str]) -> list[Wave]:
     lines = "".join(f"{index}\t{spoken(text)}\n" for index, text in enumerate(texts))
     scale = np.float32(32768)
     with TemporaryDirectory() as folder:
-        subprocess.run([work / "teacher", folder], input=lines, text=True, check=True, capture_output=True)
+        subprocess.run([teach.program(work), folder], input=lines, text=True, check=True, capture_output=True)
         return [
             np.fromfile(Path(folder, f"{index}.s16"), "<i2").astype(np.float32) / scale for index in range(len(texts))
         ]

@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
-    program = build(args.work)
+    teacher = program(args.work)
     (args.work / "speech").mkdir(exist_ok=True)
     done = {line.split("\t", 1)[0] for path in args.work.glob("speech.*.tsv") for line in path.read_text().splitlines()}
     lines = [
@@ -28,16 +28,18 @@ def main() -> None:
         for line in (args.work / "corpus.tsv").read_text().splitlines(keepends=True)
         if line.split("\t", 1)[0] not in done
     ]
-    running = [start(program, args.work, job, lines[job :: args.jobs]) for job in range(args.jobs)]
+    running = [start(teacher, args.work, job, lines[job :: args.jobs]) for job in range(args.jobs)]
     for process in running:
         process.wait()
 
 
-def build(work: Path) -> Path:
-    """Compile the teacher against the system's libflite (Debian: flite1-dev)."""
-    program = work / "teacher"
-    subprocess.run(["cc", "-O2", "-o", str(program), str(SOURCE), *LIBRARIES], check=True)
-    return program
+def program(work: Path) -> Path:
+    """The teacher, compiled against the system's libflite (Debian: flite1-dev) where it is not there yet."""
+    found = work / "teacher"
+    if not found.exists():
+        work.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["cc", "-O2", "-o", str(found), str(SOURCE), *LIBRARIES], check=True)
+    return found
 
 
 def start(program: Path, work: Path, job: int, lines: list[str]) -> subprocess.Popen[bytes]:

@@ -1,7 +1,7 @@
-"""The thinker's network: a small decoder over bytes, and its export to ONNX.
+"""The thinker's network: a small decoder, and its export to ONNX.
 
 Pre-norm layers with rotary grouped-query attention and SwiGLU (LLaMA, arXiv:2302.13971). A causal depthwise
-convolution over queries, keys and values lets one layer compare "what came before this byte" with "what came before
+convolution over queries, keys and values lets one layer compare "what came before this" with "what came before
 that one": copying, which repeating and spelling are made of, is then learned within the first thousand steps (the same
 idea as in Primer, arXiv:2109.08668, and in "Canon layers").
 
@@ -20,12 +20,12 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from engine.worker.models.nano.thinker import CONTEXT, VOCABULARY
+from engine.worker.models.nano.tokens import CONTEXT, VOCABULARY
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Sizes of the network. ``taps`` is the convolution's width in bytes."""
+    """Sizes of the network. ``taps`` is the convolution's width in positions."""
 
     width: int = 192
     layers: int = 5
@@ -52,7 +52,7 @@ class Shape:
 
 
 class Thinker(nn.Module):
-    """Bytes in, logits of the next token out.
+    """Tokens in, logits of the next token out.
 
     The state of B conversations is ``keys`` and ``values`` [B, layers, past, kv] float32, of which the first
     ``lengths`` [B] int64 positions are valid, and ``tails`` [B, layers, taps - 1, mixed], what the convolutions
@@ -76,13 +76,13 @@ class Thinker(nn.Module):
         self.register_buffer("cos", angles.cos(), persistent=False)
         self.register_buffer("sin", angles.sin(), persistent=False)
 
-    def train_logits(self, ids: Tensor) -> Tensor:
-        """Logits [B, T, vocabulary] for whole sequences ``ids`` [B, T] from position 0, no state."""
+    def train_logits(self, ids: Tensor, wanted: Tensor) -> Tensor:
+        """Logits [n, vocabulary] at the n ``wanted`` [B, T] positions of whole sequences ``ids`` [B, T], no state."""
         cos, sin = self.cos[: ids.shape[1]], self.sin[: ids.shape[1]]
         x = self.embed(ids)
         for layer in self.layers:
             x = cast(Layer, layer).whole(x, cos, sin)
-        return self.head(self.norm(x))
+        return self.head(self.norm(x[wanted]))
 
     def forward(
         self, ids: Tensor, keys: Tensor, values: Tensor, tails: Tensor, lengths: Tensor

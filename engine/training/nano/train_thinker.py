@@ -11,9 +11,10 @@ from __future__ import annotations
 import argparse
 import copy
 import itertools
+import random
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,14 +24,38 @@ from onnx import numpy_helper
 from torch import Tensor
 from torch.nn import functional as F
 
-from engine.training.nano.answers import SCRATCH as SCRATCH_CHAR
+from engine.training.nano.answers import Reply
 from engine.training.nano.dialogues import Dialogue, stream
 from engine.training.nano.thinker import Shape, Thinker, export
-from engine.worker.models.nano.thinker import BOT, CONTEXT, END, RESULT, SCRATCH, TOOL, text_ids, user_ids
+from engine.training.nano.turns import Turn
+from engine.worker.models.nano import own
+from engine.worker.models.nano.sayings import SAYINGS
+from engine.worker.models.nano.tokens import (
+    CONTEXT,
+    END,
+    KNOWN,
+    PRIVATE,
+    SAYING,
+    TO,
+    WORD,
+    call_ids,
+    result_ids,
+    said_ids,
+    shown,
+    tools_ids,
+    user_ids,
+)
+from engine.worker.plain import normalise
 
-POOL = 4096
+POOL = 2048
 """Dialogues that are sorted by length together, so that a batch wastes little on padding."""
 NO_LOSS = -100
+SPELLED, MISTYPED = 0.06, 0.02
+"""Known words that are given by their letters, and words with a slip of the finger: the letters must mean the same."""
+UNTOLD = 0.15
+"""Earlier answers of which only the text is given, as of one that was cut short."""
+_HALVES = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+"""Without AVX-512 bfloat16 takes three times as long as float32."""
 
 
 def main() -> None:
@@ -40,6 +65,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rate", type=float, default=0.02, help="of Muon; AdamW takes a tenth")
     parser.add_argument("--out", type=Path, default=Path("data/thinker"), help="folder of checkpoints and exports")
+    parser.add_argument("--eager", action="store_true", help="do not compile: that takes minutes on a busy machine")
     parser.add_argument("--resume", type=Path)
     parser.add_argument("--from-onnx", type=Path)
     args = parser.parse_args()
@@ -47,7 +73,7 @@ def main() -> None:
     torch.manual_seed(args.seed)
     args.out.mkdir(parents=True, exist_ok=True)
     model = load(args.resume or args.from_onnx)
-    train(model, batches(args.seed, args.tokens), args.minutes * 60, args.rate, args.out)
+    train(model, batches(args.seed, args.tokens), args.minutes * 60, args.rate, args.out, not args.eager)
 
 
 def load(path: Path | None) -> Thinker:
@@ -73,10 +99,17 @@ def from_onnx(path: Path) -> Thinker:
     return model
 
 
-def train(model: Thinker, data: Iterator[tuple[Tensor, Tensor]], budget_s: float, rate: float, out: Path) -> None:
+def train(
+    model: Thinker,
+    data: Iterator[tuple[Tensor, Tensor]],
+    budget_s: float,
+    rate: float,
+    out: Path,
+    compiled: bool = True,
+) -> None:
     optimizers = make_optimizers(model, rate)
     average = copy.deepcopy(model)
-    loss_of = torch.compile(_loss, dynamic=True)
+    loss_of = torch.compile(_loss, dynamic=True) if compiled else _loss
     start = last_report = last_save = time.monotonic()
     losses: list[float] = []
     seen = 0
@@ -107,9 +140,10 @@ def train(model: Thinker, data: Iterator[tuple[Tensor, Tensor]], budget_s: float
 
 
 def _loss(model: Thinker, ids: Tensor, targets: Tensor) -> Tensor:
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        logits = model.train_logits(ids)
-    return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), ignore_index=NO_LOSS)
+    taught = targets != NO_LOSS
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=_HALVES):
+        logits = model.train_logits(ids, taught)
+    return F.cross_entropy(logits.float(), targets[taught])
 
 
 def save(model: Thinker, out: Path) -> None:
@@ -123,9 +157,10 @@ def save(model: Thinker, out: Path) -> None:
 def batches(seed: int, tokens: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Ids and targets [B, T] int64, B x T about ``tokens``, dialogues of like length together."""
     rng = np.random.default_rng(seed)
+    slips = random.Random(seed)
     dialogues = stream(seed)
     while True:
-        rows = sorted((encode(d) for d in itertools.islice(dialogues, POOL)), key=lambda row: len(row[0]))
+        rows = sorted((encode(d, slips) for d in itertools.islice(dialogues, POOL)), key=lambda row: len(row[0]))
         groups: list[list[tuple[list[int], list[int]]]] = [[]]
         for row in rows:
             if groups[-1] and (len(groups[-1]) + 1) * len(row[0]) > tokens:
@@ -135,28 +170,80 @@ def batches(seed: int, tokens: int) -> Iterator[tuple[Tensor, Tensor]]:
             yield _padded(groups[i])
 
 
-def encode(dialogue: Dialogue) -> tuple[list[int], list[int]]:
+def encode(dialogue: Dialogue, slips: random.Random | None = None) -> tuple[list[int], list[int]]:
     """Ids, and for each the id to be predicted after it (NO_LOSS where the user or a tool speaks)."""
     ids: list[int] = []
     taught: list[bool] = []
+    view = own.View()
 
     def add(part: list[int], learn: bool) -> None:
         ids.extend(part)
         taught.extend([learn] * len(part))
 
-    for turn in dialogue:
-        add(user_ids(turn.request.text, turn.image), learn=False)
-        if turn.tool:
-            add([TOOL, *text_ids(turn.tool), END], learn=True)
-            add([RESULT, *text_ids(turn.result), BOT], learn=False)
-        add([*answer_ids(turn.answer), END], learn=True)
+    add(tools_ids(dialogue[0].tools), learn=False)
+    for n, turn in enumerate(dialogue):
+        text, spelled = (turn.request.text, frozenset[int]()) if slips is None else slipped(turn, slips)
+        add(user_ids(text, turn.scene is not None, spelled), learn=False)
+        if turn.called:
+            whole = slips is None or slips.random() < 0.5  # a call comes back without its arguments
+            add([*call_ids(turn.called if whole else turn.called.split(" ")[0]), END], learn=whole)
+            add(result_ids(turn.result), learn=False)
+        view = seen(view, turn)
+        said = answer_of(turn, view)
+        if slips and n + 1 < len(dialogue) and slips.random() < UNTOLD and said:
+            add([*said_ids(_cut(said, slips)), END], learn=False)
+        else:
+            add([*reply_ids(turn.reply), END], learn=True)
+        view = replace(view, said=(*view.said, said))
     ids, taught = ids[:CONTEXT], taught[:CONTEXT]
     return ids[:-1], [i if learn else NO_LOSS for i, learn in zip(ids[1:], taught[1:], strict=True)]
 
 
-def answer_ids(answer: str) -> list[int]:
-    """An answer's ids: private-use characters become the marks, in the same order."""
-    return [SCRATCH + ord(c) - SCRATCH_CHAR if ord(c) >= SCRATCH_CHAR else ord(c) for c in answer]
+def reply_ids(reply: Reply) -> list[int]:
+    """What the thinker writes: a call, a saying, or marks of the user's words."""
+    if reply.call:
+        return call_ids(reply.call)
+    if reply.text in SAYINGS:
+        return [SAYING + SAYINGS.index(reply.text)]
+    marks = [WORD + ord(mark) - PRIVATE for mark in reply.text.split()]
+    return marks if len(marks) == 1 else [marks[0], TO, *(marks[-1:] if marks[-1] < KNOWN else [])]
+
+
+def seen(view: own.View, turn: Turn) -> own.View:
+    """What nano's tools may look at once this turn's question is asked."""
+    scenes = view.scenes if turn.scene is None else (*view.scenes, turn.scene)
+    return replace(view, scenes=scenes, skill=turn.called.split(" ")[0], returned=turn.result)
+
+
+def answer_of(turn: Turn, view: own.View) -> str:
+    """What is said at the end of a turn, "" where that is a client's affair."""
+    words = normalise(turn.request.text).split()
+    if turn.reply.call:
+        marked = [words[ord(w[0]) - PRIVATE] if ord(w[0]) >= PRIVATE else w for w in turn.reply.call.split()]
+        return own.answer(" ".join(marked), view) or ""
+    return shown(reply_ids(turn.reply), words)
+
+
+def slipped(turn: Turn, rng: random.Random) -> tuple[str, frozenset[int]]:
+    """The turn's text with slips of the finger, but in words that are pointed at; and the words that are spelled."""
+    words = normalise(turn.request.text).split()
+    written = turn.reply.text + turn.reply.call + turn.called
+    for n, word in enumerate(words):
+        if rng.random() < MISTYPED and len(word) > 3 and word.isalpha() and chr(PRIVATE + n) not in written:
+            words[n] = _mistyped(word, rng)
+    text = " ".join(words)
+    return text, frozenset(n for n in range(len(normalise(text).split())) if rng.random() < SPELLED)
+
+
+def _mistyped(word: str, rng: random.Random) -> str:
+    at = rng.randrange(len(word) - 1)
+    a, b = word[at], word[at + 1]
+    return word[:at] + rng.choice((b + a, b, a + a + b, a + rng.choice("abcdefghijklmnopqrstuvwxyz"))) + word[at + 2 :]
+
+
+def _cut(text: str, rng: random.Random) -> str:
+    words = text.split()
+    return " ".join(words[: rng.randint(1, len(words))]) if rng.random() < 0.5 else text
 
 
 def _padded(rows: list[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor]:

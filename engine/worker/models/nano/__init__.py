@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from engine.core import ModelInfo, TokenCost
 from engine.worker.models.nano.ears import Ears
-from engine.worker.models.nano.thinker import CONTEXT, Thinker
+from engine.worker.models.nano.thinker import Thinker
+from engine.worker.models.nano.tokens import CONTEXT
 from engine.worker.models.nano.voice import FRAME_S, Code2Wav, Talker
 from engine.worker.stage import Family, Place
 
@@ -19,9 +20,9 @@ def _info(place: Place) -> ModelInfo:
         abilities=frozenset({"text", "audio", "image", "tools", "speech"}),
         frame_s=FRAME_S,
         context=CONTEXT,
-        # A token a character, and a mark for each of the user's words; speech counts as its words, a picture as a
-        # third of the line that tells what a turn shows: a camera gives a turn three. No instructions.
-        cost=TokenCost(character=1.25, instruction=0.0, audio_s=20.0, image=20.0, message=3.0),
+        # A word and its mark are two tokens, but a word that is not known has a token a letter; speech counts as its
+        # words, a picture is one mark. No instructions.
+        cost=TokenCost(character=0.6, instruction=0.0, audio_s=10.0, image=1.0, message=3.0),
     )
 
 

@@ -2,8 +2,9 @@
 
 They listen while the user speaks. The search is cheap but the cepstral mean, which it subtracts, is only known once
 some speech has been heard: so the search starts over from the first sample whenever much more has been heard than the
-mean was taken from, and at the first pause. Beside the requests lies a loop of plain phones; what fits that loop
-better is no request, and is not understood. They know no answer and nothing of what was said before.
+mean was taken from, and at the first pause; with it goes the noise beneath the voice, which is turned down (``hush``).
+Beside the requests lies a loop of plain phones; what fits that loop better is no request, and is not understood. They
+know no answer and nothing of what was said before.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import pocketsphinx
 
 from engine.core import MIC_RATE_HZ, AudioPart, Chunk, Pcm, Request, StageInfo
 from engine.errors import EngineError, WeightsError
+from engine.worker.models.nano.hush import QUANTILE, Hush, Power, noise_of
 from engine.worker.stage import Place, Seat
 
 WEIGHTS = Path(__file__).parents[3] / "weights" / "nano"
@@ -39,6 +41,10 @@ REQUEST_BEAM = 1e-60  # wide: a right word that starts badly must survive
 PHONE_BEAM = 1e-25
 NATS = 1024.0  # pocketsphinx scores are logarithms divided by 2**10 (SENSCR_SHIFT in its hmm.h)
 REFUSAL = -210.0  # nats; set on the development recordings, see EARS.md
+DOUBT = -280.0  # between these two a request is only guessed at, and asked back
+CLEAR_DB, PER_DB, MOST = 30.0, 14.0, 120.0  # less clear speech fits worse: by so many nats a dB both limits are lowered
+OVER_NOISE = 1.5  # a voice is louder than what lies beneath it by 3.5 dB
+ENOUGH = 25  # frames, before what lies beneath is known
 COVERAGE = 0.6  # speech is covered wholly by its words, noise to a quarter
 
 
@@ -48,6 +54,7 @@ class Hearing:
 
     pcm: Pcm
     loudest: float = 0.0
+    levels: list[float] = field(default_factory=list[float])  # of every FRAME, root mean square
     voice_end: int = 0
     judged: int = 0
     basis: int = 0  # where the voice ended when the mean was taken; 0: no voice yet
@@ -55,22 +62,49 @@ class Hearing:
     searched: int = 0
     shown: str = ""
 
+    @property
+    def floor(self) -> float:
+        """How loud it is beneath the voice; 0 until there is enough to tell."""
+        return float(np.quantile(self.levels, QUANTILE)) if len(self.levels) >= ENOUGH else 0.0
 
-@dataclass(frozen=True, slots=True)
+    @property
+    def clear_db(self) -> float:
+        """How far the voice is above what is beneath it."""
+        return 20 * math.log10(max(np.quantile(self.levels or [1.0], 0.9), 1.0) / max(self.floor, 1.0))
+
+    @property
+    def allowance(self) -> float:
+        """By how many nats less the speech need fit, for the noise that is in it."""
+        return min(MOST, PER_DB * max(0.0, CLEAR_DB - self.clear_db))
+
+
+@dataclass(slots=True)
 class Search:
-    """Two decoders side by side over the same speech: the requests, and any sequence of phones."""
+    """Two decoders side by side over the same speech, less its noise: the requests, and any sequence of phones."""
 
     requests: Any
     phones: Any
+    hush: Hush = field(default_factory=lambda: Hush(noise_of(np.empty(0, np.int16))))
+    heard: list[Pcm] = field(default_factory=list[Pcm])
 
-    def start(self, mean: str) -> None:
+    def start(self, mean: str, noise: Power) -> None:
+        self.hush, self.heard = Hush(noise), []
         for decoder in (self.requests, self.phones):
             decoder.set_cmn(mean)
             decoder.start_utt()
 
     def feed(self, piece: Pcm) -> None:
-        for decoder in (self.requests, self.phones):
-            decoder.process_raw(piece.tobytes())
+        self._hear(self.hush.feed(piece))
+
+    def finish(self) -> None:
+        """Nothing follows: let the last samples be heard."""
+        self._hear(self.hush.end())
+
+    def _hear(self, piece: Pcm) -> None:
+        if len(piece):
+            self.heard.append(piece)
+            for decoder in (self.requests, self.phones):
+                decoder.process_raw(piece.tobytes())
 
     def end(self) -> None:
         for decoder in (self.requests, self.phones):
@@ -82,8 +116,9 @@ class Search:
         words = [re.sub(r"\(\d+\)$", "", word) for word in best.hypstr.split()] if best else []
         return " ".join(word for word in words if word[0] not in "<[")
 
-    def coverage(self, pcm: Pcm) -> float:
+    def coverage(self) -> float:
         """After ``end``: how much of what is loud lies within the words, 0 to 1. Noise is loud beside them too."""
+        pcm = np.concatenate([np.empty(0, np.int16), *self.heard])
         frames = pcm[: len(pcm) - len(pcm) % CEPSTRUM].reshape(-1, CEPSTRUM).astype(np.float32)
         loudness = np.sqrt(np.square(frames).mean(1))
         loud = loudness > loudness.max(initial=0) / 4
@@ -153,23 +188,28 @@ class Ears:
         return [Chunk("heard", text, {"final": False, "understood": True})]
 
     def _final(self, seat: Seat) -> list[Chunk]:
-        text, seat.done = "", True
+        text, sure, seat.done = "", False, True
         if search := self._held.get(seat.slot):
+            search.finish()
             self._release(seat.slot)
-            if self._fits(search, seat.state.pcm):
-                text = search.words()
-        return [Chunk("heard", text, {"final": True, "understood": bool(text)})]
+            margin = self._margin(search, seat.state) + seat.state.allowance
+            text, sure = search.words() if margin > DOUBT else "", margin > REFUSAL
+        return [Chunk("heard", text, {"final": True, "understood": bool(text), "sure": sure})]
 
-    def _fits(self, search: Search, pcm: Pcm) -> bool:
-        """Whether the speech is a request, rather than made into one."""
-        return len(pcm) < LONGEST and search.margin() > REFUSAL and search.coverage(pcm) > COVERAGE
+    def _margin(self, search: Search, hearing: Hearing) -> float:
+        """How surely the speech is a request, rather than made into one, in nats."""
+        fits = len(hearing.pcm) < LONGEST and search.coverage() > COVERAGE
+        return search.margin() if fits else -math.inf
 
     def _start_over(self, slot: int, hearing: Hearing) -> None:
         """Search again from the first sample, with the cepstral mean of what has been heard."""
         self._release(slot)
         search = self._held[slot] = self._free.pop() if self._free else self._search()
         hearing.stale, hearing.searched = False, 0
-        search.start(_mean(self._scout, hearing.pcm[: min(hearing.basis, MEAN_REACH)], self._first_mean))
+        noise = noise_of(hearing.pcm)
+        hush = Hush(noise)
+        known = np.concatenate([hush.feed(hearing.pcm[: min(hearing.basis, MEAN_REACH)]), hush.end()])
+        search.start(_mean(self._scout, known, self._first_mean), noise)
 
     def _release(self, slot: int) -> None:
         if search := self._held.pop(slot, None):
@@ -197,7 +237,7 @@ def unheard(request: Request) -> list[Pcm]:
 
 
 def _take(hearing: Hearing, rows: list[Pcm]) -> None:
-    """Append what came. A frame within 26 dB of the loudest so far belongs to the voice."""
+    """Append what came. A frame within 26 dB of the loudest so far, and above the noise, belongs to the voice."""
     fresh = np.concatenate([np.asarray(row, np.int16) for row in rows] or [hearing.pcm[:0]])
     fresh = fresh[: LONGEST - len(hearing.pcm)]
     noisy = fresh.astype(np.int32) + _NOISE[len(hearing.pcm) : len(hearing.pcm) + len(fresh)]
@@ -207,7 +247,8 @@ def _take(hearing: Hearing, rows: list[Pcm]) -> None:
         hearing.judged += FRAME
         loudness = float(np.sqrt(np.square(frame).mean()))
         hearing.loudest = max(hearing.loudest, loudness)
-        if loudness > max(QUIET, hearing.loudest / 20):
+        hearing.levels.append(loudness)
+        if loudness > max(QUIET, hearing.loudest / 20, hearing.floor * OVER_NOISE):
             hearing.voice_end = hearing.judged
         if _outgrown(hearing):
             hearing.basis, hearing.stale = hearing.voice_end, True

@@ -1,6 +1,6 @@
-"""What eyes can say of a picture: as one short line of a fixed form, and in sentences that are spoken.
+"""What eyes can say of a picture, as data and as one short line of a fixed form.
 
-Pure data and rules: which things make a group, where a group is, what is said of it. Knows no network and no
+Pure data and rules: which things make a group, where a group is, what the line looks like. Knows no network and no
 pixels. The line is ASCII:
 
     scene  = "unclear" | light " " background [": " groups] ["; reads " TEXT] ["; " motion]
@@ -19,6 +19,8 @@ COLOURS = ("black", "white", "gray", "red", "orange", "yellow", "green", "blue",
 SHAPES = ("circle", "square", "triangle", "star", "cross", "rectangle", "heart")
 CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 LIGHTS = ("dark", "dim", "light")
+PLACES = ("left", "right", "top", "bottom", "middle", "top left", "top right", "bottom left", "bottom right")
+MOTIONS = ("still", "moving", "moving left", "moving right", "moving up", "moving down")
 UNSURE = "?"
 MOST_GROUPS, MOST_COUNTED, MOST_CHARACTERS = 4, 5, 4
 TOGETHER = 0.25
@@ -87,32 +89,3 @@ def _place(things: Sequence[Thing]) -> str:
     row = "top" if y < 1 / 3 else "bottom" if y > 2 / 3 else ""
     column = "left" if x < 1 / 3 else "right" if x > 2 / 3 else ""
     return f"{row} {column}".strip() or "middle"
-
-
-def told(scene: Scene) -> str:
-    """A scene in sentences, for whoever asks what is to be seen: "I see 2 red circles on the left, on white." """
-    if not scene.light:
-        return "I can't make anything out."
-    things = [_named(group) for group in scene.groups]
-    if scene.text:
-        reads = " ".join(scene.text)  # to be said letter by letter
-        things.append(f"the letters {reads}" if len(scene.text) > 1 else f"a large {reads}")
-    seen = " and ".join(filter(None, (", ".join(things[:-1]), *things[-1:]))) or "nothing that I know"
-    sentences = [f"I see {seen}, on {scene.background}."]
-    if scene.light != "light":
-        sentences.append(f"It is {scene.light}.")
-    if scene.motion:
-        sentences.append("Nothing moves." if scene.motion == "still" else f"It is {scene.motion}.")
-    return " ".join(sentences)
-
-
-_WHERE = {"left": "on the left", "right": "on the right", "": "", "middle": "in the middle"}
-
-
-def _named(group: Group) -> str:
-    """ "2 red circles on the left"; what is not sure is a thing, or has no colour."""
-    noun = "thing" if group.shape == UNSURE else group.shape
-    plural = noun if group.count == 1 else f"{noun}es" if noun == "cross" else f"{noun}s"
-    count = str(group.count) if group.count <= MOST_COUNTED else "many"
-    colour = "" if group.colour == UNSURE else group.colour
-    return " ".join(filter(None, (count, colour, plural, _WHERE.get(group.place, f"at the {group.place}"))))

@@ -1,0 +1,89 @@
+"""What comes between a speaker and the ears: noise, a room, a low level, clipping.
+
+Each condition takes speech (int16 [n] at MIC_RATE_HZ) and gives as much of it back; the same for the same seed. They
+are rules of thumb for what microphones hear, not recordings of rooms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.signal import fftconvolve, lfilter
+
+from engine.core import MIC_RATE_HZ, Pcm
+
+Samples = NDArray[np.float64]
+DECAY_S = 0.35  # until the room's sound is 60 dB down: a furnished living room
+
+
+def with_noise(pcm: Pcm, snr_db: float, seed: int = 0) -> Pcm:
+    """Steady noise, falling by 3 dB an octave as in rooms, so far below the loud half of the speech."""
+    wave = pcm.astype(np.float64)
+    noise = _pink(len(wave), np.random.default_rng(seed))
+    return _pcm(wave + noise * _speech_level(wave) / _level(noise) * 10 ** (-snr_db / 20))
+
+
+def in_a_room(pcm: Pcm, seed: int = 0) -> Pcm:
+    """The direct sound and as much again of what walls give back, dying away exponentially."""
+    rng = np.random.default_rng(seed)
+    t = np.arange(int(DECAY_S * MIC_RATE_HZ)) / MIC_RATE_HZ
+    tail = rng.normal(0, 1, len(t)) * 10 ** (-3 * t / DECAY_S)
+    tail[: MIC_RATE_HZ // 200] = 0  # nothing comes back sooner than 5 ms
+    tail /= np.sqrt(np.square(tail).sum())
+    tail[0] = 1
+    wave = pcm.astype(np.float64)
+    heard = fftconvolve(wave, tail)[: len(wave)]
+    return _pcm(heard * _level(wave) / _level(heard))
+
+
+def far(pcm: Pcm) -> Pcm:
+    """30 dB softer, as over a microphone whose gain is wrong, in a little hiss."""
+    hiss = np.random.default_rng(0).normal(0, 3, len(pcm))
+    return _pcm(pcm * 10 ** (-30 / 20) + hiss)
+
+
+def clipped(pcm: Pcm) -> Pcm:
+    """Driven so far that the loudest tenth of the speech is cut."""
+    limit = np.quantile(np.abs(pcm[np.abs(pcm) > np.abs(pcm).max() / 20]), 0.9)
+    return _pcm(np.clip(pcm, -limit, limit) * 0.9 * 32767 / limit)
+
+
+CONDITIONS: dict[str, Callable[[Pcm], Pcm]] = {
+    "clean": lambda pcm: pcm,
+    "noise 20 dB": lambda pcm: with_noise(pcm, 20),
+    "noise 10 dB": lambda pcm: with_noise(pcm, 10),
+    "noise 5 dB": lambda pcm: with_noise(pcm, 5),
+    "room": in_a_room,
+    "low level": far,
+    "clipped": clipped,
+}
+BARS = {"clean": 0.95, "noise 20 dB": 0.92, "noise 10 dB": 0.80}
+"""Shares of requests that must be heard rightly."""
+
+
+def _pink(count: int, rng: np.random.Generator) -> Samples:
+    """White noise through Kellet's filter (about 1/f from 20 Hz to 8 kHz)."""
+    return cast(
+        Samples,
+        lfilter(
+            [0.049922, -0.095993, 0.050612, -0.004408], [1, -2.494956, 2.017265, -0.522189], rng.normal(0, 1, count)
+        ),
+    )
+
+
+def _level(wave: Samples) -> float:
+    return max(1e-9, float(np.sqrt(np.square(wave).mean())))
+
+
+def _speech_level(wave: Samples) -> float:
+    """Root mean square of the 20 ms frames that are louder than the middle one: pauses do not count."""
+    frames = wave[: len(wave) // 320 * 320].reshape(-1, 320)
+    power = np.square(frames).mean(1)
+    return float(np.sqrt(power[power >= np.median(power)].mean()))
+
+
+def _pcm(wave: Samples) -> Pcm:
+    return np.clip(np.round(wave), -32768, 32767).astype(np.int16)

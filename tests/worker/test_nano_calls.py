@@ -1,0 +1,70 @@
+"""From what the thinker's network draws to a call of the client's tool, whatever weights drew it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from engine.core import Chunk, Message, Request, TextPart, Tool
+from engine.worker.models.nano.sayings import NO_TOOL
+from engine.worker.models.nano.skills import CANNOT_TELL
+from engine.worker.models.nano.thinker import Sensed, Thinker
+from engine.worker.models.nano.tokens import END, call_ids
+from engine.worker.stage import Place, Seat
+
+TIMER = Tool("set_timer", parameters={"properties": {"minutes": {"type": "number"}}, "required": ["minutes"]})
+VALVE = Tool("open_valve", parameters={"properties": {"pressure": {"type": "number"}}})
+ASKED = "Set a timer for ten minutes, please!"
+DRAWN = [*call_ids("timer time= \ue004 \ue005"), END]
+
+
+@pytest.fixture(scope="module")
+def stage() -> Thinker:
+    return Thinker(Place(slots=1))
+
+
+def draw(stage: Thinker, drawn: list[int], **options: Any) -> list[Chunk]:
+    """What is emitted when the network draws these ids, up to the end of what follows without it."""
+    request = Request(id="r", session="s", messages=(Message("user", (TextPart(ASKED),)),), **options)
+    pace: Any = None
+    seat = Seat(request, 0, pace=pace)
+    stage.open(seat)
+    stage._begin(seat, Sensed(None, request.messages, ()))
+    chunks = [chunk for i in drawn for chunk in stage._take(seat, i)]
+    while not seat.done and seat.state.script:
+        chunks += stage.step([seat])[0]  # type: ignore[operator]
+    return chunks
+
+
+def text_of(chunks: list[Chunk]) -> str:
+    return "".join(chunk.data for chunk in chunks if chunk.kind == "text")
+
+
+def test_words_that_are_pointed_at_become_arguments(stage: Thinker) -> None:
+    call, usage = draw(stage, DRAWN, tools=(VALVE, TIMER))
+    assert call.data["name"] == "set_timer"
+    assert json.loads(call.data["arguments"]) == {"minutes": 10}
+    assert usage.meta["finish"] == "tool"
+
+
+@pytest.mark.parametrize("options", [{}, {"tools": (VALVE,)}, {"tools": (TIMER,), "tool_choice": "none"}])
+def test_a_tool_that_is_not_offered_is_not_called(stage: Thinker, options: dict[str, Any]) -> None:
+    chunks = draw(stage, DRAWN, **options)
+    assert not [chunk for chunk in chunks if chunk.kind == "tool_call"]
+    assert text_of(chunks) == NO_TOOL
+
+
+@pytest.mark.parametrize("drawn", ["timer", "timer state= on", "timer time= \ue000", "weather place= \ue004"])
+def test_what_the_schema_does_not_take_is_not_called(stage: Thinker, drawn: str) -> None:
+    chunks = draw(stage, [*call_ids(drawn), END], tools=(TIMER, VALVE))
+    assert not [chunk for chunk in chunks if chunk.kind == "tool_call"]
+    assert text_of(chunks) in (CANNOT_TELL, NO_TOOL)
+
+
+def test_nanos_own_tools_answer_in_words(stage: Thinker) -> None:
+    chunks = draw(stage, [*call_ids("spell \ue002"), END])
+    assert text_of(chunks) == "t, i, m, e, r"
+    ids = [i for chunk in chunks if chunk.kind == "text" for i in chunk.meta["ids"]]
+    assert ids == [*call_ids("spell \ue002"), END]
