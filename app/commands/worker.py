@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 import signal
-import sys
 from dataclasses import dataclass
 
 from app.commands import terminal
-from engine import ConfigError
+from engine import ConfigError, child
 
 GONE = 3
 """A worker's exit code when its server is gone: see engine/worker/__main__.py."""
@@ -32,7 +31,7 @@ class Offer:
 
     def command(self, replica: int, key: str) -> list[str]:
         return [
-            sys.executable, "-m", "engine.worker", "--join", self.join, "--token-file", self.token_file,
+            *child.COMMAND, "--join", self.join, "--token-file", self.token_file,
             "--stages", self.stages, "--device", self.devices[replica % len(self.devices)], "--key", key,
             "--address", self.address, "--wait", str(self.wait_s), "--tied",
         ]  # fmt: skip
@@ -63,7 +62,7 @@ class _Workers:
         key = secrets.token_hex(16)  # by which the server knows it again
         while not self._leaving:
             process = await asyncio.create_subprocess_exec(
-                *self._offer.command(replica, key), stdin=asyncio.subprocess.PIPE,
+                *self._offer.command(replica, key), stdin=asyncio.subprocess.PIPE, env=child.environment(),
                 start_new_session=True,  # a Ctrl-C is ours to pass on
             )  # fmt: skip
             self._running.add(process)

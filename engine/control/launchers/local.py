@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import sys
 from contextlib import suppress
 from pathlib import Path
 
-from engine import links, wire
+from engine import child, links, wire
 from engine.config import ClusterSpec
 from engine.control.replica import RemoteWorker
 
@@ -49,7 +48,7 @@ class Launcher:
         try:
             with theirs:
                 process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "engine.worker", "--socket", str(theirs.fileno()),
+                    *child.COMMAND, "--socket", str(theirs.fileno()), env=child.environment(),
                     stdin=asyncio.subprocess.DEVNULL, pass_fds=(theirs.fileno(),),
                 )  # fmt: skip
             self._processes[worker.id] = process

@@ -12,10 +12,9 @@ import logging
 import os
 import secrets
 import subprocess
-import sys
 from typing import Any, cast
 
-from engine import wire
+from engine import child, wire
 from engine.config import ClusterSpec
 from engine.control.door import Door, Guest
 from engine.control.replica import RemoteWorker
@@ -90,10 +89,10 @@ class _Place:
         os.close(write)
         self._process = subprocess.Popen(
             [
-                sys.executable, "-m", "engine.worker", "--join", address, "--token-file", f"/dev/fd/{read}",
+                *child.COMMAND, "--join", address, "--token-file", f"/dev/fd/{read}",
                 "--stages", ",".join(stages), "--device", device, "--tied",
             ],
-            stdin=subprocess.PIPE, pass_fds=(read,),
+            stdin=subprocess.PIPE, pass_fds=(read,), env=child.environment(),
         )  # fmt: skip
         os.close(read)
         return self._process.pid

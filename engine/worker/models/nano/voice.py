@@ -393,19 +393,25 @@ def white(seed: np.uint64, begin: int, count: int) -> NDArray[np.float64]:
 
 def response(bands: Floats) -> NDArray[np.complex128]:
     """Log band gains [T, 64] -> minimum-phase spectrum [T, 513], by the folded cepstrum."""
-    log_gain = np.clip(bands @ _BAND_TO_BIN + _FALL, -12, 6)
+    between = bands[:, _BELOW] * (1 - _SHARE) + bands[:, _BELOW + 1] * _SHARE
+    log_gain = np.clip(between + _FALL, -12, 6)
     return np.exp(np.fft.rfft(np.fft.irfft(log_gain, FFT) * _FOLD, FFT))
 
 
-def _band_to_bin() -> NDArray[np.float64]:
-    """Linear interpolation between bands that lie evenly on the mel scale from 0 to 8 kHz; beyond, the last one."""
+def _bands_of_bins() -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """For each bin the band below it, and how far it is on the way to the next.
+
+    Bands lie evenly on the mel scale from 0 to 8 kHz; beyond, the last one counts.
+    """
     edges_hz = 700 * ((1 + TRAINED_TOP_HZ / 700) ** np.linspace(0, 1, BANDS) - 1)
     bins_hz = np.minimum(np.fft.rfftfreq(FFT, 1 / SPEAKER_RATE_HZ), TRAINED_TOP_HZ)
-    return np.stack([np.interp(bins_hz, edges_hz, row) for row in np.eye(BANDS)])
+    place = np.interp(bins_hz, edges_hz, np.arange(BANDS))
+    below = np.minimum(place.astype(np.intp), BANDS - 2)
+    return below, place - below
 
 
 _WINDOW = np.hanning(2 * HOP + 1)[:-1]
 _FOLD = np.where(np.arange(FFT) < FFT // 2, 2.0, 0.0)
 _FOLD[[0, FFT // 2]] = 1
-_BAND_TO_BIN = _band_to_bin()
+_BELOW, _SHARE = _bands_of_bins()
 _FALL = -2.0 * np.maximum(0, np.fft.rfftfreq(FFT, 1 / SPEAKER_RATE_HZ) - TRAINED_TOP_HZ) / 4000
