@@ -179,8 +179,10 @@ async def kills(quick: bool) -> bool:
 
 
 def wrong(answers: list[Heard]) -> int:
-    bad = [one.id for one in answers if not one.right]
-    print(f"     wrong: {', '.join(bad[:5])}\n" if bad else "", end="")
+    bad = [one for one in answers if not one.right]
+    for one in bad[:5]:
+        sound = f"{len(one.player.wave)} samples of {len(expected_sound(one.words))}"
+        print(f"     wrong: {one.id}: {one.error or one.text!r}, {sound}")
     return len(bad)
 
 
