@@ -23,9 +23,10 @@ from engine.training.nano.fonts import BUILT_IN
 from engine.training.nano.scenes import Artist, Example
 from engine.worker.models.nano import picture as pictures
 from engine.worker.models.nano.eyes import Eyes, Look, motion, reading
+from engine.worker.models.nano.messages import joined
 from engine.worker.models.nano.scene import COLOURS, SHAPES, Group, Scene, Thing, grouped
 from engine.worker.models.nano.seeing import NO_PICTURE
-from engine.worker.models.nano.sight import Sight, joined
+from engine.worker.models.nano.sight import Sight
 from engine.worker.models.nano.thinker import WEIGHTS, Thinker
 from engine.worker.models.nano.tokens import user_ids
 from engine.worker.stage import Place, Seat

@@ -9,6 +9,8 @@ import zlib
 from functools import cache
 from pathlib import Path
 
+from engine.worker.models.nano import own
+
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
@@ -72,11 +74,7 @@ SPOKEN_NAMES: tuple[str, ...] = _words(
     """
 )
 
-DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-MONTHS = (
-    "january", "february", "march", "april", "may", "june", "july",
-    "august", "september", "october", "november", "december",
-)  # fmt: skip
+DAYS, MONTHS = (tuple(name.lower() for name in names) for names in (own.DAYS, own.MONTHS))
 ONES = _words(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
     "seventeen eighteen nineteen"

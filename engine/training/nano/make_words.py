@@ -34,7 +34,7 @@ def main() -> None:
     counted: Counter[str] = Counter()
     for dialogue in itertools.islice(stream(4), args.conversations):
         for turn in dialogue:
-            counted.update(word.lower().strip('.,!?"') for word in normalise(turn.request.text).split())
+            counted.update(map(tokens.folded, normalise(turn.request.text).split()))
     common = [word for word, _ in counted.most_common() if word and not word.isdigit() and word.isascii()]
     chosen = list(dict.fromkeys((*CALLS, *common)))[: args.words]
     Path(tokens.__file__).with_name("words.txt").write_text("\n".join(chosen) + "\n")

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 from engine.core import AudioPart, Message, TextPart
+from engine.worker.models.nano.messages import text_of
 
 AGAIN = "Okay. Please say it again."
 _ASKED = re.compile(r"Did you say: (.+)\?")
@@ -75,15 +76,6 @@ def _without_questions(messages: tuple[Message, ...]) -> tuple[tuple[Message, ..
         elif message.role != "assistant" or text_of(message).strip() != AGAIN:
             kept.append(message)
     return tuple(kept), asked
-
-
-def text_of(message: Message) -> str:
-    """What a message says or said."""
-    return " ".join(
-        part.text if isinstance(part, TextPart) else part.transcript or ""
-        for part in message.parts
-        if isinstance(part, TextPart | AudioPart)
-    )
 
 
 def _guess(message: Message) -> str:

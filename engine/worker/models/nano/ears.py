@@ -248,7 +248,7 @@ def _take(hearing: Hearing, rows: list[Pcm]) -> None:
         loudness = float(np.sqrt(np.square(frame).mean()))
         hearing.loudest = max(hearing.loudest, loudness)
         hearing.levels.append(loudness)
-        if loudness > max(QUIET, hearing.loudest / 20, hearing.floor * OVER_NOISE):
+        if loudness > max(QUIET, hearing.loudest / 20) and loudness > hearing.floor * OVER_NOISE:
             hearing.voice_end = hearing.judged
         if _outgrown(hearing):
             hearing.basis, hearing.stale = hearing.voice_end, True

@@ -32,7 +32,6 @@ NO_NUMBER = "Sorry, which numbers do you mean?"
 NO_DAY = "Sorry, after what?"
 NOTHING_SAID = "I have not said anything yet."
 NO_WORD = "Sorry, which word do you mean?"
-CLOCKS = ("get_time", "get_date")
 
 
 @dataclass(frozen=True, slots=True)

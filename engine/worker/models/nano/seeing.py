@@ -96,19 +96,27 @@ def located(place: str) -> str:
     return f"{on.get(place, 'at')} the {place}"
 
 
+def _spot(group: Group) -> str:
+    return located(group.place) or "spread out"
+
+
+def _only(scene: Scene) -> str:
+    """Where nothing is in view."""
+    return f"I see only {scene.background}."
+
+
 def listed(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def describe(scene: Scene) -> str:
     light = {"dark": "It is dark. ", "dim": "It is dim. "}.get(scene.light, "")
-    reads = f" It reads {spelled(scene.text)}." if scene.text else ""
+    reads = f" {what_is_written(scene)}" if scene.text else ""
     moves = f" It is {scene.motion}." if scene.motion.startswith("moving") else ""
     if not scene.groups:
-        return f"{light}I see only {scene.background}.{reads}{moves}"
-    shown = [f"{count_of(g)} {noun_of(g)} {located(g.place)}".strip() for g in scene.groups[:3]] + ["more"] * (
-        len(scene.groups) > 3
-    )
+        return f"{light}{_only(scene)}{reads}{moves}"
+    shown = [f"{count_of(g)} {noun_of(g)} {located(g.place)}".strip() for g in scene.groups[:3]]
+    shown += ["more"] * (len(scene.groups) > 3)
     on = f" on {scene.background}" if len(scene.groups) == 1 and not scene.groups[0].place else ""
     return f"{light}I see {listed(shown)}{on}.{reads}{moves}"
 
@@ -129,7 +137,7 @@ def colour_of(scene: Scene, wanted: Wanted) -> str:
 def colour_of_it(scene: Scene) -> str:
     """Of the biggest thing in view."""
     if not scene.groups:
-        return f"I see only {scene.background}."
+        return _only(scene)
     first = scene.groups[0]
     if first.colour == UNSURE:
         return "I can't tell which color."
@@ -138,7 +146,7 @@ def colour_of_it(scene: Scene) -> str:
 
 def shape_of_it(scene: Scene) -> str:
     if not scene.groups:
-        return f"I see only {scene.background}."
+        return _only(scene)
     first = scene.groups[0]
     if first.shape == UNSURE:
         return "I can't tell which shape."
@@ -159,20 +167,11 @@ def how_many(scene: Scene, wanted: Wanted) -> str:
 
 
 def where_is(scene: Scene, wanted: Wanted) -> str:
-    if wanted == Wanted():
-        return where_is_it(scene)
-    found = wanted.within(scene)
+    found = wanted.within(scene)[: 1 if wanted == Wanted() else 3]
     if not found:
-        return _missing(scene, wanted, f"I see no {wanted.one}.")
-    said = [f"the {noun_of(g)} {verb_of(g)} {located(g.place) or 'spread out'}" for g in found[:3]]
+        return _only(scene) if wanted == Wanted() else _missing(scene, wanted, f"I see no {wanted.one}.")
+    said = [f"the {noun_of(g)} {verb_of(g)} {_spot(g)}" for g in found]
     return f"{listed(said).capitalize()}."
-
-
-def where_is_it(scene: Scene) -> str:
-    if not scene.groups:
-        return f"I see only {scene.background}."
-    first = scene.groups[0]
-    return f"The {noun_of(first)} {verb_of(first)} {located(first.place) or 'spread out'}."
 
 
 def is_there(scene: Scene, wanted: Wanted) -> str:
@@ -212,7 +211,7 @@ def still_there(before: Scene, now: Scene, wanted: Wanted) -> str:
     """Of what is ``wanted``: anything is the biggest thing that was in view ``before``."""
     old = wanted.within(before)
     if not old:
-        return f"I see only {now.background}." if wanted == Wanted() else f"I see no {wanted.one}."
+        return _only(now) if wanted == Wanted() else f"I see no {wanted.one}."
     if any(g.shape == old[0].shape and g.colour == old[0].colour for g in now.groups):
         return f"Yes, the {noun_of(old[0])} {verb_of(old[0])} still there."
     return f"No, the {noun_of(old[0])} {verb_of(old[0])} gone."
@@ -239,7 +238,7 @@ def what_changed(before: Scene, now: Scene) -> str:
         elif new.count != old.count:
             said.append(f"I now see {count_of(new)} {noun_of(new)}.")
         elif new.place != old.place:
-            said.append(f"The {noun_of(new)} {verb_of(new)} now {located(new.place) or 'spread out'}.")
+            said.append(f"The {noun_of(new)} {verb_of(new)} now {_spot(new)}.")
     said += [f"I now see {count_of(new)} {noun_of(new)}." for new in kinds.values()]
     if now.text != before.text:
         said.append(f"It now reads {spelled(now.text)}." if now.text else "The text is gone.")

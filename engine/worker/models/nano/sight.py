@@ -6,14 +6,13 @@ Knows messages and eyes; no tokens, no network, no step loop. May be used from s
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from threading import Lock
 
-import msgspec
 import numpy as np
 
-from engine.core import AudioPart, ImagePart, Message, TextPart
+from engine.core import ImagePart, Message
 from engine.worker.models.nano.eyes import Eyes, Look, motion
 from engine.worker.models.nano.picture import Pixels, name
 from engine.worker.models.nano.scene import Scene
@@ -51,34 +50,3 @@ class Sight:
             while len(self._looks) > REMEMBERED:
                 self._looks.popitem(last=False)
         return look
-
-
-def shows(messages: Sequence[Message]) -> bool:
-    """Whether there is a picture among them."""
-    return any(isinstance(part, ImagePart) for message in messages for part in message.parts)
-
-
-def joined(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The conversation with the user's bare pictures as part of what he says next, where nobody answers between."""
-    return tuple(_joined(messages))
-
-
-def _joined(messages: Sequence[Message]) -> Iterator[Message]:
-    held: Message | None = None
-    for message in messages:
-        if held is not None and message.role == "user":
-            message, held = msgspec.structs.replace(message, parts=held.parts + message.parts), None
-        if held is not None:
-            yield held
-            held = None
-        if message.role == "user" and _bare(message):
-            held = message
-        else:
-            yield message
-    if held is not None:
-        yield held
-
-
-def _bare(message: Message) -> bool:
-    spoken = any(isinstance(part, TextPart | AudioPart) for part in message.parts)
-    return not spoken and any(isinstance(part, ImagePart) for part in message.parts)

@@ -25,12 +25,13 @@ from numpy.typing import NDArray
 from engine.core import Chunk, Message, StageInfo, TextPart, Tool, ToolCallPart, ToolResultPart
 from engine.errors import EngineError
 from engine.worker.models.nano import own
-from engine.worker.models.nano.doubt import Heard, settled, text_of
+from engine.worker.models.nano.doubt import Heard, settled
 from engine.worker.models.nano.eyes import Eyes
+from engine.worker.models.nano.messages import joined, shows, text_of
 from engine.worker.models.nano.network import Known, Network
 from engine.worker.models.nano.sayings import NO_TOOL
 from engine.worker.models.nano.scene import Scene
-from engine.worker.models.nano.sight import Sight, joined, shows
+from engine.worker.models.nano.sight import Sight
 from engine.worker.models.nano.skills import CANNOT_TELL, arguments, declared, parse, skill_of
 from engine.worker.models.nano.tokens import (
     CONTEXT,

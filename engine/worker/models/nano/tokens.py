@@ -17,8 +17,8 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from engine.core import AudioPart, ImagePart, Message, TextPart, ToolCallPart, ToolResultPart
-from engine.worker.models.nano.doubt import text_of
+from engine.core import AudioPart, Message, TextPart, ToolCallPart, ToolResultPart
+from engine.worker.models.nano.messages import shows, text_of
 from engine.worker.models.nano.sayings import SAYINGS
 from engine.worker.models.nano.skills import skill_of
 from engine.worker.plain import ascii_text, normalise
@@ -64,7 +64,7 @@ def prompt_ids(messages: Sequence[Message], heard: str | None = None, skills: It
     for message in messages:
         if message.role == "user":
             words = f"{text_of(message)} {(heard if message is messages[-1] else None) or ''}"
-            turns.append(user_ids(words, any(isinstance(part, ImagePart) for part in message.parts)))
+            turns.append(user_ids(words, shows([message])))
         elif message.role == "assistant":
             turns[-1] += _assistant_ids(message, opened=turns[-1][-1:] == [BOT])
         elif message.role == "tool":
@@ -115,8 +115,13 @@ def user_ids(text: str, picture: bool = False, spelled: frozenset[int] = frozens
 
 def word_ids(word: str) -> list[int]:
     """A known word's token; the letters of another."""
-    found = _number().get(word.lower().strip('.,!?"'))
+    found = _number().get(folded(word))
     return letters(word) if found is None else [found]
+
+
+def folded(word: str) -> str:
+    """A word as the known ones are written."""
+    return word.lower().strip('.,!?"')
 
 
 def letters(text: str) -> list[int]:
