@@ -65,7 +65,15 @@ def runs(names: list[str], chosen: list[str]) -> Iterator[list[str]]:
     if names:
         if found := files(names):
             only = ["-k", " or ".join(chosen)] if chosen else []
-            yield ["-m", " or ".join(names), "--timeout", "3600", *only, *found]
+            yield [
+                "-s",
+                "-m",
+                " or ".join(names),
+                "--timeout",
+                "3600",
+                *only,
+                *found,
+            ]  # what they measure is to be seen
         return
     heavy = " or ".join((*HEAVY, "bench"))
     yield ["-n", "2", "--dist", "worksteal", "-m", f"not ({heavy})"]
