@@ -65,7 +65,7 @@ def runs(names: list[str], chosen: list[str]) -> Iterator[list[str]]:
     if names:
         if found := files(names):
             only = ["-k", " or ".join(chosen)] if chosen else []
-            yield ["-s", "-m", " or ".join(names), "--timeout", "3600", *only, *found]  # -s: they print what they measure
+            yield ["-s", "-m", " or ".join(names), "--timeout", "3600", *only, *found]  # they print figures
         return
     heavy = " or ".join((*HEAVY, "bench"))
     yield ["-n", "2", "--dist", "worksteal", "-m", f"not ({heavy})"]
