@@ -86,12 +86,13 @@ class Worker:
         if self._broken.done():
             return
         try:
-            batch = self._pick()
+            now_s = self._clock()
+            batch = self._pick(now_s)
             if batch:
                 self._step(batch)
                 self._wake()
             else:
-                self._rest()
+                self._rest(now_s)
         except Exception as error:  # noqa: BLE001 - a bug of the loop's own ends `serve`, which raises it
             self._broken.set_exception(error)
 
@@ -176,8 +177,7 @@ class Worker:
                 for hosted in group.stepping:
                     yield run, hosted
 
-    def _pick(self) -> list[tuple[Run, Hosted]]:
-        now_s = self._clock()
+    def _pick(self, now_s: float) -> list[tuple[Run, Hosted]]:
         ready = {hosted.entry: (run, hosted) for run, hosted in self._seats() if run.ready(hosted, now_s)}
         picked = [ready[entry] for entry in self._scheduler.pick(ready, now_s)]
         return [(run, one) for run, hosted in picked for one in hosted.group.beside(hosted)]
@@ -206,9 +206,11 @@ class Worker:
             return [_broken(stage, error)] * len(seats)
         return results
 
-    def _rest(self) -> None:
-        """Nothing to do before a row or credit comes, or a listener has played enough: that alone needs a timer."""
-        now_s = self._clock()
+    def _rest(self, now_s: float) -> None:
+        """Nothing to do before a row or credit comes, or a listener has played enough: that alone needs a timer.
+
+        ``now_s`` is when the seats were looked at: who came due since then still has to be woken.
+        """
         waits = [wait for run, hosted in self._seats() if (wait := run.wait_s(hosted, now_s)) > 0]
         if self._timer is not None:
             self._timer.cancel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -299,6 +299,25 @@ async def test_a_held_answer_is_made_as_far_ahead_as_it_may_and_plays_once_it_is
         assert len(desk.of(wire.Emit, "r")) == held
         desk.put(wire.Close("r"))
         await settled(desk)
+
+
+async def test_a_listener_who_comes_due_while_the_loop_looks_is_not_forgotten() -> None:
+    """The clock goes on between two looks at it: by more than the listener had left to wait."""
+    now_s = 0.0
+
+    def hasty() -> float:
+        nonlocal now_s
+        now_s += 0.025
+        return now_s
+
+    def frame(seat: Seat) -> Result:
+        return [Chunk("audio", np.zeros(SPEAKER_RATE_HZ // 25, np.float32)) for _ in cast("list[Chunk]", echo(seat))]
+
+    stage = FakeStage(act=frame, emits=frozenset({"audio"}), when="speaks")
+    async with working(stage, clock=hasty) as desk:
+        desk.put(opened("r", lead_s=0.0), *fed("r", *range(20)), wire.End("r"))
+        await desk.ended("r")
+        assert len(desk.data("r")) == 20
 
 
 async def test_who_is_held_waits_for_whoever_is_heard() -> None:
