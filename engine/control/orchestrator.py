@@ -20,6 +20,7 @@ from engine.errors import EngineError, RequestError, StageUnavailable, Stalled, 
 
 log = logging.getLogger(__name__)
 
+MOVED = 0.1  # of the time that a standstill may last, before its deadline is moved
 
 class Orchestrator:
     """Follows each request through all stages at once."""
@@ -62,9 +63,10 @@ class Orchestrator:
             raise RequestError(f"guidance: this model cannot be guided; leave it at 1, not {guidance:g}")
 
     def _progress(self, stall: asyncio.Timeout) -> None:
-        """The deadline measures a standstill, not a lifetime."""
-        if not stall.expired():
-            stall.reschedule(asyncio.get_running_loop().time() + self._stall_s)
+        """The deadline measures a standstill, not a lifetime; it is moved now and then, not with every chunk."""
+        deadline_s, due_s = asyncio.get_running_loop().time() + self._stall_s, stall.when()
+        if due_s is not None and due_s < deadline_s - MOVED * self._stall_s and not stall.expired():
+            stall.reschedule(deadline_s)
 
 
 def _check_roles(roles: Sequence[str]) -> None:
