@@ -212,11 +212,11 @@ def bench(
 
     Example: `parley bench -c qwen3_omni_tiny --weights DIR --against transformers --plot curve.svg`
     """
-    from app.bench import run_ablation, run_against, run_bench
+    from app.bench import run_ablation, run_against, run_bench, stoppable
     from app.bench.subject import Served
     from app.bench.target import spoken, target_of
 
-    with plainly():
+    with plainly(), stoppable():
         served = Served(config, weights, None if speech is None else spoken(speech))
         if ablate:
             passed = run_ablation(deployment(config, weights=weights), served, quick, json_path)

@@ -11,6 +11,8 @@ import asyncio
 import signal
 import sys
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -31,6 +33,16 @@ CROWD_S = 30.0
 REST_S = 1.0  # after the start, before the memory is read
 
 
+@contextmanager
+def stoppable() -> Generator[None]:
+    """Have SIGTERM end the block as an exit would: so that servers and peers that were started in it end, too."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def run_bench(
     spec: EngineSpec, served: Served, target: Target | None, minutes: float | None, json_path: Path | None
 ) -> bool:
@@ -40,11 +52,7 @@ def run_bench(
     ``minutes`` of full load come last, after more repetitions and longer conversations; None is the quick bench.
     """
     scale = 1 if minutes is None else 4
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server that was started ends too
-    try:
-        figures = _of_server(target, scale) if target else _of_all(spec, served, scale, minutes)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    figures = _of_server(target, scale) if target else _of_all(spec, served, scale, minutes)
     show(figures, Console())
     if json_path is not None:
         save(figures, target.url if target else spec.model, json_path)
