@@ -7,7 +7,7 @@ export const PHRASE = "say: the quick brown fox";
 export const LONG = "long 200";
 export const TOOL_CALL = 'tool get_weather {"city": "Oslo"}';
 export const RECALL = "said";
-export const ENOUGH_S = 1.0;
+export const ENOUGH_S = 2.0;
 
 const RATE_HZ = 24_000;
 const PIECE_BYTES = (RATE_HZ / 50) * 2; // 20 ms of 16 bits

@@ -24,8 +24,8 @@ TOOL_CALL = 'tool get_weather {"city": "Oslo"}'
 RECALL = "said"
 """What the user types; the scripted family knows these."""
 
-ENOUGH_S = 1.0
-"""How much of a long answer the user hears before he speaks over it."""
+ENOUGH_S = 2.0
+"""How much of a long answer has come when the user speaks over it: it comes ahead, so he has heard some words of it."""
 
 
 @dataclass(frozen=True)
