@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+MOST_GATHERED = 512  # answers of experts: 64 rows of eight each
 
 
 def route(x: Tensor, router: Tensor, top_k: int, normalise: bool) -> tuple[Tensor, Tensor]:
@@ -18,15 +22,27 @@ def route(x: Tensor, router: Tensor, top_k: int, normalise: bool) -> tuple[Tenso
 def mixture(x: Tensor, experts: Tensor, shares: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
     """The experts' answers, weighted: ``x`` [rows, width], ``gate_up`` [experts, 2·inner, width], ``down`` back.
 
-    On a GPU all experts are one grouped product, without asking the device who was chosen. A CPU walks over those that
-    were: their weights are what has to come from memory.
+    A CPU walks over the experts that were chosen: their weights are what has to come from memory. A GPU is not asked
+    who was chosen: all are one grouped product where it has such; elsewhere the weights of few rows are gathered.
     """
+    if x.device.type != "cpu" and not has_grouped(x.device, x.dtype) and experts.numel() <= MOST_GATHERED:
+        answers = gathered(x, experts, gate_up, down)
+        return (answers * shares[..., None]).sum(1)
     rows = torch.argsort(experts.flatten(), stable=True)
-    chosen, shares = experts.flatten()[rows], shares.flatten()[rows]
-    inputs = x[rows // experts.shape[1]]
-    compute = _walked if x.device.type == "cpu" else grouped
-    answers = compute(inputs, chosen, gate_up, down) * shares[:, None]
-    return torch.zeros_like(x).index_add_(0, rows // experts.shape[1], answers)
+    chosen, owners = experts.flatten()[rows], rows // experts.shape[1]
+    if x.device.type == "cpu":
+        answers = _walked(x[owners], chosen, gate_up, down) * shares.flatten()[rows][:, None]
+        return torch.zeros_like(x).index_add_(0, owners, answers)
+    compute = grouped if has_grouped(x.device, x.dtype) else _walked
+    answers = compute(x[owners], chosen, gate_up, down)
+    back = torch.empty_like(answers).index_copy_(0, rows, answers)  # index_add_ adds in no order there
+    return (back.view(*experts.shape, -1) * shares[..., None]).sum(1)
+
+
+@cache
+def has_grouped(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether a GPU has grouped products of its own; where it has none, torch asks it for each group."""
+    return dtype == torch.bfloat16 and torch.cuda.get_device_capability(device)[0] in (9, 10)
 
 
 def _walked(inputs: Tensor, chosen: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
@@ -36,10 +52,18 @@ def _walked(inputs: Tensor, chosen: Tensor, gate_up: Tensor, down: Tensor) -> Te
 
 
 def grouped(inputs: Tensor, chosen: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
-    """The same as one product per layer: rows sorted by expert, and where each expert's rows end."""
+    """The same as one product a layer: rows sorted by expert, and where each expert's rows end."""
     ends = torch.searchsorted(chosen, torch.arange(len(gate_up), device=chosen.device), right=True).to(torch.int32)
     inner = swiglu(F.grouped_mm(inputs, gate_up.transpose(1, 2), offs=ends))
     return F.grouped_mm(inner, down.transpose(1, 2), offs=ends)
+
+
+def gathered(x: Tensor, experts: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+    """Each expert's answer to each row [rows, top_k, width], by a copy of its weights: for few rows."""
+    chosen = experts.flatten()
+    inputs = x.repeat_interleave(experts.shape[1], 0)[..., None]
+    inner = swiglu(torch.bmm(gate_up[chosen], inputs)[..., 0])
+    return torch.bmm(down[chosen], inner[..., None]).view(*experts.shape, -1)
 
 
 def swiglu(x: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from engine.worker.nn.sampler import Draws
 
 if TYPE_CHECKING:
     from engine.worker.nn.decoder import Decoder, Layer
-    from engine.worker.nn.slots import KvSlots, Ragged, Rows
+    from engine.worker.nn.slots import KvSlots, Ragged, Rows, Tips
 
 VERSION = 2  # of native.c's structures and signatures
 MOST_WORK = 16e6  # multiplications of a forward: above some hundred rows of a tiny stack, torch's blocked products win
@@ -114,7 +114,7 @@ class NativeStack:
         return None if native is None else cls(decoder, cache, native)
 
     def forward(
-        self, x: Tensor, angles: tuple[Tensor, Tensor], rows: Rows | Ragged, tap: int, added: Sequence[Tensor]
+        self, x: Tensor, angles: tuple[Tensor, Tensor], rows: Rows | Ragged | Tips, tap: int, added: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor]:
         """See Decoder.forward."""
         hidden, (batch, count, _) = x.clone(memory_format=torch.contiguous_format), x.shape

@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from engine.worker.nn.device import put
 
 FAILED = -1
 """What is drawn from logits that are not numbers."""
@@ -48,14 +52,20 @@ class Draws:
         """``hows`` in the order of the batch."""
         keep_all = any(how.top_k == 0 for how in hows)
         return cls(
-            seeds=torch.tensor([_signed(how.seed) for how in hows], device=device),
-            greedy=torch.tensor([how.greedy for how in hows], device=device),
-            temperature=torch.tensor([[how.temperature or 1.0] for how in hows], device=device),
-            top_k=torch.tensor([[how.top_k or 2**31] for how in hows], device=device),
-            top_p=torch.tensor([[how.top_p] for how in hows], device=device),
+            seeds=put([_signed(how.seed) for how in hows], device),
+            greedy=put([how.greedy for how in hows], device),
+            temperature=put([[how.temperature or 1.0] for how in hows], device),
+            top_k=put([[how.top_k or 2**31] for how in hows], device),
+            top_p=put([[how.top_p] for how in hows], device),
             all_greedy=all(how.greedy for how in hows),
             widest=0 if keep_all else max(how.top_k for how in hows),
         )
+
+    @classmethod
+    def unpacked(cls, table: Tensor, widest: int) -> Draws:
+        """Of what ``packed`` made, on the device, where nobody asks whether all are greedy."""
+        heat, top_p = table[3:].view(torch.float64).float()[..., None]
+        return cls(table[0], table[1] != 0, heat, table[2][:, None], top_p, False, widest)
 
     def fixed(self, temperature: float, top_k: int, top_p: float) -> Draws:
         """The same seeds and the same greed, with settings that are no request's to choose."""
@@ -67,6 +77,14 @@ class Draws:
             top_p=column * top_p,
             widest=top_k,
         )
+
+
+def packed(hows: Sequence[Draw]) -> NDArray[np.int64]:
+    """Draws as columns of one table [5, batch], so that one copy brings them to a device; its last rows are doubles."""
+    table = np.empty((5, len(hows)), np.int64)
+    table[:3] = np.array([(_signed(how.seed), how.greedy, how.top_k or 2**31) for how in hows], np.int64).T
+    table[3:].view(np.float64)[:] = np.array([(how.temperature or 1.0, how.top_p) for how in hows]).T
+    return table
 
 
 def uniforms(seeds: Tensor, stage: int, steps: Tensor, codebook: int) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
+
+from engine.worker.nn.device import put
 
 if TYPE_CHECKING:
     from engine.worker.nn.native import NativeStack
@@ -63,13 +65,13 @@ class Rows:
 
     @classmethod
     def of(cls, slots: Sequence[int], starts: Sequence[int], count: int, device: torch.device) -> Rows:
-        at = torch.tensor(starts, device=device)[:, None] + torch.arange(count, device=device)
+        at = put(starts, device)[:, None] + torch.arange(count, device=device)
         alike, end = min(starts) == max(starts), max(starts) + count
         mask = None if alike and count == 1 else (torch.arange(end, device=device) <= at[..., None])[:, None]
         rising = all(b - a == 1 for a, b in pairwise(slots))
         beside = slice(slots[0], slots[-1] + 1) if rising else None
         together = slice(starts[0], end) if rising and alike else None
-        return cls(torch.tensor(slots, device=device), at, mask, end, beside, together)
+        return cls(put(slots, device), at, mask, end, beside, together)
 
     @property
     def owners(self) -> Tensor:
@@ -82,6 +84,8 @@ class Rows:
         self.append(keys, key)
         self.append(values, value)
         seen = self.past(keys), self.past(values)
+        if query.device.type != "cpu":
+            return attended(query, *seen, self.mask)
         return F.scaled_dot_product_attention(query, *seen, attn_mask=self.mask, enable_gqa=True)
 
     def past(self, cache: Tensor) -> Tensor:
@@ -113,23 +117,87 @@ class Ragged:
     @cached_property
     def owners(self) -> Tensor:
         """The slot of every row [rows]."""
-        return torch.from_numpy(np.repeat(self.slots, self.counts)).to(self.device)
+        return put(np.repeat(self.slots, self.counts), self.device)
 
     @cached_property
     def at(self) -> Tensor:
         """The cache place of every row [1, rows]."""
         spans = [np.arange(start, start + n) for start, n in zip(self.starts, self.counts, strict=True)]
-        return torch.from_numpy(np.concatenate(spans))[None].to(self.device)
+        return put(np.concatenate(spans)[None], self.device)
 
     @cached_property
     def _parts(self) -> list[Rows]:
-        pieces = zip(self.slots, self.starts, self.counts, strict=True)
-        return [Rows.of([slot], [start], count, self.device) for slot, start, count in pieces]
+        """Pieces side by side that have as many rows as each other are one attention on a GPU, to which a launch is
+        what costs; on a CPU each is its own."""
+        numbers, apart = range(len(self.slots)), self.device.type == "cpu"
+        alike = [list(part) for _, part in groupby(numbers, lambda i: (self.counts[i], apart and i))]
+        return [
+            Rows.of([self.slots[i] for i in part], [self.starts[i] for i in part], self.counts[part[0]], self.device)
+            for part in alike
+        ]
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """See Rows.mix."""
-        pieces = zip(self._parts, *(heads.split(self.counts, 2) for heads in (query, key, value)), strict=True)
-        return torch.cat([part.mix(q, k, v, keys, values) for part, q, k, v in pieces], 2)
+        sizes = [part.at.numel() for part in self._parts]
+        pieces = zip(self._parts, *(heads.split(sizes, 2) for heads in (query, key, value)), strict=True)
+        return torch.cat([_apart(part, heads, keys, values) for part, *heads in pieces], 2)
+
+
+def _apart(part: Rows, heads: Sequence[Tensor], keys: Tensor, values: Tensor) -> Tensor:
+    """What pieces [1, heads, pieces · rows, dim] (queries, keys, values) make of what they see."""
+    query, key, value = (one[0].unflatten(1, part.at.shape).transpose(0, 1) for one in heads)
+    mixed = part.mix(query, key, value, keys, values)
+    return mixed.transpose(0, 1).flatten(1, 2)[None]
+
+
+@dataclass(frozen=True, slots=True)
+class Tips:
+    """Where rows go of which each slot has one, at a place that the device alone need know: all shapes are the host's.
+
+    ``index`` are slots and ``starts`` cache places [batch]; ``mask`` [batch, 1, 1, length] is added to what rows make
+    of the first ``length`` places of their slots, and bars those behind their own.
+    """
+
+    index: Tensor
+    starts: Tensor
+    length: int
+    mask: Tensor
+
+    @classmethod
+    def of(cls, slots: Tensor, starts: Tensor, length: int, dtype: torch.dtype) -> Tips:
+        beyond = torch.arange(length, device=starts.device) > starts[:, None]
+        mask = torch.zeros(beyond.shape, device=starts.device, dtype=dtype).masked_fill(beyond, -torch.inf)
+        return cls(slots, starts, length, mask[:, None, None])
+
+    @property
+    def owners(self) -> Tensor:
+        """See Rows.owners."""
+        return self.index
+
+    @property
+    def at(self) -> Tensor:
+        """The cache place of every row [batch, 1]."""
+        return self.starts[:, None]
+
+    def mix(self, query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """See Rows.mix."""
+        keys[self.index, :, self.starts] = key[:, :, 0]
+        values[self.index, :, self.starts] = value[:, :, 0]
+        seen = [cache[:, :, : self.length][self.index] for cache in (keys, values)]
+        return attended(query, seen[0], seen[1], self.mask)
+
+
+def attended(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+    """What queries [batch, heads, rows, dim] make of fewer heads of keys and values; ``mask`` [batch, 1, rows, length].
+
+    Queries that share a head are its rows: no kernel that takes a mask shares heads, and without that keys are copied.
+    """
+    batch, heads, count, dim = query.shape
+    group = heads // keys.shape[1]
+    folded = query.reshape(batch, heads // group, group * count, dim)
+    if mask is not None and count > 1:
+        mask = mask.repeat(1, 1, group, 1)
+    return F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask).reshape(query.shape)
 
 
 @dataclass(slots=True)

@@ -56,13 +56,13 @@ def lose(engine: Engine) -> None:
 def drawn(patch: pytest.MonkeyPatch) -> list[int]:
     """How many frames each step has drawn."""
     counts: list[int] = []
-    frames = qwen3_omni.Talker._frames
+    framed = qwen3_omni.Talker._framed
 
-    def counting(self: Any, seats: Sequence[Seat], hidden: Any) -> Any:
+    def counting(self: Any, seats: Sequence[Seat], frames: Any) -> Any:
         counts.append(len(seats))
-        return frames(self, seats, hidden)
+        return framed(self, seats, frames)
 
-    patch.setattr(qwen3_omni.Talker, "_frames", counting)
+    patch.setattr(qwen3_omni.Talker, "_framed", counting)
     return counts
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from engine.errors import WeightsError
 from engine.worker.nn.conv import CausalConv, CausalTransposedConv, Piece
 from engine.worker.nn.decoder import Decoder
-from engine.worker.nn.moe import _walked, grouped, mixture, route
+from engine.worker.nn.moe import _walked, gathered, grouped, mixture, route
 from engine.worker.nn.rope import Rope, rotate
 from engine.worker.nn.sampler import FAILED, Draw, Draws, draw, penalised, uniforms
 from engine.worker.nn.slots import Batch, Rows
@@ -165,6 +165,8 @@ def test_experts_one_by_one_and_grouped_agree_with_the_definition(rows: int) -> 
     order = torch.argsort(experts.flatten(), stable=True)
     given = x[order // 3], experts.flatten()[order], gate_up, down
     assert torch.allclose(grouped(*given), _walked(*given), atol=1e-5)
+    each = gathered(x, experts, gate_up, down)
+    assert torch.allclose((each * shares[..., None]).sum(1), plain, atol=1e-5)
 
 
 CONFIG = SimpleNamespace(

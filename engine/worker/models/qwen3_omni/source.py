@@ -13,6 +13,7 @@ from transformers import Qwen3OmniMoeConfig
 
 from engine.core import Request
 from engine.errors import ConfigError, RequestError, WeightsError
+from engine.worker.nn.device import settle
 from engine.worker.nn.sampler import Draws
 from engine.worker.nn.weights import Checkpoint, Reader, find, read_json
 from engine.worker.stage import Place, Seat
@@ -21,7 +22,8 @@ ARCHITECTURE = "Qwen3OmniMoeForConditionalGeneration"
 CONTEXT = 8192  # tokens of a prompt and its answer, unless the options say otherwise
 PIECE = 256  # tokens of a prompt that one step prefills
 REMEMBER_MB = 256  # of what was computed for sessions that may go on, in each of thinker and talker
-OPTIONS = {"context", "piece", "remember_mb", "window_s"}
+OPTIONS = {"context", "graphs", "piece", "remember_mb", "window_s"}
+GRAPHS = {"auto": "auto", "on": True, "off": False}  # YAML reads the last two as truth values
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 THINKER, TALKER, PREDICTOR = range(3)  # streams of randomness
 
@@ -46,6 +48,15 @@ class Source:
         self.piece = int(place.options.get("piece", PIECE))
         self.remembered = int(float(place.options.get("remember_mb", REMEMBER_MB)) * 2**20)
         self.window_s: float | None = place.options.get("window_s")
+        settle(self.device)
+        self.static = self._static(place.options.get("graphs", "auto"))
+        """Whether decode steps are computed over static buffers, as graphs where the device has such."""
+
+    def _static(self, wanted: Any) -> bool:
+        wanted = GRAPHS.get(wanted, wanted) if isinstance(wanted, str) else wanted
+        if wanted not in list(GRAPHS.values()):
+            raise ConfigError(f"options.graphs: {wanted!r} is none of {', '.join(GRAPHS)}")
+        return self.device.type == "cuda" if wanted == "auto" else wanted
 
     @cached_property
     def text(self) -> Any:

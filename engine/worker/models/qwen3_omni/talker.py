@@ -17,6 +17,7 @@ from engine.worker.models.qwen3_omni.speech import Known, Speech
 from engine.worker.models.qwen3_omni.talker_net import LEAD, TalkerNet
 from engine.worker.nn.sampler import FAILED, Draw
 from engine.worker.nn.slots import Batch
+from engine.worker.nn.tips import Tip
 from engine.worker.prefix import Prefixes
 from engine.worker.stage import Place, Seat, state_due
 
@@ -37,7 +38,7 @@ class Talker:
         generation = source.generation
         self.sampled = {
             "temperature": generation.get("talker_temperature", 0.9),
-            "top_k": generation.get("talker_top_k", 50),
+            "top_k": self.net.top_k,
             "top_p": generation.get("talker_top_p", 1.0),
         }
 
@@ -69,11 +70,7 @@ class Talker:
         batch = Batch()
         turns = self._hear_all(seats, batch)
         beginning, going = self._speakers(seats, batch, results)
-        speaking = self._begin(beginning, batch) + self._go_on(going, batch)
-        if len(batch):
-            hidden = self.net.append(batch)
-            if speaking:
-                results |= zip(map(id, speaking), self._frames(speaking, hidden[-len(speaking) :]), strict=True)
+        results |= (self._replay if self.net.graphs else self._compute)(beginning, going, batch)
         for seat in turns:
             self._remember(seat)
         for seat in seats:
@@ -199,15 +196,43 @@ class Talker:
         used = {name: speech.usage.data[name] for name in ("input_tokens", "output_tokens")}
         return [Chunk("usage", used, {"finish": "length"})]
 
-    def _begin(self, beginning: Sequence[tuple[Seat, int]], batch: Batch) -> list[Seat]:
-        """Add the rows with which the talker's own turn begins; whose those are."""
+    def _compute(
+        self, beginning: Sequence[tuple[Seat, int]], going: Sequence[tuple[Seat, int]], batch: Batch
+    ) -> dict[int, list[Chunk] | EngineError]:
+        """Take in the batch, and in the same forward the next rows of those who speak: a frame for each of them."""
+        speaking = self._begin(beginning, batch) + self._go_on(going, batch)
+        hidden = self.net.append(batch) if len(batch) else None
+        if hidden is None or not speaking:
+            return {}
+        slots, steps = [seat.slot for seat in speaking], [seat.state.frames for seat in speaking]
+        how = draws(speaking, hidden.device)
+        return self._framed(speaking, self.net.frames(slots, hidden[-len(speaking) :], how, steps))
+
+    def _replay(
+        self, beginning: Sequence[tuple[Seat, int]], going: Sequence[tuple[Seat, int]], batch: Batch
+    ) -> dict[int, list[Chunk] | EngineError]:
+        """The same where frames are graphs: into those goes one row of each, a turn's first frame not excepted."""
+        self.net.lead(seat.slot for seat in self._begin(beginning, batch, LEAD - 1))
+        if len(batch):
+            self.net.append(batch)
+        tips = [self._tip(seat, text) for seat, text in (*beginning, *going)]
+        return self._framed([seat for seat, _ in (*beginning, *going)], self.net.speak(tips)) if tips else {}
+
+    def _tip(self, seat: Seat, text: int) -> Tip:
+        speech: Speech = seat.state
+        tip = Tip(seat.slot, speech.fed, text, speech.frames, speech.place, speech.how)
+        speech.fed, speech.place = speech.fed + 1, speech.place + 1
+        return tip
+
+    def _begin(self, beginning: Sequence[tuple[Seat, int]], batch: Batch, most: int = LEAD) -> list[Seat]:
+        """Add the first rows with which the talker's own turn begins; whose those are."""
         if not beginning:
             return []
         seats, texts = [seat for seat, _ in beginning], [text for _, text in beginning]
         rows = self.net.lead_rows([seat.state.lead for seat in seats], [seat.state.voice for seat in seats], texts)
         for seat, own in zip(seats, rows, strict=True):
             seat.state.started = True
-            self._add_on(seat, batch, own)
+            self._add_on(seat, batch, own[:most])
         return seats
 
     def _go_on(self, going: Sequence[tuple[Seat, int]], batch: Batch) -> list[Seat]:
@@ -243,11 +268,9 @@ class Talker:
             self._add_on(seat, batch, rows + self.net.text_rows(texts))
             speech.frames += len(texts)
 
-    def _frames(self, seats: Sequence[Seat], hidden: Tensor) -> list[list[Chunk] | EngineError]:
-        """A frame for each seat."""
-        slots, steps = [seat.slot for seat in seats], [seat.state.frames for seat in seats]
-        frames = self.net.frames(slots, hidden, draws(seats, hidden.device), steps)
-        return [self._frame(seat, frame) for seat, frame in zip(seats, frames, strict=True)]
+    def _framed(self, seats: Sequence[Seat], frames: NDArray[np.int16]) -> dict[int, list[Chunk] | EngineError]:
+        """What comes of a frame of each seat."""
+        return {id(seat): self._frame(seat, frame) for seat, frame in zip(seats, frames, strict=True)}
 
     def _frame(self, seat: Seat, frame: NDArray[np.int16]) -> list[Chunk] | EngineError:
         speech: Speech = seat.state

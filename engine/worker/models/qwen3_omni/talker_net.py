@@ -6,7 +6,7 @@ into the next row. Knows no stage and no request.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -17,10 +17,13 @@ from torch import Tensor
 from engine.worker.models.qwen3_omni.source import PREDICTOR, TALKER, Source
 from engine.worker.models.qwen3_omni.speech import ANSWER_FRAMES
 from engine.worker.nn.decoder import Decoder
+from engine.worker.nn.device import put
 from engine.worker.nn.predictor import Predictor
 from engine.worker.nn.projection import Projection
+from engine.worker.nn.replay import Replay
 from engine.worker.nn.sampler import Draws, draw, penalised
-from engine.worker.nn.slots import Batch
+from engine.worker.nn.slots import Batch, Tips
+from engine.worker.nn.tips import Columns, Tip
 
 LEAD = 9
 """Rows with which the talker's own turn begins."""
@@ -33,9 +36,11 @@ class TalkerNet:
         self.config = config = source.config.talker_config
         read, text = source.reader("talker."), config.text_config
         self.device, self.dtype, self.width, self._marks = source.device, source.dtype, text.hidden_size, source.marks
-        self.texts = source.checkpoint.tensor(
+        words = source.checkpoint.tensor(
             "thinker.model.embed_tokens.weight", (source.text.vocab_size, source.text.hidden_size)
         )
+        self.texts = words if self.device.type == "cpu" else words.to(self.device, self.dtype)
+        """The thinker's table; on a CPU it stays in its file, of which only what is spoken is touched."""
         sizes = config.thinker_hidden_size, text.intermediate_size, self.width
         self.project_text = Projection(read.below("text_projection"), *sizes)
         self.project_hidden = Projection(read.below("hidden_projection"), *sizes)
@@ -44,25 +49,35 @@ class TalkerNet:
         text.shared_expert_intermediate_size = text.shared_expert_intermediate_size or 0
         self.decoder = Decoder(read.below("model"), text)
         self.room = source.context + ANSWER_FRAMES
-        self.cache = self.decoder.cache(source.slots, self.room)
+        slots = source.slots + source.static  # of the last one, and of its row below, nobody's steps are
+        self.cache = self.decoder.cache(slots, self.room)
         self.predictor = Predictor(read.below("code_predictor"), config.code_predictor_config, source.slots, PREDICTOR)
-        self.heard = torch.zeros(source.slots, text.vocab_size, device=self.device, dtype=torch.bool)
-        self.carried = torch.zeros(source.slots, self.width, device=self.device, dtype=self.dtype)
+        self.heard = torch.zeros(slots, text.vocab_size, device=self.device, dtype=torch.bool)
+        self.carried = torch.zeros(slots, self.width, device=self.device, dtype=self.dtype)
         self.barred = torch.zeros(text.vocab_size, device=self.device)
         self.barred[-1024:] = -torch.inf  # what lies above the codebook is no sound, but the end
         self.barred[config.codec_eos_token_id] = 0
         self.penalty = source.generation.get("talker_repetition_penalty", 1.05)
+        self.top_k: int = source.generation.get("talker_top_k", 50)
+        self._true = torch.ones((), device=self.device, dtype=torch.bool)
+        self.graphs: Replay | None = None
+        if source.static:
+            self.graphs = Replay("talker", self._step, source.slots, self.room, self.top_k, self.device)
+            self.graphs.warm()
 
     def text_rows(self, ids: Sequence[int]) -> Tensor:
-        """Projected embeddings of text ids, read from the mapped table."""
-        return self.project_text(self.texts[torch.tensor(ids)].to(self.device, self.dtype))
+        """Projected embeddings of text ids."""
+        return self._spoken(put(ids, self.texts.device))
+
+    def _spoken(self, ids: Tensor) -> Tensor:
+        return self.project_text(self.texts[ids].to(self.device, self.dtype))
 
     def heard_rows(self, ids: NDArray[np.int64], media: NDArray[np.float32]) -> Tensor:
         """Rows of a user's turn: words by their embedding, sounds and pictures by what was thought ``media``."""
         rows = self.text_rows(ids.tolist())
         if len(media):
-            seen = torch.from_numpy(np.isin(ids, self._marks.media)).to(self.device)
-            rows[seen] = self.project_hidden(torch.from_numpy(media.copy()).to(self.device, self.dtype))
+            seen = put(np.flatnonzero(np.isin(ids, self._marks.media)), self.device)
+            rows[seen] = self.project_hidden(put(media.copy(), self.device).to(self.dtype))
         return rows
 
     def lead_rows(self, leads: Sequence[Sequence[int]], voices: Sequence[int], texts: Sequence[int]) -> Tensor:
@@ -71,14 +86,19 @@ class TalkerNet:
         ids = [[*lead, *[words.pad] * 4, words.begin, text] for lead, text in zip(leads, texts, strict=True)]
         marks = [config.codec_nothink_id, config.codec_think_bos_id, config.codec_think_eos_id]
         ends = [config.codec_pad_id, config.codec_bos_id]
-        codes = torch.tensor([[*marks, voice, *ends] for voice in voices], device=self.device)
+        codes = put([[*marks, voice, *ends] for voice in voices], self.device)
         rows = self.text_rows([id for one in ids for id in one]).view(len(ids), LEAD, self.width)
         rows[:, 3:] += self.codes[codes]
         return rows
 
     def next_rows(self, slots: Sequence[int], texts: Sequence[int]) -> Tensor:
         """The rows [batch, width] behind each slot's last frame."""
-        return self.carried[torch.tensor(slots, device=self.device)] + self.text_rows(texts)
+        return self.carried[put(slots, self.device)] + self.text_rows(texts)
+
+    def lead(self, slots: Iterable[int]) -> None:
+        """The last of a turn's LEAD rows is to be the next one of these slots."""
+        for slot in slots:
+            self.carried[slot] = self.codes[self.config.codec_bos_id]
 
     def frame_rows(self, codes: Tensor) -> Tensor:
         """What of frames [n, groups] goes into the next rows: the sum of their embeddings."""
@@ -90,25 +110,42 @@ class TalkerNet:
     def append(self, batch: Batch) -> Tensor:
         """Take rows in; of each piece the hidden row of its last [pieces, width]."""
         hidden, _ = self.decoder.append(batch, self.cache)
-        return hidden if len(hidden) == len(batch) else hidden[batch.lasts]
+        return hidden if len(hidden) == len(batch) else hidden[put(batch.lasts, self.device)]
 
     def frames(self, slots: Sequence[int], hidden: Tensor, how: Draws, steps: Sequence[int]) -> NDArray[np.int16]:
-        """A frame [groups] for each slot: code 0, then the predictor's; the device is asked once, at the end."""
-        at, number = torch.tensor(slots, device=self.device), torch.tensor(steps, device=self.device)
-        logits = penalised(F.linear(hidden, self.head).float(), self.heard[at], self.penalty) + self.barred
-        first = draw(logits, how, TALKER, number)
-        self.heard[at, first.clamp(min=0)] = True
+        """A frame [groups] for each slot, of hidden rows; the device is asked once, at the end."""
+        found = self._frames(put(slots, self.device), hidden, how, put(steps, self.device))
+        return found.cpu().numpy().astype(np.int16)
+
+    def speak(self, tips: Sequence[Tip]) -> NDArray[np.int16]:
+        """Take in a text token for each slot, behind its last frame; its next frame [groups]."""
+        assert self.graphs is not None
+        return self.graphs(tips).astype(np.int16)
+
+    def _step(self, tips: Columns, reach: int) -> Tensor:
+        """``speak`` as a graph captures it: codes [batch, groups]."""
+        row = self.carried[tips.slots] + self._spoken(tips.tokens)
+        angles = self.decoder.rope(tips.places.expand(3, -1)[..., None], self.dtype)
+        rows = Tips.of(tips.slots, tips.starts, reach, self.dtype)
+        hidden, _ = self.decoder.forward(row[:, None], angles, rows, self.cache)
+        return self._frames(tips.slots, hidden[:, 0], tips.draws, tips.steps)
+
+    def _frames(self, slots: Tensor, hidden: Tensor, how: Draws, steps: Tensor) -> Tensor:
+        """Code 0, then the predictor's [batch, groups]; what they leave in their slots. Nothing waits."""
+        logits = penalised(F.linear(hidden, self.head).float(), self.heard[slots], self.penalty) + self.barred
+        first = draw(logits, how, TALKER, steps)
+        self.heard.index_put_((slots, first.clamp(min=0)), self._true)  # Python's own True would be copied there
         embedded = self.codes[first.clamp(min=0)]
-        rest, total = self.predictor.frame(hidden, embedded, how, number)
-        self.carried[at] = embedded + total
-        return torch.cat((first[:, None], rest), 1).cpu().numpy().astype(np.int16)
+        rest, total = self.predictor.frame(hidden, embedded, how, steps)
+        self.carried[slots] = embedded + total
+        return torch.cat((first[:, None], rest), 1)
 
     def follow(self, slot: int, frames: NDArray[np.int16]) -> Tensor:
         """Take frames [n, groups] as spoken; the rows [n − 1, width] that lie between them, without their text."""
-        codes = torch.from_numpy(frames.astype(np.int64)).to(self.device)
+        codes = put(frames.astype(np.int64), self.device)
         rows = self.frame_rows(codes)
         self.carried[slot] = rows[-1]
-        self.heard[slot, codes[:, 0]] = True
+        self.heard[slot].index_put_((codes[:, 0],), self._true)
         return rows[:-1]
 
     def forget(self, slot: int) -> None:

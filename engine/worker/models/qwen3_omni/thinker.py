@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -19,11 +18,13 @@ from engine.errors import EngineError, StageFailed
 from engine.worker.chat import Pieces
 from engine.worker.models.qwen3_omni.encoders import Encoders
 from engine.worker.models.qwen3_omni.prompt import Prompt, Prompter
-from engine.worker.models.qwen3_omni.source import THINKER, Source, by_slot, draws
+from engine.worker.models.qwen3_omni.source import Source, by_slot
+from engine.worker.models.qwen3_omni.thinker_net import ThinkerNet
 from engine.worker.models.qwen3_omni.thought import Known, Piece, Thought, deep
-from engine.worker.nn.decoder import Decoder
-from engine.worker.nn.sampler import FAILED, Draw, draw
-from engine.worker.nn.slots import Batch, Rows
+from engine.worker.nn.device import put
+from engine.worker.nn.sampler import FAILED, Draw
+from engine.worker.nn.slots import Batch
+from engine.worker.nn.tips import Tip
 from engine.worker.prefix import Prefixes
 from engine.worker.stage import Place, Seat
 
@@ -40,15 +41,9 @@ class Thinker:
         self.prompter = Prompter(source)
         self.chat = self.prompter.chat
         read = source.reader("thinker.")
-        self.words = read("model.embed_tokens.weight", source.text.vocab_size, source.text.hidden_size)
-        self.head = self.words
-        if not source.config.thinker_config.tie_word_embeddings:
-            self.head = read("lm_head.weight", source.text.vocab_size, source.text.hidden_size)
-        self.decoder = Decoder(read.below("model"), source.text)
-        self.cache = self.decoder.cache(source.slots, source.context)
+        self.net = ThinkerNet(source, read)
         self.prefixes: Prefixes[Known] = Prefixes(source.remembered)
         self.encoders = Encoders(source, read)
-        self.tap = source.config.talker_config.accept_hidden_layer if source.voices else -1
         ends = source.generation.get("eos_token_id", source.config.im_end_token_id)
         self.ends = frozenset(ends if isinstance(ends, list) else [ends])
         self.calls = self.chat.added.get("<tool_call>"), self.chat.added.get("</tool_call>")
@@ -62,7 +57,7 @@ class Thinker:
             seed=asked.seed,
             greedy=asked.greedy or asked.temperature == 0,
             temperature=defaults.get("temperature", 0.7) if asked.temperature is None else asked.temperature,
-            top_k=defaults.get("top_k", 20),
+            top_k=self.net.top_k,
             top_p=defaults.get("top_p", 0.95) if asked.top_p is None else asked.top_p,
         )
         seat.state = Thought(request.max_text_tokens, how, Pieces(self.chat))
@@ -112,7 +107,7 @@ class Thinker:
         end = min(found[0], len(prompt.ids) - prompt.whole)
         if end <= thought.fed:
             return
-        self.cache.restore(seat.slot, found[1].keys, found[1].values, thought.fed, end)
+        self.net.cache.restore(seat.slot, found[1].keys, found[1].values, thought.fed, end)
         before, after = (len(self._media(prompt, slice(0, n))) for n in (thought.fed, end))
         thought.heard.append(found[1].heard[before:after])
         thought.fed = end
@@ -122,7 +117,7 @@ class Thinker:
         thought: Thought = seat.state
         assert thought.prompt is not None
         names = [*thought.prompt.names.tolist(), *thought.said][: thought.fed]
-        known = Known(*self.cache.copy(seat.slot, thought.fed), np.concatenate(thought.heard))
+        known = Known(*self.net.cache.copy(seat.slot, thought.fed), np.concatenate(thought.heard))
         self.prefixes.keep(seat.request.session, names, known, known.size)
 
     def _read(self, seats: Sequence[Seat]) -> dict[int, list[Chunk] | EngineError]:
@@ -149,7 +144,7 @@ class Thinker:
     def _encode(self, seat: Seat, prompt: Prompt) -> list[Chunk]:
         """Make rows of the prompt; what the talker is told of those that were recalled."""
         thought: Thought = seat.state
-        thought.rows, thought.deep = self.encoders.rows(self.words, prompt, thought.fed)
+        thought.rows, thought.deep = self.encoders.rows(self.net.words, prompt, thought.fed)
         if thought.told >= thought.fed:
             return []
         before = len(self._media(prompt, slice(0, thought.told)))
@@ -164,14 +159,16 @@ class Thinker:
             assert thought.prompt is not None
             assert thought.rows is not None
             batch.add(piece.seat.slot, piece.rows.start, thought.rows[piece.rows], thought.prompt.places[:, piece.rows])
-        hidden, tapped = self.decoder.append(batch, self.cache, self.tap, deep(pieces))
+        hidden, tapped = self.net.append(batch, deep(pieces))
         for piece, rows in zip(pieces, tapped.split(batch.counts), strict=True):
             piece.chunks.extend(self._took(piece.seat, piece.rows, rows))
         ends = zip(pieces, batch.lasts, strict=True)
         ended = [(one, at) for one, at in ends if one.seat.state.writing and one.seat.state.script is None]
         if not ended:
             return {}
-        tokens = self._choose([piece.seat for piece, _ in ended], hidden[[at for _, at in ended]])
+        thoughts: list[Thought] = [piece.seat.state for piece, _ in ended]
+        last = hidden[put([at for _, at in ended], self.source.device)]
+        tokens = self.net.choose(last, [one.how for one in thoughts], [one.made for one in thoughts])
         failed: dict[int, EngineError] = {}
         for (piece, _), token in zip(ended, tokens, strict=True):
             taken = self._take(piece.seat, token)
@@ -187,7 +184,7 @@ class Thinker:
         thought: Thought = seat.state
         prompt = thought.prompt
         assert prompt is not None
-        at = torch.from_numpy(self._media(prompt, piece) - piece.start).to(self.source.device)
+        at = put(self._media(prompt, piece) - piece.start, self.source.device)
         thought.heard.append(tapped[at].float().cpu().numpy())
         thought.fed = piece.stop
         if thought.writing:
@@ -223,29 +220,17 @@ class Thinker:
     def _write(self, seats: Sequence[Seat]) -> list[int]:
         """One token for each seat, in one forward."""
         thoughts: list[Thought] = [seat.state for seat in seats]
-        device = self.source.device
-        places = torch.tensor([thought.place for thought in thoughts], device=device)
-        rows = Rows.of([seat.slot for seat in seats], [thought.fed for thought in thoughts], 1, device)
-        last = torch.tensor([thought.last for thought in thoughts], device=device)
-        hidden, _ = self.decoder.forward(
-            self.words[last][:, None],
-            self.decoder.rope(places.expand(3, -1)[..., None], self.source.dtype),
-            rows,
-            self.cache,
-        )
+        both = zip(seats, thoughts, strict=True)
+        tips = [Tip(seat.slot, one.fed, one.last, one.made, one.place, one.how) for seat, one in both]
         for thought in thoughts:
             thought.fed, thought.place = thought.fed + 1, thought.place + 1
-        return self._choose(seats, hidden[:, -1])
-
-    def _choose(self, seats: Sequence[Seat], hidden: Tensor) -> list[int]:
-        steps = torch.tensor([seat.state.made for seat in seats], device=hidden.device)
-        return draw(F.linear(hidden, self.head), draws(seats, hidden.device), THINKER, steps).tolist()
+        return self.net.write(tips)
 
     def _take(self, seat: Seat, token: int) -> list[Chunk] | EngineError:
         """Make chunks of a new token: text for the client, a row for the talker, the usage with the last."""
         thought: Thought = seat.state
         if token == FAILED:
-            self.cache.clear(seat.slot)
+            self.net.cache.clear(seat.slot)
             return StageFailed("the thinker's logits are not numbers")
         thought.last = token
         thought.said.append(token)

@@ -22,7 +22,7 @@ class Counted:
 
         def counted(decoder: Any, x: Any, *more: Any) -> Any:
             self.rows += x.shape[0] * x.shape[1]
-            self.thought += x.shape[0] * x.shape[1] * any(stage.decoder is decoder for stage in self.stages)
+            self.thought += x.shape[0] * x.shape[1] * any(stage.net.decoder is decoder for stage in self.stages)
             return forward(decoder, x, *more)
 
         def counting(encoder: Any) -> Any:

@@ -50,24 +50,24 @@ async def test_a_bad_request_is_one_clear_error_and_harms_nobody(checkpoint: Fol
     assert (after.ids, after.codes.tolist()) == (before.ids, before.codes.tolist())
 
 
+@pytest.mark.parametrize("graphs", [False, True])
 @pytest.mark.parametrize("stage", ["thinker", "talker"])
 async def test_logits_that_are_no_numbers_fail_their_own_request(
-    stage: str, checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
+    stage: str, graphs: bool, checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     family = qwen3_omni.Thinker if stage == "thinker" else qwen3_omni.Talker
-    name = "_write" if stage == "thinker" else "_go_on"
+    name = "_write" if stage == "thinker" else "_replay" if graphs else "_compute"
     sane = getattr(family, name)
 
     def poisoned(self: Any, batch: Any, *more: Any) -> Any:
-        seats = batch if stage == "thinker" else [seat for seat, _ in batch]
-        cache = self.cache if stage == "thinker" else self.net.cache
+        seats = batch if stage == "thinker" else [seat for seat, _ in more[0]]
         for seat in seats:
             if seat.request.id == "ill" and seat.state.fed > 5:
-                cache.values[:, seat.slot, :, :3] = float("nan")
+                self.net.cache.values[:, seat.slot, :, :3] = float("nan")
         return sane(self, batch, *more)
 
     turns = PROMPTS["text"]
-    async with Engine(spec(checkpoint("plain"), slots=3)) as engine:
+    async with Engine(spec(checkpoint("plain"), slots=3, graphs=graphs)) as engine:
         alone = await ask(engine, request("alone", turns))
         monkeypatch.setattr(family, name, poisoned)
         ill, well, other = await asyncio.gather(

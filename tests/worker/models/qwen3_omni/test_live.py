@@ -15,7 +15,7 @@ import torch
 from app.media import decode_audio
 from engine import AudioPart, Chunk, Engine, Message, WeightsError, WorkerSpec
 from engine.core import Pcm
-from engine.worker.models.qwen3_omni import thinker
+from engine.worker.models.qwen3_omni import thinker_net
 from engine.worker.models.qwen3_omni.prompt import Prompter
 from engine.worker.models.qwen3_omni.sound import Ear, Growing
 from engine.worker.models.qwen3_omni.source import Source
@@ -254,14 +254,14 @@ async def first_logits(
     folder: Path, pcm: Pcm, live: bool, window_s: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[torch.Tensor, list[int]]:
     found: list[torch.Tensor] = []
-    draw = thinker.draw
+    draw = thinker_net.draw
 
     def drawn(logits: torch.Tensor, *more: Any) -> Any:
         found.append(logits[0].clone())
         return draw(logits, *more)
 
     with monkeypatch.context() as patched:
-        patched.setattr(thinker, "draw", drawn)
+        patched.setattr(thinker_net, "draw", drawn)
         async with Engine(spec(folder, window_s=window_s)) as engine:
             turns: list[Turn] = [SYSTEM] if live else [SYSTEM, ("user", [pcm])]
             asked = request("r", turns, 6, 4, live=live)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from engine import Engine, EngineSpec, Sampling
-from engine.worker.models.qwen3_omni import talker_net, thinker
+from engine.worker.models.qwen3_omni import talker_net, thinker_net
 from engine.worker.nn import native, predictor
 from tests.oracles.qwen3_omni import Answer, Turn
 from tests.oracles.talk import Said, ask, request, spec
@@ -35,7 +35,7 @@ async def forced(
         counted[stage] += 1
         return torch.tensor([tokens[stage].pop(0)])
 
-    monkeypatch.setattr(thinker, "draw", force)
+    monkeypatch.setattr(thinker_net, "draw", force)
     monkeypatch.setattr(talker_net, "draw", force)
     monkeypatch.setattr(predictor, "draw", force)
     monkeypatch.setattr(native, "library", lambda: None)  # a native frame draws by itself

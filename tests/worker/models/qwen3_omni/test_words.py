@@ -10,6 +10,7 @@ from engine import Engine, Message, RequestError, TextPart, Tool, ToolCallPart, 
 from engine.worker.models import qwen3_omni
 from engine.worker.models.qwen3_omni.prompt import Prompter
 from engine.worker.models.qwen3_omni.source import Source
+from engine.worker.models.qwen3_omni.thinker_net import ThinkerNet
 from engine.worker.stage import Place
 from tests.oracles.talk import ask, request, spec
 from tests.worker.models.qwen3_omni.cases import PROMPTS, Folder, Reference
@@ -34,16 +35,17 @@ async def test_tools_are_called_and_not_spoken(checkpoint: Folder, monkeypatch: 
     tool = Tool("weather", "Tells it.", {"type": "object", "properties": {"city": {"type": "string"}}})
     stages: list[Any] = []
     script: list[int] = []
+    begin = qwen3_omni.Thinker._begin
 
-    def scripted(self: Any, seats: Any, hidden: Any) -> list[int]:
+    def begun(self: Any, seat: Any) -> None:
         stages.append(self)
-        if not script:
-            said = '\n{"name": "weather", "arguments": {"city": "Ulm"}}\n'
-            opened, closed = self.calls
-            script.extend([*self.chat.words("One moment."), opened, *self.chat.words(said), closed, *self.ends])
-        return [script.pop(0) for _ in seats]
+        said = '\n{"name": "weather", "arguments": {"city": "Ulm"}}\n'
+        opened, closed = self.calls
+        script.extend([*self.chat.words("One moment."), opened, *self.chat.words(said), closed, *self.ends])
+        begin(self, seat)
 
-    monkeypatch.setattr(qwen3_omni.Thinker, "_choose", scripted)
+    monkeypatch.setattr(qwen3_omni.Thinker, "_begin", begun)
+    monkeypatch.setattr(ThinkerNet, "choose", lambda self, hidden, *how: [script.pop(0) for _ in hidden])
     async with Engine(spec(checkpoint("plain"))) as engine:
         said = await ask(engine, request("t", PROMPTS["text"], tokens=80, tools=(tool,)))
         spoken = len(stages[0].chat.words("One moment."))

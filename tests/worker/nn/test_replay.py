@@ -1,0 +1,133 @@
+"""Steps as graphs: their tables, their sizes, and what is done where they cannot be captured."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+
+from engine.worker.nn.replay import Replay, doubled
+from engine.worker.nn.sampler import Draw, Draws
+from engine.worker.nn.slots import Ragged, Rows, attended
+from engine.worker.nn.tips import Columns, Tip, packed
+from tests.worker.nn.test_blocks import CPU
+
+HOWS = [Draw(2**64 - 1, True, 0.7, 20, 0.95), Draw(2**63, False, 0.0, 0, 0.1), Draw(3)]
+
+
+def test_a_table_holds_every_column_to_the_bit() -> None:
+    tips = [Tip(i, 8000 + i, 151_000, 7 * i, 4097.3, how) for i, how in enumerate(HOWS)]
+    found, draws = Columns.of(torch.from_numpy(packed(tips)), 20), Draws.of(HOWS, CPU)
+    assert found.slots.tolist() == [0, 1, 2]
+    assert found.starts.tolist() == [8000, 8001, 8002]
+    assert found.tokens.tolist() == [151_000] * 3
+    assert found.steps.tolist() == [0, 7, 14]
+    assert found.places.equal(torch.tensor([4097.3] * 3))
+    assert found.draws.seeds.tolist() == draws.seeds.tolist() == [-1, -(2**63), 3]
+    assert draws.greedy.tolist() == [True, False, False]
+    assert draws.temperature.equal(torch.tensor([[0.7], [1.0], [1.0]]))
+    assert draws.top_k.tolist() == [[20], [2**31], [2**31]]
+    assert draws.top_p.equal(torch.tensor([[0.95], [0.1], [1.0]]))
+    assert (draws.widest, draws.all_greedy, found.draws.widest, found.draws.all_greedy) == (0, False, 20, False)
+
+
+def test_sizes_double_and_end_with_the_last() -> None:
+    assert doubled(1, 1) == [1]
+    assert doubled(1, 12) == [1, 2, 4, 8, 12]
+    assert doubled(512, 12288) == [512, 1024, 2048, 4096, 8192, 12288]
+    assert doubled(512, 100) == [100]
+
+
+def replay(**more: Any) -> tuple[Replay, list[tuple[list[int], int]]]:
+    """One that gives back slots and starts, and what it computed."""
+    given: list[tuple[list[int], int]] = []
+
+    def compute(tips: Columns, reach: int) -> torch.Tensor:
+        given.append((tips.slots.tolist(), reach))
+        return torch.stack((tips.slots, tips.starts), 1)
+
+    return Replay("it", compute, slots=5, length=2000, widest=0, device=CPU, **more), given
+
+
+def test_a_batch_is_filled_up_and_looks_back_no_further_than_it_must() -> None:
+    steps, given = replay()
+    tips = [Tip(slot, start, 0, 0, 0.0, Draw(1)) for slot, start in ((4, 511), (0, 3), (2, 9))]
+    assert steps(tips).tolist() == [[4, 511], [0, 3], [2, 9]]
+    assert steps([Tip(1, 512, 0, 0, 0.0, Draw(1))]).tolist() == [[1, 512]]
+    assert steps([Tip(1, 1999, 0, 0, 0.0, Draw(1))] * 5).shape == (5, 2)
+    assert given == [([4, 0, 2, 5], 512), ([1], 1024), ([1] * 5, 2000)]
+
+
+def test_what_cannot_be_captured_is_computed_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried: list[tuple[int, int]] = []
+
+    def captured(self: Replay, size: int, reach: int) -> Any:
+        tried.append((size, reach))
+        raise RuntimeError("operation not permitted when stream is capturing\nand what else it says")
+
+    monkeypatch.setattr(Replay, "_captured", captured)
+    steps, _ = replay()
+    steps._captures = True
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert steps([Tip(1, 5, 0, 0, 0.0, Draw(1))]).tolist() == [[1, 5]]
+    assert tried == [(1, 512)], "once for all"
+    assert [record.message for record in caplog.records] == [
+        "it: 1 rows over 512 are not captured: operation not permitted when stream is capturing"
+    ]
+
+
+def test_a_start_captures_the_shortest_reaches_first_and_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried: list[tuple[int, int]] = []
+    monkeypatch.setattr(Replay, "_captured", lambda self, *key: tried.append(key))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 0)
+    steps, _ = replay()
+    steps._captures = True
+    with caplog.at_level(logging.INFO):
+        steps.warm()
+    assert tried == [(size, reach) for reach in (512, 1024, 2000) for size in (1, 2, 4, 5)]
+    tried.clear()
+    steps, _ = replay()
+    steps._captures = True
+    steps.warm(most_s=0.0)
+    assert not tried
+    assert "of 12 graphs in" in caplog.text
+
+
+@pytest.mark.parametrize("heads", [(4, 4), (6, 2), (8, 1)])
+def test_queries_that_share_a_head_are_its_rows(heads: tuple[int, int]) -> None:
+    dice = torch.Generator().manual_seed(3)
+    many, few = heads
+    query = torch.randn(3, many, 5, 8, generator=dice)
+    keys, values = torch.randn(2, 3, few, 9, 8, generator=dice)
+    mask = torch.rand(3, 1, 5, 9, generator=dice) > 0.5
+    mask[..., 0] = True
+    plain = torch.nn.functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask, enable_gqa=True)
+    assert torch.allclose(attended(query, keys, values, mask), plain, atol=1e-6)
+    plain = torch.nn.functional.scaled_dot_product_attention(query[:, :, :1], keys, values, enable_gqa=True)
+    assert torch.allclose(attended(query[:, :, :1], keys, values, None), plain, atol=1e-6)
+
+
+def test_pieces_of_one_size_are_one_attention_elsewhere_than_on_a_cpu() -> None:
+    """A slot may come twice: what comes later sees what came before."""
+    slots, starts, counts = [2, 0, 2, 3, 3], [4, 0, 9, 1, 4], [5, 5, 5, 3, 3]
+    apart = Ragged(slots, starts, counts, CPU)
+    together = Ragged(slots, starts, counts, CPU)
+    groups = [Rows.of([2, 0, 2], [4, 0, 9], 5, CPU), Rows.of([3, 3], [1, 4], 3, CPU)]
+    together.__dict__["_parts"] = groups
+    elsewhere = Ragged(slots, starts, counts, torch.device("meta"))._parts
+    assert [part.at.shape for part in elsewhere] == [part.at.shape for part in groups]
+    dice = torch.Generator().manual_seed(4)
+    query = torch.randn(1, 4, sum(counts), 8, generator=dice)
+    key, value = torch.randn(2, 1, 2, sum(counts), 8, generator=dice)
+    caches = [tuple(torch.ones(2, 5, 2, 20, 8)) for _ in range(2)]
+    one, other = (rows.mix(query, key, value, *cache) for rows, cache in zip((apart, together), caches, strict=True))
+    assert torch.allclose(one, other, atol=1e-6)
+    assert all(torch.equal(*both) for both in zip(*caches, strict=True))
+    assert len(apart._parts) == 5
