@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 MOVED = 0.1  # of the time that a standstill may last, before its deadline is moved
 
+
 class Orchestrator:
     """Follows each request through all stages at once."""
 
