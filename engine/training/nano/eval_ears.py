@@ -76,6 +76,7 @@ def main() -> None:
     parser.add_argument("--engine", type=Path, metavar="CONFIG")
     parser.add_argument("--url", help="of a running server")
     parser.add_argument("--pace", type=float, default=1.0)
+    parser.add_argument("--callers", type=int, default=1, help="at a running server, how many at once")
     parser.add_argument("--conditions", action="store_true")
     parser.add_argument("--part", default="1/1", help="i/n: every n-th recording, from the i-th")
     args = parser.parse_args()
@@ -85,7 +86,7 @@ def main() -> None:
     if args.engine:
         outcomes = asyncio.run(through_engine(args.engine, recordings, args.pace))
     elif args.url:
-        outcomes = asyncio.run(through_server(args.url, recordings, args.pace))
+        outcomes = asyncio.run(through_server(args.url, recordings, args.pace, args.callers))
     elif args.conditions:
         sys.exit(not table(Ears(Place()), recordings))
     else:
@@ -202,9 +203,15 @@ async def _ask_engine(engine: Any, recording: Recording, pace: float) -> Outcome
     return Outcome(f"{heard} -> {answer}", _judged(recording, answer), late_ms)
 
 
-async def through_server(url: str, recordings: list[Recording], pace: float) -> list[Outcome]:
+async def through_server(url: str, recordings: list[Recording], pace: float, callers: int) -> list[Outcome]:
     """One conversation for each: a turn that the server's own detection must find."""
-    return [await _ask_server(url, recording, pace) for recording in recordings]
+    free = asyncio.Semaphore(callers)
+
+    async def ask(recording: Recording) -> Outcome:
+        async with free:
+            return await _ask_server(url, recording, pace)
+
+    return await asyncio.gather(*map(ask, recordings))
 
 
 async def _ask_server(url: str, recording: Recording, pace: float) -> Outcome:
