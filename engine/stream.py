@@ -223,18 +223,3 @@ async def windows(
             held, count = [], count + 1
     if held:
         yield held
-
-
-async def pump(source: AsyncIterator[Chunk], *sinks: Stream) -> None:
-    """Tee: send every chunk to every sink, as slow as the slowest; end (or fail) them all with the source."""
-    try:
-        async for chunk in source:
-            for sink in sinks:
-                await sink.send(chunk)
-    except Exception as error:
-        for sink in sinks:
-            sink.fail(error)
-        raise
-    finally:
-        for sink in sinks:
-            sink.close()

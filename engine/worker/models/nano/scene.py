@@ -18,7 +18,6 @@ from dataclasses import dataclass
 COLOURS = ("black", "white", "gray", "red", "orange", "yellow", "green", "blue", "purple", "pink", "brown")
 SHAPES = ("circle", "square", "triangle", "star", "cross", "rectangle", "heart")
 CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-LIGHTS = ("dark", "dim", "light")
 PLACES = ("left", "right", "top", "bottom", "middle", "top left", "top right", "bottom left", "bottom right")
 MOTIONS = ("still", "moving", "moving left", "moving right", "moving up", "moving down")
 UNSURE = "?"
