@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.worker.nn.device import put
 from engine.worker.nn.weights import Reader
 
 
@@ -25,7 +26,7 @@ class Piece:
 
     @classmethod
     def of(cls, slots: Sequence[int], fresh: bool, device: torch.device) -> Piece:
-        return cls(slots, torch.tensor(slots, device=device), fresh)
+        return cls(slots, put(slots, device), fresh)
 
 
 class Tail:

@@ -15,6 +15,7 @@ from engine.errors import EngineError, WeightsError
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.nn.codec import CodecDecoder
 from engine.worker.nn.conv import Piece
+from engine.worker.nn.device import put
 from engine.worker.stage import Books, Place, Seat
 
 
@@ -63,5 +64,5 @@ class Code2Wav:
     def decode(self, seats: Sequence[Seat], codes: NDArray[np.int16], fresh: bool) -> NDArray[np.float32]:
         """Sound [batch, samples] of the next frames [batch, frames, groups], all beginnings or none."""
         piece = Piece.of([seat.slot for seat in seats], fresh, self.source.device)
-        ids = torch.from_numpy(codes.astype(np.int64)).to(self.source.device)
+        ids = put(codes.astype(np.int64), self.source.device)
         return self.net.decode(ids, [seat.state.frames for seat in seats], piece).float().cpu().numpy()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers.models.qwen3_omni_moe import modeling_qwen3_omni_moe as reference
@@ -11,6 +12,7 @@ from transformers.models.qwen3_omni_moe import modeling_qwen3_omni_moe as refere
 from engine.worker.models.qwen3_omni.prompt import Prompt
 from engine.worker.models.qwen3_omni.sound import audio_tokens
 from engine.worker.models.qwen3_omni.source import Source
+from engine.worker.nn.device import put
 from engine.worker.nn.encoders import encoder
 from engine.worker.nn.weights import Reader
 
@@ -31,16 +33,16 @@ class Encoders:
         """
         marks, device, dtype = self._source.marks, self._source.device, self._source.dtype
         left = [(start, one) for start, one in zip(prompt.starts, prompt.blocks, strict=True) if start + one.rows > fed]
-        ids = torch.from_numpy(prompt.ids).to(device)
-        new = torch.arange(len(ids), device=device) >= min((start for start, _ in left), default=len(ids))
-        rows, deep = words[ids], list[Tensor]()
+        ids = prompt.ids
+        new = np.arange(len(ids)) >= min((start for start, _ in left), default=len(ids))
+        rows, deep = words[put(ids, device)], list[Tensor]()
         if mels := [one.mel for _, one in left if one.mel is not None]:
             longest = max(0 if one.mel is None else one.mel.shape[1] for one in prompt.blocks)
-            rows[(ids == marks.audio) & new] = self._hear(mels, longest)
+            rows[put(np.flatnonzero((ids == marks.audio) & new), device)] = self._hear(mels, longest)
         if pixels := [one.pixels for _, one in left if one.pixels is not None]:
-            grids = torch.tensor([one.patches for _, one in left if one.pixels is not None], device=device)
+            grids = put([one.patches for _, one in left if one.pixels is not None], device)
             seen = self.eyes(torch.cat(pixels).to(device, dtype), grid_thw=grids)
-            at = ((ids == marks.image) | (ids == marks.video)) & new
+            at = put(np.flatnonzero(((ids == marks.image) | (ids == marks.video)) & new), device)
             rows[at] = seen.pooler_output
             for features in seen.deepstack_features:
                 deep.append(torch.zeros_like(rows))
@@ -56,7 +58,7 @@ class Encoders:
         whole = min(longest, 2 * self._pieces)
         short = max(mel.shape[1] for mel in mels) < whole
         given = [*mels, *([torch.zeros(len(mels[0]), whole)] if short else [])]
-        lengths = torch.tensor([mel.shape[1] for mel in given], device=self._source.device)
+        lengths = put([mel.shape[1] for mel in given], self._source.device)
         rows = self.ears(torch.cat(given, 1).to(self._source.device, self._source.dtype), feature_lens=lengths)
         made = sum(audio_tokens(mel.shape[1], self._pieces) for mel in mels)
         return rows.last_hidden_state[:made]

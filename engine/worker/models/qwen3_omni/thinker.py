@@ -160,8 +160,8 @@ class Thinker:
             assert thought.rows is not None
             batch.add(piece.seat.slot, piece.rows.start, thought.rows[piece.rows], thought.prompt.places[:, piece.rows])
         hidden, tapped = self.net.append(batch, deep(pieces))
-        for piece, rows in zip(pieces, tapped.split(batch.counts), strict=True):
-            piece.chunks.extend(self._took(piece.seat, piece.rows, rows))
+        for piece, heard in zip(pieces, self._heard(pieces, tapped), strict=True):
+            piece.chunks.extend(self._took(piece.seat, piece.rows, heard))
         ends = zip(pieces, batch.lasts, strict=True)
         ended = [(one, at) for one, at in ends if one.seat.state.writing and one.seat.state.script is None]
         if not ended:
@@ -179,13 +179,23 @@ class Thinker:
                 self._remember(piece.seat)
         return failed
 
-    def _took(self, seat: Seat, piece: slice, tapped: Tensor) -> list[Chunk]:
+    def _heard(self, pieces: Sequence[Piece], tapped: Tensor) -> list[NDArray[np.float32]]:
+        """Of each piece the rows of sounds and pictures; the device is asked once for all."""
+        counts = [piece.rows.stop - piece.rows.start for piece in pieces]
+        firsts = np.cumsum([0, *counts[:-1]])
+        media = [self._media(piece.seat.state.prompt, piece.rows) - piece.rows.start for piece in pieces]
+        at = np.concatenate([rows + first for rows, first in zip(media, firsts, strict=True)])
+        found = np.zeros((0, tapped.shape[1]), np.float32)
+        if len(at):
+            found = tapped[put(at, self.source.device)].float().cpu().numpy()
+        return np.split(found, np.cumsum([len(rows) for rows in media[:-1]]))
+
+    def _took(self, seat: Seat, piece: slice, heard: NDArray[np.float32]) -> list[Chunk]:
         """A piece of the prompt is in the cache: what the talker is told of it."""
         thought: Thought = seat.state
         prompt = thought.prompt
         assert prompt is not None
-        at = put(self._media(prompt, piece) - piece.start, self.source.device)
-        thought.heard.append(tapped[at].float().cpu().numpy())
+        thought.heard.append(heard)
         thought.fed = piece.stop
         if thought.writing:
             thought.rows, thought.deep, thought.place = None, [], float(prompt.places.max()) + 1
