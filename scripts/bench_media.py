@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import re
 import sys
 import tempfile
@@ -36,6 +37,7 @@ from app.bench.subject import Subject, running
 from app.client import webrtc, websocket
 from app.client.client import Client
 from engine import SPEAKER_RATE_HZ
+from engine.loop import run
 
 CONFIG = """
 model: script
@@ -46,6 +48,10 @@ server: {limits: {sessions: 300, calls: 32}}
 """
 ANSWER = "long 12"
 PIECE_S = 0.02
+BREATH_S = 0.2
+"""From the end of an answer to the next question. Behind a call's answer come 100 ms of silence, so that no player
+stretches its end; a question in their midst would be answered behind them, which is nobody's underrun."""
+
 MEMORY_MB = 30.0  # what allocators keep differs by as much from one round to the next
 WARM_UPS = 2
 """Rounds before the one that counts. The allocator keeps 45 to 60 MB of what 200 sessions took at their busiest moment,
@@ -113,6 +119,8 @@ async def measure(load: Load, config: str, seconds: float) -> bool:
         for _ in range(WARM_UPS):
             await one_round(load, server, min(5.0, seconds))
         before = await settled(server)
+        gc.collect()
+        gc.freeze()  # looking through what is loaded would make all clients wait at once
         result = await one_round(load, server, seconds)
         after = await settled(server)
     grown_mb = after.memory_mb - before.memory_mb
@@ -154,7 +162,7 @@ async def converse(client: Client, until_s: float, result: Round) -> None:
     while time.monotonic() < until_s:
         answer = await client.ask(ANSWER)
         player = answer.player
-        await asyncio.sleep(max(0.0, player.ends_s - time.monotonic()))
+        await asyncio.sleep(max(0.0, player.ends_s - time.monotonic()) + BREATH_S)
         result.answers += 1
         result.underruns += player.underruns
         result.dry_s += player.dry_s
@@ -188,4 +196,4 @@ def cpu_s(process: psutil.Process) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    sys.exit(run(main()))
