@@ -95,17 +95,17 @@ class Sizes:
 
 def make(folder: Path, sizes: Sizes = Sizes()) -> Path:
     """Write a checkpoint into ``folder``."""
-    tokenizer = _tokenizer()
-    model = _model(_config(tokenizer, sizes), sizes)
+    tokenizer = make_tokenizer()
+    model = _model(make_config(tokenizer, sizes), sizes)
     ids = tokenizer.convert_tokens_to_ids
     model.generation_config = GenerationConfig(pad_token_id=ids("<|endoftext|>"), eos_token_id=ids("<|im_end|>"))
     model.save_pretrained(folder, max_shard_size=sizes.shard)
     tokenizer.save_pretrained(folder)
-    _write_preprocessor(folder)
+    write_preprocessor(folder)
     return folder
 
 
-def _tokenizer() -> Any:
+def make_tokenizer() -> Any:
     bare = Tokenizer(models.BPE())
     bare.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Split(Regex(_SPLIT), behavior="isolated"),
@@ -128,7 +128,7 @@ def _tokenizer() -> Any:
     return whole
 
 
-def _config(tokenizer: Any, sizes: Sizes) -> Qwen3OmniMoeConfig:
+def make_config(tokenizer: Any, sizes: Sizes) -> Qwen3OmniMoeConfig:
     ids = tokenizer.convert_tokens_to_ids
     role = {name: tokenizer.encode(name, add_special_tokens=False)[0] for name in ("user", "assistant", "system")}
     places = {
@@ -243,7 +243,7 @@ def _scale(name: str, parameter: nn.Parameter) -> None:
         parameter.normal_(0, 1 / math.sqrt(math.prod(parameter.shape[1:]) if convolution else parameter.shape[-1]))
 
 
-def _write_preprocessor(folder: Path) -> None:
+def write_preprocessor(folder: Path) -> None:
     """The keys of the real repository; a whole processor cannot be built without torchvision."""
     image = Qwen2VLImageProcessorPil(
         patch_size=16,

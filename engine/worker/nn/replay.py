@@ -57,8 +57,9 @@ class Replay:
         return self._compute(Columns.of(table, self._widest), reach)
 
     @torch.inference_mode()
-    def warm(self, most_s: float = WARM_S) -> None:
-        """Capture ahead, the shortest reaches first, for so long."""
+    def warm(self, most_s: float | None = None) -> None:
+        """Capture ahead, the shortest reaches first, for so long (WARM_S)."""
+        most_s = WARM_S if most_s is None else most_s
         if not self._captures:
             return
         began_s, before = time.monotonic(), torch.cuda.memory_reserved(self._device)

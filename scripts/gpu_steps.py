@@ -1,0 +1,175 @@
+"""What one GPU gives, and what decode steps take there: the parts of bench_gpu.py that need no engine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.worker.nn import moe
+from engine.worker.nn.conv import Piece
+from engine.worker.nn.device import put
+from engine.worker.nn.replay import Replay
+from engine.worker.nn.sampler import Draw
+from engine.worker.nn.tips import Columns, Tip, packed
+
+REPEATS = 20
+
+
+class Bench:
+    """What was asked for, and what has been found so far."""
+
+    def __init__(self, asked: argparse.Namespace) -> None:
+        self.asked, self.device = asked, torch.device(asked.device)
+        self.dtype = torch.float32 if asked.tiny else torch.bfloat16
+        self.began_s, self.found = time.monotonic(), dict[str, Any]()
+
+    @property
+    def left_s(self) -> float:
+        return self.asked.budget_s - (time.monotonic() - self.began_s)
+
+    def note(self, part: str, row: dict[str, Any]) -> None:
+        """Print a row of a part's table, and write all rows so far."""
+        self.found.setdefault(part, []).append(row)
+        words = "  ".join(
+            f"{name} {value:.2f}" if isinstance(value, float) else f"{name} {value}" for name, value in row.items()
+        )
+        print(f"[{time.monotonic() - self.began_s:6.1f} s] {part}: {words}", flush=True)
+        if self.asked.json:
+            Path(self.asked.json).write_text(json.dumps(self.found, indent=1), encoding="utf-8")
+
+    def sync(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def memory_gb(self) -> float:
+        return torch.cuda.memory_reserved() / 2**30 if self.device.type == "cuda" else 0.0
+
+    def median_ms(self, compute: Callable[[], Any], repeats: int = REPEATS) -> float:
+        """The median time of calls; each ends when the device has."""
+        for _ in range(2):
+            compute()
+        self.sync()
+        took: list[float] = []
+        for _ in range(repeats):
+            began_s = time.perf_counter()
+            compute()
+            self.sync()
+            took.append((time.perf_counter() - began_s) * 1e3)
+        return statistics.median(took)
+
+
+def about_device(bench: Bench) -> None:
+    """What the machine gives."""
+    row: dict[str, Any] = {"torch": torch.__version__, "device": str(bench.device)}
+    if bench.device.type == "cuda":
+        row |= {"name": torch.cuda.get_device_name(), "capability": str(torch.cuda.get_device_capability())}
+        big = torch.empty(2**31, device=bench.device, dtype=torch.uint8).random_()
+        other = torch.empty_like(big)
+        row["copy TB/s"] = 2 * big.numel() / bench.median_ms(lambda: other.copy_(big), 5) / 1e9
+        del big, other
+        a = torch.randn(8192, 8192, device=bench.device, dtype=torch.bfloat16)
+        row["bf16 TFLOP/s"] = 2 * 8192**3 / bench.median_ms(lambda: a @ a, 5) / 1e9
+    bench.note("device", row)
+    grouped_products(bench)
+
+
+def grouped_products(bench: Bench) -> None:
+    """One layer of experts of the thinker's, against what float32 says, for batches of decode steps."""
+    experts, inner, width, top_k = (8, 32, 64, 2) if bench.asked.tiny else (128, 768, 2048, 8)
+    make = lambda *shape: torch.randn(shape, device=bench.device, dtype=bench.dtype) / shape[-1] ** 0.5  # noqa: E731
+    gate_up, down, router = make(experts, 2 * inner, width), make(experts, width, inner), make(experts, width)
+    for rows in (1, 4, 16, 64, 512):
+        x = make(rows, width) * width**0.5
+        chosen, shares = moe.route(x, router, top_k, True)
+        row: dict[str, Any] = {"rows": rows, "experts": int(chosen.unique().numel())}
+        try:
+            answer = moe.mixture(x, chosen, shares, gate_up, down)
+            row["ms"] = bench.median_ms(lambda x=x, c=chosen, s=shares: moe.mixture(x, c, s, gate_up, down))
+            row["TB/s"] = row["experts"] * 3 * inner * width * x.element_size() / row["ms"] / 1e9
+            if rows <= 64:
+                few = slice(0, 4)
+                exact = moe.gathered(x[few].float(), chosen[few], gate_up.float(), down.float())
+                exact = (exact * shares[few, :, None]).sum(1)
+                row["error"] = float((answer[few] - exact).norm() / exact.norm())
+        except RuntimeError as error:
+            row["failed"] = str(error).splitlines()[0]
+        bench.note("experts", row)
+
+
+def tips(count: int, start: int = 100) -> list[Tip]:
+    return [Tip(slot, start, 7 + slot, 5, float(start), Draw(slot, False, 0.9, 50)) for slot in range(count)]
+
+
+@torch.inference_mode()
+def steps(bench: Bench, stages: dict[str, Any]) -> None:
+    """Times of decode steps: as graphs, and kernel by kernel."""
+    thinker, talker, sound = (stages[name].net for name in ("thinker", "talker", "code2wav"))
+    for count in (n for n in bench.asked.counts if n <= bench.asked.slots):
+        if bench.left_s < 60 and bench.device.type == "cuda":
+            bench.note("steps", {"rows": count, "left out": "no time"})
+            return
+        given = tips(count)
+        for name, net in (("thinker step", thinker), ("talker frame", talker)):
+            row = {"what": name, "rows": count, **both_ways(bench, net.graphs, given)}
+            bench.note("steps", row)
+        bench.note("steps", {"what": "predictor", "rows": count, **predictor(bench, talker, count)})
+        for frames, fresh in ((1, True), (1, False), (25, False)):
+            codes = torch.randint(0, sound.book, (count, frames, sound.groups), device=bench.device)
+            piece, starts = Piece.of(list(range(count)), fresh, bench.device), [0 if fresh else 80] * count
+            took = bench.median_ms(lambda c=codes, s=starts, p=piece: sound.decode(c, s, p).cpu(), 5)
+            bench.note("steps", {"what": f"code2wav of {frames}{' first' * fresh}", "rows": count, "kernels ms": took})
+    far = [replace(one, start=bench.asked.context - 8) for one in tips(min(16, bench.asked.slots))]
+    far_ms = bench.median_ms(lambda: thinker.graphs(far), 5)
+    bench.note("steps", {"what": f"thinker step over {bench.asked.context}", "rows": len(far), "graph ms": far_ms})
+
+
+def both_ways(bench: Bench, graphs: Replay, given: Sequence[Tip]) -> dict[str, float]:
+    """A step as a graph, with its copies; and its kernels one by one."""
+    table = put(packed(given), bench.device)
+    return {
+        "graph ms": bench.median_ms(lambda: graphs(given)),
+        "kernels ms": bench.median_ms(lambda: graphs.computed(table, graphs.reaches[0]).cpu(), 5),
+    }
+
+
+def predictor(bench: Bench, talker: Any, count: int) -> dict[str, float]:
+    """The code predictor's fifteen passes alone."""
+    hidden = torch.randn(bench.asked.slots + 1, talker.width, device=bench.device, dtype=bench.dtype)
+
+    def compute(columns: Columns, _: int) -> Tensor:
+        given = hidden[columns.slots]
+        return talker.predictor.frame(given, given, columns.draws, columns.steps)[0]
+
+    return both_ways(bench, Replay("predictor", compute, bench.asked.slots, 512, 50, bench.device), tips(count))
+
+
+def profile(bench: Bench, stages: dict[str, Any]) -> None:
+    """Which kernels a step consists of, the dearest first."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as profiled
+
+    gpu = bench.device.type == "cuda"
+    for name in ("thinker", "talker"):
+        graphs = stages[name].net.graphs
+        for count in (1, bench.asked.slots):
+            table = put(packed(tips(count)), bench.device)
+            with (
+                torch.inference_mode(),
+                profiled(activities=list(ProfilerActivity.__members__.values())[: 1 + gpu]) as found,
+            ):
+                graphs.computed(table, graphs.reaches[0]).cpu()
+            events = found.key_averages()
+            print(f"{name}, {count} rows, {sum(event.count for event in events)} events")
+            print(
+                events.table(sort_by="self_device_time_total" if gpu else "self_cpu_time_total", row_limit=14),
+                flush=True,
+            )
