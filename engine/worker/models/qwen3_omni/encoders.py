@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from transformers.models.qwen3_omni_moe import modeling_qwen3_omni_moe as reference
 
+from engine.worker.models.qwen3_omni.block import Block
 from engine.worker.models.qwen3_omni.prompt import Prompt
 from engine.worker.models.qwen3_omni.sound import audio_tokens
 from engine.worker.models.qwen3_omni.source import Source
@@ -26,19 +27,26 @@ class Encoders:
         self.ears = encoder(reference.Qwen3OmniMoeAudioEncoder, config.audio_config, read.below("audio_tower"))
         self.eyes = encoder(reference.Qwen3OmniMoeVisionEncoder, config.vision_config, read.below("visual"))
 
-    def rows(self, words: Tensor, prompt: Prompt, fed: int) -> tuple[Tensor, list[Tensor]]:
-        """The prompt's rows [ids, width], words as in their table, and what deepstack adds to the first layers.
+    def rows(self, words: Tensor, asked: Sequence[tuple[Prompt, int]]) -> list[tuple[Tensor, list[Tensor]]]:
+        """Of each prompt the rows [ids, width], words as in their table, and what deepstack adds to the first layers.
 
-        Blocks that lie below ``fed`` are not encoded: their rows are empty.
+        Blocks that lie below what is ``fed`` of a prompt are not encoded: their rows are empty. What the prompts hear
+        goes through the encoder together.
         """
+        left = [_left(prompt, fed) for prompt, fed in asked]
+        heard = self._heard([prompt for prompt, _ in asked], left)
+        both = zip(asked, left, heard, strict=True)
+        return [self._filled(words, prompt, blocks, sound) for (prompt, _), blocks, sound in both]
+
+    def _filled(
+        self, words: Tensor, prompt: Prompt, left: Sequence[tuple[int, Block]], heard: Tensor | None
+    ) -> tuple[Tensor, list[Tensor]]:
         marks, device, dtype = self._source.marks, self._source.device, self._source.dtype
-        left = [(start, one) for start, one in zip(prompt.starts, prompt.blocks, strict=True) if start + one.rows > fed]
         ids = prompt.ids
         new = np.arange(len(ids)) >= min((start for start, _ in left), default=len(ids))
         rows, deep = words[put(ids, device)], list[Tensor]()
-        if mels := [one.mel for _, one in left if one.mel is not None]:
-            longest = max(0 if one.mel is None else one.mel.shape[1] for one in prompt.blocks)
-            rows[put(np.flatnonzero((ids == marks.audio) & new), device)] = self._hear(mels, longest)
+        if heard is not None:
+            rows[put(np.flatnonzero((ids == marks.audio) & new), device)] = heard
         if pixels := [one.pixels for _, one in left if one.pixels is not None]:
             grids = put([one.patches for _, one in left if one.pixels is not None], device)
             seen = self.eyes(torch.cat(pixels).to(device, dtype), grid_thw=grids)
@@ -49,16 +57,35 @@ class Encoders:
                 deep[-1][at] = features
         return rows, deep
 
-    def _hear(self, mels: Sequence[Tensor], longest: int) -> Tensor:
-        """What the encoder makes of windows [mels, frames]: rows [rows, width].
+    def _heard(self, prompts: Sequence[Prompt], left: Sequence[Sequence[tuple[int, Block]]]) -> list[Tensor | None]:
+        """What each prompt hears that is left, None where that is nothing.
 
-        It pads what is less than a piece to the longest that it gets, and hears that: the prompt's, whether that one is
-        new or not.
+        The encoder pads what is less than a piece to the longest that it gets, and hears that: it is the prompt's,
+        whether that one is new or not. So prompts go together whose longest are alike.
         """
-        whole = min(longest, 2 * self._pieces)
+        mels = [[one.mel for _, one in blocks if one.mel is not None] for blocks in left]
+        padded: dict[int, list[int]] = {}
+        for i in (i for i, own in enumerate(mels) if own):
+            longest = max(0 if one.mel is None else one.mel.shape[1] for one in prompts[i].blocks)
+            padded.setdefault(min(longest, 2 * self._pieces), []).append(i)
+        found: list[Tensor | None] = [None] * len(prompts)
+        for whole, those in padded.items():
+            rows = self._hear([mel for i in those for mel in mels[i]], whole)
+            counts = [sum(audio_tokens(mel.shape[1], self._pieces) for mel in mels[i]) for i in those]
+            for i, own in zip(those, rows.split(counts), strict=True):
+                found[i] = own
+        return found
+
+    def _hear(self, mels: Sequence[Tensor], whole: int) -> Tensor:
+        """What the encoder makes of windows [mels, frames], padded to ``whole``: rows [rows, width]."""
         short = max(mel.shape[1] for mel in mels) < whole
         given = [*mels, *([torch.zeros(len(mels[0]), whole)] if short else [])]
         lengths = put([mel.shape[1] for mel in given], self._source.device)
         rows = self.ears(torch.cat(given, 1).to(self._source.device, self._source.dtype), feature_lens=lengths)
         made = sum(audio_tokens(mel.shape[1], self._pieces) for mel in mels)
         return rows.last_hidden_state[:made]
+
+
+def _left(prompt: Prompt, fed: int) -> list[tuple[int, Block]]:
+    """The blocks that reach beyond what is in the cache, and where their rows begin."""
+    return [(start, one) for start, one in zip(prompt.starts, prompt.blocks, strict=True) if start + one.rows > fed]

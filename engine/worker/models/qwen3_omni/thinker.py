@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -19,6 +20,7 @@ from engine.worker.chat import Pieces
 from engine.worker.models.qwen3_omni.encoders import Encoders
 from engine.worker.models.qwen3_omni.prompt import Prompt, Prompter
 from engine.worker.models.qwen3_omni.source import Source, by_slot
+from engine.worker.models.qwen3_omni.telling import media, tell
 from engine.worker.models.qwen3_omni.thinker_net import ThinkerNet
 from engine.worker.models.qwen3_omni.thought import Known, Piece, Thought, deep
 from engine.worker.nn.device import put
@@ -27,6 +29,8 @@ from engine.worker.nn.slots import Batch
 from engine.worker.nn.tips import Tip
 from engine.worker.prefix import Prefixes
 from engine.worker.stage import Place, Seat
+
+ENCODED = 4  # pieces' worth of prompts that a GPU encodes in one step
 
 
 class Thinker:
@@ -108,7 +112,7 @@ class Thinker:
         if end <= thought.fed:
             return
         self.net.cache.restore(seat.slot, found[1].keys, found[1].values, thought.fed, end)
-        before, after = (len(self._media(prompt, slice(0, n))) for n in (thought.fed, end))
+        before, after = (len(media(prompt, slice(0, n), self.source.marks)) for n in (thought.fed, end))
         thought.heard.append(found[1].heard[before:after])
         thought.fed = end
 
@@ -122,34 +126,50 @@ class Thinker:
 
     def _read(self, seats: Sequence[Seat]) -> dict[int, list[Chunk] | EngineError]:
         """Prefill the next pieces of prompts as one batch; encoding what is heard and seen is its own step."""
-        results: dict[int, list[Chunk] | EngineError] = {}
         pieces: list[Piece] = []
         room = self.source.piece  # rows a step: what is being spoken waits for no more
-        for seat in (seat for seat in seats if seat.state.reading):
+        reading = [seat for seat in seats if seat.state.reading]
+        encoded = self._encode_together(reading)
+        told: dict[int, list[Chunk] | EngineError] = {**encoded}
+        for seat in reading:
             if room <= 0:
                 break
             thought: Thought = seat.state
             assert thought.prompt is not None
-            encoded, chunks = thought.rows is not None, list[Chunk]()
-            results[id(seat)] = chunks
-            if not encoded:
-                chunks += self._encode(seat, thought.prompt)
+            told[id(seat)] = chunks = encoded.get(id(seat), [])
+            if thought.rows is None:
+                chunks += self._encode([seat])[id(seat)]
                 if thought.prompt.media_end > thought.fed:
                     break
             end = min(len(thought.prompt.ids), thought.fed + self.source.piece)
             pieces.append(Piece(seat, slice(thought.fed, end), chunks))
             room -= end - thought.fed
-        return results | self._prefill(pieces) if pieces else results
+        return told | self._prefill(pieces) if pieces else told
 
-    def _encode(self, seat: Seat, prompt: Prompt) -> list[Chunk]:
-        """Make rows of the prompt; what the talker is told of those that were recalled."""
+    def _encode_together(self, reading: Sequence[Seat]) -> dict[int, list[Chunk]]:
+        """On a GPU, to which many rows are as one, encode what several prompts hear in the step that takes them in."""
+        if self.source.device.type == "cpu":
+            return {}
+        sizes = itertools.accumulate(len(seat.state.prompt.ids) - seat.state.fed for seat in reading)
+        within = [seat for seat, size in zip(reading, sizes, strict=True) if size <= ENCODED * self.source.piece]
+        fresh = [seat for seat in within or reading[:1] if seat.state.rows is None]
+        return self._encode(fresh) if fresh else {}
+
+    def _encode(self, seats: Sequence[Seat]) -> dict[int, list[Chunk]]:
+        """Make rows of their prompts; what the talker is told of those that were recalled."""
+        asked = [(seat.state.prompt, seat.state.fed) for seat in seats]
+        for seat, made in zip(seats, self.encoders.rows(self.net.words, asked), strict=True):
+            seat.state.rows, seat.state.deep = made
+        return {id(seat): self._recalled(seat) for seat in seats}
+
+    def _recalled(self, seat: Seat) -> list[Chunk]:
         thought: Thought = seat.state
-        thought.rows, thought.deep = self.encoders.rows(self.net.words, prompt, thought.fed)
+        assert thought.prompt is not None
         if thought.told >= thought.fed:
             return []
-        before = len(self._media(prompt, slice(0, thought.told)))
+        before = len(media(thought.prompt, slice(0, thought.told), self.source.marks))
         heard = np.concatenate(thought.heard)[before:]
-        return self._rows(seat, prompt, slice(thought.told, thought.fed), heard)
+        return tell(seat, thought.prompt, slice(thought.told, thought.fed), heard)
 
     def _prefill(self, pieces: Sequence[Piece]) -> dict[int, EngineError]:
         """Take in pieces of prompts, and write the first token behind those that end with theirs; who failed."""
@@ -183,12 +203,13 @@ class Thinker:
         """Of each piece the rows of sounds and pictures; the device is asked once for all."""
         counts = [piece.rows.stop - piece.rows.start for piece in pieces]
         firsts = np.cumsum([0, *counts[:-1]])
-        media = [self._media(piece.seat.state.prompt, piece.rows) - piece.rows.start for piece in pieces]
-        at = np.concatenate([rows + first for rows, first in zip(media, firsts, strict=True)])
+        marks = self.source.marks
+        seen = [media(piece.seat.state.prompt, piece.rows, marks) - piece.rows.start for piece in pieces]
+        at = np.concatenate([rows + first for rows, first in zip(seen, firsts, strict=True)])
         found = np.zeros((0, tapped.shape[1]), np.float32)
         if len(at):
             found = tapped[put(at, self.source.device)].float().cpu().numpy()
-        return np.split(found, np.cumsum([len(rows) for rows in media[:-1]]))
+        return np.split(found, np.cumsum([len(rows) for rows in seen[:-1]]))
 
     def _took(self, seat: Seat, piece: slice, heard: NDArray[np.float32]) -> list[Chunk]:
         """A piece of the prompt is in the cache: what the talker is told of it."""
@@ -201,31 +222,7 @@ class Thinker:
             thought.rows, thought.deep, thought.place = None, [], float(prompt.places.max()) + 1
         elif not thought.reading and prompt.media_end == piece.stop:
             self._remember(seat)  # what the user has said so far: should he be answered anew, it is known
-        return self._rows(seat, prompt, piece, thought.heard[-1])
-
-    def _media(self, prompt: Prompt, piece: slice) -> NDArray[np.int64]:
-        """Where in a piece of the prompt the user's sounds and pictures are."""
-        a, b = np.searchsorted(prompt.spoken, (piece.start, piece.stop))
-        at = prompt.spoken[a:b]
-        return at[np.isin(prompt.ids[at], self.source.marks.media)]
-
-    def _rows(self, seat: Seat, prompt: Prompt, piece: slice, heard: NDArray[np.float32]) -> list[Chunk]:
-        """What the talker hears of a piece of the prompt; with the last piece, how its own turn begins."""
-        seat.state.told = piece.stop
-        if not seat.request.speaks:
-            return []
-        a, b = (int(at) for at in np.searchsorted(prompt.spoken, (piece.start, piece.stop)))
-        chunks: list[Chunk] = []
-        if a < b:
-            user = {
-                "ids": prompt.ids[prompt.spoken[a:b]], "places": prompt.spoken_places[:, a:b], "media": heard,
-                "names": prompt.spoken_names[a:b],
-            }  # fmt: skip
-            chunks.append(Chunk("rows", user, {"part": "user", "at": a}))
-        if prompt.whole and piece.stop == len(prompt.ids):
-            start = float(prompt.spoken_places.max()) + 1 if prompt.spoken_places.size else 0.0
-            chunks.append(Chunk("rows", {"ids": np.array(prompt.lead)}, {"part": "lead", "start": start}))
-        return chunks
+        return tell(seat, prompt, piece, heard)
 
     def _write(self, seats: Sequence[Seat]) -> list[int]:
         """One token for each seat, in one forward."""

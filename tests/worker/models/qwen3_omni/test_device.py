@@ -24,7 +24,7 @@ from engine.worker.nn.replay import Replay
 from engine.worker.nn.sampler import penalised
 from engine.worker.stage import Place, Seat, Stage
 from tests.oracles.talk import request
-from tests.worker.models.qwen3_omni.cases import PROMPTS, Folder
+from tests.worker.models.qwen3_omni.cases import PROMPTS, TONE, Folder
 from tests.worker.pretend import Device, pretended
 
 
@@ -167,6 +167,21 @@ def test_a_session_goes_on_there(dtype: str, checkpoint: Folder, monkeypatch: py
     assert not any("encoders.py" in where for _, _, waits in steps for _, where in waits), "it was heard before"
     assert inside
     assert not sum(inside, Counter())
+
+
+def test_prompts_that_are_encoded_together_are_told_whole(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that are taken in steps later: what was recalled of them must not be lost on the way."""
+    titles, folder = ("audio", "image", "audio and image"), checkpoint("plain")
+    first = [request(f"{i}", PROMPTS[title], 3, 3) for i, title in enumerate(titles)]
+    more: list[Any] = [("assistant", [5, 6]), ("user", [TONE, "And now?"])]
+    then = [request(f"{i}-then", [*PROMPTS[title], *more], 4, 4, session=f"{i}") for i, title in enumerate(titles)]
+    line = stages(folder, "cpu", piece=32)
+    plain = [asyncio.run(drive(line, asked))[0] for asked in (first, then)]
+    with pretended(monkeypatch) as device:
+        line = stages(folder, "cuda:0", piece=32)
+        found = [asyncio.run(drive(line, asked, device))[0] for asked in (first, then)]
+    for ours, theirs in zip(found, plain, strict=True):
+        assert [one[:2] for one in ours] == [one[:2] for one in theirs]
 
 
 def test_a_lost_voices_frames_are_taken_over_there_and_a_slot_is_cleared(

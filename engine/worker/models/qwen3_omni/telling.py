@@ -1,0 +1,37 @@
+"""What the talker is told of a prompt: the user's turns piece by piece, and how its own begins. Computes nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.core import Chunk
+from engine.worker.models.qwen3_omni.prompt import Prompt
+from engine.worker.models.qwen3_omni.source import Marks
+from engine.worker.stage import Seat
+
+
+def media(prompt: Prompt, piece: slice, marks: Marks) -> NDArray[np.int64]:
+    """Where in a piece of the prompt the user's sounds and pictures are."""
+    a, b = np.searchsorted(prompt.spoken, (piece.start, piece.stop))
+    at = prompt.spoken[a:b]
+    return at[np.isin(prompt.ids[at], marks.media)]
+
+
+def tell(seat: Seat, prompt: Prompt, piece: slice, heard: NDArray[np.float32]) -> list[Chunk]:
+    """What the talker hears of a piece of the prompt; with the last piece, how its own turn begins."""
+    seat.state.told = piece.stop
+    if not seat.request.speaks:
+        return []
+    a, b = (int(at) for at in np.searchsorted(prompt.spoken, (piece.start, piece.stop)))
+    chunks: list[Chunk] = []
+    if a < b:
+        user = {
+            "ids": prompt.ids[prompt.spoken[a:b]], "places": prompt.spoken_places[:, a:b], "media": heard,
+            "names": prompt.spoken_names[a:b],
+        }  # fmt: skip
+        chunks.append(Chunk("rows", user, {"part": "user", "at": a}))
+    if prompt.whole and piece.stop == len(prompt.ids):
+        start = float(prompt.spoken_places.max()) + 1 if prompt.spoken_places.size else 0.0
+        chunks.append(Chunk("rows", {"ids": np.array(prompt.lead)}, {"part": "lead", "start": start}))
+    return chunks
