@@ -7,101 +7,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import aclosing
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from engine import Request, Sampling
-from engine.errors import EngineError
-from engine.stream import Stream
-from engine.worker.models.qwen3_omni import FAMILY, talker_net
+from engine.worker.models.qwen3_omni import talker_net
 from engine.worker.nn.device import put
 from engine.worker.nn.replay import Replay
 from engine.worker.nn.sampler import penalised
-from engine.worker.stage import Place, Seat, Stage
 from tests.oracles.talk import request
 from tests.worker.models.qwen3_omni.cases import PROMPTS, TONE, Folder
+from tests.worker.models.qwen3_omni.driven import Steps, asked, drive, stages
 from tests.worker.pretend import Device, pretended
-
-
-class Frames:
-    """The chunk policy: as many frames as have come, up to two."""
-
-    def size(self, count: int) -> int:
-        return 1 + (count > 0)
-
-    def hurry(self) -> bool:
-        return False
-
-
-Steps = list[tuple[str, int, Counter[tuple[str, str]]]]
-"""Of each step its stage, how many seats it had, and where it waited for the device."""
-
-
-def stages(folder: Any, device: str, dtype: str = "float32", **options: Any) -> list[Stage]:
-    place = Place(folder, device, dtype, slots=6, options={"context": 1024, "piece": 64, **options})
-    return sorted((make(place) for make in FAMILY.stages.values()), key=lambda stage: stage.info.order)
-
-
-async def drive(line: Sequence[Stage], asked: Sequence[Request], device: Device | None = None) -> tuple[Any, Steps]:
-    """Answers (token ids, codes, sound) of requests that go through the stages side by side, in this very thread."""
-    seats = [[Seat(one, slot, Frames()) for _ in line] for slot, one in enumerate(asked)]
-    streams = [[Stream(4096) for _ in line] for _ in asked]
-    said = [([], [], []) for _ in asked]
-    steps: Steps = []
-
-    async def bridge(stage: Stage, seat: Seat, inputs: Stream) -> None:
-        async with aclosing(stage.bridge(seat, inputs)) as rows:
-            async for row in rows:
-                seat.rows.append(row)
-        seat.ended = True
-
-    def step(at: int, stage: Stage, ready: list[int]) -> None:
-        if device is not None:
-            device.taken()
-        results = stage.step([seats[i][at] for i in ready])
-        steps.append((stage.info.name, len(ready), Counter() if device is None else device.taken()))
-        for i, chunks in zip(ready, results, strict=True):
-            assert not isinstance(chunks, EngineError), chunks
-            for chunk in chunks:
-                note(i, chunk)
-                if at + 1 < len(line) and chunk.kind in stage.info.feeds:
-                    streams[i][at + 1].put(chunk)
-            if seats[i][at].done and at + 1 < len(line):
-                streams[i][at + 1].close()
-
-    def note(i: int, chunk: Any) -> None:
-        if chunk.kind == "text":
-            said[i][0].extend(chunk.meta["ids"])
-        elif chunk.kind in ("codes", "audio"):
-            said[i][1 + (chunk.kind == "audio")].append(chunk.data)
-
-    async with asyncio.TaskGroup() as bridges:
-        for row, inputs in zip(seats, streams, strict=True):
-            for stage, seat, stream in zip(line, row, inputs, strict=True):
-                stage.open(seat)
-                bridges.create_task(bridge(stage, seat, stream), name=stage.info.name)
-            inputs[0].close()
-        while not all(row[-1].done for row in seats):
-            await asyncio.sleep(0.001)
-            for at, stage in reversed(list(enumerate(line))):
-                if ready := [i for i, row in enumerate(seats) if row[at].ready]:
-                    step(at, stage, ready)
-                    break
-    return [(ids, np.concatenate(codes).tolist(), np.concatenate(wave)) for ids, codes, wave in said], steps
-
-
-def asked(*titles: str) -> list[Request]:
-    """Greedy and drawn."""
-    return [
-        request(f"{i}", PROMPTS[title], 6, 7, sampling=Sampling(greedy=i % 2 == 0, temperature=1.0, seed=i))
-        for i, title in enumerate(titles)
-    ]
-
 
 TEXTS = ("text", "bare", "history", "text")
 MEDIA = ("audio", "image", "video", "audio and image")

@@ -1,0 +1,7 @@
+"""Checkpoints for the tests that need a CUDA device."""
+
+from __future__ import annotations
+
+from tests.worker.models.conftest import checkpoint
+
+__all__ = ["checkpoint"]
