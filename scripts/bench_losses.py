@@ -36,6 +36,7 @@ import numpy as np
 from app.client.player import Player
 from engine import Engine, EngineError, EngineSpec, Message, Request, TextPart, WorkerSpec
 from engine.config import ChunkSpec
+from engine.control.hops import LIVES
 from engine.stream import Tape
 from engine.tally import Kept
 from scripts.bench_fleet import said
@@ -57,14 +58,19 @@ def spec() -> EngineSpec:
 
 @dataclass(slots=True)
 class Heard:
-    """What a listener got of one answer, and whether a lost worker had served him."""
+    """What a listener got of one answer, and how many lost workers had served him."""
 
     id: str
     words: list[str]
     player: Player = field(default_factory=Player)
     text: str = ""
     error: str = ""
-    hit: bool = False
+    hits: int = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was given up as the rule has it: what has lost two replicas does not get a third."""
+        return self.hits >= LIVES and "the second that this request has lost" in self.error
 
     @property
     def right(self) -> bool:
@@ -146,7 +152,7 @@ async def storm(seed: int, count: int, sign: int) -> tuple[list[Heard], list[Los
             await whole_again(engine)
         over = True
     for heard in answers:
-        heard.hit = any(heard.id in loss.hit for loss in losses)
+        heard.hits = sum(heard.id in loss.hit for loss in losses)
     return answers, losses
 
 
@@ -162,7 +168,7 @@ async def storms(seed: int, count: int, sign: int) -> tuple[list[Heard], list[Lo
 
 async def kills(quick: bool) -> bool:
     answers, losses = await storms(1, 10 if quick else 100, signal.SIGKILL)
-    hit, others = [one for one in answers if one.hit], [one for one in answers if not one.hit]
+    hit, others = [one for one in answers if one.hits], [one for one in answers if not one.hits]
     noticed_ms = [1000 * loss.noticed_s for loss in losses]
     gaps_ms = [1000 * one.player.longest_dry_s for one in hit]
     print(f"{len(losses)} kills, {len(answers)} answers, {len(hit)} of them hit; with a gap {sum(map(bool, gaps_ms))}")
@@ -179,7 +185,9 @@ async def kills(quick: bool) -> bool:
 
 
 def wrong(answers: list[Heard]) -> int:
-    bad = [one for one in answers if not one.right]
+    ended, bad = sum(one.ended for one in answers), [one for one in answers if not (one.right or one.ended)]
+    if ended:
+        print(f"     {ended} answers lost two replicas, and ended with an error that says so")
     for one in bad[:5]:
         sound = f"{len(one.player.wave)} samples of {len(expected_sound(one.words))}"
         print(f"     wrong: {one.id}: {one.error or one.text!r}, {sound}")
