@@ -39,6 +39,13 @@ def test_the_check_of_words_sees_a_lost_and_a_repeated_frame() -> None:
     assert not Heard("7x0-0", words, text=" ".join(words[1:])).right
 
 
+def test_only_who_lost_two_replicas_may_end_with_that_error() -> None:
+    told = "the talker replica talker@a#1 was lost, the second that this request has lost; ask again"
+    twice, once = (Heard("7x0-0", ["a", "b"], error=told, hits=hits) for hits in (2, 1))
+    other = Heard("7x0-0", ["a", "b"], error="no progress for 10 s", hits=2)
+    assert [wrong([heard]) for heard in (twice, once, other)] == [0, 1, 1]
+
+
 @pytest.mark.chaos
 @pytest.mark.parametrize("name", bench_losses.BENCHES)
 async def test_every_bar_of_a_loss_is_kept(name: str) -> None:
