@@ -38,7 +38,7 @@ class Predictor:
         """The further codes [batch, groups − 1] and the sum of their embeddings [batch, width]."""
         if self._native is not None:
             return self._native.frame(hidden, first, draws, steps)
-        draws = draws.fixed(1.0, TOP_K, TOP_P)
+        draws = draws.fixed(1.0, TOP_K, TOP_P).together(self.stream, steps, self.groups)
         rows = torch.stack((hidden, first), 1)
         codes, total = [], torch.zeros_like(first)
         for group, (where, angles) in enumerate(self._plan(len(hidden))):

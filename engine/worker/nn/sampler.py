@@ -46,6 +46,8 @@ class Draws:
     all_greedy: bool
     widest: int
     """The largest ``top_k``; 0 where one keeps all."""
+    ahead: Tensor | None = None
+    """The numbers of one stage's step [batch, codebooks], where they were made together."""
 
     @classmethod
     def of(cls, hows: Sequence[Draw], device: torch.device) -> Draws:
@@ -78,6 +80,17 @@ class Draws:
             widest=top_k,
         )
 
+    def together(self, stage: int, steps: Tensor, codebooks: int) -> Draws:
+        """The same for one step of a stage, and the numbers of all its codebooks: each takes forty kernels."""
+        if self.all_greedy:
+            return self
+        books = torch.arange(codebooks, device=steps.device)
+        return replace(self, ahead=uniforms(self.seeds[:, None], stage, steps[:, None], books))
+
+    def points(self, stage: int, steps: Tensor, codebook: int) -> Tensor:
+        """Where on the number line each request draws [batch]."""
+        return uniforms(self.seeds, stage, steps, codebook) if self.ahead is None else self.ahead[:, codebook]
+
 
 def packed(hows: Sequence[Draw]) -> NDArray[np.int64]:
     """Draws as columns of one table [5, batch], so that one copy brings them to a device; its last rows are doubles."""
@@ -87,11 +100,12 @@ def packed(hows: Sequence[Draw]) -> NDArray[np.int64]:
     return table
 
 
-def uniforms(seeds: Tensor, stage: int, steps: Tensor, codebook: int) -> Tensor:
-    """float32 in [0, 1) for int64 seeds and steps [batch]."""
+def uniforms(seeds: Tensor, stage: int, steps: Tensor, codebook: int | Tensor) -> Tensor:
+    """float32 in [0, 1) for int64 seeds and steps [batch]; of several codebooks if they broadcast."""
     state = _mixed(seeds + _signed(_GOLDEN * (stage + 1)))
     state = _mixed(state + (steps + 1) * _GOLDEN)
-    state = _mixed(state + _signed(_GOLDEN * (codebook + 1)))
+    own = (codebook + 1) * _GOLDEN
+    state = _mixed(state + (own if isinstance(own, Tensor) else _signed(own)))
     return ((state >> 40) & 0xFFFFFF).float() / (1 << 24)
 
 
@@ -119,7 +133,7 @@ def draw(logits: Tensor, draws: Draws, stage: int, steps: Tensor, codebook: int 
     logits = logits.float()
     best = logits.argmax(-1)
     if not draws.all_greedy:
-        best = torch.where(draws.greedy, best, _drawn(logits, draws, uniforms(draws.seeds, stage, steps, codebook)))
+        best = torch.where(draws.greedy, best, _drawn(logits, draws, draws.points(stage, steps, codebook)))
     return torch.where(logits.isnan().any(-1), FAILED, best)
 
 

@@ -62,6 +62,9 @@ def test_a_number_depends_on_its_four_counters_alone(seed: int, stage: int, step
     batch = uniforms(torch.tensor([1, signed, 2]), stage, torch.tensor([9, step, 9]), codebook)
     assert 0 <= alone.item() < 1
     assert batch[1] == alone[0]
+    steps, books = torch.tensor([9, step]), torch.arange(codebook + 1)
+    together = uniforms(torch.tensor([[1], [signed]]), stage, steps[:, None], books)
+    assert together[1, codebook] == alone[0]
 
 
 def test_numbers_are_spread_evenly_along_every_counter() -> None:

@@ -3,11 +3,15 @@
 The thinker writes text; the talker turns it into codec frames, one text token a frame; code2wav makes them sound. What
 goes from the thinker to the talker (chunks of kind ``rows``): the ids of the user's turns with their places, and, where
 sound or pictures stand, the thinker's hidden rows; then one id for each token to be spoken. The talker looks ids up in
-the thinker's table of embeddings, which it maps, so that no tensor travels for text.
+the thinker's table of embeddings, which it maps (a GPU has its own), so that no tensor travels for text.
 
 What was computed for a session is kept and taken over by its next request up to where the two prompts differ. A live
 turn is prefilled while it is spoken: what comes before it at once, and of it each window of the encoder (eight seconds,
 or ``options.window_s``) once that is full. At its end only the open window is left.
+
+On a GPU a step of the thinker, and a whole frame of the talker with its code predictor, are one CUDA graph each, for
+sizes of batch and for reaches into the past that double. ``options.graphs``: ``auto`` (where there is a GPU), ``on``
+(the same steps anywhere; a CPU captures nothing) or ``off``. Prompts are computed kernel by kernel.
 
 It has no recogniser: what the user said is never told (``heard``). How far the voice is in the text (``text_end``)
 is an estimate, and labelled so.
