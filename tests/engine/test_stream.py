@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.core import Chunk
-from engine.stream import Stream, closing, of, pump, whole, windows
+from engine.stream import Stream, closing, whole, windows
 from tests.engine.fakes import turns
 
 
@@ -167,30 +167,6 @@ def test_windows_joined_are_the_stream_again(n: int, sizes: list[int], hurries: 
             assert whole_one or (group[-1] + 1) in hurries or i == len(groups) - 1
 
     asyncio.run(check())
-
-
-@settings(max_examples=20)
-@given(st.integers(0, 10), st.lists(st.integers(1, 4), min_size=1, max_size=3))
-def test_pump_gives_every_sink_everything(n: int, depths: list[int]) -> None:
-    async def check() -> None:
-        sinks = [Stream(depth) for depth in depths]
-        results = await asyncio.gather(pump(of(numbers(n)), *sinks), *(whole(sink) for sink in sinks))
-        assert all(data(got) == list(range(n)) for got in results[1:] if got is not None)
-
-    asyncio.run(check())
-
-
-async def test_pump_fails_its_sinks_with_its_source() -> None:
-    async def broken() -> AsyncGenerator[Chunk]:
-        yield Chunk("x", 0)
-        raise RuntimeError("broken")
-
-    sink = Stream()
-    with pytest.raises(RuntimeError, match="broken"):
-        await pump(broken(), sink)
-    assert await anext(sink) == Chunk("x", 0)
-    with pytest.raises(RuntimeError, match="broken"):
-        await anext(sink)
 
 
 async def test_closing_closes_streams_and_generators_read_or_not() -> None:
