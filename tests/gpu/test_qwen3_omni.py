@@ -155,7 +155,8 @@ def test_a_replay_waits_for_nothing_but_its_end(checkpoint: Folder) -> None:
         assert before.shape == again.shape
 
 
-def test_memory_comes_back(checkpoint: Folder) -> None:
+def test_memory_comes_back(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "WARM_S", 120.0)  # no graph is captured later
     line = stages(checkpoint("plain"), DEVICE, remember_mb=0)
     taken: list[int] = []
     for number in range(3):

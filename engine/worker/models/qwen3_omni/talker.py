@@ -212,7 +212,8 @@ class Talker:
         self, beginning: Sequence[tuple[Seat, int]], going: Sequence[tuple[Seat, int]], batch: Batch
     ) -> dict[int, list[Chunk] | EngineError]:
         """The same where frames are graphs: into those goes one row of each, a turn's first frame not excepted."""
-        self.net.lead(seat.slot for seat in self._begin(beginning, batch, LEAD - 1))
+        if beginning:
+            self.net.lead([seat.slot for seat in self._begin(beginning, batch, LEAD - 1)])
         if len(batch):
             self.net.append(batch)
         tips = [self._tip(seat, text) for seat, text in (*beginning, *going)]

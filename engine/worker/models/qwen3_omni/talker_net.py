@@ -6,7 +6,7 @@ into the next row. Knows no stage and no request.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -95,10 +95,9 @@ class TalkerNet:
         """The rows [batch, width] behind each slot's last frame."""
         return self.carried[put(slots, self.device)] + self.text_rows(texts)
 
-    def lead(self, slots: Iterable[int]) -> None:
+    def lead(self, slots: Sequence[int]) -> None:
         """The last of a turn's LEAD rows is to be the next one of these slots."""
-        for slot in slots:
-            self.carried[slot] = self.codes[self.config.codec_bos_id]
+        self.carried[put(slots, self.device)] = self.codes[self.config.codec_bos_id]
 
     def frame_rows(self, codes: Tensor) -> Tensor:
         """What of frames [n, groups] goes into the next rows: the sum of their embeddings."""
