@@ -105,6 +105,19 @@ async def test_sixteen_at_once_answer_as_each_alone(engine: Engine) -> None:
     assert np.abs(one - other).max() > 1e-2  # else it would prove nothing
 
 
+async def test_voices_share_a_batch_and_each_sounds_as_it_does_alone(engine: Engine) -> None:
+    voices = engine.model.voices
+    alone = [sound(await answer(engine, told(voice=voice))) for voice in voices]
+    asked_for = [told(id=f"r{i}", voice=voice) for i, voice in enumerate(voices)]
+    together = await asyncio.gather(*(answer(engine, request) for request in asked_for))
+    for one, other in zip(alone, together, strict=True):
+        assert len(one) == len(sound(other))
+        np.testing.assert_allclose(one, sound(other), atol=1e-4)
+    for one in alone[1:]:
+        assert len(one) != len(alone[0]) or np.abs(one - alone[0]).max() > 1e-2
+    np.testing.assert_allclose(sound(await answer(engine, told())), alone[0], atol=1e-4)  # none asked for: the first
+
+
 async def test_left_at_random_points_nothing_is_left(engine: Engine) -> None:
     asyncio.get_running_loop().set_debug(False)  # its stack traces would take most of the time of 200 requests
     rng = random.Random(3)

@@ -53,9 +53,9 @@ def say(voice: Voice, asked_for: Request) -> NDArray[np.int64]:
 @torch.no_grad()
 def agreement(talker: Talker, codes: NDArray[np.int64], scale: float) -> float:
     """Share of the codes that both roles, each alone and given the frames before, give when combined by hand."""
-    given = torch.from_numpy(codes)
+    given, first = torch.from_numpy(codes), torch.tensor([0])
     ids = letter_ids(meter.spoken(TEXT))
-    states, duration, _, _ = talker.text(torch.tensor([ids + [0] * nano_voice.REACH]))
+    states, duration, _, _ = talker.text(torch.tensor([ids + [0] * nano_voice.REACH]), first)
     duration = duration[0, : len(ids)].double()
     ends_s = torch.cumsum(torch.where(duration[:, 1] > 0, torch.exp(duration[:, 0]), 0.0), 0)
     index, places = places_of(ends_s.float(), len(given))
@@ -63,9 +63,10 @@ def agreement(talker: Talker, codes: NDArray[np.int64], scale: float) -> float:
     previous = torch.cat([torch.zeros_like(latent[:1]), latent[:-1]])[None]
     unknown = (torch.arange(len(given)) == 0)[None]
     told, where = states[0][index][None], places[None]
-    x = [talker.frames(talker.enter(told * share, where * share, previous, unknown)) for share in (1, 0)]
-    picked, _ = talker.pick(x[1] + scale * (x[0] - x[1]))
-    return float((picked[0] == given).float().mean())
+    entered = [talker.enter(told * share, where * share, previous, unknown, first) for share in (1, 0)]
+    x = [talker.frames(one, first)[0] for one in entered]
+    picked, _ = talker.pick(x[1] + scale * (x[0] - x[1]), first.expand(len(given)))
+    return float((picked == given).float().mean())
 
 
 @pytest.mark.parametrize("scale", [1.0, 1.5, 3.0])
@@ -98,8 +99,9 @@ def test_the_step_guides_within_a_batch() -> None:
     rows = [torch.randn(3, 192), torch.rand(3, 6), torch.randn(3, 64), torch.tensor([4, 4, 4])]
     ring = torch.randn(3, 4, 2, 4, 31, 48)
     with torch.no_grad():
-        alone = step(*rows, ring, torch.arange(3), torch.ones(3))
-        mixed = step(*rows, ring, torch.tensor([1, 1, 2]), torch.tensor([3.0, 1.0, 1.0]))
+        speaker = torch.zeros(3, dtype=torch.long)
+        alone = step(*rows, ring, torch.arange(3), torch.ones(3), speaker)
+        mixed = step(*rows, ring, torch.tensor([1, 1, 2]), torch.tensor([3.0, 1.0, 1.0]), speaker)
     assert not torch.equal(alone[0][0], mixed[0][0])
     assert torch.equal(alone[0][1:], mixed[0][1:])
     assert torch.allclose(alone[2], mixed[2])

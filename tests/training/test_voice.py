@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -17,9 +18,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from scipy.signal import resample_poly
+from torch import nn
 
 from engine.core import Chunk, Request
-from engine.errors import WeightsError
+from engine.errors import RequestError, WeightsError
 from engine.training.nano import meter
 from engine.training.nano.align import LETTERS as TRAINED_LETTERS
 from engine.training.nano.align import Aligner, letter_ends
@@ -49,7 +51,7 @@ def eager() -> tuple[Talker, Filters]:
     return read_voice(WEIGHTS)
 
 
-def frames_of(voice: Voice, text: str, **fields: float) -> list[Chunk]:
+def frames_of(voice: Voice, text: str, /, **fields: float | str) -> list[Chunk]:
     """The talker's chunks for a whole text."""
     request = Request(id="r", session="s", messages=(), **fields)  # pyright: ignore[reportArgumentType]
 
@@ -60,36 +62,42 @@ def frames_of(voice: Voice, text: str, **fields: float) -> list[Chunk]:
     return asyncio.run(read())
 
 
-def codes_of(voice: Voice, text: str) -> NDArray[np.int64]:
-    return np.concatenate([chunk.data for chunk in frames_of(voice, text)]).astype(np.int64)
+def codes_of(voice: Voice, text: str, name: str = "rms") -> NDArray[np.int64]:
+    return np.concatenate([chunk.data for chunk in frames_of(voice, text, voice=name)]).astype(np.int64)
 
 
-def eager_states(talker: Talker, text: str) -> tuple[torch.Tensor, torch.Tensor]:
+def eager_states(talker: Talker, text: str, speaker: int) -> tuple[torch.Tensor, torch.Tensor]:
     """States [L, 192] and end times [L] of a spoken text, all at once."""
     ids = letter_ids(meter.spoken(text))
-    states, duration, _, _ = talker.text(torch.tensor([ids + [0] * nano_voice.REACH]))
+    letters = torch.tensor([ids + [0] * nano_voice.REACH])
+    states, duration, _, _ = talker.text(letters, torch.tensor([speaker]))
     duration = duration[0, : len(ids)].double()
     seconds = torch.where(duration[:, 1] > 0, torch.exp(duration[:, 0]), 0.0)
     return states[0, : len(ids)], torch.cumsum(seconds, 0)
 
 
 @torch.no_grad()
-def eager_agreement(talker: Talker, voice: Voice, text: str) -> float:
+def eager_agreement(talker: Talker, voice: Voice, text: str, name: str = "rms") -> float:
     """Share of the engine's codes that eager torch picks too, given the frames before as the engine spoke them."""
-    codes = torch.from_numpy(codes_of(voice, text))
-    states, ends_s = eager_states(talker, text)
+    speaker = nano_voice.VOICES.index(name)
+    codes = torch.from_numpy(codes_of(voice, text, name)) + nano_voice.SIZE * speaker
+    states, ends_s = eager_states(talker, text, speaker)
     index, places = places_of(ends_s.float(), len(codes))
     latent = torch.stack([talker.books[i][codes[:, i]] for i in range(codes.shape[1])]).sum(0)
     previous = torch.cat([torch.zeros_like(latent[:1]), latent[:-1]])
     unknown = torch.arange(len(codes)) == 0
-    x = talker.frames(talker.enter(states[index][None], places[None], previous[None], unknown[None]))
-    picked, _ = talker.pick(x)
-    return float((picked[0] == codes).float().mean())
+    given = torch.tensor([speaker])
+    x = talker.frames(talker.enter(states[index][None], places[None], previous[None], unknown[None], given), given)
+    picked, _ = talker.pick(x[0], given.expand(len(codes)))
+    return float((picked == codes).float().mean())
 
 
 class TestExport:
-    def test_the_talker_in_steps_is_the_talker_in_torch(self, voice: Voice, eager: tuple[Talker, Filters]) -> None:
-        assert eager_agreement(eager[0], voice, TEXT) > 0.99
+    @pytest.mark.parametrize("name", nano_voice.VOICES)
+    def test_the_talker_in_steps_is_the_talker_in_torch(
+        self, voice: Voice, eager: tuple[Talker, Filters], name: str
+    ) -> None:
+        assert eager_agreement(eager[0], voice, TEXT, name) > 0.99
 
     def test_control_another_weight_is_another_talker(self, voice: Voice) -> None:
         talker, _ = read_voice(WEIGHTS)
@@ -97,11 +105,12 @@ class TestExport:
             cast(Block, talker.blocks[0]).out.weight.zero_()
         assert eager_agreement(talker, voice, TEXT) < 0.9
 
-    def test_code2wav_is_the_same_in_torch(self, voice: Voice, eager: tuple[Talker, Filters]) -> None:
-        codes = codes_of(voice, TEXT)[None]
-        made = engine_controls(voice, codes)
+    @pytest.mark.parametrize("name", nano_voice.VOICES)
+    def test_code2wav_is_the_same_in_torch(self, voice: Voice, eager: tuple[Talker, Filters], name: str) -> None:
+        codes, speaker = codes_of(voice, TEXT, name)[None], nano_voice.VOICES.index(name)
+        made = engine_controls(voice, codes, speaker)
         with torch.no_grad():
-            expected, _, _ = eager[1](torch.from_numpy(codes), *eager[1].initial(1))
+            expected, _, _ = eager[1](torch.from_numpy(codes), torch.tensor([speaker]), *eager[1].initial(1))
         assert np.abs(made - expected.numpy()).max() < 1e-3
 
     def test_rendering_at_24_khz_keeps_the_spectrum_of_the_training_synthesizer(self, voice: Voice) -> None:
@@ -116,13 +125,13 @@ class TestExport:
 
     def test_weights_survive_the_way_to_onnx_and_back(self, tmp_path: Path) -> None:
         torch.manual_seed(0)
-        filters = Filters(replace(blank_codec(), books=torch.randn(8, 512, 64)))
+        filters = Filters([replace(blank_codec(), books=torch.randn(8, 512, 64)) for _ in range(2)])
         with torch.no_grad():
             for value in filters.parameters():  # weights that are equal, as fresh ones are, would share one place
                 value.normal_(std=0.1)
-        graph = graphs(Talker(torch.randn(8, 512, 64)), filters)["code2wav"]
+        graph = graphs(Talker(torch.randn(8, 1024, 64)), filters)["code2wav"]
         export(graph, tmp_path / "code2wav.onnx")
-        again = Filters(blank_codec())
+        again = Filters([blank_codec(), blank_codec()])
         load(again, weights(tmp_path / "code2wav.onnx"))
         for name, value in filters.state_dict().items():
             assert torch.allclose(again.state_dict()[name], value, atol=2e-3, rtol=1e-3), name
@@ -132,11 +141,12 @@ class TestExport:
 
     def test_missing_weights_are_named(self) -> None:
         with pytest.raises(ValueError, match=r"enter\.weight"):
-            load(Filters(blank_codec()), {})
+            load(Filters([blank_codec()]), {})
 
     def test_step_and_sequence_agree_before_any_training(self) -> None:
         torch.manual_seed(1)
-        talker = Talker(torch.randn(8, 512, 64)).eval()
+        talker, speaker = Talker(torch.randn(8, 1024, 64)).eval(), torch.tensor([1])
+        nn.init.normal_(talker.speaker.weight)
         step = TalkerStep(talker)
         frames = 70  # more than two windows
         states, places, previous = torch.randn(1, frames, 192), torch.rand(1, frames, 6), torch.randn(1, frames, 64)
@@ -144,12 +154,26 @@ class TestExport:
         picked = []
         with torch.no_grad():
             for t in range(frames):
-                alone = torch.tensor([0]), torch.ones(1)
+                alone = torch.tensor([0]), torch.ones(1), speaker
                 codes, _, new = step(states[:, t], places[:, t], previous[:, t], torch.tensor([t]), ring, *alone)
                 ring[:, :, :, :, t % 31] = new
                 picked.append(codes)
-            x = talker.frames(talker.enter(states, places, previous, torch.arange(frames)[None] == 0))
-            assert float((talker.pick(x)[0][0] == torch.cat(picked)).float().mean()) > 0.99
+            x = talker.enter(states, places, previous, torch.arange(frames)[None] == 0, speaker)
+            x = talker.frames(x, speaker)
+            whole, _ = talker.pick(x[0], speaker.expand(frames))
+            assert float((whole - nano_voice.SIZE == torch.cat(picked)).float().mean()) > 0.99
+
+    def test_a_voice_that_has_learned_nothing_is_the_first_with_its_own_codes(self) -> None:
+        talker = Talker(torch.randn(8, 1024, 64)).eval()
+        rows = torch.randn(2, 192), torch.rand(2, 6), torch.zeros(2, 64), torch.zeros(2, dtype=torch.long)
+        alone = torch.zeros(2, 4, 2, 4, 31, 48), torch.arange(2), torch.ones(2)
+        with torch.no_grad():
+            first = TalkerStep(talker)(*rows, *alone, torch.tensor([0, 0]))
+            second = TalkerStep(talker)(*rows, *alone, torch.tensor([1, 1]))
+        assert torch.equal(first[2], second[2])
+        assert not torch.equal(first[0], second[0])
+        for codes in (first[0], second[0]):
+            assert 0 <= int(codes.min()) <= int(codes.max()) < nano_voice.SIZE
 
     def test_halving_keeps_small_weights(self) -> None:
         small = onnx.numpy_helper.from_array(np.ones(8, np.float32), "small")
@@ -160,17 +184,17 @@ class TestExport:
         assert kinds == {"small": onnx.TensorProto.FLOAT, "large.half": onnx.TensorProto.FLOAT16}
 
 
-def engine_controls(voice: Voice, codes: NDArray[np.int64]) -> NDArray[np.float32]:
+def engine_controls(voice: Voice, codes: NDArray[np.int64], speaker: int = 0) -> NDArray[np.float32]:
     stage = voice.code2wav
     tails = {"slow": np.zeros_like(stage._slow[:1]), "fast": np.zeros_like(stage._fast[:1])}
-    return nano_voice.run(stage._net, ("controls",), {"codes": codes} | tails)[0]
+    return nano_voice.run(stage._net, ("controls",), {"codes": codes, "voice": np.array([speaker])} | tails)[0]
 
 
 def mel_distance(rendered: NDArray[np.float32], controls: NDArray[np.float32]) -> float:
     """Mean difference of log-mel to what the training's synthesizer makes of the same controls, where it sounds."""
     torch.manual_seed(0)
     given = torch.from_numpy(controls)[None]
-    expected = log_mel(TrainedSource()(given[..., 0], given[..., 1:])[0])
+    expected = log_mel(TrainedSource()(given[..., 0], given[..., 1 : 1 + 2 * nano_voice.BANDS])[0])
     made = log_mel(torch.from_numpy(np.ascontiguousarray(rendered)).float())
     pairs = [(made[shift:], expected[: len(expected) - shift]) for shift in (0, 1)]
     return min(float((a[: len(b)] - b[: len(a)])[b[: len(a)] > -3].abs().mean()) for a, b in pairs)
@@ -200,11 +224,12 @@ class TestStream:
 
         assert np.array_equal(asyncio.run(say(list(TEXT))), asyncio.run(say([TEXT])))
 
-    def test_a_batch_speaks_as_each_alone(self, voice: Voice) -> None:
+    @pytest.mark.parametrize("names", [("rms", "rms", "rms"), ("slt", "rms", "awb")])
+    def test_a_batch_speaks_as_each_alone(self, voice: Voice, names: tuple[str, ...]) -> None:
         texts = ["Hello there.", "One, two, three, four.", "Yes."]
-        alone = [codes_of(voice, text) for text in texts]
-        request = Request(id="r", session="s", messages=())
-        seats = [Seat(request, slot, Steady(5)) for slot in (3, 0, 5)]
+        alone = [codes_of(voice, text, name) for text, name in zip(texts, names, strict=True)]
+        requests = [Request(id="r", session="s", messages=(), voice=name) for name in names]
+        seats = [Seat(request, slot, Steady(5)) for request, slot in zip(requests, (3, 0, 5), strict=True)]
         together: list[list[NDArray[np.int16]]] = [[] for _ in seats]
         for seat, text in zip(seats, texts, strict=True):
             voice.talker.open(seat)
@@ -217,6 +242,36 @@ class TestStream:
                 together[seats.index(seat)] += frames
         for one, many in zip(alone, together, strict=True):
             assert float((one == np.concatenate(many)).mean()) > 0.99
+
+    def test_a_batch_of_voices_sounds_as_each_alone(self, voice: Voice) -> None:
+        codes = codes_of(voice, "Hello there.")[:20].astype(np.int16)
+
+        def render(names: Sequence[str]) -> list[NDArray[np.float32]]:
+            asked = [Request(id="r", session="s", messages=(), voice=name) for name in names]
+            seats = [Seat(request, slot, Steady(5)) for slot, request in enumerate(asked)]
+            for seat in seats:
+                voice.code2wav.open(seat)
+                seat.rows.append((codes, {}))
+            return [given[0].data for given in voice.code2wav.step(seats)]  # type: ignore[index]
+
+        together = render(nano_voice.VOICES)
+        for name, sound_ in zip(nano_voice.VOICES, together, strict=True):
+            assert np.abs(render([name])[0] - sound_).max() < 1e-4
+        assert np.abs(together[0] - together[1]).max() > 0.01
+        assert np.abs(together[0] - together[2]).max() > 0.01
+
+    def test_voices_differ_and_the_first_speaks_where_none_is_asked_for(self, voice: Voice) -> None:
+        said = {name: codes_of(voice, TEXT, name) for name in nano_voice.VOICES}
+        assert len({codes.tobytes() for codes in said.values()}) == len(nano_voice.VOICES)
+        default = np.concatenate([chunk.data for chunk in frames_of(voice, TEXT)])
+        assert np.array_equal(default, said[nano_voice.VOICES[0]])
+
+    @pytest.mark.parametrize("name", ["", "RMS", "alloy", "slt\n" * 100])
+    def test_a_voice_that_is_not_there_is_refused(self, voice: Voice, name: str) -> None:
+        request = Request(id="r", session="s", messages=(), voice=name)
+        for stage in (voice.talker, voice.code2wav):
+            with pytest.raises(RequestError, match=r"nano has no voice .*: rms, slt, awb"):
+                stage.open(Seat(request, 0, Steady(5)))
 
     def test_sound_follows_the_text(self, voice: Voice) -> None:
         ends = [chunk.meta["text_end"] for chunk in frames_of(voice, TEXT)]
@@ -232,6 +287,16 @@ class TestStream:
     @pytest.mark.parametrize("text", ["", "   ", "👍", "\n\n", "..."])
     def test_nothing_to_say_is_silence_and_an_end(self, voice: Voice, text: str) -> None:
         assert len(voice.say(text)) == 0
+
+    @pytest.mark.parametrize("rise", [0.0, -2.0, 1.0])
+    def test_the_top_octave_is_as_loud_as_it_is_told(self, rise: float) -> None:
+        bands = nano_voice.BANDS
+        controls = np.full((300, 1 + 2 * bands + len(nano_voice.TOPS_HZ)), -12, np.float32)
+        controls[:, 0], controls[:, 1 + bands : 1 + 2 * bands], controls[:, 1 + 2 * bands :] = np.log(120), -3, rise
+        power = np.abs(np.fft.rfft(nano_voice.Source().render(controls))) ** 2
+        at_hz = np.fft.rfftfreq(300 * nano_voice.HOP, 1 / 24000)
+        top, below = power[(at_hz > 8600) & (at_hz < 11400)].mean(), power[(at_hz > 4000) & (at_hz < 7500)].mean()
+        assert abs(np.log(top / below) / 2 - rise) < 0.1
 
     def test_noise_depends_on_seed_and_place_alone(self) -> None:
         whole = nano_voice.white(np.uint64(3), 0, 1000)

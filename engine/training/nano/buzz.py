@@ -1,7 +1,7 @@
 """How buzzy code2wav is beside its teacher: harmonics to noise and peaks by band, and the log-mel distance.
 
-    python -m engine.training.nano.buzz --work DIR [--weights FOLDER] [--store]        needs the teacher
-    python -m engine.training.nano.buzz [--weights FOLDER]                    against the stored teacher
+    python -m engine.training.nano.buzz --work DIR [--voice slt] [--weights FOLDER] [--store]    needs the teacher
+    python -m engine.training.nano.buzz [--voice slt] [--weights FOLDER]        against the stored teacher
 
 With the teacher, its recordings of evaluation sentences are analysed into codes, and the engine's code2wav renders
 them again: what the codec and code2wav lose, without the talker. Without it, nano speaks the same sentences from text.
@@ -28,7 +28,7 @@ from engine.training.nano.export import codec_of, read_voice
 from engine.training.nano.features import MIN_LOG_MEL, log_mel
 from engine.training.nano.periodic import EDGES_HZ, HIGH, Periods, harmonics_db, peaks_db, periods
 from engine.training.nano.speak import Voice
-from engine.worker.models.nano.voice import HOP, Source, run
+from engine.worker.models.nano.voice import HOP, VOICES, Source, run
 
 TEACHER = meter.EVAL / "buzz.json"
 EACH = 8  # sentences of each genre
@@ -40,24 +40,30 @@ Wave = NDArray[np.float32]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path)
+    parser.add_argument("--voice", choices=VOICES, default=VOICES[0])
     parser.add_argument("--weights", type=Path, default=WEIGHTS)
     parser.add_argument(
         "--store", action="store_true", help="keep the teacher's profiles for those who have no teacher"
     )
     args = parser.parse_args()
     if args.work:
-        recorded = recordings(args.work)
+        recorded = recordings(args.work, args.voice)
         teacher = profiles([periods(wave) for wave, _ in recorded])
-        codec = codec_of(read_voice(args.weights)[1])
-        voice = Voice(args.weights)
+        voice = Voice(args.weights, args.voice)
+        codec = codec_of(read_voice(args.weights)[1], VOICES.index(args.voice))
         waves = [resynthesise(voice, codec, utterance) for _, utterance in recorded]
         print(f"log-mel distance of re-synthesis: {mel_distance(recorded, waves):.4f}")
         if args.store:
-            TEACHER.write_text(json.dumps(teacher) + "\n")
+            TEACHER.write_text(json.dumps(stored() | {args.voice: teacher}) + "\n")
     else:
-        teacher = json.loads(TEACHER.read_text())
-        waves = meter.nano_waves(args.weights, texts())
+        teacher = stored()[args.voice]
+        waves = meter.nano_waves(args.weights, texts(), args.voice)
     report(teacher, profiles([periods(wave) for wave in waves]))
+
+
+def stored() -> dict[str, dict[str, list[float]]]:
+    """The teachers' profiles by voice."""
+    return json.loads(TEACHER.read_text())
 
 
 def texts() -> list[str]:
@@ -83,13 +89,14 @@ def report(teacher: dict[str, list[float]], made: dict[str, list[float]]) -> Non
     print(f"harmonics to noise above 4 kHz: within {farthest:.2f} dB of the teacher's (bar: {BAR_DB})")
 
 
-def recordings(work: Path) -> list[tuple[Wave, Utterance]]:
-    """The teacher says the sentences: samples at 16 kHz, and where its files lie."""
-    folder = work / "buzz"
+def recordings(work: Path, voice: str) -> list[tuple[Wave, Utterance]]:
+    """A voice's teacher says the sentences: samples at 16 kHz, and where its files lie."""
+    folder = work / voice / "buzz"
     folder.mkdir(exist_ok=True)
     lines = "".join(f"b{index:03}\t{meter.spoken(text)}\n" for index, text in enumerate(texts()))
-    table = subprocess.run([teach.program(work), folder], input=lines, capture_output=True, text=True, check=True)
-    said = [parse(folder, line) for line in table.stdout.splitlines()]
+    command = [*teach.program(work, voice), str(folder)]
+    table = subprocess.run(command, input=lines, capture_output=True, text=True, check=True)
+    said = [parse(voice, folder, line) for line in table.stdout.splitlines()]
     return [(one.speech().wave.numpy().astype(np.float32) / np.float32(32768), one) for one in said]
 
 
@@ -97,8 +104,9 @@ def resynthesise(voice: Voice, codec: Codec, utterance: Utterance) -> Wave:
     """Samples at 16 kHz, as long as the recording and not shifted: half a hop of the renderer is cut off."""
     codes = codec.quantise(codec.latent(utterance.speech()))
     stage = voice.code2wav
+    given = {"codes": codes[None].numpy(), "voice": np.array([VOICES.index(voice.name)])}
     tails = {"slow": np.zeros_like(stage._slow[:1]), "fast": np.zeros_like(stage._fast[:1])}
-    controls = run(stage._net, ("controls",), {"codes": codes[None].numpy()} | tails)[0][0]
+    controls = run(stage._net, ("controls",), given | tails)[0][0]
     sound = np.append(Source().render(controls)[HOP // 2 :], np.zeros(HOP // 2, np.float32))
     return resample_poly(sound, 2, 3).astype(np.float32)
 

@@ -8,26 +8,46 @@ intelligible untrained.
 from __future__ import annotations
 
 import math
-from typing import cast
+from collections.abc import Sequence
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.training.nano.codec import F0_SCALE, LATENT, STACK, VOICED_SCALE, Codec
+from engine.training.nano.codec import F0_SCALE, LATENT, SIZE, STACK, VOICED_SCALE, Codec, side_by_side
 from engine.training.nano.features import HOP, MEAN_LOG_F0, MELS, RATE_HZ, log_mel, mel_centres, mel_scale
+from engine.training.nano.talker import OwnLinear, own_product, scales, speakers
 
 BANDS = 64  # filter bands, even on the mel scale from 0 to 8 kHz
 FFT = 1024
 HARMONIC_TOP_HZ = 7800
-OUTPUTS = 1 + 2 * BANDS  # log F0, harmonic and noise bands
 VALUES = MELS + 2
+TOPS_HZ = (8500, 9500, 10500, 11500)
+TOPS = len(TOPS_HZ)
+ANCHOR = slice(62, 76)  # mel bands: 4 to 7 kHz
 PULSES = ((0, 1.0), (1000, 1.0), (1500, 0.95), (2500, 0.88), (3500, 0.88), (4500, 0.71), (5500, 0.71), (6500, 0.78),
           (7400, 0.84))  # fmt: skip
 """Of the power of harmonics at a frequency in Hz, the share that stays harmonic; the rest becomes noise. The spectral
 losses leave voiced sounds without any noise, which is heard as a buzz; with these shares the voice is as periodic as
 the teacher's, band by band (`buzz`)."""
+
+
+class Values(NamedTuple):
+    """What code2wav finds in its codes, every 10 ms.
+
+    plain: [B, T, 82], mel, F0 and voicing in the unit of the codec of the voice; mel: [B, T, 80]; log_f0, voiced:
+    [B, T]; bands: log gains, [B, T, 128]; slow, fast: the next tails.
+    """
+
+    plain: Tensor
+    mel: Tensor
+    log_f0: Tensor
+    voiced: Tensor
+    bands: Tensor
+    slow: Tensor
+    fast: Tensor
 
 
 class CausalBlock(nn.Module):
@@ -49,9 +69,14 @@ class CausalBlock(nn.Module):
 
 
 class Filters(nn.Module):
-    """Latents -> log F0 and log band gains. Slow blocks run at 25 Hz, fast ones at 100 Hz."""
+    """Latents -> log F0 and log band gains. Slow blocks run at 25 Hz, fast ones at 100 Hz.
+
+    Each voice has a row in all that comes from its codec, in the embedding that is added before every block, and in the
+    maps from latents and to corrections.
+    """
 
     books: Tensor
+    scale: Tensor
     basis: Tensor
     mean: Tensor
     mel_mean: Tensor
@@ -60,59 +85,77 @@ class Filters(nn.Module):
     mel_to_band: Tensor
     breath: Tensor
     pulses: Tensor
+    top_weight: Tensor
+    top_level: Tensor
 
-    def __init__(self, codec: Codec, width: int = 160, slow: int = 2, fast: int = 4) -> None:
+    def __init__(self, codecs: Sequence[Codec], width: int = 160, slow: int = 2, fast: int = 4) -> None:
         super().__init__()
-        for name in ("books", "basis", "mean", "mel_mean", "mel_scale"):
-            self.register_buffer(name, getattr(codec, name))
+        self.register_buffer("books", side_by_side(codecs))
+        self.register_buffer("scale", scales(self.books))
+        for name in ("basis", "mean", "mel_mean", "mel_scale"):
+            self.register_buffer(name, torch.stack([getattr(codec, name) for codec in codecs]))
+        self.speaker = speakers(len(codecs), slow + fast, width)
         self.width, self.slow_reach, self.fast_reach = width, slow * 2, fast * 4
-        self.enter = nn.Linear(LATENT, width)
+        self.enter = OwnLinear(len(codecs), LATENT, width)
         self.slow = nn.ModuleList(CausalBlock(width, 3) for _ in range(slow))
         self.spread = nn.Linear(width, STACK * width)
         self.fast = nn.ModuleList(CausalBlock(width, 5) for _ in range(fast))
         self.norm = nn.LayerNorm(width)
-        self.correct = nn.Linear(width, VALUES + 2 * BANDS)
+        self.correct = OwnLinear(len(codecs), width, VALUES + 2 * BANDS)
         nn.init.zeros_(self.correct.weight)
         nn.init.zeros_(self.correct.bias)
         self.register_buffer("noise_level", noise_level())
         self.register_buffer("mel_to_band", mel_to_band())
         self.register_buffer("breath", band_breath())
         self.register_buffer("pulses", pulse_share(), persistent=False)
+        self.register_buffer("top_weight", torch.zeros(VALUES, TOPS))  # fitted by `top`
+        self.register_buffer("top_level", torch.zeros(TOPS))
 
-    def embed(self, codes: Tensor) -> Tensor:
-        """int64 [B, T, 8] -> [B, T, 64]."""
+    def embed(self, codes: Tensor, voice: Tensor) -> Tensor:
+        """int64 [B, T, 8], [B] -> [B, T, 64]."""
+        codes = codes + SIZE * voice[:, None, None]
         return torch.stack([F.embedding(codes[..., i], self.books[i]) for i in range(len(self.books))]).sum(0)
 
     def initial(self, batch: int) -> tuple[Tensor, Tensor]:
         return torch.zeros(batch, self.slow_reach, self.width), torch.zeros(batch, self.fast_reach, self.width)
 
-    def values(
-        self, latent: Tensor, slow: Tensor, fast: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """latent [B, T, 64] and the two tails -> mel [B, 4 T, 80], log F0, voiced [B, 4 T], bands [B, 4 T, 128],
-        next tails.
-        """
+    def values(self, latent: Tensor, voice: Tensor, slow: Tensor, fast: Tensor) -> Values:
+        """latent [B, T, 64], voice [B] and the two tails -> what they mean, and the next tails."""
         batch, frames, _ = latent.shape
-        trunk, slow, fast = self._trunk(latent / self.books[0].std(), slow, fast)
-        plain = (latent @ self.basis.T + self.mean).reshape(batch, STACK * frames, VALUES)
-        correction = self.correct(trunk)
-        plain = plain + correction[..., :VALUES]
-        mel = plain[..., :MELS] * self.mel_scale + self.mel_mean
+        trunk, slow, fast = self._trunk(latent / self.scale[voice][:, None, None], voice, slow, fast)
+        plain = own_product(latent, self.basis.transpose(1, 2), voice) + self.mean[voice][:, None]
+        correction = self.correct(trunk, voice)
+        plain = plain.reshape(batch, STACK * frames, VALUES) + correction[..., :VALUES]
+        mel = plain[..., :MELS] * self.mel_scale[voice][:, None] + self.mel_mean[voice][:, None]
         log_f0 = plain[..., MELS] / F0_SCALE + MEAN_LOG_F0
         voiced = (plain[..., MELS + 1] / VOICED_SCALE + 0.5).clamp(0, 1)
         bands = self._roughen(self._bands(mel, voiced) + correction[..., VALUES:])
-        return mel, log_f0, voiced, bands, slow, fast
+        return Values(plain, mel, log_f0, voiced, bands, slow, fast)
 
-    def forward(self, codes: Tensor, slow: Tensor, fast: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """As exported: int64 [B, T, 8] -> [B, 4 T, 129] (log F0, harmonic bands, noise bands) and the next tails."""
-        _, log_f0, _, bands, slow, fast = self.values(self.embed(codes), slow, fast)
-        return torch.cat([log_f0[..., None], bands], -1), slow, fast
+    def forward(self, codes: Tensor, voice: Tensor, slow: Tensor, fast: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """As exported: int64 [B, T, 8], [B] -> [B, 4 T, 133] (log F0, harmonic bands, noise bands, how much louder than
+        the last of them it is in the top octave), the next tails.
+        """
+        found = self.values(self.embed(codes, voice), voice, slow, fast)
+        rise = self.top(found.plain, voice) - loudness(found.bands)[..., -1:]
+        return torch.cat([found.log_f0[..., None], found.bands, rise], -1), found.slow, found.fast
 
-    def _trunk(self, x: Tensor, slow: Tensor, fast: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def top(self, plain: Tensor, voice: Tensor) -> Tensor:
+        """Log gains around `TOPS_HZ`, [B, 4 T, 4]. Learned from the one teacher that has a top octave; in other voices
+        as far above or below how loud they are on an average just under it.
+        """
+        return plain @ self.top_weight + self.top_level + self.anchors()[voice][:, None, None]
+
+    def anchors(self) -> Tensor:
+        """How loud each voice is on an average between 4 and 7 kHz, [voices]."""
+        return self.mel_mean[:, ANCHOR].mean(1)
+
+    def _trunk(self, x: Tensor, voice: Tensor, slow: Tensor, fast: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         batch, frames, _ = x.shape
-        x, slow_tails = _run(self.slow, self.enter(x), slow)
+        own = self.speaker(voice)[:, None].chunk(len(self.slow) + len(self.fast), -1)
+        x, slow_tails = _run(self.slow, own[: len(self.slow)], self.enter(x, voice), slow)
         x = self.spread(x).reshape(batch, STACK * frames, self.width)
-        x, fast_tails = _run(self.fast, x, fast)
+        x, fast_tails = _run(self.fast, own[len(self.slow) :], x, fast)
         return self.norm(x), slow_tails, fast_tails
 
     def _bands(self, mel: Tensor, voiced: Tensor) -> Tensor:
@@ -132,12 +175,20 @@ class Filters(nn.Module):
         return torch.cat([harmonic + 0.5 * torch.log(self.pulses), 0.5 * torch.log(power.clamp(min=1e-12))], -1)
 
 
-def _run(blocks: nn.ModuleList, x: Tensor, tails: Tensor) -> tuple[Tensor, Tensor]:
-    """Blocks in a row; their tails lie one after the other in `tails` [B, reach of all, width]."""
+def loudness(bands: Tensor) -> Tensor:
+    """Log gains of harmonics and noise together, [..., 128] -> [..., 64]."""
+    harmonic, noise = bands.split(BANDS, -1)
+    return 0.5 * torch.log(torch.exp(2 * harmonic) + torch.exp(2 * noise))
+
+
+def _run(blocks: nn.ModuleList, own: Sequence[Tensor], x: Tensor, tails: Tensor) -> tuple[Tensor, Tensor]:
+    """Blocks in a row, what the voice adds before each; their tails lie one after the other in `tails`
+    [B, reach of all, width].
+    """
     reach = cast(CausalBlock, blocks[0]).reach
     after = []
     for index, block in enumerate(blocks):
-        x, tail = block(x, tails[:, index * reach : (index + 1) * reach])
+        x, tail = block(x + own[index], tails[:, index * reach : (index + 1) * reach])
         after.append(tail)
     return x, torch.cat(after, 1)
 
@@ -239,17 +290,3 @@ def noise_level() -> Tensor:
     """Log-mel of white noise of unit power, a scalar: our bands are flat. Unit pulses have the same envelope."""
     noise = torch.randn(RATE_HZ * 4, generator=torch.Generator().manual_seed(0))
     return log_mel(noise).mean()
-
-
-def spectral_loss(made: Tensor, true: Tensor) -> Tensor:
-    """Multi-resolution STFT: spectral convergence + log magnitude."""
-    total = torch.zeros(())
-    for size in (256, 512, 1024, 2048):
-        window = torch.hann_window(size)
-        a, b = (torch.stft(x, size, size // 4, size, window, return_complex=True).abs() for x in (made, true))
-        total = (
-            total
-            + 0.5 * (a - b).norm() / b.norm().clamp(min=1e-3)
-            + F.l1_loss(torch.log(a + 1e-3), torch.log(b + 1e-3))
-        )
-    return total / 4

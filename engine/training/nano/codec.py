@@ -3,12 +3,16 @@
 A frame of 40 ms is 4 x (80 log-mel, log F0, voiced) = 328 values, projected to 64 and quantised in 8 steps. Decoding
 is a sum of code vectors and the inverse projection, so a frame sounds right even before any code2wav is trained.
 
-    python -m engine.training.nano.codec --work DIR        fits on DIR/speech, writes DIR/codec.safetensors
+    python -m engine.training.nano.codec --work DIR --voice rms      fits on the speech in DIR/rms, writes a codec there
+
+Each voice has a codec of its own. That of another voice than the first is turned so that its latents mean as nearly as
+they can what those of the first do, and its code books grow out of the first one's: the networks are shared.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine.training.nano.features import MEAN_LOG_F0, MELS, Speech
+from engine.worker.models.nano.voice import VOICES
 
 BOOKS = 8
 SIZE = 512
@@ -28,7 +33,9 @@ VOICED_SCALE = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """mel_mean, mel_scale: [80]; mean: [328]; basis: [328, 64], orthonormal columns; books: [8, 512, 64]."""
+    """Of one voice. mel_mean, mel_scale: [80]; mean: [328]; basis: [328, 64], orthonormal columns; books:
+    [8, 512, 64].
+    """
 
     mel_mean: Tensor
     mel_scale: Tensor
@@ -75,8 +82,10 @@ def nearest(points: Tensor, book: Tensor) -> Tensor:
     return (book.pow(2).sum(1) - 2 * points @ book.T).argmin(1)
 
 
-def fit(speeches: list[Speech], points: int = 150_000, rounds: int = 14) -> Codec:
-    """Bands above 3.3 kHz count less, down to 0.45: there the ear and the recogniser are coarser."""
+def fit(speeches: list[Speech], like: Codec | None = None, points: int = 150_000, rounds: int = 14) -> Codec:
+    """Bands above 3.3 kHz count less, down to 0.45: there the ear and the recogniser are coarser. `like`: the codec
+    of the first voice, if this is another one.
+    """
     mel = torch.cat([speech.mel for speech in speeches])
     weight = torch.ones(MELS)
     weight[48:] = torch.linspace(1, 0.45, MELS - 48)
@@ -87,19 +96,28 @@ def fit(speeches: list[Speech], points: int = 150_000, rounds: int = 14) -> Code
     values, vectors = torch.linalg.eigh(centred.T @ centred / len(frames))
     basis = vectors[:, -LATENT:]
     print(f"pca keeps {float(values[-LATENT:].sum() / values.sum()):.4f} of {len(frames)} frames")
+    if like is not None:
+        basis = basis @ turn(basis, like.basis)
     latent = centred @ basis
     rest = latent[torch.randperm(len(latent))[:points]]
     power, books = rest.pow(2).sum(1).mean(), []
     for index in range(BOOKS):
-        books.append(k_means(rest, rounds))
+        start = rest[torch.randperm(len(rest))[:SIZE]] if like is None else like.books[index]
+        books.append(k_means(rest, start, rounds))
         rest = rest - books[-1][nearest(rest, books[-1])]
         print(f"book {index}: residual {float(rest.pow(2).sum(1).mean() / power):.4f}", flush=True)
     return Codec(mel_mean, mel_scale, mean, basis, torch.stack(books))
 
 
-def k_means(points: Tensor, rounds: int) -> Tensor:
+def turn(basis: Tensor, towards: Tensor) -> Tensor:
+    """The orthogonal [64, 64] that brings one basis nearest to another (the orthogonal Procrustes problem)."""
+    left, _, right = torch.linalg.svd(basis.T @ towards)
+    return left @ right
+
+
+def k_means(points: Tensor, start: Tensor, rounds: int) -> Tensor:
     """-> [SIZE, d]; an empty cell restarts at a random point."""
-    book = points[torch.randperm(len(points))[:SIZE]].clone()
+    book = start.clone()
     for _ in range(rounds):
         index = nearest(points, book)
         members = torch.bincount(index, minlength=SIZE)[:, None]
@@ -109,17 +127,40 @@ def k_means(points: Tensor, rounds: int) -> Tensor:
     return book
 
 
+def path(work: Path, voice: str) -> Path:
+    """Where the codec of a voice lies."""
+    return work / voice / "codec.safetensors"
+
+
+def side_by_side(codecs: Sequence[Codec]) -> Tensor:
+    """The code books of all voices as the networks have them, [8, voices x 512, 64]."""
+    return torch.cat([codec.books for codec in codecs], 1)
+
+
+def spread(codec: Codec, samples: Sequence[dict[str, Tensor]]) -> Tensor:
+    """Mean squared residual of latents after each book, with a floor for what the talker cannot know, [8]."""
+    rest, out = torch.cat([sample["latent"].float() for sample in samples]), []
+    codes = torch.cat([sample["codes"].long() for sample in samples])
+    for book in range(BOOKS):
+        rest = rest - codec.books[book][codes[:, book]]
+        out.append(rest.pow(2).mean() + 0.12 * codec.books[0].std() ** 2)
+    return torch.stack(out)
+
+
 def main() -> None:
     from engine.training.nano.dataset import utterances
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--voice", choices=VOICES, default=VOICES[0])
     parser.add_argument("--count", type=int, default=2500)
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    chosen = utterances(args.work)[:: max(1, len(utterances(args.work)) // args.count)]
-    fit([utterance.speech() for utterance in chosen]).save(args.work / "codec.safetensors")
+    chosen = utterances(args.work, args.voice)
+    speeches = [utterance.speech() for utterance in chosen[:: max(1, len(chosen) // args.count)]]
+    like = None if args.voice == VOICES[0] else Codec.load(path(args.work, VOICES[0]))
+    fit(speeches, like).save(path(args.work, args.voice))
 
 
 if __name__ == "__main__":

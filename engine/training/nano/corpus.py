@@ -5,7 +5,9 @@ pocketsphinx wheel carries; rare words of its pronunciation dictionary in short 
 genres of `everyday`. The sentences of `eval/` never occur. This module knows no speech and no written numerals: what
 it prints is already spelled out.
 
-    python -m engine.training.nano.corpus --count 14000 --seed 7 --work DIR     writes DIR/corpus.tsv (id<TAB>text)
+    python -m engine.training.nano.corpus --count 14000 --seed 7 --work DIR --voice rms
+
+writes DIR/rms/corpus.tsv (id<TAB>text), and DIR/lm.arpa on the way.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import pocketsphinx
 
 from engine.training.nano.assistant import assistant_turn
 from engine.training.nano.everyday import everyday
+from engine.worker.models.nano.voice import VOICES
 from engine.worker.spoken import Speller
 
 WORD = re.compile(r"[a-z]+(?:'[a-z]+)?")
@@ -66,10 +69,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--everyday", type=float, default=0.5, help="the share of everyday.py")
     parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--voice", choices=VOICES, default=VOICES[0])
     args = parser.parse_args()
-    args.work.mkdir(parents=True, exist_ok=True)
+    home = args.work / args.voice
+    home.mkdir(parents=True, exist_ok=True)
     lines = itertools.islice(unseen(sentences(args.seed, args.work, args.everyday), evaluated()), args.count)
-    with (args.work / "corpus.tsv").open("w") as out:
+    with (home / "corpus.tsv").open("w") as out:
         out.writelines(f"u{i:05d}\t{line}\n" for i, line in enumerate(lines))
 
 

@@ -3,8 +3,8 @@
     python -m engine.training.nano.dataset lexicon --work DIR
     python -m engine.training.nano.dataset pack --work DIR --waves 3000
 
-`lexicon` writes lexicon.pt (the teacher's phones of every dictionary word) and aligner.pt; `pack` writes talk.pt
-(letters, times and codes of all utterances) and waves.pt (features and samples of some).
+`lexicon` writes lexicon.pt (the first teacher's phones of every dictionary word) and aligner.pt; `pack` writes talk.pt
+(letters, times and codes of all utterances of all voices) and waves.pt (features and samples of some of each).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import argparse
 import subprocess
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,18 @@ import torch
 from engine.training.nano import teach
 from engine.training.nano.align import PHONE_INDEX, Aligner, letter_ends, letters
 from engine.training.nano.features import Speech, load
+from engine.worker.models.nano.voice import VOICES
 
-HELD_OUT = 64  # the first utterances never train; losses on them are printed
+HELD_OUT = 64  # the first utterances of each voice never train; losses on them are printed
+GAINS = {"rms": 1.0, "slt": 1.28, "awb": 0.86}
+"""Of the teachers' samples, so that one voice is as loud as another (`manner` measures)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
     """One line of the teacher's table: phones with end times in seconds of the uncut wave."""
 
+    voice: str
     directory: Path
     name: str
     text: str
@@ -38,32 +42,33 @@ class Utterance:
     ends_s: tuple[float, ...]
 
     def speech(self) -> Speech:
-        return load(self.directory, self.name, self.onset_s)
+        return load(self.directory, self.name, self.onset_s, GAINS[self.voice])
 
     @property
     def onset_s(self) -> float:
         return self.ends_s[0] if self.phones[0] == "pau" else 0.0
 
 
-def utterances(work: Path) -> list[Utterance]:
-    """Everything the teacher has spoken so far, by name."""
+def utterances(work: Path, voice: str) -> list[Utterance]:
+    """Everything a teacher has spoken so far, by name."""
+    home = work / voice
     lines = [
         line
-        for path in sorted(work.glob("speech.*.tsv"))
+        for path in sorted(home.glob("speech.*.tsv"))
         for line in path.read_text().splitlines(keepends=True)
         if line.endswith(" \n")
     ]
-    return sorted((parse(work / "speech", line) for line in lines), key=lambda utterance: utterance.name)
+    return sorted((parse(voice, home / "speech", line) for line in lines), key=lambda utterance: utterance.name)
 
 
-def parse(directory: Path, line: str) -> Utterance:
+def parse(voice: str, directory: Path, line: str) -> Utterance:
     name, text, marks = line.rstrip("\n").split("\t")
     pairs = [mark.split(":") for mark in marks.split()]
-    return Utterance(directory, name, text, tuple(p for p, _ in pairs), tuple(float(end) for _, end in pairs))
+    return Utterance(voice, directory, name, text, tuple(p for p, _ in pairs), tuple(float(end) for _, end in pairs))
 
 
 def lexicon(work: Path, count: int) -> None:
-    """Pronounce the dictionary with the teacher, fit the aligner on it, and keep what aligns.
+    """Pronounce the dictionary with the first teacher, fit the aligner on it, and keep what aligns.
 
     lexicon.pt is a list of (letters, [(phone + 1 or 0, phone + 1 or 0) for each letter]), frequent words first.
     """
@@ -72,9 +77,10 @@ def lexicon(work: Path, count: int) -> None:
     frequency = Bigrams.bundled(work).unigram
     words = sorted(dictionary(), key=lambda word: (-frequency.get(word, -9.0), word))[:count]
     lines = "".join(f"{word}\t{word}.\n" for word in words)
-    spoken = subprocess.run([teach.program(work), "-"], input=lines, capture_output=True, text=True, check=True).stdout
+    command = [*teach.program(work, VOICES[0]), "-"]
+    spoken = subprocess.run(command, input=lines, capture_output=True, text=True, check=True).stdout
     pairs = []
-    for utterance in (parse(work, line) for line in spoken.splitlines()):
+    for utterance in (parse(VOICES[0], work, line) for line in spoken.splitlines()):
         phones = [PHONE_INDEX[phone] for phone in utterance.phones if phone != "pau"]
         pairs.append((letters(utterance.name)[1:], phones))
     aligner = Aligner()
@@ -92,16 +98,17 @@ def labels(path: list[tuple[int, ...]]) -> list[tuple[int, int]]:
 
 
 def pack(work: Path, waves: int, jobs: int) -> None:
-    chosen = utterances(work)
-    step = max(1, len(chosen) // waves)
-    every = [(utterance, index % step == 0) for index, utterance in enumerate(chosen)]
-    with ProcessPoolExecutor(jobs, initializer=partial(torch.set_num_threads, 1)) as pool:
-        rows = [row for row in pool.map(partial(_pack_one, work), every, chunksize=64) if row]
-    print(
-        f"packed {len(rows)} of {len(chosen)} utterances, {sum(len(row['codes']) for row in rows) / 90000:.1f} h",
-        flush=True,
-    )
-    talk = ("name", "text", "letters", "labels", "ends_s", "codes", "latent")
+    rows: list[dict[str, Any]] = []
+    for voice in VOICES:
+        chosen = utterances(work, voice)
+        step = max(1, len(chosen) // waves)
+        every = [(utterance, index % step == 0) for index, utterance in enumerate(chosen)]
+        with ProcessPoolExecutor(jobs, initializer=partial(torch.set_num_threads, 1)) as pool:
+            packed = [row for row in pool.map(partial(_pack_one, work), every, chunksize=64) if row]
+        hours = sum(len(row["codes"]) for row in packed) / 90000
+        print(f"{voice}: packed {len(packed)} of {len(chosen)} utterances, {hours:.1f} h", flush=True)
+        rows += packed
+    talk = ("voice", "name", "text", "letters", "labels", "ends_s", "codes", "latent")
     torch.save(
         [
             {key: torch.from_numpy(row[key]) if isinstance(row[key], np.ndarray) else row[key] for key in talk}
@@ -109,7 +116,7 @@ def pack(work: Path, waves: int, jobs: int) -> None:
         ],
         work / "talk.pt",
     )
-    wave = ("name", "text", "codes", "wave", "mel", "log_f0", "voiced")
+    wave = ("voice", "name", "text", "codes", "wave", "mel", "log_f0", "voiced")
     torch.save(
         [
             {key: torch.from_numpy(row[key]) if isinstance(row[key], np.ndarray) else row[key] for key in wave}
@@ -122,8 +129,8 @@ def pack(work: Path, waves: int, jobs: int) -> None:
 
 def _pack_one(work: Path, item: tuple[Utterance, bool]) -> dict[str, Any] | None:
     """numpy rather than torch crosses the process border: tensors would each hold a file descriptor."""
-    codec, aligner = _tools(work)
     utterance, with_wave = item
+    codec, aligner = _tools(work, utterance.voice)
     aligned = align(aligner, utterance)
     if aligned is None:
         return None
@@ -131,6 +138,7 @@ def _pack_one(work: Path, item: tuple[Utterance, bool]) -> dict[str, Any] | None
     latent = codec.latent(speech)
     ids, classes, ends_s = aligned
     row: dict[str, object] = {
+        "voice": VOICES.index(utterance.voice),
         "name": utterance.name,
         "text": utterance.text,
         "letters": np.array(ids, np.int64),
@@ -152,25 +160,26 @@ def align(aligner: Aligner, utterance: Utterance) -> tuple[list[int], list[tuple
     return (ids, labels(path), letter_ends(path, utterance.ends_s)) if path else None
 
 
-_TOOLS: list = []
-
-
-def _tools(work: Path):
+@cache
+def _tools(work: Path, voice: str):
     """Codec and aligner, read once a process."""
-    from engine.training.nano.codec import Codec
+    from engine.training.nano.codec import Codec, path
 
-    if not _TOOLS:
-        aligner = Aligner()
-        aligner.emission, aligner.count = torch.load(work / "aligner.pt", weights_only=False)
-        _TOOLS.extend((Codec.load(work / "codec.safetensors"), aligner))
-    return _TOOLS
+    aligner = Aligner()
+    aligner.emission, aligner.count = torch.load(work / "aligner.pt", weights_only=False)
+    return Codec.load(path(work, voice)), aligner
+
+
+def by_voice(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Rows of the data, one list a voice."""
+    return [[row for row in rows if int(row["voice"]) == index] for index in range(len(VOICES))]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("lexicon", "pack"))
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--waves", type=int, default=4000)
+    parser.add_argument("--waves", type=int, default=4000, help="of each voice")
     parser.add_argument("--words", type=int, default=200_000, help="of the dictionary, frequent ones first")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()

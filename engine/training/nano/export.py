@@ -3,9 +3,9 @@
     python -m engine.training.nano.export --work DIR --out engine/weights/nano
     python -m engine.training.nano.export --work DIR --back engine/weights/nano
 
-The first turns DIR/talker.pt, code2wav.pt and codec.safetensors into talker_text, talker_step and code2wav.onnx; the
-second goes the other way, so that training can go on. A float16 weight is cast to float32 when a file is loaded; ONNX
-Runtime does it once. Weights keep the names they have in torch.
+The first turns DIR/talker.pt and code2wav.pt into talker_text, talker_step and code2wav.onnx; the second goes the other
+way, so that training can go on, and writes the codec of each voice. A float16 weight is cast to float32 when a file is
+loaded; ONNX Runtime does it once. Weights keep the names they have in torch.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
 from engine.training.nano.code2wav import Filters
-from engine.training.nano.codec import BOOKS, LATENT, SIZE, Codec
+from engine.training.nano.codec import BOOKS, LATENT, SIZE, Codec, path, side_by_side
 from engine.training.nano.features import MELS
 from engine.training.nano.talker import HEADS, LAYERS, PLACES, WIDTH, WINDOW, Talker, TalkerStep
+from engine.worker.models.nano.voice import VOICES
 
 SMALL = 1024  # elements; smaller tensors (norms, biases) stay float32
 TEXT_WIDTH = 192
@@ -45,6 +46,7 @@ class Graph:
 def graphs(talker: Talker, filters: Filters) -> dict[str, Graph]:
     ring = torch.zeros(2, LAYERS, 2, HEADS, WINDOW - 1, WIDTH // HEADS)
     slow, fast = filters.initial(2)
+    voice = torch.tensor([0, 1])
     step_inputs = {
         "states": torch.zeros(2, TEXT_WIDTH),
         "places": torch.zeros(2, PLACES),
@@ -53,23 +55,24 @@ def graphs(talker: Talker, filters: Filters) -> dict[str, Graph]:
         "ring": ring,
         "partner": torch.tensor([1, 1]),
         "guidance": torch.tensor([2.0, 1.0]),
+        "voice": voice,
     }
     batch = {0: "batch"}
     return {
         "talker_text": Graph(
             talker.text,
-            {"letters": torch.zeros(2, 21, dtype=torch.long)},
+            {"letters": torch.zeros(2, 21, dtype=torch.long), "voice": voice},
             ("states", "duration", "first_phone", "second_phone"),
-            {"letters": {0: "batch", 1: "letters"}},
+            {"letters": {0: "batch", 1: "letters"}, "voice": batch},
         ),
         "talker_step": Graph(
             TalkerStep(talker), step_inputs, ("codes", "latent", "new"), dict.fromkeys(step_inputs, batch)
         ),
         "code2wav": Graph(
             filters,
-            {"codes": torch.zeros(2, 3, BOOKS, dtype=torch.long), "slow": slow, "fast": fast},
+            {"codes": torch.zeros(2, 3, BOOKS, dtype=torch.long), "voice": voice, "slow": slow, "fast": fast},
             ("controls", "slow_out", "fast_out"),
-            {"codes": {0: "batch", 1: "frames"}, "slow": batch, "fast": batch},
+            {"codes": {0: "batch", 1: "frames"}, "voice": batch, "slow": batch, "fast": batch},
         ),
     }
 
@@ -122,7 +125,7 @@ def weights(path: Path) -> dict[str, Tensor]:
 
 def read_voice(folder: Path) -> tuple[Talker, Filters]:
     """The torch networks with the exported weights, for equality tests and further training."""
-    talker, filters = Talker(torch.zeros(BOOKS, SIZE, LATENT)), Filters(blank_codec())
+    talker, filters = blank()
     load(talker.text, weights(folder / "talker_text.onnx"))
     step = {name.removeprefix("talker."): value for name, value in weights(folder / "talker_step.onnx").items()}
     load(talker, step, missing="text.")
@@ -139,9 +142,16 @@ def load(net: nn.Module, found: dict[str, Tensor], missing: str = "?") -> None:
     net.load_state_dict({name: found[name] for name in known if name in found}, strict=False)
 
 
-def codec_of(filters: Filters) -> Codec:
-    """The codec lies in the weights of code2wav."""
-    return Codec(*(getattr(filters, name) for name in Codec.__slots__))
+def codec_of(filters: Filters, voice: int) -> Codec:
+    """The codecs lie in the weights of code2wav."""
+    own = {name: getattr(filters, name)[voice] for name in Codec.__slots__ if name != "books"}
+    return Codec(**own, books=filters.books[:, SIZE * voice : SIZE * (voice + 1)])
+
+
+def blank() -> tuple[Talker, Filters]:
+    """Networks of all voices without weights."""
+    codecs = [blank_codec() for _ in VOICES]
+    return Talker(side_by_side(codecs)), Filters(codecs)
 
 
 def blank_codec() -> Codec:
@@ -165,10 +175,11 @@ def main() -> None:
         talker, filters = read_voice(args.back)
         torch.save(talker.state_dict(), args.work / "talker.pt")
         torch.save(filters.state_dict(), args.work / "code2wav.pt")
-        codec_of(filters).save(args.work / "codec.safetensors")
+        for index, voice in enumerate(VOICES):
+            path(args.work, voice).parent.mkdir(parents=True, exist_ok=True)
+            codec_of(filters, index).save(path(args.work, voice))
         return
-    codec = Codec.load(args.work / "codec.safetensors")
-    talker, filters = Talker(codec.books), Filters(codec)
+    talker, filters = blank()
     talker.load_state_dict(torch.load(args.work / "talker.pt"))
     filters.load_state_dict(torch.load(args.work / "code2wav.pt"))
     args.out.mkdir(parents=True, exist_ok=True)

@@ -39,9 +39,13 @@ class Speech:
     cut_s: float
 
 
-def load(directory: Path, name: str, onset_s: float) -> Speech:
-    """Read `name`.s16 and `name`.f0 as the teacher wrote them; the first phone that is no pause starts at onset_s."""
+def load(directory: Path, name: str, onset_s: float, gain: float = 1.0) -> Speech:
+    """Read `name`.s16 and `name`.f0 as the teacher wrote them, made louder by `gain`; the first phone that is no pause
+    starts at onset_s.
+    """
     wave = np.fromfile(directory / f"{name}.s16", "<i2")
+    if gain != 1:
+        wave = (wave * gain).round().clip(-32768, 32767).astype("<i2")
     f0_hz = np.fromfile(directory / f"{name}.f0", "<f4")
     cut = max(0, round((onset_s - LEAD_S) / 0.005)) * 80  # whole F0 frames of 5 ms
     wave, f0_hz = wave[cut:], f0_hz[cut // 80 :]

@@ -1,6 +1,8 @@
 """A second meter that hears no words: how alike nano and its teacher sound when they say the same sentence.
 
-    python -m engine.training.nano.likeness --work DIR [--weights FOLDER] [--sets prose]        needs the teacher
+    python -m engine.training.nano.likeness --work DIR [--voice slt] [--weights FOLDER] [--sets prose]
+
+needs the voice's teacher.
 
 Both are turned into smoothed log-mel spectra (a cosine transform, its first 13 coefficients but the level) every 20 ms,
 warped in time onto each other, and their distance along the best path is given in dB. Beside it stands the distance to
@@ -20,6 +22,7 @@ from scipy.fft import dct
 
 from engine.training.nano import meter
 from engine.training.nano.features import HOP, MELS, MIN_LOG_MEL, log_mel
+from engine.worker.models.nano.voice import VOICES
 
 COEFFICIENTS = 13
 Floats = NDArray[np.float64]
@@ -28,13 +31,14 @@ Floats = NDArray[np.float64]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--voice", choices=VOICES, default=VOICES[0])
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--sets", nargs="+", choices=meter.SETS, default=meter.GENRES)
     args = parser.parse_args()
     for name in args.sets:
         texts = meter.sentences(name)
-        teacher = [cepstra(wave) for wave in meter.teacher_waves(args.work, texts)]
-        nano = [cepstra(wave) for wave in meter.nano_waves(args.weights, texts)]
+        teacher = [cepstra(wave) for wave in meter.teacher_waves(args.work, texts, args.voice)]
+        nano = [cepstra(wave) for wave in meter.nano_waves(args.weights, texts, args.voice)]
         same = np.mean([distance_db(a, b) for a, b in zip(teacher, nano, strict=True)])
         other = np.mean([distance_db(a, b) for a, b in zip(teacher[1:] + teacher[:1], nano, strict=True)])
         print(f"{name}: {same:.2f} dB from the teacher's, {other:.2f} dB from another sentence", flush=True)

@@ -1,8 +1,9 @@
 """A page to listen by: the teacher, the codec alone, and nano from text, each with its spectrogram. One HTML file.
 
-    python -m engine.training.nano.listen --work DIR --out DIR [--weights new=FOLDER old=FOLDER …] [--count 10]
+    python -m engine.training.nano.listen --work DIR --out DIR [--voices rms slt] [--weights new=FOLDER old=FOLDER …]
 
-Writes OUT/listen.html with everything inside: sound as WAV, spectrograms (0 to 8 kHz, 80 dB) as PNG. It judges nothing.
+Writes OUT/listen.html with everything inside: sound as WAV, spectrograms (0 to 8 kHz, 80 dB) as PNG; --count tells how
+many sentences. It judges nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from engine.training.nano import buzz, meter
 from engine.training.nano.dataset import Utterance
 from engine.training.nano.export import codec_of, read_voice
 from engine.training.nano.speak import Voice
+from engine.worker.models.nano.voice import VOICES
 
 RATE_HZ = 16000
 RANGE_DB = 80.0
@@ -35,26 +37,32 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--weights", nargs="+", default=[f"nano={buzz.WEIGHTS}"], metavar="NAME=FOLDER")
+    parser.add_argument("--voices", nargs="+", choices=VOICES, default=VOICES)
     parser.add_argument("--count", type=int, default=10)
     args = parser.parse_args()
-    texts, recorded = buzz.texts(), buzz.recordings(args.work)
+    texts = buzz.texts()
     chosen = range(0, len(texts), max(1, len(texts) // args.count))
-    columns = {"teacher": [recorded[index][0] for index in chosen]}
-    for given in args.weights:
-        name, _, folder = given.partition("=")
-        utterances = [recorded[index][1] for index in chosen]
-        columns |= spoken(name, Path(folder), [texts[index] for index in chosen], utterances)
+    columns: dict[str, list[Wave]] = {}
+    for voice in args.voices:
+        recorded = buzz.recordings(args.work, voice)
+        columns[f"{voice}: teacher"] = [recorded[index][0] for index in chosen]
+        for given in args.weights:
+            name, _, folder = given.partition("=")
+            speaker, utterances = Voice(Path(folder), voice), [recorded[index][1] for index in chosen]
+            columns |= spoken(name, speaker, Path(folder), [texts[index] for index in chosen], utterances)
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "listen.html").write_text(page([texts[index] for index in chosen], columns))
     print(args.out / "listen.html")
 
 
-def spoken(name: str, weights: Path, texts: list[str], utterances: list[Utterance]) -> dict[str, list[Wave]]:
-    """Two columns of one set of weights: the teacher's recordings through the codec, and nano from text."""
-    voice, codec = Voice(weights), codec_of(read_voice(weights)[1])
+def spoken(
+    name: str, voice: Voice, weights: Path, texts: list[str], utterances: list[Utterance]
+) -> dict[str, list[Wave]]:
+    """Two columns of one voice of one set of weights: the teacher's recordings through the codec, nano from text."""
+    codec = codec_of(read_voice(weights)[1], VOICES.index(voice.name))
     return {
-        f"{name}: codec": [buzz.resynthesise(voice, codec, utterance) for utterance in utterances],
-        f"{name}: from text": meter.nano_waves(weights, texts),
+        f"{voice.name}, {name}: codec": [buzz.resynthesise(voice, codec, utterance) for utterance in utterances],
+        f"{voice.name}, {name}: from text": meter.nano_waves(weights, texts, voice.name),
     }
 
 

@@ -1,6 +1,8 @@
 """How nano carries itself: silence before the first sound, loudness from sentence to sentence, pauses between them.
 
-    python -m engine.training.nano.manner [--weights FOLDER] [--work DIR]        with --work, the teacher beside it
+    python -m engine.training.nano.manner [--voice slt] [--weights FOLDER] [--work DIR]
+
+With --work, the voice's teacher beside it.
 
 Levels are in dB below the wave's own loudest 20 ms, but for loudness, which is the level of what sounds at all, in dB
 of full scale. Knows no words.
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 
 from engine.training.nano import meter
 from engine.training.nano.buzz import texts
+from engine.worker.models.nano.voice import VOICES
 
 RATE_HZ = 16000
 STEP = 80  # 5 ms
@@ -32,13 +35,14 @@ Wave = NDArray[np.float32]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--voice", choices=VOICES, default=VOICES[0])
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--work", type=Path)
     args = parser.parse_args()
-    show("nano", meter.nano_waves(args.weights, texts()), meter.nano_waves(args.weights, list(PAUSES.values())))
+    sets = texts(), list(PAUSES.values())
+    show("nano", *(meter.nano_waves(args.weights, some, args.voice) for some in sets))
     if args.work:
-        spoken = meter.teacher_waves(args.work, texts()), meter.teacher_waves(args.work, list(PAUSES.values()))
-        show("teacher", *spoken)
+        show("teacher", *(meter.teacher_waves(args.work, some, args.voice) for some in sets))
 
 
 def show(who: str, said: list[Wave], paused: list[Wave]) -> None:

@@ -1,8 +1,10 @@
 """How well speech is understood: word and phone accuracy of one recogniser (pocketsphinx, its own English models).
 
     python -m engine.training.nano.meter teacher --work DIR          needs the teacher; writes eval/teacher.json
-    python -m engine.training.nano.meter nano [--weights FOLDER] [--speed 1.4] [--guidance 2] [--sets prose]
+    python -m engine.training.nano.meter nano [--weights FOLDER] [--speed 1.4] [--guidance 2]
                                                           nano's streaming path, and its ratio to the teacher
+
+Both take [--voice slt] and [--sets prose numbers].
 
 Five genres of 40 sentences each and a set with rare words.
 One old recogniser is a floor for intelligibility and says nothing of how natural a voice is; figures are only ever
@@ -28,6 +30,7 @@ from scipy.signal import resample_poly
 
 from engine.training.nano import teach
 from engine.training.nano.corpus import dictionary
+from engine.worker.models.nano.voice import VOICES
 from engine.worker.spoken import Speller
 
 RATE_HZ = 16000
@@ -126,23 +129,26 @@ def _decoder() -> pocketsphinx.Decoder:
     return pocketsphinx.Decoder(samprate=RATE_HZ, loglevel="FATAL")
 
 
-def teacher_waves(work: Path, texts: Sequence[str]) -> list[Wave]:
-    """The teacher's speech of the same spoken letters."""
+def teacher_waves(work: Path, texts: Sequence[str], voice: str = VOICES[0]) -> list[Wave]:
+    """The speech of a voice's teacher of the same spoken letters."""
     lines = "".join(f"{index}\t{spoken(text)}\n" for index, text in enumerate(texts))
     scale = np.float32(32768)
     with TemporaryDirectory() as folder:
-        subprocess.run([teach.program(work), folder], input=lines, text=True, check=True, capture_output=True)
+        command = [*teach.program(work, voice), folder]
+        subprocess.run(command, input=lines, text=True, check=True, capture_output=True)
         return [
             np.fromfile(Path(folder, f"{index}.s16"), "<i2").astype(np.float32) / scale for index in range(len(texts))
         ]
 
 
-def nano_waves(weights: Path | None, texts: Sequence[str], speed: float = 1.0, guidance: float = 1.0) -> list[Wave]:
+def nano_waves(
+    weights: Path | None, texts: Sequence[str], voice: str = VOICES[0], speed: float = 1.0, guidance: float = 1.0
+) -> list[Wave]:
     """nano's speech, word by word into the stages, chunks as a listener gets them."""
     from engine.training.nano.speak import Voice
 
-    voice = Voice(weights)
-    said = (voice.say(text, speed=speed, guidance=guidance) for text in texts)
+    speaker = Voice(weights, voice)
+    said = (speaker.say(text, speed=speed, guidance=guidance) for text in texts)
     return [resample_poly(sound, 2, 3).astype(np.float32) for sound in said]
 
 
@@ -150,6 +156,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("who", choices=("teacher", "nano"))
     parser.add_argument("--work", type=Path)
+    parser.add_argument("--voice", choices=VOICES, default=VOICES[0])
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--speed", type=float, default=1.0)
     parser.add_argument("--guidance", type=float, default=1.0)
@@ -159,13 +166,14 @@ def main() -> None:
     for name in args.sets:
         texts = sentences(name)
         if args.who == "teacher":
-            scores = [score(text, wave) for text, wave in zip(texts, teacher_waves(args.work, texts), strict=True)]
-            store(name, scores)
+            waves = teacher_waves(args.work, texts, args.voice)
+            scores = [score(text, wave) for text, wave in zip(texts, waves, strict=True)]
+            store(args.voice, name, scores)
             print(f"{name}: {described(sum(scores, Score()))}", flush=True)
             continue
-        waves = nano_waves(args.weights, texts, args.speed, args.guidance)
+        waves = nano_waves(args.weights, texts, args.voice, args.speed, args.guidance)
         scores = [score(text, wave) for text, wave in zip(texts, waves, strict=True)]
-        sums[name] = sum(scores, Score()), sum(teacher_scores(name), Score())
+        sums[name] = sum(scores, Score()), sum(teacher_scores(name, args.voice), Score())
         print(f"{name}: {described(*sums[name])}", flush=True)
     genres = [pair for name, pair in sums.items() if name in GENRES]
     if len(genres) == len(GENRES):
@@ -182,15 +190,16 @@ def described(made: Score, known: Score | None = None) -> str:
     return f"{shown}; of the teacher's: words {words:.4f}, phones {phones:.4f}"
 
 
-def store(name: str, scores: Sequence[Score]) -> None:
-    """Keep the teacher's scores of a set, so that nobody else needs the teacher."""
+def store(voice: str, name: str, scores: Sequence[Score]) -> None:
+    """Keep a teacher's scores of a set, so that nobody else needs the teacher."""
     known = json.loads(TEACHER.read_text()) if TEACHER.exists() else {}
-    TEACHER.write_text(json.dumps(known | {name: [list(astuple(one)) for one in scores]}) + "\n")
+    known.setdefault(voice, {})[name] = [list(astuple(one)) for one in scores]
+    TEACHER.write_text(json.dumps(known) + "\n")
 
 
-def teacher_scores(name: str) -> list[Score]:
-    """The teacher's score of every sentence of a set, in order."""
-    return [Score(*one) for one in json.loads(TEACHER.read_text())[name]]
+def teacher_scores(name: str, voice: str = VOICES[0]) -> list[Score]:
+    """The score of a voice's teacher for every sentence of a set, in order."""
+    return [Score(*one) for one in json.loads(TEACHER.read_text())[voice][name]]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Drive the voice's two stages without an engine, in the pieces a listener would get. For the meter and for listening.
 
-python -m engine.training.nano.speak "Hello there." -o out.wav [--weights FOLDER]
+python -m engine.training.nano.speak "Hello there." -o out.wav [--voice slt] [--weights FOLDER]
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from engine.core import SPEAKER_RATE_HZ, Chunk, Request, Sampling
 from engine.stream import of
-from engine.worker.models.nano.voice import Code2Wav, Talker
+from engine.worker.models.nano.voice import VOICES, Code2Wav, Talker
 from engine.worker.stage import Place, Seat, Stage
 
 
@@ -36,10 +36,11 @@ class Steady:
 
 
 class Voice:
-    """Both stages of one place."""
+    """Both stages of one place, and one of their voices."""
 
-    def __init__(self, weights: Path | None = None) -> None:
+    def __init__(self, weights: Path | None = None, name: str = VOICES[0]) -> None:
         place = Place(weights=weights, slots=8)
+        self.name = name
         self.talker, self.code2wav = Talker(place), Code2Wav(place)
 
     def say(self, text: str, frames: int = 5, speed: float = 1.0, guidance: float = 1.0) -> NDArray[np.float32]:
@@ -50,12 +51,12 @@ class Voice:
     async def chunks(
         self, words: Sequence[Chunk], pace: Steady, speed: float = 1.0, guidance: float = 1.0
     ) -> list[Chunk]:
-        request = asked(speed=speed, guidance=guidance)
+        request = asked(speed=speed, guidance=guidance, voice=self.name)
         codes = [chunk async for chunk in drive(self.talker, seated(request, pace), words)]
         return [chunk async for chunk in drive(self.code2wav, Seat(request, 0, pace), codes)]
 
 
-def asked(guidance: float = 1.0, **fields: float) -> Request:
+def asked(guidance: float = 1.0, **fields: float | str) -> Request:
     """A request for speech; guided, it has a companion."""
     roles = ("main",) if guidance == 1 else ("main", "negative")
     sampling = Sampling(guidance=guidance)
@@ -100,8 +101,9 @@ def main() -> None:
     parser.add_argument("text")
     parser.add_argument("-o", "--out", type=Path, default=Path("out.wav"))
     parser.add_argument("--weights", type=Path)
+    parser.add_argument("--voice", choices=VOICES, default=VOICES[0])
     args = parser.parse_args()
-    soundfile.write(args.out, Voice(args.weights).say(args.text), SPEAKER_RATE_HZ)
+    soundfile.write(args.out, Voice(args.weights, args.voice).say(args.text), SPEAKER_RATE_HZ)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-/* The teacher: flite with the voice cmu_us_rms.
+/* The teacher: flite with one voice, compiled in: cc -DVOICE=register_cmu_us_rms.
  *
  *   teacher DIR < lines
  *
@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-cst_voice *register_cmu_us_rms(const char *voxdir);
+cst_voice *VOICE(const char *voxdir);
 
 static FILE *open_beside(const char *dir, const char *id, const char *suffix) {
     char path[8192];
@@ -73,7 +73,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     flite_init();
-    cst_voice *voice = register_cmu_us_rms(NULL);
+    cst_voice *voice = VOICE(NULL);
     int silent = strcmp(argv[1], "-") == 0;
     if (silent) feat_set(voice->features, "wave_synth_func", uttfunc_val(&no_wave));
     while (fgets(line, sizeof line, stdin)) {

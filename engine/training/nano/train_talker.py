@@ -2,7 +2,7 @@
 
     python -m engine.training.nano.train_talker --work DIR --minutes 75 [--start talker.pt]
 
-Writes DIR/talker.pt, an average of the weights, every two minutes. Losses: latent MSE + 0.1 CE of three random books,
+Writes DIR/talker.pt, an average of the weights, every four minutes. Losses: latent MSE + 0.1 CE of three random books,
 phones of every letter, durations of letters and of stretches of letters. The previous frame's latent is hidden or
 blurred at random, so that the talker trusts the text and its own output cannot carry it away. Every tenth utterance
 is learned without its text, from the frames before alone: what guided sampling is guided away from.
@@ -20,13 +20,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from engine.training.nano.codec import BOOKS, Codec
-from engine.training.nano.dataset import HELD_OUT
+from engine.training.nano.codec import BOOKS, SIZE, Codec, path, side_by_side, spread
+from engine.training.nano.dataset import HELD_OUT, by_voice
 from engine.training.nano.talker import Talker, places_of
+from engine.worker.models.nano.voice import VOICES
 
+REPORT_S = 240
 BATCH_FRAMES = 1800
+BATCH_WORDS = 32  # texts of words beside so many frames
 UNTOLD = 0.1  # share of utterances whose text the frames are not told
 RATE = 1.5e-3
+SWIFT = 8  # times the rate at which the embeddings of voices learn, so that a new voice need not bend what others share
 Sample = dict[str, Tensor]
 
 
@@ -36,33 +40,40 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=75)
     parser.add_argument("--warmup-words", type=int, default=150, help="steps on the lexicon before any speech")
     parser.add_argument("--rate", type=float, default=RATE)
+    parser.add_argument("--frames", type=int, default=BATCH_FRAMES, help="of a batch, about")
     parser.add_argument("--start", type=Path, help="weights to go on from")
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     random.seed(0)
-    training = Training(args.work, args.start, args.rate)
+    training = Training(args.work, args.start, args.rate, args.frames)
     training.run(args.minutes * 60, 0 if args.start else args.warmup_words)
 
 
 class Training:
-    def __init__(self, work: Path, start: Path | None, rate: float) -> None:
-        self.work, self.rate = work, rate
-        codec = Codec.load(work / "codec.safetensors")
+    def __init__(self, work: Path, start: Path | None, rate: float, frames: int = BATCH_FRAMES) -> None:
+        self.work, self.rate, self.batch_frames = work, rate, frames
+        codecs = [Codec.load(path(work, voice)) for voice in VOICES]
         self.words = torch.load(work / "lexicon.pt")
-        samples = [prepare(row) for row in torch.load(work / "talk.pt")]
-        self.held_out, self.samples = samples[:HELD_OUT], samples[HELD_OUT:]
-        self.net = Talker(codec.books)
-        self.net.spread.copy_(spread(codec, self.samples[:500]))
+        samples = by_voice([prepare(row) for row in torch.load(work / "talk.pt")])
+        self.held_out = [own[:HELD_OUT] for own in samples]
+        self.samples = [sample for own in samples for sample in own[HELD_OUT:]]
+        self.net = Talker(side_by_side(codecs))
+        own = [spread(codec, some[HELD_OUT : HELD_OUT + 500]) for codec, some in zip(codecs, samples, strict=True)]
+        self.net.spread.copy_(torch.stack(own))
+        self.rising = 50 if start else 200  # steps in which the rate rises
         if start:
             self.net.load_state_dict(torch.load(start))
         self.average = Average(self.net)
-        self.optimiser = torch.optim.AdamW(self.net.parameters(), rate, betas=(0.9, 0.98), weight_decay=0.02)
+        own = {id(value) for name, value in self.net.named_parameters() if "speaker" in name}
+        groups = [[value for value in self.net.parameters() if (id(value) in own) == mine] for mine in (False, True)]
+        self.optimiser = torch.optim.AdamW(groups[0], rate, betas=(0.9, 0.98), weight_decay=0.02)
+        self.optimiser.add_param_group({"params": groups[1], "swift": SWIFT})
         self.batches: list[list[int]] = []
         self.skipped = 0  # steps whose gradient was not finite
         size = sum(p.numel() for p in self.net.parameters()) / 1e6
-        hours = sum(len(sample["codes"]) for sample in samples) / 90000
-        print(f"{len(samples)} utterances, {hours:.1f} h, {size:.2f} M parameters", flush=True)
+        hours = sum(len(sample["codes"]) for sample in self.samples) / 90000
+        print(f"{len(self.samples)} utterances, {hours:.1f} h, {size:.2f} M parameters", flush=True)
 
     def run(self, seconds_: float, warmup: int) -> None:
         for step in range(warmup):
@@ -74,17 +85,18 @@ class Training:
             if not self.batches:
                 self.batches, epochs = self.deal(), epochs + 1
             losses = self.losses([self.samples[i] for i in self.batches.pop()])
-            total = weigh(losses) + (0.5 * self.word_loss(32) if step % 3 == 0 else 0)
-            self.step(self.rate * min(1, (step + 1) / 200) * schedule(elapsed / seconds_), total)
+            words = BATCH_WORDS * self.batch_frames // BATCH_FRAMES
+            total = weigh(losses) + (0.5 * self.word_loss(words) if step % 3 == 0 else 0)
+            self.step(self.rate * min(1, (step + 1) / self.rising) * schedule(elapsed / seconds_), total)
             step += 1
-            if elapsed - printed > 120 or step in (20, 100):
+            if elapsed - printed > REPORT_S or step == 20:
                 printed = elapsed
                 self.report(elapsed, step, epochs)
         self.report(seconds_, step, epochs)
 
     def step(self, rate: float, loss: Tensor) -> None:
         for group in self.optimiser.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get("swift", 1)
         self.optimiser.zero_grad()
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
@@ -95,55 +107,62 @@ class Training:
         self.average.update(self.net)
 
     def deal(self) -> list[list[int]]:
-        """An epoch of batches of about BATCH_FRAMES frames, each of utterances of like length, in random order."""
+        """An epoch of batches of about `batch_frames` frames, each of utterances of like length, in random order."""
         order = list(range(len(self.samples)))
         random.shuffle(order)
         batches = []
         for chunk in (order[i : i + 400] for i in range(0, len(order), 400)):
             chunk.sort(key=lambda i: len(self.samples[i]["codes"]))
             while chunk:
-                count = max(1, BATCH_FRAMES // len(self.samples[chunk[-1]]["codes"]))
+                count = max(1, self.batch_frames // len(self.samples[chunk[-1]]["codes"]))
                 batches.append(chunk[-count:])
                 del chunk[-count:]
         random.shuffle(batches)
         return batches
 
     def losses(self, samples: list[Sample], train: bool = True) -> dict[str, Tensor]:
-        batch = {key: pad_sequence([sample[key] for sample in samples], True) for key in samples[0]}
+        batch = {key: pad_sequence([sample[key] for sample in samples], True) for key in samples[0] if key != "voice"}
+        voice = torch.stack([sample["voice"] for sample in samples])
         spoken = lengths_mask([len(sample["codes"]) for sample in samples])
         written = lengths_mask([len(sample["letters"]) for sample in samples])
         with half_precision(train):
-            states, durations, first, second = (x.float() for x in self.net.text(batch["letters"]))
+            states, durations, first, second = (x.float() for x in self.net.text(batch["letters"], voice))
         out = {"phones": phone_loss(first, second, batch["labels"], written)}
         out |= duration_losses(durations, batch["seconds"], written)
         gathered = torch.gather(states, 1, batch["index"][..., None].expand(-1, -1, states.shape[-1]))
-        previous, unknown = self.feedback(batch["codes"].long(), train)
+        codes = batch["codes"].long() + SIZE * voice[:, None, None]
+        previous, unknown = self.feedback(codes, voice, train)
         told = (torch.rand(len(samples), 1, 1) >= UNTOLD).float() if train else torch.ones(1)
         with half_precision(train):
-            x = self.net.frames(self.net.enter(gathered * told, batch["places"] * told, previous, unknown)).float()
-        return out | self.code_losses(x[spoken], batch["latent"][spoken].float(), batch["codes"][spoken].long(), train)
+            x = self.net.enter(gathered * told, batch["places"] * told, previous, unknown, voice)
+            x = self.net.frames(x, voice).float()
+        predicted, voices = self.net.predict(x, voice), voice[:, None].expand(spoken.shape)
+        real = (x[spoken], voices[spoken], predicted[spoken], batch["latent"][spoken].float(), codes[spoken])
+        return out | self.code_losses(*real, train)
 
-    def feedback(self, codes: Tensor, train: bool) -> tuple[Tensor, Tensor]:
+    def feedback(self, codes: Tensor, voice: Tensor, train: bool) -> tuple[Tensor, Tensor]:
         """The latents of the frames before, hidden (up to 60 % of an utterance) and blurred while training."""
         batch, frames, _ = codes.shape
         embedded = torch.stack([self.net.books[i][codes[..., i]] for i in range(BOOKS)]).sum(0)
         previous = F.pad(embedded, (0, 0, 1, 0))[:, :-1]
         unknown = torch.zeros(batch, frames, dtype=torch.bool)
         if train:
-            previous = previous + torch.randn_like(previous) * self.net.scale * 0.25 * torch.rand(batch, 1, 1)
+            blur = self.net.scale[voice][:, None, None] * 0.25 * torch.rand(batch, 1, 1)
+            previous = previous + torch.randn_like(previous) * blur
             unknown = torch.rand(batch, frames) < 0.6 * torch.rand(batch, 1)
         unknown[:, 0] = True
         return previous, unknown
 
-    def code_losses(self, x: Tensor, latent: Tensor, codes: Tensor, train: bool) -> dict[str, Tensor]:
-        """x [N, width], true latent [N, 64] and codes [N, 8] of the real frames only."""
-        predicted = self.net.latent(x) * self.net.scale
-        out = {"mse": ((predicted - latent) / self.net.scale).pow(2).mean()}
+    def code_losses(
+        self, x: Tensor, voice: Tensor, predicted: Tensor, latent: Tensor, codes: Tensor, train: bool
+    ) -> dict[str, Tensor]:
+        """x [N, width], voice [N], predicted and true latent [N, 64], codes [N, 8] of the real frames only."""
+        out = {"mse": ((predicted - latent) / self.net.scale[voice][:, None]).pow(2).mean()}
         chosen, entropies = torch.zeros_like(latent), []
         books = {0, *random.sample(range(1, BOOKS), 2)} if train else set(range(BOOKS))
         for book in range(BOOKS):
             if book in books:
-                scores = self.net.scores(book, self.net.target(x, book, predicted, chosen))
+                scores = self.net.scores(book, self.net.target(x, voice, book, predicted, chosen), voice)
                 entropies.append(F.cross_entropy(scores, codes[:, book]))
             chosen = chosen + self.net.books[book][codes[:, book]]
         return out | {"ce": torch.stack(entropies).sum()}
@@ -153,8 +172,8 @@ class Training:
         return phone_loss(first, second, labels, mask)
 
     def read_words(self, count: int, offset: int = 1) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """`count` texts of five words, frequent ones more often. Every 50th word is kept for word_accuracy (offset
-        0).
+        """`count` texts of five words by any voice, frequent ones more often. Every 50th word is kept for
+        word_accuracy (offset 0).
         """
         texts, labels = [], []
         for _ in range(count):
@@ -168,7 +187,7 @@ class Training:
         mask = lengths_mask([len(text) for text in texts])
         mask &= pad_sequence(texts, True) > 1
         with half_precision(offset > 0):
-            _, _, first, second = self.net.text(pad_sequence(texts, True))
+            _, _, first, second = self.net.text(pad_sequence(texts, True), torch.randint(len(VOICES), (count,)))
         return first.float(), second.float(), pad_sequence(labels, True), mask
 
     @torch.no_grad()
@@ -179,17 +198,12 @@ class Training:
         return round(float(right[mask].float().mean()), 4)
 
     def report(self, elapsed: float, step: int, epochs: int) -> None:
-        """Losses of the averaged weights on held-out utterances; saves them."""
+        """Losses of the averaged weights on held-out utterances of each voice; saves them."""
         with self.average.applied(self.net), torch.no_grad():
-            losses = self.losses(self.held_out, train=False)
-            shown = {key: round(float(value), 4) for key, value in losses.items()}
-            print(
-                f"{elapsed / 60:.1f} min, step {step}, epoch {epochs}",
-                shown,
-                "letters",
-                self.word_accuracy(),
-                flush=True,
-            )
+            print(f"{elapsed / 60:.1f} min, step {step}, epoch {epochs}, letters", self.word_accuracy(), flush=True)
+            for voice, held_out in zip(VOICES, self.held_out, strict=True):
+                losses = self.losses(held_out, train=False)
+                print(f"  {voice}", {key: round(float(value), 4) for key, value in losses.items()}, flush=True)
             torch.save(self.net.state_dict(), self.work / "talker.part")
         (self.work / "talker.part").replace(self.work / "talker.pt")
 
@@ -275,17 +289,8 @@ def prepare(row: dict) -> Sample:
     index, places = places_of(row["ends_s"], len(row["codes"]))
     lengths_s = torch.diff(row["ends_s"], prepend=torch.zeros(1))
     keep = {key: row[key] for key in ("letters", "labels", "codes", "latent")}
+    keep["voice"] = torch.tensor(row["voice"])
     return keep | {"seconds": lengths_s, "index": index, "places": places}
-
-
-def spread(codec: Codec, samples: list[Sample]) -> Tensor:
-    """Mean squared residual after each book, with a floor for what the talker cannot know."""
-    rest, out = torch.cat([s["latent"].float() for s in samples]), []
-    codes = torch.cat([s["codes"].long() for s in samples])
-    for book in range(BOOKS):
-        rest = rest - codec.books[book][codes[:, book]]
-        out.append(rest.pow(2).mean() + 0.12 * codec.books[0].std() ** 2)
-    return torch.stack(out)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,14 @@ from engine.core import ModelInfo, TokenCost
 from engine.worker.models.nano.ears import Ears
 from engine.worker.models.nano.thinker import Thinker
 from engine.worker.models.nano.tokens import CONTEXT
-from engine.worker.models.nano.voice import FRAME_S, Code2Wav, Talker
+from engine.worker.models.nano.voice import FRAME_S, VOICES, Code2Wav, Talker
 from engine.worker.stage import Family, Place
 
 
 def _info(place: Place) -> ModelInfo:
     return ModelInfo(
         name="nano",
-        voices=("rms",),
+        voices=VOICES,
         abilities=frozenset({"text", "audio", "image", "tools", "speech"}),
         frame_s=FRAME_S,
         context=CONTEXT,

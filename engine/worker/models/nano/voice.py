@@ -26,6 +26,8 @@ from engine.errors import EngineError, RequestError, WeightsError
 from engine.worker.spoken import Said, Speller
 from engine.worker.stage import Books, Place, Seat, state_due
 
+VOICES = ("rms", "slt", "awb")
+"""By their number in the networks. The first is the one that speaks where none is asked for."""
 FRAME_S = 0.04
 LETTERS = "^ abcdefghijklmnopqrstuvwxyz',.?"
 LETTER_INDEX = {letter: index for index, letter in enumerate(LETTERS)}
@@ -118,6 +120,7 @@ class Talker:
     def open(self, seat: Seat) -> None:
         """Begin, or go on behind the frames that a lost replica's state covers: the text is told again."""
         _check_guidance(seat.request)
+        voice_of(seat.request)
         speech = seat.state = Speech()
         if seat.role == "main" and (left := seat.left("talker.state")) is not None:
             speech.frames, speech.latent, self._rings[_slots(seat)] = left["frames"], left["latent"], left["rings"]
@@ -164,7 +167,8 @@ class Talker:
             return
         left = max(0, begin - REACH)
         window = speech.letters[left:] + [0] * (REACH if speech.complete else 0)
-        states, duration = run(self._text, ("states", "duration"), {"letters": np.array([window], np.int64)})
+        inputs = {"letters": np.array([window], np.int64), "voice": np.array([voice_of(seat.request)])}
+        states, duration = run(self._text, ("states", "duration"), inputs)
         part = slice(begin - left, end - left)
         speech.states += list(states[0, part])
         last_s = speech.ends_s[-1] if speech.ends_s else 0.0
@@ -194,6 +198,7 @@ class Talker:
             "ring": self._rings[slots],
             "partner": partner,
             "guidance": guidance,
+            "voice": np.array([voice_of(seat.request) for seat in seats], np.int64)[rows],
         }
         codes, latents, new = run(self._frame, ("codes", "latent", "new"), inputs)
         self._rings[slots, :, :, :, position % RING] = new
@@ -229,6 +234,15 @@ def _places(speech: Speech) -> list[float]:
     return [share, 1 - share, min(length, 0.5) * 4, since, left, abs(share - 0.5)]
 
 
+def voice_of(request: Request) -> int:
+    """The number of the voice that is asked for. Raises RequestError where there is none."""
+    if request.voice is None:
+        return 0
+    if request.voice not in VOICES:
+        raise RequestError(f"nano has no voice {request.voice!a:.100}: {', '.join(VOICES)}")
+    return VOICES.index(request.voice)
+
+
 def _slots(seat: Seat) -> list[int]:
     """Of a main seat and its companion."""
     return [seat.slot, *(other.slot for role, other in seat.group.items() if role == NEGATIVE)]
@@ -260,6 +274,7 @@ class Code2Wav:
 
     def open(self, seat: Seat) -> None:
         """Begin, or go on behind the frames that a lost replica's state covers."""
+        voice_of(seat.request)
         source = seat.state = Source(seat.request.sampling.seed)
         self._slow[seat.slot] = self._fast[seat.slot] = 0
         if (left := seat.left("code2wav.state")) is not None:
@@ -290,9 +305,10 @@ class Code2Wav:
         return [sounds.get(id(seat), []) for seat in seats]
 
     def _controls(self, seats: Sequence[Seat], rows: Sequence[Any]) -> Floats:
-        """Windows of one length -> [seats, 4 x frames, 129]; the conv tails stay with the slots."""
+        """Windows of one length -> [seats, 4 x frames, 133]; the conv tails stay with the slots."""
         slots = np.array([seat.slot for seat in seats])
         inputs = {"codes": np.stack([codes for codes, _ in rows]).astype(np.int64)}
+        inputs["voice"] = np.array([voice_of(seat.request) for seat in seats], np.int64)
         inputs |= {"slow": self._slow[slots], "fast": self._fast[slots]}
         controls, self._slow[slots], self._fast[slots] = run(self._net, ("controls", "slow_out", "fast_out"), inputs)
         return controls
@@ -302,7 +318,8 @@ HOP = SPEAKER_RATE_HZ // 100
 FFT = 1024
 BANDS = 64
 TRAINED_TOP_HZ = 8000.0
-"""The net was trained on 16 kHz speech; its last band is carried on above, falling off."""
+"""The net was trained on 16 kHz speech; of the octave above it says how much louder than its last band it is."""
+TOPS_HZ = (8500.0, 9500.0, 10500.0, 11500.0)
 
 
 class Source:
@@ -334,12 +351,15 @@ class Source:
         vars(self).update(left)
 
     def render(self, controls: Floats) -> Floats:
-        """[T, 129] every 10 ms: log F0, 64 harmonic and 64 noise log gains, 0 to 8 kHz -> [T x 240] within -1..1."""
+        """[T, 133] every 10 ms: log F0, 64 harmonic and 64 noise log gains, 0 to 8 kHz, and how much higher both are at
+        `TOPS_HZ` than at 8 kHz -> [T x 240] within -1..1.
+        """
         hops = len(controls)
         pulses, self._pulses = _halves(self._pulses, self._pulse_train(controls[:, 0]))
         noise, self._noise = _halves(self._noise, white(self._seed, self._samples, hops * HOP))
         self._samples += hops * HOP
-        spectrum = pulses * response(controls[:, 1 : 1 + BANDS]) + noise * response(controls[:, 1 + BANDS :])
+        harmonic, breath, rise = np.split(controls[:, 1:], [BANDS, 2 * BANDS], axis=1)
+        spectrum = pulses * response(harmonic, rise) + noise * response(breath, rise)
         sound = self._overlap(np.fft.irfft(spectrum, FFT))
         return np.clip(sound, -1, 1).astype(np.float32)
 
@@ -391,22 +411,24 @@ def white(seed: np.uint64, begin: int, count: int) -> NDArray[np.float64]:
     return (uniform - 0.5) * np.sqrt(12 * SPEAKER_RATE_HZ / 16000)
 
 
-def response(bands: Floats) -> NDArray[np.complex128]:
-    """Log band gains [T, 64] -> minimum-phase spectrum [T, 513], by the folded cepstrum."""
-    between = bands[:, _BELOW] * (1 - _SHARE) + bands[:, _BELOW + 1] * _SHARE
-    log_gain = np.clip(between + _FALL, -12, 6)
+def response(bands: Floats, rise: Floats) -> NDArray[np.complex128]:
+    """Log band gains [T, 64], and what to add to the last at `TOPS_HZ` [T, 4] -> minimum-phase spectrum [T, 513], by
+    the folded cepstrum.
+    """
+    points = np.concatenate([bands, bands[:, -1:] + rise], 1)
+    log_gain = np.clip(points[:, _BELOW] * (1 - _SHARE) + points[:, _BELOW + 1] * _SHARE, -12, 6)
     return np.exp(np.fft.rfft(np.fft.irfft(log_gain, FFT) * _FOLD, FFT))
 
 
 def _bands_of_bins() -> tuple[NDArray[np.intp], NDArray[np.float64]]:
     """For each bin the band below it, and how far it is on the way to the next.
 
-    Bands lie evenly on the mel scale from 0 to 8 kHz; beyond, the last one counts.
+    Bands lie evenly on the mel scale from 0 to 8 kHz, then at `TOPS_HZ`; beyond, the last one counts.
     """
     edges_hz = 700 * ((1 + TRAINED_TOP_HZ / 700) ** np.linspace(0, 1, BANDS) - 1)
-    bins_hz = np.minimum(np.fft.rfftfreq(FFT, 1 / SPEAKER_RATE_HZ), TRAINED_TOP_HZ)
-    place = np.interp(bins_hz, edges_hz, np.arange(BANDS))
-    below = np.minimum(place.astype(np.intp), BANDS - 2)
+    points_hz = np.append(edges_hz, TOPS_HZ)
+    place = np.interp(np.fft.rfftfreq(FFT, 1 / SPEAKER_RATE_HZ), points_hz, np.arange(len(points_hz)))
+    below = np.minimum(place.astype(np.intp), len(points_hz) - 2)
     return below, place - below
 
 
@@ -414,4 +436,3 @@ _WINDOW = np.hanning(2 * HOP + 1)[:-1]
 _FOLD = np.where(np.arange(FFT) < FFT // 2, 2.0, 0.0)
 _FOLD[[0, FFT // 2]] = 1
 _BELOW, _SHARE = _bands_of_bins()
-_FALL = -2.0 * np.maximum(0, np.fft.rfftfreq(FFT, 1 / SPEAKER_RATE_HZ) - TRAINED_TOP_HZ) / 4000
