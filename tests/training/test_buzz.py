@@ -15,6 +15,7 @@ from scipy.signal import resample_poly
 from engine.training.nano import buzz, likeness, manner, meter
 from engine.training.nano.periodic import BANDS, HIGH, band, harmonics_db, peaks_db, periods
 from engine.training.nano.speak import Voice
+from engine.worker.models.nano import source as nano_source
 from engine.worker.models.nano import voice as nano_voice
 
 SECOND = 16000
@@ -108,14 +109,14 @@ class TestNano:
     def test_control_without_noise_in_its_harmonics_it_buzzes(
         self, voice: Voice, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        render = nano_voice.Source.render
+        render = nano_source.Source.render
 
-        def clean(source: nano_voice.Source, controls: Wave) -> Wave:
+        def clean(source: nano_source.Source, controls: Wave) -> Wave:
             quieter = np.zeros(controls.shape[1], np.float32)
-            quieter[1 + nano_voice.BANDS : 1 + 2 * nano_voice.BANDS] = 3
+            quieter[1 + nano_source.BANDS : 1 + 2 * nano_source.BANDS] = 3
             return render(source, controls - quieter)
 
-        monkeypatch.setattr(nano_voice.Source, "render", clean)
+        monkeypatch.setattr(nano_source.Source, "render", clean)
         assert buzz.farthest_db(buzz.stored()["rms"], profiles_of(voice)) > buzz.BAR_DB + 1
 
 

@@ -22,6 +22,7 @@ from engine.training.nano.align import letters as letter_ids
 from engine.training.nano.export import read_voice
 from engine.training.nano.speak import Steady, Voice, asked, drive, seated
 from engine.training.nano.talker import Talker, TalkerStep, guided, places_of
+from engine.worker.models.nano import talker as nano_talker
 from engine.worker.models.nano import voice as nano_voice
 from engine.worker.stage import Place
 from tests.engine.fakes import request, rigged
@@ -55,7 +56,7 @@ def agreement(talker: Talker, codes: NDArray[np.int64], scale: float) -> float:
     """Share of the codes that both roles, each alone and given the frames before, give when combined by hand."""
     given, first = torch.from_numpy(codes), torch.tensor([0])
     ids = letter_ids(meter.spoken(TEXT))
-    states, duration, _, _ = talker.text(torch.tensor([ids + [0] * nano_voice.REACH]), first)
+    states, duration, _, _ = talker.text(torch.tensor([ids + [0] * nano_talker.REACH]), first)
     duration = duration[0, : len(ids)].double()
     ends_s = torch.cumsum(torch.where(duration[:, 1] > 0, torch.exp(duration[:, 0]), 0.0), 0)
     index, places = places_of(ends_s.float(), len(given))
@@ -80,7 +81,7 @@ def test_control_another_scale_is_another_voice(voice: Voice, eager: Talker) -> 
 
 def test_a_group_at_scale_one_says_what_one_says_alone(voice: Voice) -> None:
     alone = say(voice, asked())
-    together = say(voice, Request(id="r", session="s", messages=(), roles=("main", nano_voice.NEGATIVE)))
+    together = say(voice, Request(id="r", session="s", messages=(), roles=("main", nano_talker.NEGATIVE)))
     assert len(alone) == len(together)
     assert float((alone == together).mean()) > 0.99
 
@@ -120,7 +121,7 @@ def alone(voice: Voice) -> dict[float, NDArray[np.int64]]:
 
 async def test_through_the_engines_request_groups(alone: dict[float, NDArray[np.int64]]) -> None:
     """Guided requests and others share batches, and each says what it says alone."""
-    talker = nano_voice.Talker(Place(slots=8))
+    talker = nano_talker.Talker(Place(slots=8))
     async with rigged([talker]) as rig:  # pyright: ignore[reportArgumentType]
 
         async def ask(number: int, scale: float) -> None:
@@ -149,11 +150,11 @@ def test_what_cannot_be_guided_is_refused(voice: Voice, roles: tuple[str, ...], 
 
 def raw(asked_for: Request, kept: tuple[Chunk, ...] = ()) -> list[Chunk]:
     """All that a fresh talker gives, its states too."""
-    talker, main = nano_voice.Talker(Place(slots=4)), seated(asked_for, Steady(5))
+    talker, main = nano_talker.Talker(Place(slots=4)), seated(asked_for, Steady(5))
     main.kept = kept
     for seat in main.group.values():
         talker.open(seat)
-    speller = nano_voice.Speller()
+    speller = nano_talker.Speller()
     main.rows.append(speller.feed(TEXT) + speller.flush())
     main.ended = True
     given: list[Chunk] = []

@@ -33,6 +33,8 @@ from engine.training.nano.export import blank_codec, export, graphs, halve, load
 from engine.training.nano.features import log_mel
 from engine.training.nano.speak import Steady, Voice, drive, sound
 from engine.training.nano.talker import Block, Talker, TalkerStep, places_of
+from engine.worker.models.nano import source as nano_source
+from engine.worker.models.nano import talker as nano_talker
 from engine.worker.models.nano import voice as nano_voice
 from engine.worker.stage import Place, Seat
 
@@ -69,7 +71,7 @@ def codes_of(voice: Voice, text: str, name: str = "rms") -> NDArray[np.int64]:
 def eager_states(talker: Talker, text: str, speaker: int) -> tuple[torch.Tensor, torch.Tensor]:
     """States [L, 192] and end times [L] of a spoken text, all at once."""
     ids = letter_ids(meter.spoken(text))
-    letters = torch.tensor([ids + [0] * nano_voice.REACH])
+    letters = torch.tensor([ids + [0] * nano_talker.REACH])
     states, duration, _, _ = talker.text(letters, torch.tensor([speaker]))
     duration = duration[0, : len(ids)].double()
     seconds = torch.where(duration[:, 1] > 0, torch.exp(duration[:, 0]), 0.0)
@@ -115,12 +117,12 @@ class TestExport:
 
     def test_rendering_at_24_khz_keeps_the_spectrum_of_the_training_synthesizer(self, voice: Voice) -> None:
         controls = engine_controls(voice, codes_of(voice, TEXT)[None])[0]
-        rendered = resample_poly(nano_voice.Source().render(controls), 2, 3)
+        rendered = resample_poly(nano_source.Source().render(controls), 2, 3)
         assert mel_distance(rendered, controls) < 0.35
 
     def test_control_a_wrong_rate_is_another_spectrum(self, voice: Voice) -> None:
         controls = engine_controls(voice, codes_of(voice, TEXT)[None])[0]
-        rendered = nano_voice.Source().render(controls)[: len(controls) * 160]
+        rendered = nano_source.Source().render(controls)[: len(controls) * 160]
         assert mel_distance(rendered, controls) > 0.7
 
     def test_weights_survive_the_way_to_onnx_and_back(self, tmp_path: Path) -> None:
@@ -194,7 +196,7 @@ def mel_distance(rendered: NDArray[np.float32], controls: NDArray[np.float32]) -
     """Mean difference of log-mel to what the training's synthesizer makes of the same controls, where it sounds."""
     torch.manual_seed(0)
     given = torch.from_numpy(controls)[None]
-    expected = log_mel(TrainedSource()(given[..., 0], given[..., 1 : 1 + 2 * nano_voice.BANDS])[0])
+    expected = log_mel(TrainedSource()(given[..., 0], given[..., 1 : 1 + 2 * nano_source.BANDS])[0])
     made = log_mel(torch.from_numpy(np.ascontiguousarray(rendered)).float())
     pairs = [(made[shift:], expected[: len(expected) - shift]) for shift in (0, 1)]
     return min(float((a[: len(b)] - b[: len(a)])[b[: len(a)] > -3].abs().mean()) for a, b in pairs)
@@ -209,13 +211,13 @@ class TestStream:
 
     def test_control_a_tail_that_is_not_carried_is_heard(self, voice: Voice, monkeypatch: pytest.MonkeyPatch) -> None:
         whole = voice.say(TEXT, frames=4096)
-        overlap = nano_voice.Source._overlap
+        overlap = nano_source.Source._overlap
 
-        def forgetful(source: nano_voice.Source, pieces: NDArray[np.float64]) -> NDArray[np.float64]:
+        def forgetful(source: nano_source.Source, pieces: NDArray[np.float64]) -> NDArray[np.float64]:
             source._tail[:] = 0
             return overlap(source, pieces)
 
-        monkeypatch.setattr(nano_voice.Source, "_overlap", forgetful)
+        monkeypatch.setattr(nano_source.Source, "_overlap", forgetful)
         assert np.abs(whole - voice.say(TEXT, frames=3)).max() > 1e-3
 
     def test_text_in_letters_or_at_once_sounds_the_same(self, voice: Voice) -> None:
@@ -233,7 +235,7 @@ class TestStream:
         together: list[list[NDArray[np.int16]]] = [[] for _ in seats]
         for seat, text in zip(seats, texts, strict=True):
             voice.talker.open(seat)
-            speller = nano_voice.Speller()
+            speller = nano_talker.Speller()
             seat.rows.append(speller.feed(text) + speller.flush())
             seat.ended = True
         while alive := [seat for seat in seats if not seat.done]:
@@ -290,32 +292,32 @@ class TestStream:
 
     @pytest.mark.parametrize("rise", [0.0, -2.0, 1.0])
     def test_the_top_octave_is_as_loud_as_it_is_told(self, rise: float) -> None:
-        bands = nano_voice.BANDS
-        controls = np.full((300, 1 + 2 * bands + len(nano_voice.TOPS_HZ)), -12, np.float32)
+        bands = nano_source.BANDS
+        controls = np.full((300, 1 + 2 * bands + len(nano_source.TOPS_HZ)), -12, np.float32)
         controls[:, 0], controls[:, 1 + bands : 1 + 2 * bands], controls[:, 1 + 2 * bands :] = np.log(120), -3, rise
-        power = np.abs(np.fft.rfft(nano_voice.Source().render(controls))) ** 2
-        at_hz = np.fft.rfftfreq(300 * nano_voice.HOP, 1 / 24000)
+        power = np.abs(np.fft.rfft(nano_source.Source().render(controls))) ** 2
+        at_hz = np.fft.rfftfreq(300 * nano_source.HOP, 1 / 24000)
         top, below = power[(at_hz > 8600) & (at_hz < 11400)].mean(), power[(at_hz > 4000) & (at_hz < 7500)].mean()
         assert abs(np.log(top / below) / 2 - rise) < 0.1
 
     def test_noise_depends_on_seed_and_place_alone(self) -> None:
-        whole = nano_voice.white(np.uint64(3), 0, 1000)
-        assert np.array_equal(whole[400:], nano_voice.white(np.uint64(3), 400, 600))
-        assert not np.array_equal(whole, nano_voice.white(np.uint64(4), 0, 1000))
+        whole = nano_source.white(np.uint64(3), 0, 1000)
+        assert np.array_equal(whole[400:], nano_source.white(np.uint64(3), 400, 600))
+        assert not np.array_equal(whole, nano_source.white(np.uint64(4), 0, 1000))
         assert abs(whole.mean()) < 0.1
         assert abs(whole.var() - 1.5) < 0.15
 
     def test_weights_that_are_not_there(self, tmp_path: Path) -> None:
         with pytest.raises(WeightsError, match=r"talker_text\.onnx is missing"):
-            nano_voice.Talker(Place(weights=tmp_path))
+            nano_talker.Talker(Place(weights=tmp_path))
         (tmp_path / "talker_text.onnx").write_bytes(b"no model")
         with pytest.raises(WeightsError, match="can't be loaded"):
-            nano_voice.Talker(Place(weights=tmp_path))
+            nano_talker.Talker(Place(weights=tmp_path))
 
 
 class TestAlignment:
     def test_alphabets_agree(self) -> None:
-        assert TRAINED_LETTERS == nano_voice.LETTERS
+        assert TRAINED_LETTERS == nano_talker.LETTERS
 
     def test_letters_take_the_times_of_their_phones(self) -> None:
         phones = [0, 7, 1]
@@ -347,7 +349,7 @@ class TestIntelligibility:
         codes = codes_of(voice, text)
         codes = codes[np.random.default_rng(0).permutation(len(codes))]
         controls = engine_controls(voice, codes[None])[0]
-        wave = resample_poly(nano_voice.Source().render(controls), 2, 3)
+        wave = resample_poly(nano_source.Source().render(controls), 2, 3)
         assert meter.score(text, wave).word_accuracy < 0.5
 
 

@@ -28,7 +28,8 @@ from engine.training.nano.export import codec_of, read_voice
 from engine.training.nano.features import MIN_LOG_MEL, log_mel
 from engine.training.nano.periodic import EDGES_HZ, HIGH, Periods, harmonics_db, peaks_db, periods
 from engine.training.nano.speak import Voice
-from engine.worker.models.nano.voice import HOP, VOICES, Source, run
+from engine.worker.models.nano.source import HOP, Source
+from engine.worker.models.nano.voice import VOICES, run
 
 TEACHER = meter.EVAL / "buzz.json"
 EACH = 8  # sentences of each genre

@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 from engine.core import SPEAKER_RATE_HZ, Chunk, Request, Sampling
 from engine.stream import of
-from engine.worker.models.nano.voice import VOICES, Code2Wav, Talker
+from engine.worker.models.nano.code2wav import Code2Wav
+from engine.worker.models.nano.talker import Talker
+from engine.worker.models.nano.voice import VOICES
 from engine.worker.stage import Place, Seat, Stage
 
 

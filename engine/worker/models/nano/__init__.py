@@ -6,10 +6,12 @@ How it was made, from what, and what it cannot do: ``engine/training/nano``. num
 from __future__ import annotations
 
 from engine.core import ModelInfo, TokenCost
+from engine.worker.models.nano.code2wav import Code2Wav
 from engine.worker.models.nano.ears import Ears
+from engine.worker.models.nano.talker import Talker
 from engine.worker.models.nano.thinker import Thinker
 from engine.worker.models.nano.tokens import CONTEXT
-from engine.worker.models.nano.voice import FRAME_S, VOICES, Code2Wav, Talker
+from engine.worker.models.nano.voice import FRAME_S, VOICES
 from engine.worker.stage import Family, Place
 
 

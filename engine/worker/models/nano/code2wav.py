@@ -1,0 +1,73 @@
+"""Code2wav of nano: codec frames -> sound at 24 kHz.
+
+A causal net with carried tails turns codes into F0 and filters, which `source` renders.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.core import Chunk, StageInfo
+from engine.errors import EngineError
+from engine.worker.models.nano.source import Source
+from engine.worker.models.nano.voice import BOOKS, SIZE, Floats, run, session, voice_of
+from engine.worker.stage import Books, Place, Seat, state_due
+
+
+class Code2Wav:
+    """Codec frames -> float32 at 24 kHz."""
+
+    def __init__(self, place: Place) -> None:
+        self.info = StageInfo(
+            name="code2wav", order=3, emits=frozenset({"audio"}), when="speaks", slots=place.slots,
+            latest=frozenset({"code2wav.state"}),
+        )  # fmt: skip
+        self._net = session(place, "code2wav")
+        shapes = {given.name: given.shape for given in self._net.get_inputs()}
+        self._slow = np.zeros((place.slots, *shapes["slow"][1:]), np.float32)
+        self._fast = np.zeros((place.slots, *shapes["fast"][1:]), np.float32)
+
+    def open(self, seat: Seat) -> None:
+        """Begin, or go on behind the frames that a lost replica's state covers."""
+        voice_of(seat.request)
+        source = seat.state = Source(seat.request.sampling.seed)
+        self._slow[seat.slot] = self._fast[seat.slot] = 0
+        if (left := seat.left("code2wav.state")) is not None:
+            self._slow[seat.slot], self._fast[seat.slot] = left["slow"], left["fast"]
+            source.go_on(left["source"])
+
+    def _state(self, seat: Seat) -> Chunk:
+        slow, fast = self._slow[seat.slot].copy(), self._fast[seat.slot].copy()
+        return Chunk("code2wav.state", {"slow": slow, "fast": fast, "source": seat.state.left()})
+
+    def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        return Books(BOOKS, SIZE).windows(seat, inputs, seat.state.frames)
+
+    def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
+        fed: dict[int, list[Seat]] = defaultdict(list)
+        for seat in seats:
+            if seat.rows:
+                fed[len(seat.rows[0][0])].append(seat)
+            else:
+                seat.done = True
+        sounds: dict[int, list[Chunk]] = {}
+        for alike in fed.values():
+            rows = [seat.rows.popleft() for seat in alike]
+            for seat, controls, (codes, meta) in zip(alike, self._controls(alike, rows), rows, strict=True):
+                sounds[id(seat)] = [Chunk("audio", seat.state.render(controls), meta)]
+                if state_due(seat.state.frames - len(codes), seat.state.frames):
+                    sounds[id(seat)].append(self._state(seat))
+        return [sounds.get(id(seat), []) for seat in seats]
+
+    def _controls(self, seats: Sequence[Seat], rows: Sequence[Any]) -> Floats:
+        """Windows of one length -> [seats, 4 x frames, 133]; the conv tails stay with the slots."""
+        slots = np.array([seat.slot for seat in seats])
+        inputs = {"codes": np.stack([codes for codes, _ in rows]).astype(np.int64)}
+        inputs["voice"] = np.array([voice_of(seat.request) for seat in seats], np.int64)
+        inputs |= {"slow": self._slow[slots], "fast": self._fast[slots]}
+        controls, self._slow[slots], self._fast[slots] = run(self._net, ("controls", "slow_out", "fast_out"), inputs)
+        return controls

@@ -1,0 +1,134 @@
+"""The source-filter synthesizer of nano: F0 and band gains every 10 ms -> sound at 24 kHz. Knows no net, no stage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.core import SPEAKER_RATE_HZ
+from engine.worker.models.nano.voice import FRAME_S, Floats
+
+HOP = SPEAKER_RATE_HZ // 100
+FFT = 1024
+BANDS = 64
+TRAINED_TOP_HZ = 8000.0
+"""The net was trained on 16 kHz speech; of the octave above it says how much louder than its last band it is."""
+TOPS_HZ = (8500.0, 9500.0, 10500.0, 11500.0)
+
+
+class Source:
+    """Pulses and noise through minimum-phase filters, overlap-added every 10 ms, with everything carried between calls.
+
+    A source-filter synthesizer: harmonics in phase (a Dirichlet kernel) and noise, each hop through a filter whose
+    phase follows from its gains by the folded cepstrum. Noise depends on the seed and the sample's index alone.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = np.uint64(seed % 2**32)
+        self._samples = 0
+        self._phase = 0.0
+        self._f0_hz: float | None = None
+        self._pulses, self._noise = np.zeros(HOP), np.zeros(HOP)
+        self._tail = np.zeros(FFT // HOP * HOP)
+
+    @property
+    def frames(self) -> int:
+        """Codec frames that have been rendered."""
+        return round(self._samples / SPEAKER_RATE_HZ / FRAME_S)
+
+    def left(self) -> dict[str, Any]:
+        """All that is carried on to the next call, beside the seed."""
+        return {name: value for name, value in vars(self).items() if name != "_seed"}
+
+    def go_on(self, left: dict[str, Any]) -> None:
+        """Go on where another source has ``left`` off."""
+        vars(self).update(left)
+
+    def render(self, controls: Floats) -> Floats:
+        """[T, 133] every 10 ms: log F0, 64 harmonic and 64 noise log gains, 0 to 8 kHz, and how much higher both are at
+        `TOPS_HZ` than at 8 kHz -> [T x 240] within -1..1.
+        """
+        hops = len(controls)
+        pulses, self._pulses = _halves(self._pulses, self._pulse_train(controls[:, 0]))
+        noise, self._noise = _halves(self._noise, white(self._seed, self._samples, hops * HOP))
+        self._samples += hops * HOP
+        harmonic, breath, rise = np.split(controls[:, 1:], [BANDS, 2 * BANDS], axis=1)
+        spectrum = pulses * response(harmonic, rise) + noise * response(breath, rise)
+        sound = self._overlap(np.fft.irfft(spectrum, FFT))
+        return np.clip(sound, -1, 1).astype(np.float32)
+
+    def _pulse_train(self, log_f0: Floats) -> NDArray[np.float64]:
+        f0_hz = np.clip(np.exp(log_f0.astype(np.float64)), 60, 450)
+        known = np.concatenate([[f0_hz[0] if self._f0_hz is None else self._f0_hz], f0_hz])
+        self._f0_hz = float(f0_hz[-1])
+        rising = np.arange(1, HOP + 1) / HOP
+        f0_hz = (known[:-1, None] + np.diff(known)[:, None] * rising).ravel()
+        phase = self._phase + np.cumsum(f0_hz / SPEAKER_RATE_HZ)
+        self._phase = float(phase[-1] % 1)
+        return pulses_at(phase % 1, f0_hz)
+
+    def _overlap(self, pieces: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Pieces [T, FFT] start one hop apart; what reaches beyond the last hop is carried on."""
+        hops, rows = len(pieces), FFT // HOP + 1
+        pieces = np.pad(pieces, ((0, 0), (0, rows * HOP - FFT))).reshape(hops, rows, HOP)
+        out = np.zeros((hops + rows - 1, HOP))
+        out[: rows - 1] = self._tail.reshape(rows - 1, HOP)
+        for row in range(rows):
+            out[row : row + hops] += pieces[:, row]
+        self._tail = out[hops:].ravel()
+        return out[:hops].ravel()
+
+
+def _halves(before: NDArray[np.float64], fresh: NDArray[np.float64]) -> tuple[NDArray[np.complex128], Any]:
+    """Spectra of all windows of two hops that end with a fresh hop, and the last hop."""
+    whole = np.concatenate([before, fresh]).reshape(-1, HOP)
+    return np.fft.rfft(np.concatenate([whole[:-1], whole[1:]], 1) * _WINDOW, FFT), whole[-1]
+
+
+def pulses_at(phase: NDArray[np.float64], f0_hz: NDArray[np.float64]) -> NDArray[np.float64]:
+    """All harmonics in phase up to 11.7 kHz, scaled as if up to 7.8 kHz they had unit power: what the net was
+    trained with.
+    """
+    harmonics, trained = np.floor(0.4875 * SPEAKER_RATE_HZ / f0_hz), np.floor(7800 / f0_hz)
+    sine = np.sin(np.pi * phase)
+    peak = np.abs(sine) < 1e-4
+    kernel = np.sin((2 * harmonics + 1) * np.pi * phase) / np.where(peak, 1, sine)
+    return (np.where(peak, 2 * harmonics + 1, kernel) - 1) / np.sqrt(2 * trained)
+
+
+def white(seed: np.uint64, begin: int, count: int) -> NDArray[np.float64]:
+    """Uniform white noise by hashing sample indices (splitmix64), with the density per Hz of unit power at 16 kHz."""
+    x = (np.arange(begin, begin + count, dtype=np.uint64) + (seed << np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    uniform = ((x ^ (x >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return (uniform - 0.5) * np.sqrt(12 * SPEAKER_RATE_HZ / 16000)
+
+
+def response(bands: Floats, rise: Floats) -> NDArray[np.complex128]:
+    """Log band gains [T, 64], and what to add to the last at `TOPS_HZ` [T, 4] -> minimum-phase spectrum [T, 513], by
+    the folded cepstrum.
+    """
+    points = np.concatenate([bands, bands[:, -1:] + rise], 1)
+    log_gain = np.clip(points[:, _BELOW] * (1 - _SHARE) + points[:, _BELOW + 1] * _SHARE, -12, 6)
+    return np.exp(np.fft.rfft(np.fft.irfft(log_gain, FFT) * _FOLD, FFT))
+
+
+def _bands_of_bins() -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """For each bin the band below it, and how far it is on the way to the next.
+
+    Bands lie evenly on the mel scale from 0 to 8 kHz, then at `TOPS_HZ`; beyond, the last one counts.
+    """
+    edges_hz = 700 * ((1 + TRAINED_TOP_HZ / 700) ** np.linspace(0, 1, BANDS) - 1)
+    points_hz = np.append(edges_hz, TOPS_HZ)
+    place = np.interp(np.fft.rfftfreq(FFT, 1 / SPEAKER_RATE_HZ), points_hz, np.arange(len(points_hz)))
+    below = np.minimum(place.astype(np.intp), len(points_hz) - 2)
+    return below, place - below
+
+
+_WINDOW = np.hanning(2 * HOP + 1)[:-1]
+_FOLD = np.where(np.arange(FFT) < FFT // 2, 2.0, 0.0)
+_FOLD[[0, FFT // 2]] = 1
+_BELOW, _SHARE = _bands_of_bins()

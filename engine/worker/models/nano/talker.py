@@ -1,0 +1,217 @@
+"""The talker of nano: text -> spoken letters -> codec frames.
+
+An encoder over letters gives each a state and a duration; a step with a window of keys and values then speaks one 40 ms
+frame of 8 codes. A letter is spoken once the ten after it are known or the text has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.core import Chunk, Request, StageInfo
+from engine.errors import EngineError, RequestError
+from engine.worker.models.nano.voice import FRAME_S, LATENT, Floats, run, session, voice_of
+from engine.worker.spoken import Said, Speller
+from engine.worker.stage import Place, Seat, state_due
+
+LETTERS = "^ abcdefghijklmnopqrstuvwxyz',.?"
+LETTER_INDEX = {letter: index for index, letter in enumerate(LETTERS)}
+REACH = 10
+"""Letters that the text encoder looks to either side: those after a letter must be known before it is spoken."""
+LAYERS, HEADS, HEAD, RING = 4, 4, 48, 31
+"""Of the talker step: layers, heads, their width, and how many frames before the present one it attends to."""
+
+
+@dataclass(slots=True)
+class Speech:
+    """What one request has to say: letters, where each came from, and of those encoded their states and end times."""
+
+    letters: list[int] = field(default_factory=lambda: [0])
+    sources: list[int] = field(default_factory=lambda: [0])
+    states: list[Floats] = field(default_factory=list[Floats])
+    ends_s: list[float] = field(default_factory=list[float])
+    complete: bool = False
+    frames: int = 0
+    letter: int = 0  # the one spoken last
+    latent: Floats = field(default_factory=lambda: np.zeros(LATENT, np.float32))
+
+    @property
+    def middle_s(self) -> float:
+        """The middle of the next frame decides which letter it speaks."""
+        return (self.frames + 0.5) * FRAME_S
+
+    @property
+    def speakable(self) -> bool:
+        return bool(self.ends_s) and self.middle_s <= self.ends_s[-1]
+
+    @property
+    def text_end(self) -> int:
+        """Characters whose sound is over: those of the letters that the next frame has left behind."""
+        over = self.letter
+        while over < len(self.ends_s) and self.ends_s[over] < self.middle_s:
+            over += 1
+        return self.sources[over - 1] + 1 if over > 1 else 0  # the first letter is the silence before
+
+    def hear(self, said: Said) -> None:
+        self.letters += [LETTER_INDEX[letter] for letter in said.letters]
+        self.sources += said.sources
+
+    def undecided(self) -> tuple[int, int]:
+        """The range of letters whose surroundings are known and which are not encoded yet."""
+        return len(self.ends_s), len(self.letters) if self.complete else max(0, len(self.letters) - REACH)
+
+
+MAX_GUIDANCE = 10.0
+NEGATIVE = "negative"
+"""The role of a companion that is not told the text: guidance goes away from what it would say."""
+
+
+class Talker:
+    """Letters -> codec frames, one a step for every request. A guided one has a companion, which hears the same frames
+    before and no text; the two make one frame of theirs.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.info = StageInfo(
+            name="talker", order=2, feeds=frozenset({"codes"}), when="speaks", slots=place.slots,
+            group="guided", keeps=frozenset({"codes"}), latest=frozenset({"talker.state"}),
+        )  # fmt: skip
+        self._text, self._frame = session(place, "talker_text"), session(place, "talker_step")
+        self._rings = np.zeros((place.slots, LAYERS, 2, HEADS, RING, HEAD), np.float32)
+
+    def open(self, seat: Seat) -> None:
+        """Begin, or go on behind the frames that a lost replica's state covers: the text is told again."""
+        _check_guidance(seat.request)
+        voice_of(seat.request)
+        speech = seat.state = Speech()
+        if seat.role == "main" and (left := seat.left("talker.state")) is not None:
+            speech.frames, speech.latent, self._rings[_slots(seat)] = left["frames"], left["latent"], left["rings"]
+
+    def _state(self, seat: Seat) -> Chunk:
+        """What the next frame depends on beside the text."""
+        rings = self._rings[_slots(seat)]
+        return Chunk("talker.state", {"frames": seat.state.frames, "latent": seat.state.latent, "rings": rings})
+
+    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        """Text -> letters to say; the last row is what `flush` gives."""
+        speller = Speller()
+        async for chunk in inputs:
+            if (said := speller.feed(chunk.data)).letters:
+                yield said
+        yield speller.flush()
+
+    def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
+        main = [seat for seat in seats if seat.role == "main"]
+        for seat in seats:
+            if seat.role == "main":
+                self._read(seat)
+            else:
+                seat.rows.clear()
+        speaking = [seat for seat in main if seat.state.speakable and seat.state.frames < seat.request.max_frames]
+        codes = iter(self._speak(speaking) if speaking else ())
+        chunks = [self._given(seat, next(codes)) if seat in speaking else [] for seat in seats]
+        for seat in main:
+            speech: Speech = seat.state
+            seat.hungry = not speech.speakable
+            seat.done = speech.frames >= seat.request.max_frames or (seat.hungry and speech.complete)
+        return chunks
+
+    def _read(self, seat: Seat) -> None:
+        """Take the rows, then encode every letter that has become decidable."""
+        speech: Speech = seat.state
+        while seat.rows:
+            speech.hear(seat.rows.popleft())
+        speech.complete = seat.ended and len(speech.letters) > 1
+        if seat.ended and len(speech.letters) == 1:
+            speech.complete, speech.letters, speech.sources = True, [], []
+        begin, end = speech.undecided()
+        if end <= begin:
+            return
+        left = max(0, begin - REACH)
+        window = speech.letters[left:] + [0] * (REACH if speech.complete else 0)
+        inputs = {"letters": np.array([window], np.int64), "voice": np.array([voice_of(seat.request)])}
+        states, duration = run(self._text, ("states", "duration"), inputs)
+        part = slice(begin - left, end - left)
+        speech.states += list(states[0, part])
+        last_s = speech.ends_s[-1] if speech.ends_s else 0.0
+        speech.ends_s += (last_s + np.cumsum(_seconds(duration[0, part]) / seat.request.speed)).tolist()
+
+    def _speak(self, seats: Sequence[Seat]) -> NDArray[np.int64]:
+        """One frame for each main seat -> codes [seats, 8]; keys and values go to the rings of their slots.
+
+        A row for each of them, and behind these one for each companion: without text, and its main one's partner.
+        """
+        count, guided = len(seats), [index for index, seat in enumerate(seats) if NEGATIVE in seat.group]
+        rows = [*range(count), *guided]
+        speeches: list[Speech] = [seat.state for seat in seats]
+        slots = np.array([seat.slot for seat in seats] + [seats[index].group[NEGATIVE].slot for index in guided])
+        states = np.stack([_advanced(speech) for speech in speeches])[rows]
+        places = np.array([_places(speech) for speech in speeches], np.float32)[rows]
+        states[count:] = places[count:] = 0
+        position = np.array([speech.frames for speech in speeches], np.int64)[rows]
+        partner, guidance = np.arange(len(rows)), np.ones(len(rows), np.float32)
+        partner[guided] = np.arange(count, len(rows))
+        guidance[guided] = [seats[index].request.sampling.guidance for index in guided]
+        inputs = {
+            "states": states,
+            "places": places,
+            "previous": np.stack([speech.latent for speech in speeches])[rows],
+            "position": position,
+            "ring": self._rings[slots],
+            "partner": partner,
+            "guidance": guidance,
+            "voice": np.array([voice_of(seat.request) for seat in seats], np.int64)[rows],
+        }
+        codes, latents, new = run(self._frame, ("codes", "latent", "new"), inputs)
+        self._rings[slots, :, :, :, position % RING] = new
+        for speech, latent in zip(speeches, latents[:count], strict=True):
+            speech.latent, speech.frames = latent, speech.frames + 1
+        return codes[:count]
+
+    def _given(self, seat: Seat, codes: NDArray[np.int64]) -> list[Chunk]:
+        frame = Chunk("codes", codes[None].astype(np.int16), {"text_end": seat.state.text_end})
+        frames = seat.state.frames
+        return [frame, self._state(seat)] if state_due(frames - 1, frames) else [frame]
+
+
+def _seconds(duration: Floats) -> NDArray[np.float64]:
+    """The encoder's log seconds and logit of being spoken [L, 2] -> seconds [L]."""
+    return np.where(duration[:, 1] > 0, np.exp(duration[:, 0].astype(np.float64)), 0.0)
+
+
+def _advanced(speech: Speech) -> Floats:
+    """Move to the letter under the middle of the next frame -> its state."""
+    while speech.ends_s[speech.letter] < speech.middle_s:
+        speech.letter += 1
+    return speech.states[speech.letter]
+
+
+def _places(speech: Speech) -> list[float]:
+    """Where in its letter the next frame stands, as six features."""
+    middle = speech.middle_s
+    begin, end = (speech.ends_s[speech.letter - 1] if speech.letter else 0.0), speech.ends_s[speech.letter]
+    length = max(end - begin, 0.005)
+    share = min(1.0, max(0.0, (middle - begin) / length))
+    since, left = min(3.0, (middle - begin) * 8), min(3.0, (end - middle) * 8)
+    return [share, 1 - share, min(length, 0.5) * 4, since, left, abs(share - 0.5)]
+
+
+def _slots(seat: Seat) -> list[int]:
+    """Of a main seat and its companion."""
+    return [seat.slot, *(other.slot for role, other in seat.group.items() if role == NEGATIVE)]
+
+
+def _check_guidance(request: Request) -> None:
+    """Raises RequestError for roles and scales that mean nothing here."""
+    roles, guidance = request.roles, request.sampling.guidance
+    if set(roles) - {"main", NEGATIVE}:
+        raise RequestError(f"nano's talker knows the roles main and {NEGATIVE}, not {', '.join(roles)!a:.100}")
+    if guidance != 1 and NEGATIVE not in roles:
+        raise RequestError(f"guidance of {guidance:g} needs the role {NEGATIVE} beside main")
+    if not 0 <= guidance <= MAX_GUIDANCE:
+        raise RequestError(f"guidance is between 0 and {MAX_GUIDANCE:g}, not {guidance:g}")
