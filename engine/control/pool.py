@@ -41,12 +41,19 @@ class Member(Generic[R]):
     """Those that are out, and how many slots each takes."""
     queue: int = 0
     """Seats that could have stepped at its last heartbeat, and had to wait."""
+    counted: tuple[asyncio.Timeout, ...] = ()
+    """The leases that were out then."""
     step_s: float = 0.0
     empty: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while a draining member has no lease left."""
 
     def free(self, slots: int = 1) -> bool:
         return not self.draining and sum(self.leases.values()) + slots <= self.slots
+
+    @property
+    def queued(self) -> int:
+        """What of the queue can still be waiting: no more than the leases of then that are still out."""
+        return min(self.queue, sum(lease in self.leases for lease in self.counted)) if self.queue else 0
 
 
 Policy = Callable[[Sequence[Member[Any]]], Member[Any]]
@@ -67,7 +74,7 @@ def _least_queue(members: Sequence[Member[Any]]) -> Member[Any]:
 
 def _wait(member: Member[Any], members: Sequence[Member[Any]]) -> float:
     """What lies before a further request: its leases and what waited there, each as long as its steps are slow."""
-    return (1 + len(member.leases) + member.queue) * _slowness(member, members)
+    return (1 + len(member.leases) + member.queued) * _slowness(member, members)
 
 
 def _slowness(member: Member[Any], members: Sequence[Member[Any]]) -> float:
@@ -126,7 +133,7 @@ class StagePool(Generic[R]):
     def report(self, replica_id: str, queue: int, step_s: float) -> None:
         """What a replica's heartbeat says of its load. Unknown ids are ignored."""
         if member := self._members.get(replica_id):
-            member.queue, member.step_s = queue, step_s
+            member.queue, member.step_s, member.counted = queue, step_s, tuple(member.leases)
 
     def drain(self, replica_id: str) -> None:
         """No new leases on it; those that are out run to their end."""

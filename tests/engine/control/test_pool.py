@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 import pytest
@@ -201,14 +202,28 @@ async def test_a_session_does_not_stay_with_a_replica_that_became_slow() -> None
 @pytest.mark.seed("A1.10")
 async def test_least_queue_counts_what_heartbeats_report_and_draws_ties() -> None:
     pool = made(Fake("a"), Fake("b"), Fake("c"), slots=8)
-    pool.report("c", queue=3, step_s=0.01)
-    pool.report("nobody", queue=3, step_s=0.01)
-    chosen: Counter[str] = Counter()
-    for _ in range(200):
-        async with pool.lease() as replica:
-            chosen[replica.id] += 1
+    async with AsyncExitStack() as held:
+        for _ in range(9):
+            await held.enter_async_context(pool.lease())
+        pool.report("c", queue=3, step_s=0.01)
+        pool.report("nobody", queue=3, step_s=0.01)
+        chosen: Counter[str] = Counter()
+        for _ in range(200):
+            async with pool.lease() as replica:
+                chosen[replica.id] += 1
     assert set(chosen) == {"a", "b"}
     assert min(chosen.values()) > 50
+
+
+async def test_what_waited_at_the_last_heartbeat_and_is_over_counts_no_more() -> None:
+    pool = made(Fake("a"), Fake("b"), slots=8)
+    async with AsyncExitStack() as held:
+        for _ in range(8):
+            await held.enter_async_context(pool.lease())
+        pool.report("a", queue=4, step_s=0.01)
+    async with AsyncExitStack() as held:
+        chosen = Counter([(await held.enter_async_context(pool.lease())).id for _ in range(8)])
+    assert chosen == {"a": 4, "b": 4}
 
 
 async def test_small_differences_in_speed_are_noise() -> None:
