@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+import timeit
 from types import SimpleNamespace
 from typing import Any
 
@@ -80,11 +82,11 @@ def test_another_slot_would_show() -> None:
 PREDICTOR = SimpleNamespace(**DENSE, num_code_groups=6, vocab_size=90)
 
 
-def predictors(monkeypatch: pytest.MonkeyPatch) -> tuple[Predictor, Predictor]:
+def predictors(monkeypatch: pytest.MonkeyPatch, config: Any = PREDICTOR) -> tuple[Predictor, Predictor]:
     """The native one, and the same in torch."""
-    ours = Predictor(reader(4), PREDICTOR, 16, stream=2)
+    ours = Predictor(reader(4), config, 16, stream=2)
     monkeypatch.setattr(native, "library", lambda: None)
-    return ours, Predictor(reader(4), PREDICTOR, 16, stream=2)
+    return ours, Predictor(reader(4), config, 16, stream=2)
 
 
 @built
@@ -126,6 +128,21 @@ def test_what_is_no_number_is_told_and_harms_nobody(monkeypatch: pytest.MonkeyPa
     assert (codes[1] == FAILED).all()
     expected, _ = theirs.frame(hidden, first, draws, steps)
     assert codes.equal(expected)
+
+
+@built
+@pytest.mark.bench
+def test_a_frame_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.set_num_threads(1)
+    ours, theirs = predictors(monkeypatch, SimpleNamespace(**DENSE, num_code_groups=16, vocab_size=90))
+    hidden, first = torch.randn(2, 1, 40, generator=torch.Generator().manual_seed(8))
+    draws, steps = Draws.of([Draw(4)], CPU), torch.arange(1)
+    native_ms, torch_ms = (
+        1000 * statistics.median(timeit.repeat(lambda: one.frame(hidden, first, draws, steps), number=1, repeat=60))  # noqa: B023
+        for one in (ours, theirs)
+    )
+    print(f"one frame of {ours.groups} codes: {native_ms:.2f} ms, in torch {torch_ms:.1f} ms")
+    assert native_ms <= 2
 
 
 def test_where_it_was_not_built_or_is_not_of_its_kind_torch_computes(monkeypatch: pytest.MonkeyPatch) -> None:
