@@ -53,7 +53,7 @@ def run_bench(
     """
     scale = 1 if minutes is None else 4
     figures = _of_server(target, scale) if target else _of_all(spec, served, scale, minutes)
-    show(figures, Console())
+    show(figures, Console(emoji=False))
     if json_path is not None:
         save(figures, target.url if target else spec.model, json_path)
         terminal.say(f"the figures are in {json_path}")
@@ -66,7 +66,7 @@ def run_against(spec: EngineSpec, name: str, quick: bool, json_path: Path | None
         figures = engines.handovers(1 if quick else 4)
     found = asyncio.run(against.compare(spec, name, pairs=4 if quick else 30))
     figures = [*found.figures, *figures]
-    show(figures, Console())
+    show(figures, Console(emoji=False))
     if json_path is not None:
         save(figures, spec.model, json_path, curve=found.curve)
         terminal.say(f"the figures are in {json_path}")
@@ -79,7 +79,7 @@ def run_against(spec: EngineSpec, name: str, quick: bool, json_path: Path | None
 def run_ablation(spec: EngineSpec, served: Served, quick: bool, json_path: Path | None) -> bool:
     """What each technique saves on this machine, with it and without it in one run. Raises EngineError."""
     figures = ablation.ablate(served, pairs=6 if quick else 30)
-    show(figures, Console())
+    show(figures, Console(emoji=False))
     if json_path is not None:
         save(figures, spec.model, json_path)
         terminal.say(f"the figures are in {json_path}")

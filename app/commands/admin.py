@@ -77,7 +77,7 @@ def _show(told: Any) -> None:
             row["stage"], row["replica"], row["state"], f"{row['leased']}/{row['slots']}", str(row["queue"]),
             f"{row['step_ms']:.1f} ms", str(row["incarnation"]), f"{row['age_s']:.0f} s",
         )  # fmt: skip
-    Console().print(table)
+    Console(emoji=False).print(table)
 
 
 def _words(error: urllib.error.HTTPError) -> str:

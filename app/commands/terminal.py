@@ -16,7 +16,7 @@ from rich.status import Status
 
 from engine import SPEAKER_RATE_HZ, Ledger
 
-console = Console(stderr=True, highlight=False, soft_wrap=True)
+console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)  # ":cd:" is part of a fingerprint
 
 
 def say(text: str) -> None:

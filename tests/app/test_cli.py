@@ -10,6 +10,8 @@ import ssl
 import subprocess
 import sys
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -19,7 +21,7 @@ import soundfile
 from typer.testing import CliRunner, Result
 
 from app.cli import cli
-from app.commands import doctor, sink
+from app.commands import doctor, sink, terminal
 from engine import SPEAKER_RATE_HZ
 
 
@@ -34,10 +36,16 @@ def parley(*arguments: str, typed: str = "") -> Result:
     return CliRunner().invoke(cli, arguments, input=typed, catch_exceptions=False)
 
 
-def process(*arguments: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "app", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )  # fmt: skip
+@contextmanager
+def process(*arguments: str) -> Generator[subprocess.Popen[bytes]]:
+    """The command in a process of its own, which a test that fails does not leave behind."""
+    command = [sys.executable, "-m", "app", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        try:
+            yield running
+        finally:
+            if running.poll() is None:
+                running.terminate()
 
 
 def test_version() -> None:
@@ -116,23 +124,22 @@ def test_say_without_a_place_for_its_sound_says_where_it_is(tmp_path: Path) -> N
 
 
 def test_say_streams_raw_samples_and_nothing_else_to_stdout() -> None:
-    speaking = process("say", "one two", "-c", "script", "-o", "-")
-    out, _ = speaking.communicate(timeout=60)
-    assert speaking.returncode == 0
-    samples = np.frombuffer(out, "<i2")
-    assert len(samples) == 2 * 6 * SPEAKER_RATE_HZ // 25
-    assert np.abs(samples).max() > 3000
+    with process("say", "one two", "-c", "script", "-o", "-") as speaking:
+        out, _ = speaking.communicate(timeout=60)
+        assert speaking.returncode == 0
+        samples = np.frombuffer(out, "<i2")
+        assert len(samples) == 2 * 6 * SPEAKER_RATE_HZ // 25
+        assert np.abs(samples).max() > 3000
 
 
 def test_a_player_that_has_enough_ends_say_quietly() -> None:
-    speaking = process("say", "word " * 400, "-c", "script", "-o", "-")
-    assert speaking.stdout is not None
-    assert speaking.stderr is not None
-    speaking.stdout.read(1000)
-    speaking.stdout.close()
-    assert speaking.wait(60) == 0
-    assert b"Traceback" not in speaking.stderr.read()
-    speaking.stderr.close()
+    with process("say", "word " * 400, "-c", "script", "-o", "-") as speaking:
+        assert speaking.stdout is not None
+        assert speaking.stderr is not None
+        speaking.stdout.read(1000)
+        speaking.stdout.close()
+        assert speaking.wait(60) == 0
+        assert b"Traceback" not in speaking.stderr.read()
 
 
 def test_ask_prints_the_text_and_dumps_what_was_made(tmp_path: Path) -> None:
@@ -200,43 +207,47 @@ def test_an_interrupted_answer_ends_and_the_chat_goes_on() -> None:
 
 
 def test_serve_says_its_address_and_ends_on_sigterm() -> None:
-    serving = process("serve", "script", "--port", "0")
-    assert serving.stderr is not None
-    lines = iter(serving.stderr.readline, b"")
-    ready = next(line for line in lines if b"Parley is ready" in line)
-    assert b"http://127.0.0.1:" in ready
-    serving.terminate()
-    assert serving.wait(30) == 0
-    for pipe in (serving.stdout, serving.stderr):
-        assert pipe is not None
-        pipe.close()
+    with process("serve", "script", "--port", "0") as serving:
+        assert serving.stderr is not None
+        lines = iter(serving.stderr.readline, b"")
+        ready = next(line for line in lines if b"Parley is ready" in line)
+        assert b"http://127.0.0.1:" in ready
+        serving.terminate()
+        assert serving.wait(30) == 0
+
+
+def test_what_is_said_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """A fingerprint may hold ":cd:", which some would print as a picture of a disc; a user may say "[bold]"."""
+    for say in (terminal.say, terminal.whisper, terminal.fail):
+        say("48:CD:6f:cd:ab [bold] :smile:")
+        assert "48:CD:6f:cd:ab [bold] :smile:" in capsys.readouterr().err
 
 
 def test_serve_signs_a_certificate_for_itself_and_says_its_fingerprint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    serving = process("serve", "script", "--port", "0", "--https", "auto")
-    assert serving.stderr is not None
-    lines = iter(serving.stderr.readline, b"")
-    address = next(line for line in lines if b"Parley is ready" in line).decode().split(" at ")[1].split()[0]
-    assert b"fingerprint" in next(lines)
-    trusting = ssl.create_default_context(cafile=str(tmp_path / ".local" / "state" / "parley" / "https.pem"))
-    with urlopen(f"{address}/health", timeout=20, context=trusting) as health:
-        assert health.status == 200
-    said = ssl.get_server_certificate(("127.0.0.1", int(address.rpartition(":")[2])))
-    digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(said)).hexdigest()
-    assert next(lines).decode().strip().replace(":", "").lower() == digest
-    serving.terminate()
-    serving.communicate(timeout=30)
-    assert serving.returncode == 0
+    with process("serve", "script", "--port", "0", "--https", "auto") as serving:
+        assert serving.stderr is not None
+        lines = iter(serving.stderr.readline, b"")
+        address = next(line for line in lines if b"Parley is ready" in line).decode().split(" at ")[1].split()[0]
+        assert b"fingerprint" in next(lines)
+        trusting = ssl.create_default_context(cafile=str(tmp_path / ".local" / "state" / "parley" / "https.pem"))
+        with urlopen(f"{address}/health", timeout=20, context=trusting) as health:
+            assert health.status == 200
+        said = ssl.get_server_certificate(("127.0.0.1", int(address.rpartition(":")[2])))
+        digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(said)).hexdigest()
+        assert next(lines).decode().strip().replace(":", "").lower() == digest
+        serving.terminate()
+        serving.communicate(timeout=30)
+        assert serving.returncode == 0
 
 
 def test_a_port_in_use_is_one_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        serving = process("serve", "script", "--port", str(port))
-        _, err = serving.communicate(timeout=60)
+        with process("serve", "script", "--port", str(port)) as serving:
+            _, err = serving.communicate(timeout=60)
     assert serving.returncode == 1
     assert f"{port} is in use" in err.decode()
     assert b"Traceback" not in err
@@ -327,11 +338,11 @@ def test_the_loudspeaker_gets_the_samples(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_say_streams_before_it_is_done() -> None:
     """The first samples come long before the last: what takes a second to make is not held back."""
-    speaking = process("say", "word " * 4000, "-c", "script", "-o", "-")
-    assert speaking.stdout is not None
-    speaking.stdout.read(2)
-    first_s = time.monotonic()
-    speaking.stdout.read()
-    assert time.monotonic() - first_s > 0.05
-    speaking.communicate(timeout=60)
-    assert speaking.returncode == 0
+    with process("say", "word " * 4000, "-c", "script", "-o", "-") as speaking:
+        assert speaking.stdout is not None
+        speaking.stdout.read(2)
+        first_s = time.monotonic()
+        speaking.stdout.read()
+        assert time.monotonic() - first_s > 0.05
+        speaking.communicate(timeout=60)
+        assert speaking.returncode == 0

@@ -13,6 +13,7 @@ import os
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import suppress
 from pathlib import Path
 
 import network
@@ -33,6 +34,7 @@ def leaves_nothing_behind(request: pytest.FixtureRequest) -> Generator[None]:
     deadline_s = time.monotonic() + GRACE_S
     while left := _left(before):
         if time.monotonic() > deadline_s:
+            _kill(left.get("processes", set()))
             pytest.fail("; ".join(f"left behind {name}: {', '.join(sorted(found))}" for name, found in left.items()))
         time.sleep(0.01)
 
@@ -59,6 +61,13 @@ def stays_on_this_machine(tmp_path_factory: pytest.TempPathFactory, monkeypatch:
     found = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
     if found:
         pytest.fail(f"tried to leave this machine: {'; '.join(sorted(set(found)))}")
+
+
+def _kill(processes: set[str]) -> None:
+    """End what a test left, that the tests after it do not fail with it."""
+    for one in processes:
+        with suppress(psutil.Error):
+            psutil.Process(int(one.split()[0])).kill()
 
 
 def _left(before: dict[str, set[str]]) -> dict[str, set[str]]:
