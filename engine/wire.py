@@ -114,10 +114,11 @@ class Close(Frame, frozen=True, tag="close"):
 
 
 class Playout(Frame, frozen=True, tag="playout"):
-    """To the worker: what becomes of the sound that a run makes."""
+    """To the worker: what becomes of the sound that a run makes; ``skipped_s`` of its beginning are not played."""
 
     run: str
     state: PlayoutState
+    skipped_s: float = 0.0
 
 
 class Hello(Frame, frozen=True, tag="hello"):

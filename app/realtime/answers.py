@@ -271,6 +271,8 @@ class Answers:
         self._changed.set()
         if reply.answer.opened:
             reply.report(self._house.metrics, self._session_id)
+        if reply.turn is not None and (took_ms := reply.answer.view.ttfa_ms) is not None:
+            self.guesses.took(took_ms)
         if reply.answer.opened and reply.heard_id is not None:
             self.transcripts.unheard(reply.heard_id)
         if reply is self._current:

@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from app.realtime.line import SOCKET
+from app.realtime.onset import Onset
 from engine import SPEAKER_RATE_HZ
 from engine.core import Wave
 
@@ -33,7 +34,9 @@ class Playout:
     packet_s: float = SOCKET.packet_s
     kept_s: float = 0.0
     """How much of what was sent can be sent again, at least."""
+    onset: Onset = field(default_factory=Onset)
     produced_samples: int = 0
+    """All that came from the engine, with what the onset left out."""
     sent_samples: int = 0
     underruns: int = 0
     underrun_s: float = 0.0
@@ -45,13 +48,18 @@ class Playout:
 
     def push(self, samples: Wave) -> None:
         """Take float32 [samples] from the engine."""
-        size = round(self.packet_s * SPEAKER_RATE_HZ)
-        self._waiting.extend(Packet(samples[at : at + size]) for at in range(0, len(samples), size))
         self.produced_samples += len(samples)
+        samples, size = self.onset.feed(samples), round(self.packet_s * SPEAKER_RATE_HZ)
+        self._waiting.extend(Packet(samples[at : at + size]) for at in range(0, len(samples), size))
 
     def end(self) -> None:
         """No more will be pushed."""
         self._ended = True
+
+    @property
+    def skipped_samples(self) -> int:
+        """How much of the beginning is not played."""
+        return self.onset.skipped_samples
 
     @property
     def drained(self) -> bool:

@@ -227,8 +227,8 @@ class Reply:
                 answer.text(chunk.data, tuple(chunk.meta.get("ids", ())))
             case "audio":
                 self._made(len(chunk.data))
-                self._mark(chunk)
                 self.playout.push(chunk.data)
+                self._mark(chunk)
                 self._send_due(listener)
                 self._news.set()
             case "call_piece":
@@ -244,13 +244,13 @@ class Reply:
                 pass  # of no concern to a client
 
     def _mark(self, chunk: Chunk) -> None:
-        """Note which text each codec frame has reached; a chunk that does not tell counts as one."""
-        ends, frame = chunk.meta.get("text_ends"), int(chunk.meta.get("frame", 0))
-        if ends is None:
-            self.answer.reached(self.playout.produced_samples + len(chunk.data), int(chunk.meta.get("text_end", 0)))
+        """Note which text each codec frame of what was just pushed has reached; a chunk that does not tell is one."""
+        meta, skipped = chunk.meta, self.playout.skipped_samples
+        if "text_ends" not in meta:
+            self.answer.reached(self.playout.produced_samples - skipped, int(meta.get("text_end", 0)))
             return
-        for n, text_end in enumerate(ends, start=frame + 1):
-            self.answer.reached(round(n * self.answer.frame_samples), text_end)
+        for n, text_end in enumerate(meta["text_ends"], start=int(meta.get("frame", 0)) + 1):
+            self.answer.reached(round(n * self.answer.frame_samples) - skipped, text_end)
 
     def _made(self, samples: int) -> None:
         self.timing.last_made_s = self._now()
@@ -279,7 +279,7 @@ class Reply:
                 self.timing.first_sent_s = self._now()
                 if self._chunks is not None:
                     self.answer.timed(self._chunks.ledger, self.timing.ahead_ms(self._held_s))
-                    self._chunks.played()
+                    self._chunks.played(self.playout.skipped_samples / SPEAKER_RATE_HZ)
             self.answer.audio(packet)
             listener.on_sent(packet)
 

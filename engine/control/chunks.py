@@ -49,10 +49,13 @@ class Chunks:
         """Report that an answer which was held is awaited."""
         self._report("due")
 
-    def played(self) -> None:
-        """Report that the listener's first sample plays now; until then it counts as playing once it is made."""
-        self._playing_since_s = time.monotonic()
-        self._report("playing")
+    def played(self, skipped_s: float = 0.0) -> None:
+        """Report that the listener's first sample plays now; until then it counts as playing once it is made.
+
+        So much of the beginning, as silence, ``skipped_s`` say, is not played.
+        """
+        self._playing_since_s = time.monotonic() - skipped_s
+        self._report("playing", skipped_s)
 
     def put(self, chunk: Chunk, taken: Taken) -> None:
         """What a stage gives to the client; marks go to the timeline."""
@@ -68,7 +71,7 @@ class Chunks:
         count(self.given, chunk)
         self.stream.put(chunk, taken)
 
-    def _report(self, state: PlayoutState) -> None:
+    def _report(self, state: PlayoutState, skipped_s: float = 0.0) -> None:
         self.state = state
         for host in {replica.host for replica in self.hosts}:
-            host.report(self.request.id, state)
+            host.report(self.request.id, state, skipped_s)

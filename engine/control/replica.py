@@ -173,11 +173,11 @@ class RemoteWorker:
         if self.link is not None:
             self.link.send(message)
 
-    def report(self, request_id: str, state: wire.PlayoutState) -> None:
+    def report(self, request_id: str, state: wire.PlayoutState, skipped_s: float = 0.0) -> None:
         """Pass a playout report on to every run of a request."""
         for id in self._runs:
             if id.rpartition("/")[0] == request_id:
-                self._send(wire.Playout(id, state))
+                self._send(wire.Playout(id, state, skipped_s))
 
     def close(self) -> None:
         if self.link is not None:

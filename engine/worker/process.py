@@ -107,8 +107,8 @@ class Worker:
                 self._runs[run][0].commit(self._clock())
             case wire.Grant(run, n) if self._has(run):
                 self._runs[run][0].grant(n)
-            case wire.Playout(run, state) if self._has(run):
-                self._runs[run][0].report(state, self._clock())
+            case wire.Playout(run, state, skipped_s) if self._has(run):
+                self._runs[run][0].report(state, self._clock() - skipped_s)
             case wire.Close(run) if self._has(run):
                 self._close(*self._runs[run])
             case _:

@@ -273,11 +273,11 @@ class Run:
             self.listener.committed, self.listener.arrived_s = True, now_s
         self._wake()
 
-    def report(self, state: wire.PlayoutState, now_s: float) -> None:
-        """What becomes of the sound: it is held, awaited, or heard from now on."""
+    def report(self, state: wire.PlayoutState, since_s: float) -> None:
+        """What becomes of the sound: it is held, awaited, or heard, as if its first sample had played ``since_s``."""
         self.listener.speculative = state == "held"
         if state == "playing":
-            self.listener.started_s = now_s
+            self.listener.started_s = since_s
         self._wake()
 
     def _took_input(self) -> None:

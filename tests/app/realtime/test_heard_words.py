@@ -49,7 +49,9 @@ async def test_the_words_kept_are_those_that_were_played() -> None:
         reply.open()
         listener: Any = Deaf()
         await reply.run(engine, listener)
-        ends = await word_ends(engine, answer.frame_samples)
+        skipped = reply.playout.skipped_samples
+        assert skipped, "this voice takes a breath"
+        ends = [end - skipped for end in await word_ends(engine, answer.frame_samples)]
     item = conversation.items[0]
     assert isinstance(item, MessageItem)
     assert isinstance(item.content[0], Spoken)

@@ -70,7 +70,7 @@ class FakeChunks:
                 raise ZeroDivisionError
         yield Chunk("usage", {"input_tokens": 3, "output_tokens": 2}, {"finish": "stop"})
 
-    def played(self) -> None:
+    def played(self, skipped_s: float = 0.0) -> None:
         self.reports.append("played")
 
     def held(self) -> None:

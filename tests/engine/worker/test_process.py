@@ -297,6 +297,9 @@ async def test_a_held_answer_is_made_as_far_ahead_as_it_may_and_plays_once_it_is
         desk.put(wire.Playout("r", "playing"))  # as any report it wakes the loop
         await turns(200)
         assert len(desk.of(wire.Emit, "r")) == held
+        desk.put(wire.Playout("r", "playing", skipped_s=0.25))
+        await turns(200)
+        assert len(desk.of(wire.Emit, "r")) == held + 2, "what is not played is nothing that he still has to hear"
         desk.put(wire.Close("r"))
         await settled(desk)
 
