@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,13 @@ BLOCK = re.compile(r"(?:<!-- test: (\w+) -->\n)?```(bash|python)\n(.*?)```", re.
 TEXTS = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "app/README.md")]
 BLOCKS = [block for text in TEXTS for block in BLOCK.findall(text)]
 WRITTEN_ADDRESS = "127.0.0.1:8000"
+
+
+@pytest.fixture(scope="module")
+def server() -> Generator[subject.Subject]:
+    """A server that has not stopped since the last block, as a reader's has not."""
+    with subject.running(None) as running:
+        yield running
 
 
 @pytest.fixture
@@ -43,10 +51,9 @@ def test_a_block_runs(language: str, code: str, clone: Path) -> None:
 
 
 @pytest.mark.parametrize(("language", "code"), [block[1:] for block in BLOCKS if block[0] == "serve"])
-def test_a_client_runs_against_a_server(language: str, code: str, clone: Path) -> None:
+def test_a_client_runs_against_a_server(language: str, code: str, clone: Path, server: subject.Subject) -> None:
     assert WRITTEN_ADDRESS in code
-    with subject.running(None) as server:
-        result = run(language, code.replace(WRITTEN_ADDRESS, server.url.removeprefix("ws://")), clone)
+    result = run(language, code.replace(WRITTEN_ADDRESS, server.url.removeprefix("ws://")), clone)
     assert result.returncode == 0, result.stderr
     assert float(result.stdout.split()[0]) > 0.3
 

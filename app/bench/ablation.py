@@ -153,14 +153,15 @@ def saved(name: str, pairs: list[tuple[float, float]]) -> Figure:
     return Figure(name=f"saved by {name}", value=value, unit="ms", note=note)
 
 
-def collection() -> Figure:
+def collection(processes: int = 5) -> Figure:
     """How long all sound waits while garbage is looked for, with what was loaded kept out of that, and without."""
     code = (
         "import gc, time, app.server, engine.worker.models.nano\n"
         "def took():\n a = time.perf_counter(); gc.collect(); return (time.perf_counter() - a) * 1000\n"
         "gc.collect(); without = took(); gc.freeze(); print(took(), without)"
     )
-    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(5)]
+    command = [sys.executable, "-c", code]
+    runs = [subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(processes)]
     return saved("keeping what is loaded out of collections", [tuple(map(float, run.stdout.split())) for run in runs])  # type: ignore[misc]
 
 

@@ -178,8 +178,12 @@ async def test_late_in_a_long_answer_little_is_made_again(model: str, monkeypatc
     """A state's worth, and what lay between the last one and the loss: not the answer from its beginning."""
     again = await made_again(model, monkeypatch)
     assert max(again.values()) <= STATE_FRAMES + 2 * ChunkSpec().steady, again
-    monkeypatch.setattr(Kept, "chunks", lambda self: ())  # the control
-    again = await made_again(model, monkeypatch)
+
+
+async def test_without_what_was_kept_much_would_be_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control."""
+    monkeypatch.setattr(Kept, "chunks", lambda self: ())
+    again = await made_again("script", monkeypatch)
     assert min(again.values()) > 200, again
 
 

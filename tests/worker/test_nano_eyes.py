@@ -84,13 +84,13 @@ class TestFigures:
     def test_another_light_of_the_lamp_is_noticed(self, eyes: Eyes, examples: list[Example]) -> None:
         """Red and blue changed places: shapes stay what they are, colours do not."""
         score = Score()
-        for example in examples[:60]:
+        for example in examples[:40]:
             judge(score, example, eyes.look(np.ascontiguousarray(example.pixels[:, :, ::-1])))
         assert score.rate("shapes") > 0.8
         assert score.rate("colours") < 0.7
 
     def test_what_they_say_is_what_the_thinker_reads(self, eyes: Eyes, examples: list[Example]) -> None:
-        for example in examples:
+        for example in examples[::4]:
             assert LINE.fullmatch(str(example.scene))
             assert LINE.fullmatch(str(eyes.look(example.pixels).scene))
 

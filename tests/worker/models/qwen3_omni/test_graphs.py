@@ -27,16 +27,6 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay, "SHORTEST", 16)
 
 
-@pytest.fixture(params=["torch", "native"])
-def kind(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Whether the layers are computed by torch, as on a GPU, or by native code as on a CPU."""
-    if request.param == "torch":
-        monkeypatch.setattr(native, "library", lambda: None)
-    elif native.library() is None:
-        pytest.skip("native.c is not built")
-    return request.param
-
-
 def requests(count: int) -> list[Request]:
     titles = list(PROMPTS)
     return [
@@ -61,11 +51,18 @@ def same(one: Said, other: Said) -> None:
     assert np.abs(one.wave - other.wave).max() <= 1e-4
 
 
-@pytest.mark.parametrize("name", ["plain", "deep"])
+@pytest.mark.parametrize(("name", "kind"), [("deep", "torch"), ("plain", "native")])
 async def test_sixteen_interleaved_static_answers_are_those_of_other_steps_alone(
-    name: str, kind: str, checkpoint: Folder
+    name: str, kind: str, checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Greedy and seeded, of all kinds of prompts; batches are filled up, and slots are taken again."""
+    """Greedy and seeded, of all kinds of prompts; batches are filled up, and slots are taken again.
+
+    Layers are computed by torch, as on a GPU, and by native code, as on a CPU.
+    """
+    if kind == "torch":
+        monkeypatch.setattr(native, "library", lambda: None)
+    elif native.library() is None:
+        pytest.skip("native.c is not built")
     asked = requests(16)
     plain = await answers(checkpoint(name), asked, together=False)
     static = await answers(checkpoint(name), asked, together=True, graphs=True)

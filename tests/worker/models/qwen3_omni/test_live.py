@@ -281,7 +281,7 @@ async def test_how_far_streamed_speech_is_from_whole_speech(
     """
     lines = ["checkpoint  sound    window   logits apart (their spread)  same answer"]
     for name in ("wide", "plain", "deep"):
-        for sound in (speech, talking, rising):
+        for sound in (speech, talking, rising) if name == "wide" else (speech,):
             pcm = sound(17.3)
             whole, ids = await first_logits(checkpoint(name), pcm, False, None, monkeypatch)
             for window_s in (8, 4, 2, 1):
