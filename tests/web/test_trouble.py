@@ -79,6 +79,27 @@ async def test_a_microphone_that_goes_away_is_named(page: Page) -> None:
     await page.start()
 
 
+HELD = """{
+  const load = AudioWorklet.prototype.addModule;
+  AudioWorklet.prototype.addModule = function (url) {
+    if (!url.includes("capture")) return load.call(this, url);
+    return new Promise((_, refuse) => (window.refuse = refuse));
+  };
+}"""
+
+
+async def test_a_microphone_that_goes_away_at_once_is_named(server: Running, browser: Chromium) -> None:
+    """What the browser says of its sound's beginning, which nobody waits for any more, is nothing to the user."""
+    async with browser.page() as page:
+        await page.before(HELD)
+        await page.open(server.http)
+        await page.start()
+        await page.value("opened[0].dispatchEvent(new Event('ended'))")
+        await page.value("refuse(new Error('the context is closed'))")
+        await page.shows("#notice", "The microphone went away")
+        await page.state("ready")
+
+
 async def test_an_insecure_address_is_named(server: Running, browser: Chromium) -> None:
     async with browser.page() as page:
         await page.before("Object.defineProperty(window, 'isSecureContext', {value: false})")

@@ -55,8 +55,11 @@ export class Microphone {
     this.node = null;
     this.taker = onPiece;
     if (onPiece === null) return;
-    await this.context.audioWorklet.addModule(captureUrl);
-    if (this.taker !== onPiece || this.context.state === "closed") return; // another one takes them meanwhile
+    const wanted = () => this.taker === onPiece; // not by another one meanwhile, nor of a device that is gone
+    await this.context.audioWorklet.addModule(captureUrl).catch((error: unknown) => {
+      if (wanted()) throw error;
+    });
+    if (!wanted()) return;
     const node = (this.node = new AudioWorkletNode(this.context, "capture", {
       channelCount: 1,
       channelCountMode: "explicit",
@@ -69,6 +72,7 @@ export class Microphone {
 
   /** Lets the device go; no piece follows. May be called twice. */
   close(): void {
+    this.taker = null;
     this.track.stop();
     this.node?.port.close();
     if (this.context.state !== "closed") void this.context.close();
