@@ -18,6 +18,9 @@ from engine import MIC_RATE_HZ, ModelInfo
 Rule = str | RetentionRatio
 """The protocol's ``truncation``: ``auto``, ``disabled``, or how much to keep."""
 
+_KEPT = 2 / 3
+"""Of the room, where the client does not say: with less, some turns pass before the prompt's beginning changes again.
+A prompt that begins anew is computed anew, which its next listener waits for."""
 _TIGHTER = 1.25
 """How much dearer tokens are taken to be after the model has found a prompt too long."""
 
@@ -43,7 +46,7 @@ class Truncation:
         if rule == "disabled":
             message = "The conversation has outgrown the model's context, and session.truncation is 'disabled'."
             raise Refusal("context_length_exceeded", message, "truncation")
-        room *= rule.retention_ratio if isinstance(rule, RetentionRatio) else 1.0
+        room *= rule.retention_ratio if isinstance(rule, RetentionRatio) else _KEPT
         while len(kept) > 1 and self._tokens(kept) > room:
             kept = kept[1:]
         self._first = kept[0][0].id

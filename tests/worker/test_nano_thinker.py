@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from engine.core import (
 )
 from engine.errors import WeightsError
 from engine.training.nano.eval_thinker import serve
+from engine.training.nano.regraph import regraph
 from engine.training.nano.thinker import Shape, empty_state, export
 from engine.training.nano.thinker import Thinker as Network
 from engine.training.nano.train_thinker import from_onnx
@@ -152,15 +154,20 @@ def test_onnx_runtime_computes_what_torch_does(eager: Network, stage: Thinker) -
         assert [*made, END] == _eager_ids(eager, ids) or made == _eager_ids(eager, ids)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the exporter's own
-@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
-def test_other_weights_would_be_noticed(tmp_path: Path, stage: Thinker) -> None:
+def _scattered(folder: Path) -> None:
+    """Other weights, as a training leaves them."""
     torch.manual_seed(0)
     other = Network(Shape())
     with torch.no_grad():
         for weight in other.parameters():
             weight.add_(torch.randn_like(weight), alpha=0.1)
-    export(other, tmp_path / "thinker.onnx")
+    export(other, folder / "thinker.onnx")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the exporter's own
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_other_weights_would_be_noticed(tmp_path: Path, stage: Thinker) -> None:
+    _scattered(tmp_path)
     again = from_onnx(tmp_path / "thinker.onnx")
     ids = prompt_ids((user("Hello"),))
     with torch.no_grad():
@@ -169,6 +176,51 @@ def test_other_weights_would_be_noticed(tmp_path: Path, stage: Thinker) -> None:
         np.abs(Thinker(Place(weights=tmp_path), sight=stage._sight)._net.advance([0], [ids], [0]) - wanted).max() < 1e-3
     )
     assert np.abs(stage._net.advance([0], [ids], [0]) - wanted).max() > 0.1
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+def test_a_step_late_in_a_conversation_takes_little_longer_than_an_early_one(stage: Thinker, batch: int) -> None:
+    """What lies behind it is read, not copied for every head that looks at it: that took 1.8 and 8 times as long."""
+    slots, ids = list(range(batch)), [[WORD]] * batch
+    taken_s: dict[int, list[float]] = {20: [], 380: []}
+    for _ in range(60):
+        for past, times in taken_s.items():
+            begun_s = time.thread_time()
+            stage._net.advance(slots, ids, [past] * batch)
+            times.append(time.thread_time() - begun_s)
+    assert min(taken_s[380]) < (1.5 if batch == 1 else 4) * min(taken_s[20])
+
+
+def test_a_batch_of_conversations_of_different_lengths_computes_what_each_alone_does(stage: Thinker) -> None:
+    lengths = [0, 1, 40, 300]
+    rng = np.random.default_rng(1)
+    alone: list[np.ndarray] = []
+    for slot, length in enumerate(lengths):
+        before = rng.integers(WORD, VOCABULARY, length).tolist()
+        if before:
+            stage._net.advance([slot], [before], [0])
+            stage._net.advance([slot + 4], [before], [0])
+        alone.append(stage._net.advance([slot + 4], [[WORD, END]], [length])[0])
+    together = stage._net.advance([0, 1, 2, 3], [[WORD, END]] * 4, lengths)
+    assert np.abs(together - np.array(alone)).max() < 1e-4
+    wrong = stage._net.advance([0, 1, 2, 3], [[WORD, END]] * 4, [0, 1, 39, 300])  # the control: one place off
+    assert np.abs(wrong - together).max() > 1e-3
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the exporter's own
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_another_graph_leaves_the_weights_where_they_are(tmp_path: Path, stage: Thinker) -> None:
+    for name in ("thinker.onnx", "thinker.weights"):
+        (tmp_path / name).write_bytes((WEIGHTS / name).read_bytes())
+    regraph(tmp_path)
+    assert (tmp_path / "thinker.weights").read_bytes() == (WEIGHTS / "thinker.weights").read_bytes()
+    assert (tmp_path / "thinker.onnx").stat().st_size < 300_000
+    ids = prompt_ids((user("Hello"),))
+    again = Thinker(Place(weights=tmp_path), sight=stage._sight)._net.advance([0], [ids], [0])
+    assert np.array_equal(again, stage._net.advance([0], [ids], [0]))
+    _scattered(tmp_path)
+    with pytest.raises(ValueError, match="other weights"):
+        regraph(tmp_path)
 
 
 @pytest.mark.parametrize("sampling", [Sampling(greedy=True), Sampling(temperature=1.5, top_p=1.0, seed=7)])

@@ -54,9 +54,9 @@ class Shape:
 class Thinker(nn.Module):
     """Tokens in, logits of the next token out.
 
-    The state of B conversations is ``keys`` and ``values`` [B, layers, past, kv] float32, of which the first
-    ``lengths`` [B] int64 positions are valid, and ``tails`` [B, layers, taps - 1, mixed], what the convolutions
-    remember.
+    The state of B conversations is ``keys`` [B, layers, kv_heads, head, past] and ``values`` [B, layers, kv_heads,
+    past, head] float32, of which the first ``lengths`` [B] int64 positions are valid, and ``tails`` [B, layers,
+    taps - 1, mixed], what the convolutions remember. There is at least one past position, valid or not.
     """
 
     cos: Tensor
@@ -89,23 +89,27 @@ class Thinker(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Advance by ``ids`` [B, n] int64.
 
-        Returns the logits after the last id [B, vocabulary], the new keys and values [B, layers, n, kv], and the new
-        tails.
+        Returns the logits after the last id [B, vocabulary], the new keys and values, shaped like those before, and the
+        new tails.
         """
-        new = torch.arange(ids.shape[1])
-        positions = lengths[:, None] + new
-        cos, sin = self.cos[positions], self.sin[positions]
-        past = torch.arange(keys.shape[2])[None, None, :] < lengths[:, None, None]
-        causal = (new[None, :] <= new[:, None])[None]
-        seen = torch.cat((past.expand(-1, ids.shape[1], -1), causal.expand(ids.shape[0], -1, -1)), 2)[:, None]
-        bias = torch.where(seen, 0.0, -1e9)
+        positions = lengths[:, None] + torch.arange(ids.shape[1])
+        angles = self.cos[positions][:, None], self.sin[positions][:, None]
+        bias = _bias(lengths, keys.shape[-1], ids.shape[1], self.shape.heads // self.shape.kv_heads)
         x = self.embed(ids)
         made: list[tuple[Tensor, Tensor, Tensor]] = []
         for i, layer in enumerate(self.layers):
-            x, state = cast(Layer, layer).step(x, cos, sin, bias, keys[:, i], values[:, i], tails[:, i])
+            x, state = cast(Layer, layer).step(x, angles, bias, (keys[:, i], values[:, i], tails[:, i]))
             made.append(state)
         k, v, t = (torch.stack(parts, 1) for parts in zip(*made, strict=True))
         return self.head(self.norm(x[:, -1])), k, v, t
+
+
+def _bias(lengths: Tensor, past: int, count: int, group: int) -> Tensor:
+    """What keeps ``count`` queries, of each head of a group, from what they may not see [B, 1, group · count, all]."""
+    new = torch.arange(count)
+    known = (torch.arange(past) < lengths[:, None])[:, None, None].expand(-1, 1, group * count, -1)
+    causal = (new[None, :] <= new[:, None]).repeat(group, 1)[None, None].expand(lengths.shape[0], -1, -1, -1)
+    return torch.where(torch.cat((known, causal), -1), 0.0, -1e9)
 
 
 class Norm(nn.Module):
@@ -150,18 +154,28 @@ class Layer(nn.Module):
         return x + self._feed(x)
 
     def step(
-        self, x: Tensor, cos: Tensor, sin: Tensor, bias: Tensor, keys: Tensor, values: Tensor, tail: Tensor
+        self, x: Tensor, angles: tuple[Tensor, Tensor], bias: Tensor, state: tuple[Tensor, Tensor, Tensor]
     ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
-        """A few further positions [B, n, width] behind the given state of this layer."""
+        """A few further positions [B, n, width] behind the given keys, values and tail of this layer.
+
+        What is behind them is read where it lies: copying it, once joined with the new and once for each head that
+        shares it, took longer than the products.
+        """
+        shape, (keys, values, tail) = self.shape, state
+        batch, count = x.shape[:2]
         padded = torch.cat((tail, self.mix(self.norm1(x))), 1)
-        q, k, v = self._heads(self._convolve(padded, x.shape[1]), cos, sin)
-        k, v = k.flatten(2), v.flatten(2)
-        heads = (-1, self.shape.kv_heads, self.shape.head)
-        all_k = self._spread(torch.cat((keys, k), 1).unflatten(2, heads[1:])).permute(0, 2, 3, 1)
-        all_v = self._spread(torch.cat((values, v), 1).unflatten(2, heads[1:])).transpose(1, 2)
-        weights = torch.softmax(q.transpose(1, 2) @ all_k * self.shape.head**-0.5 + bias, -1)
-        x = x + self.out((weights @ all_v).transpose(1, 2).flatten(2))
-        return x + self._feed(x), (k, v, padded[:, -(self.shape.taps - 1) :])
+        mixed = self._convolve(padded, count)
+        turned = mixed[:, :, : shape.width + shape.kv].reshape(batch, count, -1, shape.head).transpose(1, 2)
+        turned = _rotate(turned, *angles)
+        q = turned[:, : shape.heads].reshape(batch, shape.kv_heads, -1, shape.head) * shape.head**-0.5
+        k = turned[:, shape.heads :].transpose(2, 3)
+        v = mixed[:, :, shape.width + shape.kv :].reshape(batch, count, -1, shape.head).transpose(1, 2)
+        weights = torch.softmax(torch.cat((q @ keys, q @ k), -1) + bias, -1)
+        past = keys.shape[-1]
+        seen = weights[..., :past] @ values + weights[..., past:] @ v
+        seen = seen.reshape(batch, shape.heads, count, shape.head).transpose(1, 2).reshape(batch, count, shape.width)
+        x = x + self.out(seen)
+        return x + self._feed(x), (k, v, padded[:, -(shape.taps - 1) :])
 
     def _convolve(self, padded: Tensor, count: int) -> Tensor:
         first, *rest = (padded[:, i : i + count] * self.taps[i] for i in range(self.shape.taps))
@@ -192,11 +206,11 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
 
 
-def empty_state(shape: Shape, batch: int = 1, past: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def empty_state(shape: Shape, batch: int = 1, past: int = 1) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Keys, values, tails and lengths of ``batch`` conversations that have not begun."""
-    keys = torch.zeros(batch, shape.layers, past, shape.kv)
+    keys = torch.zeros(batch, shape.layers, shape.kv_heads, shape.head, past)
     tails = torch.zeros(batch, shape.layers, shape.taps - 1, shape.mixed)
-    return keys, keys.clone(), tails, torch.zeros(batch, dtype=torch.int64)
+    return keys, keys.transpose(3, 4).clone(), tails, torch.zeros(batch, dtype=torch.int64)
 
 
 def export(model: Thinker, path: Path) -> None:
@@ -204,9 +218,9 @@ def export(model: Thinker, path: Path) -> None:
     shape = model.shape
     example = (torch.zeros(2, 3, dtype=torch.int64), *empty_state(shape, 2, 5))
     names = ["ids", "keys", "values", "tails", "lengths"]
-    axes = {"ids": {0: "b", 1: "n"}, "keys": {0: "b", 2: "past"}, "values": {0: "b", 2: "past"}}
+    axes = {"ids": {0: "b", 1: "n"}, "keys": {0: "b", 4: "past"}, "values": {0: "b", 3: "past"}}
     axes |= {"tails": {0: "b"}, "lengths": {0: "b"}, "logits": {0: "b"}, "new_tails": {0: "b"}}
-    axes |= {"new_keys": {0: "b", 2: "n"}, "new_values": {0: "b", 2: "n"}}
+    axes |= {"new_keys": {0: "b", 4: "n"}, "new_values": {0: "b", 3: "n"}}
     torch.onnx.export(
         model.eval(), example, str(path), input_names=names, dynamic_axes=axes, opset_version=18, dynamo=False,
         output_names=["logits", "new_keys", "new_values", "new_tails"], do_constant_folding=False,

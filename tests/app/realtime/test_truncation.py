@@ -18,6 +18,7 @@ from engine import ModelInfo, TokenCost
 
 COST = TokenCost(character=1.0, instruction=1.0, audio_s=10.0, image=50.0, message=0.0)
 MODEL = ModelInfo(name="m", context=150, cost=COST)  # of which 50 are the answer's
+ALL = RetentionRatio(retention_ratio=1.0)
 
 
 def options(**patch: Any) -> AnswerOptions:
@@ -52,8 +53,15 @@ def test_an_answer_counts_as_many_tokens_as_it_has() -> None:
 @pytest.mark.fault("I9.1")
 def test_the_oldest_turns_go_whole_and_the_prompt_grows_again_from_there() -> None:
     cut = Truncation(MODEL)
-    assert cut.fit("auto", turns(6), options()) == turns(6)[2:]
-    assert cut.fit("auto", turns(7), options()) == turns(7)[4:]
+    assert cut.fit(ALL, turns(6), options()) == turns(6)[2:]
+    assert cut.fit(ALL, turns(7), options()) == turns(7)[4:]
+
+
+def test_a_prompt_s_beginning_lasts_for_some_turns() -> None:
+    """With it what was computed of it: a conversation longer than the context began anew with every turn."""
+    cut = Truncation(MODEL)
+    firsts = [cut.fit("auto", turns(n), options())[0].id for n in range(5, 13)]
+    assert firsts == ["user0", "user3", "user3", "user3", "user6", "user6", "user6", "user9"]
 
 
 def test_a_ratio_cuts_deeper_and_then_for_some_turns_not_at_all() -> None:
@@ -69,7 +77,7 @@ def test_a_limit_of_the_client_s_own() -> None:
 
 def test_instructions_tools_and_the_answer_take_their_room() -> None:
     def kept(**patch: Any) -> int:
-        return len(Truncation(MODEL).fit("auto", turns(9), options(**patch)))
+        return len(Truncation(MODEL).fit(ALL, turns(9), options(**patch)))
 
     assert kept() == 10
     assert kept(max_output_tokens=10) == 14
@@ -105,12 +113,12 @@ def test_a_deleted_item_moves_no_cut_forward() -> None:
 def test_what_the_model_found_too_long_is_taken_for_longer() -> None:
     cut = Truncation(MODEL)
     cut.overflowed()
-    assert len(cut.fit("auto", turns(5), options())) == 8
+    assert len(cut.fit(ALL, turns(5), options())) == 8
 
 
 def test_speech_counts_by_its_length() -> None:
     speech = MessageItem(id="s", role="user", content=(Heard(np.zeros(16_000 * 7, np.int16)),))
-    assert Truncation(MODEL).fit("auto", (*turns(2), speech, said(3, "assistant")), options())[0].id == "user1"
+    assert Truncation(MODEL).fit(ALL, (*turns(2), speech, said(3, "assistant")), options())[0].id == "user1"
 
 
 @given(st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), st.integers(0, 60)), max_size=30))

@@ -17,7 +17,7 @@ from engine.worker.models.nano.tokens import CONTEXT, VOCABULARY
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What was computed for a conversation: ``keys`` and ``values`` [layers, n, kv], and the ``ends`` to go on from."""
+    """What was computed for a conversation: ``keys`` and ``values`` of n positions, and the ``ends`` to go on from."""
 
     keys: NDArray[np.float32]
     values: NDArray[np.float32]
@@ -31,8 +31,8 @@ class Known:
 class Network:
     """The exported decoder and the state of ``slots`` conversations.
 
-    ``keys`` and ``values`` [slots, layers, CONTEXT, kv] float32; ``tails`` [slots, layers, taps - 1, mixed], the last
-    inputs of the convolutions.
+    ``keys`` [slots, layers, heads, head, CONTEXT] and ``values`` [slots, layers, heads, CONTEXT, head] float32: as the
+    products take them; ``tails`` [slots, layers, taps - 1, mixed], the last inputs of the convolutions.
     """
 
     def __init__(self, path: Path, slots: int, threads: int = 1) -> None:
@@ -47,9 +47,9 @@ class Network:
         if made != VOCABULARY:
             raise WeightsError(f"{path} knows {made} tokens, this version of nano has {VOCABULARY}; restore the file")
         sizes: dict[str, list[int]] = {entry.name: entry.shape for entry in self._session.get_inputs()}
-        layers, kv = sizes["keys"][1], sizes["keys"][3]
-        self._keys = np.zeros((slots, layers, CONTEXT, kv), np.float32)
-        self._values = np.zeros_like(self._keys)
+        layers, heads, head, _ = sizes["keys"][1:]
+        self._keys = np.zeros((slots, layers, heads, head, CONTEXT), np.float32)
+        self._values = np.zeros((slots, layers, heads, CONTEXT, head), np.float32)
         self._tails = np.zeros((slots, *sizes["tails"][1:]), np.float32)
 
     def tails(self, slot: int) -> NDArray[np.float32]:
@@ -58,32 +58,32 @@ class Network:
 
     def known(self, slot: int, length: int, ends: Sequence[tuple[int, NDArray[np.float32]]]) -> Known:
         """A copy of the first ``length`` positions of a slot."""
-        return Known(self._keys[slot, :, :length].copy(), self._values[slot, :, :length].copy(), tuple(ends))
+        return Known(self._keys[slot, ..., :length].copy(), self._values[slot, :, :, :length].copy(), tuple(ends))
 
     def restore(self, slot: int, length: int, known: Known, tails: NDArray[np.float32]) -> None:
         """Begin a slot with the first ``length`` positions of what is known."""
-        self._keys[slot, :, :length] = known.keys[:, :length]
-        self._values[slot, :, :length] = known.values[:, :length]
+        self._keys[slot, ..., :length] = known.keys[..., :length]
+        self._values[slot, :, :, :length] = known.values[:, :, :length]
         self._tails[slot] = tails
 
     def advance(
         self, slots: Sequence[int], ids: Sequence[Sequence[int]], lengths: Sequence[int]
     ) -> NDArray[np.float32]:
         """Feed equally many ids to each slot, which holds ``lengths`` positions already: logits [B, VOCABULARY]."""
-        past = max(lengths)
+        past = max(1, *lengths)
         for slot, length in zip(slots, lengths, strict=True):
             self._tails[slot] *= length > 0
         feeds = {
             "ids": np.asarray(ids, np.int64),
-            "keys": self._keys[slots, :, :past],
-            "values": self._values[slots, :, :past],
+            "keys": self._keys[slots, ..., :past],
+            "values": self._values[slots, :, :, :past],
             "tails": self._tails[slots],
             "lengths": np.asarray(lengths, np.int64),
         }
         logits, keys, values, tails = cast("list[NDArray[np.float32]]", self._session.run(None, feeds))
         for i, (slot, length) in enumerate(zip(slots, lengths, strict=True)):
             end = length + len(ids[i])
-            self._keys[slot, :, length:end] = keys[i]
-            self._values[slot, :, length:end] = values[i]
+            self._keys[slot, ..., length:end] = keys[i]
+            self._values[slot, :, :, length:end] = values[i]
         self._tails[slots] = tails
         return logits
