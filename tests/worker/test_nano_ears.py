@@ -148,6 +148,22 @@ def test_the_words_depend_on_the_samples_only(ears: Ears, request_spoken: Pcm, r
     assert hear(ears, [request_spoken], slot=2)[-1] == in_pieces
 
 
+def test_the_last_search_is_under_way_long_before_an_answer_is_begun(recordings: list[Recording]) -> None:
+    """It takes a tenth of what was said: begun 200 ms into the silence, as the answer, it came after the turn's end."""
+    late_ms: list[float] = []
+    for recording in recordings[::20]:
+        hearing = nano_ears.Hearing(np.empty(0, np.int16))
+        begun = 0
+        for piece in pieces(np.concatenate([np.zeros(4_800, np.int16), recording.pcm, np.zeros(8_000, np.int16)])):
+            nano_ears._take(hearing, [piece])
+            if hearing.stale:
+                hearing.stale, begun = False, len(hearing.pcm)
+        late_ms.append((begun - hearing.voice_end) * 1000 / MIC_RATE_HZ)
+        assert hearing.basis > hearing.voice_end / 1.2
+    assert len(late_ms) > 10
+    assert max(late_ms) <= 100
+
+
 def test_a_step_is_bounded_whatever_comes_at_once(ears: Ears, request_spoken: Pcm) -> None:
     seat = seat_at(ears)
     seat.rows.append(request_spoken)
