@@ -358,14 +358,14 @@ async def test_an_ended_stage_before_a_slow_one_does_not_hold_up_the_worker_befo
 
 @pytest.mark.seed("A2.9", "A4.14")
 async def test_no_progress_is_stalled_and_progress_is_not() -> None:
-    async with rigged([FakeStage()], stall_s=0.1) as rig:
+    async with rigged([FakeStage()], stall_s=0.4) as rig:
 
         async def slowly(n: int, wait_s: float) -> AsyncGenerator[Chunk]:
             for i in range(n):
                 await asyncio.sleep(wait_s)
                 yield Chunk("x", i)
 
-        assert await read(rig, slowly(6, 0.04), live=True) == list(range(6))
+        assert await read(rig, slowly(5, 0.1), live=True) == list(range(5))
         with pytest.raises(Stalled, match="progress"):
             await read(rig, slowly(1, 60), live=True)
         await settled(rig)
