@@ -14,6 +14,9 @@ from app.realtime.onset import Onset
 from engine import SPEAKER_RATE_HZ
 from engine.core import Wave
 
+RESERVE_S = 0.06
+"""Of sound, with which a player starts that need not hear the silence before it: the chunks that follow take 20 ms."""
+
 
 @dataclass(frozen=True, slots=True)
 class Packet:
@@ -44,6 +47,7 @@ class Playout:
     _sent: deque[Packet] = field(default_factory=deque[Packet])
     _kept_samples: int = 0  # in _sent
     _ended: bool = False
+    _made_s: float | None = None  # when the first samples came
     _dry_at_s: float | None = None  # when the listener has played all that was sent; None before the first packet
 
     def push(self, samples: Wave) -> None:
@@ -68,6 +72,8 @@ class Playout:
 
     def take(self, now_s: float) -> Packet | None:
         """The next packet, if it is due."""
+        if self._made_s is None and self.produced_samples:
+            self._made_s = now_s
         if self.due_in_s(now_s) != 0:
             return None
         packet = self._waiting.popleft()
@@ -78,7 +84,9 @@ class Playout:
         """Seconds until the next packet is due, 0 if it is; None while there is none."""
         if not self._waiting:
             return None
-        return 0.0 if self._dry_at_s is None else max(0.0, self._dry_at_s - now_s - self.lead_s)
+        if self._dry_at_s is None:
+            return self._begins_in_s(now_s)
+        return max(0.0, self._dry_at_s - now_s - self.lead_s)
 
     def flush(self) -> None:
         """Forget what has not been sent: the listener interrupted."""
@@ -105,6 +113,16 @@ class Playout:
     def unplayed_s(self, now_s: float, lag_s: float = 0.0) -> float:
         """Seconds until the listener has played all that was sent."""
         return 0.0 if self._dry_at_s is None else max(0.0, self._dry_at_s + lag_s - now_s)
+
+    def _begins_in_s(self, now_s: float) -> float:
+        """Seconds until the first packet is due: what was skipped need not be heard, but it is a player's only reserve.
+
+        It is cut short once there is enough sound, and never takes longer than hearing it.
+        """
+        waiting_s = sum(packet.seconds for packet in self._waiting)
+        if not self.skipped_samples or waiting_s >= RESERVE_S or self._ended or self._made_s is None:
+            return 0.0
+        return max(0.0, self._made_s + self.skipped_samples / SPEAKER_RATE_HZ - now_s)
 
     def _send(self, packet: Packet, now_s: float) -> None:
         if self._dry_at_s is not None and self._dry_at_s < now_s:

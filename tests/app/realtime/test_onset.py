@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -51,8 +53,37 @@ def test_what_is_left_out_counts_as_produced_but_is_never_sent() -> None:
     playout = Playout()
     playout.push(sound(0, 0, 0, 0))
     assert playout.due_in_s(0.0) is None, "there is nothing to be heard yet"
-    playout.push(sound(0, 0.1, 0, 0))
-    assert (playout.produced_samples, playout.skipped_samples) == (8 * BLOCK, 5 * BLOCK)
+    playout.push(sound(0, *[0.1] * 6))
+    assert (playout.produced_samples, playout.skipped_samples) == (11 * BLOCK, 5 * BLOCK)
     packet = playout.take(0.0)
     assert packet is not None
-    assert np.array_equal(packet.samples, sound(0.1, 0, 0))
+    assert np.array_equal(packet.samples, sound(*[0.1] * 6))
+
+
+def test_a_player_starts_with_a_reserve_but_no_later_than_the_silence_would_have_lasted() -> None:
+    """He who starts with 20 ms of sound runs dry where the next chunk takes 21."""
+    playout = Playout()
+    playout.push(sound(0, 0, 0, 0))
+    assert playout.take(10.0) is None
+    playout.push(sound(0, 0, 0.1, 0.1))
+    assert playout.take(10.005) is None
+    assert playout.due_in_s(10.005) == pytest.approx(0.055)
+    waits, comes = deepcopy(playout), playout
+    assert waits.take(10.0601) is not None, "he would be hearing it by now"
+    comes.push(sound(*[0.1] * 4))
+    assert comes.take(10.02) is not None, "there is enough"
+    assert comes.take(10.02) is not None
+
+
+def test_an_answer_that_is_over_does_not_wait_for_more() -> None:
+    playout = Playout()
+    playout.push(sound(0, 0, 0.1))
+    assert playout.take(0.0) is None
+    playout.end()
+    assert playout.take(0.0) is not None
+
+
+def test_an_answer_that_begins_with_sound_does_not_wait() -> None:
+    playout = Playout()
+    playout.push(sound(0.1))
+    assert playout.take(0.0) is not None
