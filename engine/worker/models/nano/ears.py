@@ -21,7 +21,8 @@ import pocketsphinx
 
 from engine.core import MIC_RATE_HZ, AudioPart, Chunk, Pcm, Request, StageInfo
 from engine.errors import EngineError, WeightsError
-from engine.worker.models.nano.hush import QUANTILE, Hush, Power, noise_of
+from engine.worker.models.nano.hush import QUANTILE, Hush, Voices, Wiener, noise_of, through
+from engine.worker.models.nano.voice import session
 from engine.worker.stage import Place, Seat
 
 WEIGHTS = Path(__file__).parents[3] / "weights" / "nano"
@@ -42,7 +43,7 @@ PHONE_BEAM = 1e-25
 NATS = 1024.0  # pocketsphinx scores are logarithms divided by 2**10 (SENSCR_SHIFT in its hmm.h)
 REFUSAL = -210.0  # nats; set on the development recordings, see EARS.md
 DOUBT = -280.0  # between these two a request is only guessed at, and asked back
-CLEAR_DB, PER_DB, MOST = 30.0, 14.0, 120.0  # less clear speech fits worse: by so many nats a dB both limits are lowered
+CLEAR_DB, PER_DB, MOST = 30.0, 14.0, 40.0  # less clear speech fits worse: by so many nats a dB both limits are lowered
 OVER_NOISE = 1.5  # a voice is louder than what lies beneath it by 3.5 dB
 ENOUGH = 25  # frames, before what lies beneath is known
 COVERAGE = 0.6  # speech is covered wholly by its words, noise to a quarter
@@ -84,11 +85,11 @@ class Search:
 
     requests: Any
     phones: Any
-    hush: Hush = field(default_factory=lambda: Hush(noise_of(np.empty(0, np.int16))))
+    hush: Hush
     heard: list[Pcm] = field(default_factory=list[Pcm])
 
-    def start(self, mean: str, noise: Power) -> None:
-        self.hush, self.heard = Hush(noise), []
+    def start(self, mean: str, hush: Hush) -> None:
+        self.hush, self.heard = hush, []
         for decoder in (self.requests, self.phones):
             decoder.set_cmn(mean)
             decoder.start_utt()
@@ -146,6 +147,7 @@ class Ears:
         )  # fmt: skip
         self._folder = (place.weights or WEIGHTS) / "ears"
         self._scout = self._decoder("phones", 0.1)  # takes means; it shall not search
+        self._net = session(place, "ears/hush")
         self._first_mean: str = self._scout.get_cmn()
         self._free = [self._search(), self._search()]  # 65 MB each; two users speaking at once is ordinary
         self._held: dict[int, Search] = {}
@@ -207,9 +209,10 @@ class Ears:
         search = self._held[slot] = self._free.pop() if self._free else self._search()
         hearing.stale, hearing.searched = False, 0
         noise = noise_of(hearing.pcm)
-        hush = Hush(noise)
-        known = np.concatenate([hush.feed(hearing.pcm[: min(hearing.basis, MEAN_REACH)]), hush.end()])
-        search.start(_mean(self._scout, known, self._first_mean), noise)
+        voices = through(Voices(self._net, noise), hearing.pcm)
+        left = noise_of(voices)
+        known = through(Wiener(left), voices[: min(hearing.basis, MEAN_REACH)])
+        search.start(_mean(self._scout, known, self._first_mean), Hush(self._net, noise, left))
 
     def _release(self, slot: int) -> None:
         if search := self._held.pop(slot, None):
@@ -217,7 +220,12 @@ class Ears:
             self._free.append(search)
 
     def _search(self) -> Search:
-        return Search(self._decoder("requests", REQUEST_BEAM), self._decoder("phones", PHONE_BEAM))
+        unknown = noise_of(np.empty(0, np.int16))
+        return Search(
+            self._decoder("requests", REQUEST_BEAM),
+            self._decoder("phones", PHONE_BEAM),
+            Hush(self._net, unknown, unknown),
+        )
 
     def _decoder(self, language: str, beam: float) -> Any:
         model, files = Path(pocketsphinx.get_model_path()) / "en-us" / "en-us", self._folder / language

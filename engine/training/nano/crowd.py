@@ -1,0 +1,119 @@
+"""Speech of many people, for the net that tells voices from noise: whatever free synthesizers Debian has.
+
+    python -m engine.training.nano.crowd --work DIR [--count 160] [--voices ked,ru]
+
+For each voice it writes DIR/crowd/VOICE.npz: ``pcm`` (int16 at MIC_RATE_HZ, all utterances one after the other) and
+``ends`` (where each ends, in samples). A voice that is there is not spoken again. Needs Debian's ``flite``, ``festival``
+and the voices' packages. The three voices of the evaluation recordings (`make_spoken`) are in none of them. It need not
+make sense what they say: an Italian who reads English aloud says Italian sounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import subprocess
+from dataclasses import dataclass
+from itertools import islice
+from math import gcd
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import soundfile
+from scipy.signal import resample_poly
+
+from engine.core import MIC_RATE_HZ, Pcm
+from engine.training.nano.assistant import assistant_turn
+from engine.training.nano.corpus import evaluated, unseen
+
+BATCH = 20  # lines that one process reads
+PEAK = 0.5
+CYRILLIC = str.maketrans("abcdefghijklmnopqrstuvwxyz", "абцдефгхийклмнопкрстуввкиз")
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """A synthesizer's voice: how Festival (or Flite) calls it, and the Debian package that it comes in."""
+
+    call: str
+    package: str
+    flite: bool = False
+    cyrillic: bool = False
+
+
+SPEAKERS = {
+    "rms": Speaker("rms", "flite", flite=True),
+    "ked": Speaker("voice_ked_diphone", "festvox-kdlpc16k"),
+    "nsh": Speaker("voice_msu_ru_nsh_clunits", "festvox-ru", cyrillic=True),
+    "ona": Speaker("voice_upc_ca_ona_hts", "festvox-ca-ona-hts"),
+    "lj": Speaker("voice_suo_fi_lj_diphone", "festvox-suopuhe-lj"),
+    "mv": Speaker("voice_hy_fi_mv_diphone", "festvox-suopuhe-mv"),
+    "lp": Speaker("voice_lp_diphone", "festvox-italp16k"),
+    "pc": Speaker("voice_pc_diphone", "festvox-itapc16k"),
+    "dita": Speaker("voice_czech_dita", "festvox-czech-dita"),
+    "krb": Speaker("voice_czech_krb", "festvox-czech-krb"),
+    "machac": Speaker("voice_czech_machac", "festvox-czech-machac"),
+    "ph": Speaker("voice_czech_ph", "festvox-czech-ph"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--count", type=int, default=160, help="sentences a voice")
+    parser.add_argument("--voices", default=",".join(SPEAKERS))
+    args = parser.parse_args()
+    home = args.work / "crowd"
+    home.mkdir(parents=True, exist_ok=True)
+    for seed, name in enumerate(args.voices.split(",")):
+        if (home / f"{name}.npz").exists():
+            continue
+        waves = spoken(SPEAKERS[name], texts(args.count, seed))
+        np.savez(home / f"{name}.npz", pcm=np.concatenate(waves), ends=np.cumsum([len(wave) for wave in waves]))
+        print(f"{name}: {len(waves)} utterances, {sum(map(len, waves)) / MIC_RATE_HZ / 60:.1f} min", flush=True)
+
+
+def texts(count: int, seed: int) -> list[str]:
+    """Sentences that no evaluation has, without quotes."""
+    rng = random.Random(seed)
+    lines = (assistant_turn(rng).replace('"', "") for _ in iter(int, 1))
+    return list(islice(unseen(lines, evaluated()), count))
+
+
+def spoken(speaker: Speaker, lines: list[str]) -> list[Pcm]:
+    """What the voice says, an array a line; lines that it can't read are left out."""
+    waves = []
+    for at in range(0, len(lines), BATCH):
+        with TemporaryDirectory() as folder:
+            (by_flite if speaker.flite else by_festival)(speaker, lines[at : at + BATCH], Path(folder))
+            waves += [wave for path in sorted(Path(folder).glob("*.wav")) if (wave := pcm_of(path)).any()]
+    return waves
+
+
+def by_flite(speaker: Speaker, lines: list[str], folder: Path) -> None:
+    for number, line in enumerate(lines):
+        command = ["flite", "-voice", speaker.call, "-t", line, "-o", str(folder / f"{number:03}.wav")]
+        subprocess.run(command, check=True)
+
+
+def by_festival(speaker: Speaker, lines: list[str], folder: Path) -> None:
+    script = folder / "read.scm"
+    said = (line.lower().translate(CYRILLIC) if speaker.cyrillic else line for line in lines)
+    save = '(unwind-protect (utt.save.wave (utt.synth (eval (list \'Utterance \'Text "{}"))) "{}" \'riff))\n'
+    calls = "".join(save.format(line, folder / f"{number:03}.wav") for number, line in enumerate(said))
+    script.write_text(f"({speaker.call})\n{calls}")
+    subprocess.run(["festival", "-b", str(script)], check=False, capture_output=True, timeout=300)
+
+
+def pcm_of(path: Path) -> Pcm:
+    """At MIC_RATE_HZ and a peak of PEAK."""
+    wave, rate_hz = soundfile.read(path, dtype="float32")
+    factor = gcd(rate_hz, MIC_RATE_HZ)
+    wave = resample_poly(wave, MIC_RATE_HZ // factor, rate_hz // factor)
+    loudest = float(np.abs(wave).max(initial=0))
+    return (wave * (PEAK * 32767 / max(loudest, 1e-3))).astype(np.int16)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Voices in noise, to teach a net by: the mixture, and the same with its noise turned down.
+
+Takes what `crowd` wrote. Every draw is another piece of speech, by another speaker (who is made taller or smaller by a
+sixth), over another microphone, in another room, level and noise. Knows no net.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.fft import irfft, rfft
+
+from engine.core import MIC_RATE_HZ, Pcm
+
+Wave = NDArray[np.float32]
+SIZE = 60_000  # of the Fourier transforms: longer than a mixture, so that rooms don't echo into its beginning
+LENGTH = MIC_RATE_HZ * 7 // 2
+DOWN = 0.125  # by how much noise is turned down in what the net shall give
+HISS = 4.0  # that the ears themselves add, int16
+_HZ = np.fft.rfftfreq(SIZE, 1 / MIC_RATE_HZ)
+_COARSE_HZ = np.linspace(0, MIC_RATE_HZ / 2, 257)
+
+
+class Mixtures:
+    """An endless draw, the same for the same seed."""
+
+    def __init__(self, home: Path, voices: list[str], seed: int) -> None:
+        self._voices = [np.load(home / f"{name}.npz")["pcm"] for name in voices]
+        self._rng = np.random.default_rng(seed)
+
+    def draw(self, count: int) -> tuple[Wave, Wave]:
+        """(mixtures, the same with less noise), [count, LENGTH] each, in units of int16."""
+        pairs = [self._pair() for _ in range(count)]
+        return np.stack([mixed for mixed, _ in pairs]), np.stack([less for _, less in pairs])
+
+    def _pair(self) -> tuple[Wave, Wave]:
+        rng = self._rng
+        voice = self._over_a_microphone(self._speech())
+        noise = self._noise() if rng.random() < 0.92 else np.zeros(LENGTH, np.float32)
+        snr_db, level = rng.uniform(-2, 30), 10 ** (rng.uniform(1.7, 3.7))
+        voice *= level / _loud(voice)
+        noise *= level * 10 ** (-snr_db / 20) / max(_level(noise), 1e-9)
+        noise += rng.standard_normal(LENGTH, np.float32) * HISS
+        return voice + noise, voice + DOWN * noise
+
+    def _speech(self) -> Wave:
+        """LENGTH samples of one speaker, mostly with a pause before and behind."""
+        rng = self._rng
+        pcm: Pcm = self._voices[rng.integers(len(self._voices))]
+        pause, rest = int(rng.uniform(0, 0.7) * MIC_RATE_HZ), int(max(0, rng.uniform(-0.5, 0.5)) * MIC_RATE_HZ)
+        count, taller = LENGTH - pause - rest, rng.uniform(0.85, 1.18)
+        start = rng.integers(len(pcm) - int(count * taller) - 2)
+        piece = pcm[start : start + int(count * taller) + 2].astype(np.float32)
+        out = np.zeros(LENGTH, np.float32)
+        out[pause : pause + count] = np.interp(np.arange(count) * taller, np.arange(len(piece)), piece)
+        return out
+
+    def _over_a_microphone(self, wave: Wave) -> Wave:
+        """With a frequency response, and for a third of the voices a room."""
+        rng = self._rng
+        response = _spectrum(rng, rng.uniform(-3, 3), 4).astype(np.complex64)
+        if rng.random() < 0.35:
+            response *= rfft(_room(rng), SIZE)
+        return irfft(rfft(wave, SIZE) * response)[:LENGTH]
+
+    def _noise(self) -> Wave:
+        rng, kind = self._rng, self._rng.random()
+        if kind < 0.1:  # people who talk elsewhere
+            return sum((self._over_a_microphone(self._speech()) for _ in range(6)), np.zeros(LENGTH, np.float32))
+        noise = irfft(rfft(rng.standard_normal(SIZE, np.float32)) * _spectrum(rng, rng.uniform(-7, 1), 5))[:LENGTH]
+        if kind < 0.25:  # it swells and falls
+            slow = np.interp(np.arange(LENGTH), np.linspace(0, LENGTH, 12), rng.uniform(-8, 8, 12))
+            noise *= (10 ** (slow / 20)).astype(np.float32)
+        elif kind < 0.4:  # a machine turns
+            t, base = np.arange(LENGTH) / MIC_RATE_HZ, rng.uniform(45, 250)
+            hum = sum(
+                rng.uniform(0, 1) * np.sin(2 * np.pi * base * n * t + rng.uniform(0, 6)) / n for n in range(1, 12)
+            )
+            noise += np.asarray(hum, np.float32) * (_level(noise) * rng.uniform(0, 3))
+        return noise
+
+
+def _spectrum(rng: np.random.Generator, db_an_octave: float, spread_db: float) -> Wave:
+    """A smooth amplitude response: a slope from 100 Hz on, and ups and downs."""
+    octaves = np.log2(np.maximum(_COARSE_HZ, 100) / 1000)
+    bends = np.interp(octaves, np.linspace(-4, 3.1, 9), rng.normal(0, spread_db, 9))
+    return np.interp(_HZ, _COARSE_HZ, 10 ** ((db_an_octave * octaves + bends) / 20)).astype(np.float32)
+
+
+def _room(rng: np.random.Generator) -> Wave:
+    """The direct sound and what comes back, dying away."""
+    decay_s = rng.uniform(0.1, 0.5)
+    t = np.arange(SIZE - LENGTH) / MIC_RATE_HZ
+    tail = rng.standard_normal(len(t), np.float32) * 10 ** (-3 * t / decay_s)
+    tail[: MIC_RATE_HZ // 200] = 0
+    tail *= rng.uniform(0.1, 1) / np.sqrt(np.square(tail).sum())
+    tail[0] = 1
+    return tail.astype(np.float32)
+
+
+def _level(wave: Wave) -> float:
+    return float(np.sqrt(np.square(wave).mean()))
+
+
+def _loud(wave: Wave) -> float:
+    """The level of the louder half of its frames, as `conditions` has it."""
+    power = np.square(wave[: len(wave) // 320 * 320].reshape(-1, 320)).mean(1)
+    return float(np.sqrt(power[power >= np.median(power)].mean())) + 1e-9
