@@ -1,10 +1,10 @@
 """Speech of many people, for the net that tells voices from noise: whatever free synthesizers Debian has.
 
-    python -m engine.training.nano.crowd --work DIR [--count 160] [--voices ked,ru]
+    python -m engine.training.nano.crowd --work DIR [--count 160] [--voices ked,nsh]
 
 For each voice it writes DIR/crowd/VOICE.npz: ``pcm`` (int16 at MIC_RATE_HZ, all utterances one after the other) and
-``ends`` (where each ends, in samples). A voice that is there is not spoken again. Needs Debian's ``flite``, ``festival``
-and the voices' packages. The three voices of the evaluation recordings (`make_spoken`) are in none of them. It need not
+``ends`` (where each ends, in samples). A voice that is there is not spoken again. Needs Debian's ``flite`` and
+``festival`` and the voices' packages. The three voices of the evaluation recordings (`make_spoken`) are in none of them. It need not
 make sense what they say: an Italian who reads English aloud says Italian sounds.
 """
 

@@ -1,6 +1,6 @@
 """Teaches the ears' net what is a voice: how far to turn each band down, 125 times a second.
 
-    python -m engine.training.nano.train_hush --work DIR --minutes 20 [--voices ked,ru] [--out engine/weights/nano]
+    python -m engine.training.nano.train_hush --work DIR --minutes 20 [--start DIR/hush.pt] [--out engine/weights/nano]
 
 Reads DIR/crowd, writes DIR/hush.pt and OUT/ears/hush.onnx at the end. The net gets each band's power over the noise
 beneath it (which the ears know from what they have heard) and over the frame's mean, so a level means nothing to
@@ -59,19 +59,15 @@ def main() -> None:
     parser.add_argument("--voices", default=",".join(SPEAKERS))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--name", default="hush")
-    parser.add_argument("--start", type=Path)
+    parser.add_argument("--start", type=Path, help="a hush.pt to go on from")
     args = parser.parse_args()
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)
     net = Suppressor()
     if args.start:
         net.load_state_dict(torch.load(args.start))
-    if args.minutes:
-        train(net, Mixtures(args.work / "crowd", args.voices.split(","), args.seed), args.minutes)
-        torch.save(net.state_dict(), args.work / f"{args.name}.pt")
-    else:
-        net.load_state_dict(torch.load(args.work / f"{args.name}.pt"))
+    train(net, Mixtures(args.work / "crowd", args.voices.split(","), args.seed), args.minutes)
+    torch.save(net.state_dict(), args.work / "hush.pt")
     if args.out:
         export(graph(net), args.out / "ears" / "hush.onnx")
 

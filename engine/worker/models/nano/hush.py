@@ -2,8 +2,8 @@
 
 First by a small recurrent net (`Voices`), taught with many people's voices (engine/training/nano/train_hush.py): it
 tells for each band of each frame how much of it is voice. Then what is steady beneath, by a Wiener filter for each
-frequency, its signal-to-noise ratio followed from frame to frame (Ephraim and Malah 1984, "decision directed"). Both are
-told the noise beforehand: the lower edge of what has been heard so far. They know no word.
+frequency, its signal-to-noise ratio followed from frame to frame (Ephraim and Malah 1984, "decision directed"). Both
+are told the noise beforehand: the lower edge of what has been heard so far. They know no word.
 """
 
 from __future__ import annotations
