@@ -7,6 +7,7 @@ import math
 import random
 import re
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +17,12 @@ import pytest
 
 from engine.core import MIC_RATE_HZ, AudioPart, Chunk, Message, Pcm, Request
 from engine.errors import WeightsError
+from engine.training.nano.conditions import with_noise
 from engine.training.nano.dialogues import read_requests, sample_heard, sample_request
 from engine.training.nano.ears import requests_automaton
 from engine.training.nano.eval_ears import SPOKEN, Recording, alone, meanings, pieces, read
 from engine.worker.models.nano import ears as nano_ears
+from engine.worker.models.nano import hush as nano_hush
 from engine.worker.models.nano.ears import PIECE, Ears
 from engine.worker.stage import Place, Seat
 
@@ -123,6 +126,21 @@ def test_a_part_of_the_evaluation_set(ears: Ears, recordings: list[Recording]) -
     assert (len(inside), len(outside)) == (22, 10)
     assert np.mean(inside) >= 0.9
     assert np.mean(outside) >= 0.9
+
+
+@pytest.mark.slow
+def test_in_noise_the_net_makes_requests_heard(
+    ears: Ears, recordings: list[Recording], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 10 dB most are heard; if what the net gets went past it whole, fewer."""
+    pause = np.zeros(MIC_RATE_HZ * 2 // 5, np.int16)
+    inside = [r for r in recordings if r.expect is not None][4::32]
+    noisy = [replace(r, pcm=with_noise(np.concatenate([r.pcm, pause]), 10)) for r in inside]
+    heard = sum(alone(ears, r).right for r in noisy)
+    monkeypatch.setattr(nano_hush, "KEPT", 1.0)
+    without = sum(alone(ears, r).right for r in noisy)
+    assert heard >= 0.75 * len(noisy)
+    assert without < heard
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@
 
 For each voice it writes DIR/crowd/VOICE.npz: ``pcm`` (int16 at MIC_RATE_HZ, all utterances one after the other) and
 ``ends`` (where each ends, in samples). A voice that is there is not spoken again. Needs Debian's ``flite`` and
-``festival`` and the voices' packages. The three voices of the evaluation recordings (`make_spoken`) are in none of them. It need not
-make sense what they say: an Italian who reads English aloud says Italian sounds.
+``festival`` and the voices' packages. The evaluation's three voices (`make_spoken`) are not among them.
+It need not make sense what they say: an Italian who reads English aloud says Italian sounds.
 """
 
 from __future__ import annotations

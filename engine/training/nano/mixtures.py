@@ -7,10 +7,11 @@ sixth), over another microphone, in another room, level and noise. Knows no net.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
+import scipy.fft
 from numpy.typing import NDArray
-from scipy.fft import irfft, rfft
 
 from engine.core import MIC_RATE_HZ, Pcm
 
@@ -19,6 +20,8 @@ SIZE = 60_000  # of the Fourier transforms: longer than a mixture, so that rooms
 LENGTH = MIC_RATE_HZ * 7 // 2
 DOWN = 0.125  # by how much noise is turned down in what the net shall give
 HISS = 4.0  # that the ears themselves add, int16
+_fft = cast(Any, scipy.fft)  # in single precision, which numpy's is not; its types know no arrays
+rfft, irfft = _fft.rfft, _fft.irfft
 _HZ = np.fft.rfftfreq(SIZE, 1 / MIC_RATE_HZ)
 _COARSE_HZ = np.linspace(0, MIC_RATE_HZ / 2, 257)
 
@@ -43,7 +46,7 @@ class Mixtures:
         voice *= level / _loud(voice)
         noise *= level * 10 ** (-snr_db / 20) / max(_level(noise), 1e-9)
         noise += rng.standard_normal(LENGTH, np.float32) * HISS
-        return voice + noise, voice + DOWN * noise
+        return voice + noise, (voice + DOWN * noise).astype(np.float32)
 
     def _speech(self) -> Wave:
         """LENGTH samples of one speaker, mostly with a pause before and behind."""
