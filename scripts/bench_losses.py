@@ -173,6 +173,7 @@ async def kills(quick: bool) -> bool:
     gaps_ms = [1000 * one.player.longest_dry_s for one in hit]
     print(f"{len(losses)} kills, {len(answers)} answers, {len(hit)} of them hit; with a gap {sum(map(bool, gaps_ms))}")
     print(f"noticed after {statistics.median(noticed_ms):.1f} ms in the median; gap {statistics.median(gaps_ms):.0f}")
+    print(f"others ran dry for {max((1000 * one.player.longest_dry_s for one in others), default=0):.0f} ms at most")
     good = [
         said("the latest notice", max(noticed_ms), "<=", 1000 * NOTICED_S, "ms"),
         said("the longest gap of who was hit", max(gaps_ms), "<=", 1000 * GAP_S, "ms"),
