@@ -23,7 +23,7 @@ def with_noise(pcm: Pcm, snr_db: float, seed: int = 0) -> Pcm:
     """Steady noise, falling by 3 dB an octave as in rooms, so far below the loud half of the speech."""
     wave = pcm.astype(np.float64)
     noise = _pink(len(wave), np.random.default_rng(seed))
-    return _pcm(wave + noise * _speech_level(wave) / _level(noise) * 10 ** (-snr_db / 20))
+    return _pcm(wave + noise * speech_level(wave) / level(noise) * 10 ** (-snr_db / 20))
 
 
 def in_a_room(pcm: Pcm, seed: int = 0) -> Pcm:
@@ -36,7 +36,7 @@ def in_a_room(pcm: Pcm, seed: int = 0) -> Pcm:
     tail[0] = 1
     wave = pcm.astype(np.float64)
     heard = fftconvolve(wave, tail)[: len(wave)]
-    return _pcm(heard * _level(wave) / _level(heard))
+    return _pcm(heard * level(wave) / level(heard))
 
 
 def far(pcm: Pcm) -> Pcm:
@@ -74,11 +74,12 @@ def _pink(count: int, rng: np.random.Generator) -> Samples:
     )
 
 
-def _level(wave: Samples) -> float:
+def level(wave: NDArray[np.floating]) -> float:
+    """Root mean square, a little more than nothing."""
     return max(1e-9, float(np.sqrt(np.square(wave).mean())))
 
 
-def _speech_level(wave: Samples) -> float:
+def speech_level(wave: NDArray[np.floating]) -> float:
     """Root mean square of the 20 ms frames that are louder than the middle one: pauses do not count."""
     frames = wave[: len(wave) // 320 * 320].reshape(-1, 320)
     power = np.square(frames).mean(1)

@@ -15,20 +15,17 @@ import random
 import subprocess
 from dataclasses import dataclass
 from itertools import islice
-from math import gcd
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-import soundfile
-from scipy.signal import resample_poly
 
 from engine.core import MIC_RATE_HZ, Pcm
 from engine.training.nano.assistant import assistant_turn
 from engine.training.nano.corpus import evaluated, unseen
+from engine.training.nano.make_spoken import levelled
 
 BATCH = 20  # lines that one process reads
-PEAK = 0.5
 CYRILLIC = str.maketrans("abcdefghijklmnopqrstuvwxyz", "абцдефгхийклмнопкрстуввкиз")
 
 
@@ -107,12 +104,8 @@ def by_festival(speaker: Speaker, lines: list[str], folder: Path) -> None:
 
 
 def pcm_of(path: Path) -> Pcm:
-    """At MIC_RATE_HZ and a peak of PEAK."""
-    wave, rate_hz = soundfile.read(path, dtype="float32")
-    factor = gcd(rate_hz, MIC_RATE_HZ)
-    wave = resample_poly(wave, MIC_RATE_HZ // factor, rate_hz // factor)
-    loudest = float(np.abs(wave).max(initial=0))
-    return (wave * (PEAK * 32767 / max(loudest, 1e-3))).astype(np.int16)
+    """As `make_spoken` levels it."""
+    return (levelled(path) * 32767).astype(np.int16)
 
 
 if __name__ == "__main__":

@@ -101,13 +101,18 @@ def speak(text: str, voice: str) -> NDArray[np.float32]:
             subprocess.run(["espeak-ng", "-v", "en-us", "-w", path, text], check=True)
         else:
             subprocess.run(["flite", "-voice", voice, "-t", text, "-o", path], check=True)
-        wave, rate_hz = soundfile.read(path, dtype="float32")
+        return levelled(path)
+
+
+def levelled(path: Path) -> NDArray[np.float32]:
+    """A file's sound as float32 [n] at RATE_HZ, at a peak of 0.5."""
+    wave, rate_hz = soundfile.read(path, dtype="float32")
     if rate_hz != RATE_HZ:
         from scipy.signal import resample_poly
 
         factor = int(np.gcd(rate_hz, RATE_HZ))
         wave = resample_poly(wave, RATE_HZ // factor, rate_hz // factor)
-    return (wave * (0.5 / max(1e-3, float(np.abs(wave).max())))).astype(np.float32)
+    return (wave * (0.5 / max(1e-3, float(np.abs(wave).max(initial=0))))).astype(np.float32)
 
 
 def write_opus(path: Path, wave: NDArray[np.float32]) -> None:

@@ -14,6 +14,7 @@ import scipy.fft
 from numpy.typing import NDArray
 
 from engine.core import MIC_RATE_HZ, Pcm
+from engine.training.nano.conditions import level, speech_level
 
 Wave = NDArray[np.float32]
 SIZE = 60_000  # of the Fourier transforms: longer than a mixture, so that rooms don't echo into its beginning
@@ -42,9 +43,9 @@ class Mixtures:
         rng = self._rng
         voice = self._over_a_microphone(self._speech())
         noise = self._noise() if rng.random() < 0.92 else np.zeros(LENGTH, np.float32)
-        snr_db, level = rng.uniform(-2, 30), 10 ** (rng.uniform(1.7, 3.7))
-        voice *= level / _loud(voice)
-        noise *= level * 10 ** (-snr_db / 20) / max(_level(noise), 1e-9)
+        snr_db, loud = rng.uniform(-2, 30), 10 ** (rng.uniform(1.7, 3.7))
+        voice *= loud / (speech_level(voice) + 1e-9)
+        noise *= loud * 10 ** (-snr_db / 20) / level(noise)
         noise += rng.standard_normal(LENGTH, np.float32) * HISS
         return voice + noise, (voice + DOWN * noise).astype(np.float32)
 
@@ -81,7 +82,7 @@ class Mixtures:
             hum = sum(
                 rng.uniform(0, 1) * np.sin(2 * np.pi * base * n * t + rng.uniform(0, 6)) / n for n in range(1, 12)
             )
-            noise += np.asarray(hum, np.float32) * (_level(noise) * rng.uniform(0, 3))
+            noise += np.asarray(hum, np.float32) * (level(noise) * rng.uniform(0, 3))
         return noise
 
 
@@ -101,13 +102,3 @@ def _room(rng: np.random.Generator) -> Wave:
     tail *= rng.uniform(0.1, 1) / np.sqrt(np.square(tail).sum())
     tail[0] = 1
     return tail.astype(np.float32)
-
-
-def _level(wave: Wave) -> float:
-    return float(np.sqrt(np.square(wave).mean()))
-
-
-def _loud(wave: Wave) -> float:
-    """The level of the louder half of its frames, as `conditions` has it."""
-    power = np.square(wave[: len(wave) // 320 * 320].reshape(-1, 320)).mean(1)
-    return float(np.sqrt(power[power >= np.median(power)].mean())) + 1e-9

@@ -31,6 +31,7 @@ from engine.worker.models.nano.hush import (
     QUANTILE,
     SHARES,
     SMOOTH,
+    UNDER,
     WIDTH,
 )
 
@@ -121,7 +122,7 @@ def floor_of(power: Tensor) -> Tensor:
 def features_of(bands: Tensor, floor: Tensor) -> Tensor:
     """As `hush.features_of`."""
     logs = bands.clamp(min=1).log()
-    over = (logs - floor.clamp(min=1).log()).clamp(min=-2)
+    over = (logs - floor.clamp(min=1).log()).clamp(min=UNDER)
     return torch.cat([over, logs - logs.mean(2, keepdim=True)], 2) / 4
 
 
