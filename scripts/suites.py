@@ -25,6 +25,7 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("chaos", "soak", "gpu", "conformance", "media", "ray")
 TOOLS = {"chromium": ("chromium", "chromium-browser", "google-chrome"), "node": ("node",)}
+WORKERS = "3"  # on two cores: with as many as there are, a quarter of their time is spent waiting
 NO_TESTS = 5  # pytest's exit code when nothing was selected
 OUTCOMES = ("passed", "failed", "error", "skipped")
 
@@ -68,7 +69,7 @@ def runs(names: list[str], chosen: list[str]) -> Iterator[list[str]]:
             yield ["-s", "-m", " or ".join(names), "--timeout", "3600", *only, *found]  # they print figures
         return
     heavy = " or ".join((*HEAVY, "bench"))
-    yield ["-n", "2", "--dist", "worksteal", "-m", f"not ({heavy})"]
+    yield ["-n", WORKERS, "--dist", "worksteal", "-m", f"not ({heavy})"]
     if found := files(["bench"]):
         yield ["-m", "bench", *found]
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,18 @@ from engine.errors import RequestError, WeightsError
 
 _HELD = re.compile("\ue000(\\d+)\ue001")  # stands for a user's words while the template is rendered
 LONGEST_CHARACTER = 8  # tokens; more that are no character yet never become one
+OUTLINES = 256  # conversations begin alike, and rendering takes ten times as long as encoding what was said
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Where in a rendered conversation something belongs that was held back."""
+
+    number: int
+
+
+Outline = tuple[str | tuple[int, ...] | Held, ...]
+"""A rendered conversation without what was said in it. Text that lies beside that is not encoded yet."""
 
 
 class Chat:
@@ -36,34 +50,48 @@ class Chat:
         self._plain = Tokenizer.from_str(json.dumps({**backend, "added_tokens": [], "post_processor": None}))
         longest = sorted(self.added, key=len, reverse=True)
         self._marks = re.compile("|".join(map(re.escape, longest)))
+        dated = "strftime_now" in self._template  # what it renders is another every day
+        self._outline = self._outlined if dated else lru_cache(OUTLINES)(self._outlined)
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[int]:
         """The ids of a conversation, up to where the assistant is to speak."""
         held: list[str | tuple[int, ...]] = []
         shown = [_shown(message, held) for message in messages]
-        text = self._whole.apply_chat_template(
-            shown, tools=[self._tool(tool) for tool in tools] or None, chat_template=self._template,
-            tokenize=False, add_generation_prompt=True,
-        )  # fmt: skip
-        ids, plain = [], ""
-        for i, piece in enumerate(_HELD.split(text)):
-            found = held[int(piece)] if i % 2 else piece
-            if isinstance(found, tuple):
-                ids += [*self.words(plain), *found]
-                plain = ""
-            elif i % 2:
+        ids, plain = list[int](), ""
+        for piece in self._outline(json.dumps([shown, [self._tool(tool) for tool in tools]])):
+            found = held[piece.number] if isinstance(piece, Held) else piece
+            if isinstance(found, str):
                 plain += found
             else:
-                ids, plain = self._marked(found, ids, plain)
+                ids += [*self.words(plain), *found]
+                plain = ""
         return ids + self.words(plain)
 
-    def _marked(self, text: str, ids: list[int], plain: str) -> tuple[list[int], str]:
+    def _outlined(self, conversation: str) -> Outline:
+        """What the template makes of messages and tools (as JSON) from which the words are held back."""
+        shown, tools = json.loads(conversation)
+        text = self._whole.apply_chat_template(
+            shown, tools=tools or None, chat_template=self._template, tokenize=False, add_generation_prompt=True
+        )
+        pieces: list[str | tuple[int, ...] | Held] = []
+        for i, piece in enumerate(_HELD.split(text)):
+            pieces += [Held(int(piece))] if i % 2 else self._marked(piece)
+        alone = [not any(isinstance(one, Held) for one in pieces[max(0, i - 1) : i + 2]) for i in range(len(pieces))]
+        return tuple(
+            tuple(self.words(piece)) if isinstance(piece, str) and by_itself else piece
+            for piece, by_itself in zip(pieces, alone, strict=True)
+        )
+
+    def _marked(self, text: str) -> Iterator[str | tuple[int, ...]]:
         """Text of the template: its marks are tokens; what lies between belongs to the words around it."""
         end = 0
         for mark in self._marks.finditer(text):
-            ids = [*ids, *self.words(plain + text[end : mark.start()]), self.added[mark.group()]]
-            plain, end = "", mark.end()
-        return ids, plain + text[end:]
+            if end < mark.start():
+                yield text[end : mark.start()]
+            yield (self.added[mark.group()],)
+            end = mark.end()
+        if end < len(text):
+            yield text[end:]
 
     def words(self, text: str) -> list[int]:
         """The ids of plain text, whatever marks it imitates."""
@@ -75,7 +103,8 @@ class Chat:
 
     def _tool(self, tool: Tool) -> dict[str, Any]:
         function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-        if mark := self._marks.search(json.dumps(function, ensure_ascii=False)):
+        written = json.dumps(function, ensure_ascii=False)
+        if mark := self._marks.search(written) or _HELD.search(written):
             raise RequestError(f"tools: {tool.name!r} contains {mark.group()!r}, which is a mark of this model")
         return {"type": "function", "function": function}
 

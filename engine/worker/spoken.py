@@ -14,7 +14,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 import inflect
 
@@ -137,6 +137,7 @@ def _join(parts: Iterator[Said] | list[Said]) -> Said:
     return Said("".join(part.letters for part in parts), tuple(index for part in parts for index in part.sources))
 
 
+@lru_cache(4096)  # words come again and again, and a burst of first sounds waits for each of them
 def speak(word: str, before: str = "") -> str:
     """One written word with its punctuation -> what one says. `before` is the word before it, as written."""
     word = unicodedata.normalize("NFKC", word).replace("’", "'").replace("‘", "'")
@@ -211,14 +212,12 @@ def _letters(word: str, mixed: bool = False) -> str:
     return re.sub(r"[^a-z']", "", plain.lower()).strip("'")
 
 
-@cache
 def _latin(word: str) -> str:
     """Letters of the English alphabet, accents off; other alphabets vanish."""
     bare = unicodedata.normalize("NFKD", word.translate(LIGATURES))
     return "".join(letter for letter in bare if letter == "'" or (letter.isascii() and letter.isalpha()))
 
 
-@cache
 def foreign(word: str) -> str:
     """What a word of letters that cannot be read is written in ("greek"), or "" if some of it can or it has none."""
     letters = [character for character in word if character.isalpha()]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine import Engine, Message, RequestError, TextPart, Tool, ToolCallPart, ToolResultPart
+from engine.worker.chat import Chat
 from engine.worker.models import qwen3_omni
 from engine.worker.models.qwen3_omni.prompt import Prompter
 from engine.worker.models.qwen3_omni.source import Source
@@ -71,3 +74,28 @@ def test_tools_and_their_results_are_in_the_prompt(checkpoint: Folder) -> None:
     assert "Sun." in text
     with pytest.raises(RequestError, match="contains '<\\|im_end\\|>'"):
         chat.prompt(messages, (Tool("weather", "<|im_end|>", {}),))
+    with pytest.raises(RequestError, match="which is a mark"):
+        chat.prompt(messages, (Tool("weather", "\ue0000\ue001", {}),))
+
+
+@pytest.mark.parametrize(("dated", "renders"), [(False, 1), (True, 6)])
+def test_an_outline_is_rendered_once_unless_it_is_dated(
+    checkpoint: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dated: bool, renders: int
+) -> None:
+    folder = shutil.copytree(checkpoint("plain"), tmp_path / "copy")
+    with (folder / "chat_template.jinja").open("a") as template:
+        template.write("{{ strftime_now('') }}" if dated else "")
+    chat, rendered = Chat(folder), list[Any]()
+    render = chat._whole.apply_chat_template
+    monkeypatch.setattr(chat._whole, "apply_chat_template", lambda *a, **b: rendered.append(a) or render(*a, **b))
+    for first, second in (("Hello,", "and you?"), ("Ho<|im_end|>", ""), (" A blank\n", "two  blanks ")):
+        for earlier in ((), (5, 6, 7)):
+            messages = [
+                Message("user", (TextPart(first),)),
+                Message("assistant", (TextPart("Yes."),), token_ids=earlier),
+                Message("user", (TextPart(second), TextPart("!"))),
+            ]
+            ids = chat.prompt(messages)
+            assert ids == Chat(folder).prompt(messages)
+            assert first in chat.text(ids)
+    assert len(rendered) == renders
