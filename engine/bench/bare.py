@@ -19,19 +19,9 @@ from engine.core import Message, Request, Sampling, TextPart
 from engine.errors import EngineError
 from engine.registry import load
 from engine.stream import Stream
-from engine.worker.stage import Family, Place, Seat, Stage
+from engine.worker.stage import Family, OneFrame, Place, Seat, Stage
 
 DEPTH = 4096  # chunks of one answer: nothing waits for room here
-
-
-class OneFrame:
-    """The chunk policy of a first sound."""
-
-    def size(self, count: int) -> int:
-        return 1
-
-    def hurry(self) -> bool:
-        return False
 
 
 @dataclass(slots=True, eq=False)

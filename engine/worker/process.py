@@ -24,6 +24,8 @@ from engine.worker.stage import Seat, Stage
 
 log = logging.getLogger(__name__)
 
+SETTLE = 2  # turns of the event loop from a request's arrival to its first row: its task, then its bridges
+
 
 class Worker:
     """Stages and the runs that sit at them. ``receive`` takes a message and never waits; ``serve`` is the loop."""
@@ -39,6 +41,7 @@ class Worker:
         self._free = {name: _slots(stage.info.slots) for name, stage in stages.items()}
         self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
         self._next: asyncio.Handle | None = None  # the loop's next turn, once something has asked for it
+        self._settling = 0  # turns that go without a step: who came together is to step together
         self._timer: asyncio.TimerHandle | None = None
         self._broken: asyncio.Future[None] | None = None
         self._group: asyncio.TaskGroup | None = None
@@ -84,6 +87,10 @@ class Worker:
         self._next = None
         assert self._broken is not None
         if self._broken.done():
+            return
+        if self._settling:
+            self._settling -= 1
+            self._wake()
             return
         try:
             now_s = self._clock()
@@ -131,6 +138,8 @@ class Worker:
         self._runs[run.id] = run, task
         # Not in the task's own `finally`: a task that is cancelled before its first step never gets there.
         task.add_done_callback(lambda _: self._runs.pop(run.id))
+        self._settling = SETTLE
+        self._wake()
 
     def _speaks(self, stages: tuple[str, ...]) -> bool:
         return any(name in self.stages and self.stages[name].info.when == "speaks" for name in stages)

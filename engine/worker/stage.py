@@ -32,6 +32,16 @@ class Pace(Protocol):
         ...
 
 
+class OneFrame:
+    """The chunk policy of a first sound."""
+
+    def size(self, count: int) -> int:
+        return 1
+
+    def hurry(self) -> bool:
+        return False
+
+
 @dataclass(slots=True, eq=False)
 class Seat:
     """One request's place at a stage, from its lease to its end.
@@ -87,6 +97,15 @@ class Stage(Protocol):
     def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]: ...
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]: ...
+
+
+def nobodys(slots: int) -> list[Seat]:
+    """Seats of no request, at which a stage makes a first step of all its slots before anybody waits for one.
+
+    What a runtime asks of the system by then (memory above all) need not be asked for in somebody's first sound.
+    """
+    request = Request(id="", session="", messages=())
+    return [Seat(request, slot, OneFrame()) for slot in range(slots)]
 
 
 STATE_FRAMES = 25

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from engine.errors import WeightsError
 from engine.worker.models.nano.tokens import CONTEXT, VOCABULARY
 
+WARM = 64  # ids: a first turn
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -48,9 +50,15 @@ class Network:
             raise WeightsError(f"{path} knows {made} tokens, this version of nano has {VOCABULARY}; restore the file")
         sizes: dict[str, list[int]] = {entry.name: entry.shape for entry in self._session.get_inputs()}
         layers, heads, head, _ = sizes["keys"][1:]
-        self._keys = np.zeros((slots, layers, heads, head, CONTEXT), np.float32)
-        self._values = np.zeros((slots, layers, heads, CONTEXT, head), np.float32)
-        self._tails = np.zeros((slots, *sizes["tails"][1:]), np.float32)
+        self._keys = np.full((slots, layers, heads, head, CONTEXT), 0, np.float32)  # zeros would come page by page,
+        self._values = np.full((slots, layers, heads, CONTEXT, head), 0, np.float32)  # in somebody's first step
+        self._tails = np.full((slots, *sizes["tails"][1:]), 0, np.float32)
+        self._warm(slots)
+
+    def _warm(self, slots: int) -> None:
+        """Have the runtime ask for its memory before anybody waits for it: a long prefill, and a step of all slots."""
+        self.advance([0], [[0] * WARM], [0])
+        self.advance(range(slots), [[0]] * slots, [WARM] * slots)
 
     def tails(self, slot: int) -> NDArray[np.float32]:
         """A copy of what the convolutions remember."""

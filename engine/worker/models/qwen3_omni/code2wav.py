@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,9 @@ from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.nn.codec import CodecDecoder
 from engine.worker.nn.conv import Piece
 from engine.worker.nn.device import put
-from engine.worker.stage import Books, Place, Seat
+from engine.worker.stage import Books, Place, Seat, nobodys
+
+WARM_S = 2.0  # of a start, at most
 
 
 @dataclass(slots=True)
@@ -37,6 +40,18 @@ class Code2Wav:
         config = source.config.code2wav_config
         read = source.reader("code2wav.", torch.float32)  # it is small, and in bfloat16 a sixth of the sound is error
         self.net = CodecDecoder(read, config, source.slots)
+        self._warm(time.monotonic() + WARM_S)
+
+    def _warm(self, until_s: float) -> None:
+        """Beginnings of answers, in batches of every size: what libraries prepare for a shape takes longer than it."""
+        seats = nobodys(self.source.slots)
+        for count in range(1, len(seats) + 1):
+            if time.monotonic() > until_s:
+                break
+            for seat in seats[:count]:
+                self.open(seat)
+                seat.rows.append((np.zeros((1, self.net.groups), np.int16), {}))
+            self.step(seats[:count])
 
     def open(self, seat: Seat) -> None:
         seat.state = Sound()
