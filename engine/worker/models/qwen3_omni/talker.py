@@ -59,7 +59,7 @@ class Talker:
     def _check(
         self, ids: NDArray[np.int64], places: NDArray[np.float32], media: NDArray[np.float32], names: NDArray[np.int64]
     ) -> None:
-        rows = np.count_nonzero(np.isin(ids, self.source.marks.media))
+        rows = np.count_nonzero(self.source.marks.stand(ids))
         if not (len(ids) == len(names) == places.shape[1]) or rows != len(media):
             counts = f"{len(ids)} ids, {len(names)} names, {places.shape[1]} places, {rows} media, {len(media)} rows"
             raise StageFailed(f"what the thinker told of a turn does not belong together: {counts}")
@@ -130,7 +130,7 @@ class Talker:
         speech.names += names[heard:].tolist()
         known = heard + self._recall(seat)
         if known < len(ids):
-            before = np.count_nonzero(np.isin(ids[:known], self.source.marks.media))
+            before = np.count_nonzero(self.source.marks.stand(ids[:known]))
             self._add(seat, batch, self.net.heard_rows(ids[known:], media[before:]), places[:, known:])
         return len(ids) - known
 

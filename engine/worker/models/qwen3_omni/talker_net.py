@@ -76,7 +76,7 @@ class TalkerNet:
         """Rows of a user's turn: words by their embedding, sounds and pictures by what was thought ``media``."""
         rows = self.text_rows(ids.tolist())
         if len(media):
-            seen = put(np.flatnonzero(np.isin(ids, self._marks.media)), self.device)
+            seen = put(np.flatnonzero(self._marks.stand(ids)), self.device)
             rows[seen] = self.project_hidden(put(media.copy(), self.device).to(self.dtype))
         return rows
 

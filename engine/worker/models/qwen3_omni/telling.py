@@ -15,7 +15,7 @@ def media(prompt: Prompt, piece: slice, marks: Marks) -> NDArray[np.int64]:
     """Where in a piece of the prompt the user's sounds and pictures are."""
     a, b = np.searchsorted(prompt.spoken, (piece.start, piece.stop))
     at = prompt.spoken[a:b]
-    return at[np.isin(prompt.ids[at], marks.media)]
+    return at[marks.stand(prompt.ids[at])]
 
 
 def tell(seat: Seat, prompt: Prompt, piece: slice, heard: NDArray[np.float32]) -> list[Chunk]:
