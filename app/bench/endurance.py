@@ -11,7 +11,7 @@ import numpy as np
 
 from app.bench.client import END_MS, Client, Turn, open_client
 from app.bench.figures import Figure, percentile
-from app.bench.sessions import PROMPTS, speak, speech, underruns
+from app.bench.sessions import PROMPTS, Clients, speak, speech, underruns
 from app.bench.target import Target
 from engine import SPEAKER_RATE_HZ
 from engine.core import Pcm
@@ -67,10 +67,10 @@ async def full_load(target: Target, listeners: int, seconds: float) -> list[Figu
     """So many listeners who are spoken to all the time; each asks again as soon as he has heard the answer."""
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(open_client(target)) for _ in range(listeners)]
-        until_s = time.monotonic() + seconds
+        took, until_s = Clients(), time.monotonic() + seconds
         talks = await asyncio.gather(*(_listener(client, i, until_s) for i, client in enumerate(clients)))
     turns = [turn for turns in talks for turn in turns]
-    return underruns(f"{listeners} listeners for {seconds:.0f} s", turns)
+    return underruns(f"{listeners} listeners for {seconds:.0f} s", turns, took)
 
 
 async def _listener(client: Client, number: int, until_s: float) -> list[Turn]:

@@ -14,7 +14,7 @@ from app.bench.arrivals import poisson
 from app.bench.client import Turn, open_client
 from app.bench.endurance import talk
 from app.bench.figures import Figure, percentile
-from app.bench.sessions import underruns
+from app.bench.sessions import Clients, underruns
 from app.bench.target import BenchError, Target
 
 TIMES = 10
@@ -28,11 +28,12 @@ FIXED = {"chunks.first": 4, "chunks.growth": 25, "chunks.steady": 25, "chunks.hu
 
 @dataclass(slots=True)
 class Visits:
-    """What became of those who came."""
+    """What became of those who came, from now on."""
 
     turns: list[Turn] = field(default_factory=list[Turn])
     admitted: int = 0
     refused_ms: list[float] = field(default_factory=list[float])
+    took: Clients = field(default_factory=Clients)
 
 
 async def overload(target: Target, room: int, seconds: float) -> list[Figure]:
@@ -50,7 +51,7 @@ def judged(visits: Visits, room: int, seconds: float) -> list[Figure]:
     shown = visits.admitted > 0 and len(visits.refused_ms) >= came / 2
     late = percentile(visits.refused_ms, 95) if shown else None
     return [
-        *underruns(f"{name}, those let in", visits.turns if shown else [Turn(0.0)]),
+        *underruns(f"{name}, those let in", visits.turns if shown else [Turn(0.0)], visits.took),
         Figure(name=f"{name}: a refusal, p95", value=late, unit="ms", bar=REFUSED_MS, note=note),
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
@@ -31,6 +32,18 @@ AT_ONCE = 8
 SPEAKERS = 2
 
 
+class Clients:
+    """What this process, in which all clients are, takes of the machine that it shares with the server."""
+
+    def __init__(self) -> None:
+        self._begun_s, self._before_s = time.monotonic(), time.process_time()
+
+    @property
+    def cores(self) -> float:
+        """How many cores it has kept busy since then, on average."""
+        return (time.process_time() - self._before_s) / max(time.monotonic() - self._begun_s, 1e-9)
+
+
 async def typed(target: Target, count: int) -> list[Figure]:
     """TTFA(commit): from response.create to the first audible sound, one turn after another."""
     async with open_client(target) as client:
@@ -43,6 +56,7 @@ async def typed_at_once(target: Target, rounds: int) -> list[Figure]:
     """Eight clients ask at the same moment; none of their players may run dry."""
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(open_client(target)) for _ in range(AT_ONCE)]
+        took = Clients()
         turns = [
             turn
             for i in range(rounds)
@@ -50,7 +64,7 @@ async def typed_at_once(target: Target, rounds: int) -> list[Figure]:
                 *(client.typed(PROMPTS[(i + j) % len(PROMPTS)]) for j, client in enumerate(clients))
             )
         ]
-    return [*underruns(f"{AT_ONCE} typed answers at once", turns), *_first_audio("TTFA of those", turns)]
+    return [*underruns(f"{AT_ONCE} typed answers at once", turns, took), *_first_audio("TTFA of those", turns)]
 
 
 async def voices(target: Target, rounds: int) -> list[Figure]:
@@ -58,9 +72,10 @@ async def voices(target: Target, rounds: int) -> list[Figure]:
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(open_client(target)) for _ in range(AT_ONCE)]
         words = await speech(target, clients[0])
+        took = Clients()
         turns = [turn for i in range(rounds) for turn in await _voice_round(clients, words, i)]
     return [
-        *underruns(f"{AT_ONCE} voice sessions, {SPEAKERS} speaking", turns),
+        *underruns(f"{AT_ONCE} voice sessions, {SPEAKERS} speaking", turns, took),
         *_first_audio("TTFA(speech end), voice", turns),
     ]
 
@@ -118,7 +133,7 @@ def _first_audio(name: str, turns: Sequence[Turn], bar: float | None = None) -> 
     ]
 
 
-def underruns(name: str, turns: Sequence[Turn]) -> list[Figure]:
+def underruns(name: str, turns: Sequence[Turn], took: Clients) -> list[Figure]:
     """Underruns of a player without prebuffer. An answer that is not complete makes the figure void."""
     whole = all(turn.complete for turn in turns)
     count = sum(turn.player.underruns for turn in turns)
@@ -126,4 +141,5 @@ def underruns(name: str, turns: Sequence[Turn]) -> list[Figure]:
     played_s = sum(turn.player.seconds for turn in turns)
     states = ", ".join(sorted({turn.status for turn in turns}))
     note = f"{dry_ms:.0f} ms dry in {played_s:.0f} s" if whole else f"answers were {states}"
+    note += f"; the clients took {took.cores:.2f} of a core"
     return [Figure(name=f"{name}: underruns", value=float(count) if whole else None, unit="", bar=0, note=note)]

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 Pool = StagePool[StageReplica]
 SAME_CLOCK_S = 1.0  # clocks of two machines started at other times; a beat of this one is never so late
+UNREAD = 4  # turns of the event loop in which a beat that came while it was held up is heard, before anybody is judged
 
 
 class Fleet:
@@ -165,6 +166,8 @@ class Fleet:
                 async with asyncio.timeout_at(due_s if self._membership else None):
                     await self._joined.wait()
             except TimeoutError:
+                for _ in range(UNREAD):
+                    await asyncio.sleep(0)
                 for loss in self._membership.look(self._waited_s):
                     self._give_up(loss.worker, loss.why)
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from engine import links, wire
 from engine.core import AudioPart, Chunk, Message, ModelInfo, Request, StageInfo, TextPart
 from engine.errors import WireError
-from tests.engine.fakes import turns, until
+from tests.engine.fakes import request, turns, until
 
 DTYPES = ["<i2", "<i4", "<i8", "<f2", "<f4", "<f8", "|u1", "|i1", "|b1"]
 arrays = st.sampled_from(DTYPES).flatmap(lambda d: hnp.arrays(d, hnp.array_shapes(min_dims=0, min_side=0)))
@@ -197,6 +197,24 @@ async def test_a_socket_link_carries_messages_in_order() -> None:
     assert (left.losses, right.losses) == (1, 1)
     link.send(wire.Stop())  # nobody is there: no error
     other.send(wire.Stop())
+
+
+async def test_new_requests_of_one_turn_leave_together_and_all_else_at_once() -> None:
+    link, sock = await socket_link(End())
+    with sock:
+        sock.setblocking(False)
+        link.send(wire.Grant("r", 1))
+        assert sock.recv(1 << 16) == grant()
+        await turns()
+        opening = [wire.Open(run, request(), ("a",), 64) for run in ("r", "s")]
+        for message in opening:
+            link.send(message)
+        with pytest.raises(BlockingIOError):
+            sock.recv(1)
+        await turns()
+        assert list(wire.Splitter().feed(sock.recv(1 << 16))) == opening
+    link.close()
+    await turns()
 
 
 @pytest.mark.seed("A4.10")

@@ -78,5 +78,5 @@ def test_the_curve_is_drawn(tmp_path: Path) -> None:
     plot.draw(curve, "a & b < c", tmp_path / "curve.svg")
     root = ET.parse(tmp_path / "curve.svg").getroot()
     kinds = [element.tag.rpartition("}")[2] for element in root]
-    assert (kinds.count("polyline"), kinds.count("circle")) == (5, 15)
+    assert (kinds.count("polyline"), kinds.count("circle")) == (6, 18)
     assert "a & b < c" in [element.text for element in root]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +54,22 @@ def test_a_missing_answer_makes_the_figures_void() -> None:
     good = Turn(0.0, status="completed")
     good.player.receive(0.1, np.full(2400, 0.1, np.float32))
     late, silent = Turn(0.0), Turn(0.0, status="completed")
-    assert [figure.value for figure in sessions.underruns("x", [good])] == [0.0]
+    assert [figure.value for figure in sessions.underruns("x", [good], sessions.Clients())] == [0.0]
     for bad in (late, silent):
-        assert not any(figure.passed for figure in sessions.underruns("x", [good, bad]))
+        assert not any(figure.passed for figure in sessions.underruns("x", [good, bad], sessions.Clients()))
         assert not any(figure.passed for figure in sessions._first_audio("x", [good, bad]))
+
+
+def test_what_the_clients_take_of_the_machine_is_told_with_the_load() -> None:
+    took = sessions.Clients()
+    until_s = time.process_time() + 0.05
+    while time.process_time() < until_s:
+        pass
+    busy = took.cores
+    time.sleep(0.2)
+    assert took.cores < busy <= 1.01
+    (figure,) = sessions.underruns("x", [], took)
+    assert figure.note.endswith(f"the clients took {took.cores:.2f} of a core")
 
 
 def test_hand_overs_have_their_bars() -> None:

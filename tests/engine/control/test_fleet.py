@@ -33,7 +33,7 @@ from engine.core import Remembered
 from engine.errors import ConfigError
 from engine.wire import Beat, Emit, Task
 from engine.worker import host
-from tests.engine.fakes import until
+from tests.engine.fakes import turns, until
 
 STAGES = ("ears", "thinker", "talker", "code2wav")
 
@@ -169,6 +169,19 @@ async def test_a_stopped_process_is_fenced_within_a_second_and_replaced() -> Non
         assert await answer(engine, "say: another one") == "another one"
         assert workers(engine) == {"worker0.0": 2}
     assert fenced_s < 1.5  # 1 s, and what a busy machine adds; scripts/bench_losses.py holds it to the bar
+
+
+async def test_beats_that_came_while_the_server_was_held_up_are_heard_before_it_judges() -> None:
+    """For longer than anybody may be silent, and for less than what excuses everybody."""
+    async with Engine(spec(heartbeat=HeartbeatSpec(interval_s=0.2, timeout_s=0.4))) as engine:
+        worker, heard = remote(engine), asyncio.Event()
+        hear = worker.on_beat
+        worker.on_beat = lambda beat: (hear(beat), heard.set())
+        await heard.wait()
+        assert engine._fleet._membership.due_s < time.monotonic() + 0.5, "it looks again when this beat is too old"
+        time.sleep(0.5)  # noqa: ASYNC251 - the loop is what is held up
+        await turns(20)
+        assert workers(engine) == {"worker0.0": 1}
 
 
 def test_the_system_tells_how_long_a_process_waited_for_a_processor() -> None:

@@ -281,6 +281,22 @@ def speak(seat: Seat) -> Result:
     return [Chunk("audio", np.zeros(SPEAKER_RATE_HZ // 10, np.float32))]
 
 
+async def test_who_arrives_during_a_step_is_in_the_next_one() -> None:
+    """A run's task and its bridges take turns of the loop: none of those is another's step."""
+    late = [opened("late"), *fed("late", 1, 2)]
+
+    def act(seat: Seat) -> Result:
+        while late:
+            desk.put(late.pop(0))
+        return echo(seat)
+
+    stage = FakeStage(act=act)
+    async with working(stage) as desk:
+        desk.put(opened("early"), *fed("early", *range(5)))
+        await until(lambda: len(stage.batches) > 2)
+    assert stage.batches[:3] == [["early"], ["early", "late"], ["early", "late"]]
+
+
 async def test_a_held_answer_is_made_as_far_ahead_as_it_may_and_plays_once_it_is_due() -> None:
     now_s = 100.0
     stage = FakeStage(act=speak, emits=frozenset({"audio"}), when="speaks")
