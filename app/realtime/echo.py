@@ -15,6 +15,7 @@ import numpy as np
 from engine.core import MIC_RATE_HZ, Pcm, Wave
 
 _REACH_S = 0.64  # the latest echo: 500 ms of network, buffers and device, and a room's tail
+_AHEAD_S = 5.0  # how far sound may be told ahead of the microphone: 1.5 s of pacing, and a hiccup of the microphone
 _LOSS_DB = 12.0  # what comes back weaker than this below the loudest playback within reach counts as its echo
 
 
@@ -23,25 +24,34 @@ class EchoGuard:
 
     def __init__(self, chunk: int) -> None:
         self._chunk = chunk
-        self._reach = round(_REACH_S * MIC_RATE_HZ)
+        self._reach, self._ahead = round(_REACH_S * MIC_RATE_HZ), round(_AHEAD_S * MIC_RATE_HZ)
         self._start = 0
         self._played: Wave = np.zeros(0, np.float32)  # from position _start on, the future included
 
     def playing(self, pcm: Pcm, position: int) -> None:
-        """The listener hears ``pcm`` from ``position`` on, or once what was told before has ended."""
+        """The listener hears ``pcm`` from ``position`` on, or once what was told before has ended.
+
+        A microphone that is off stands still while sound goes on. What would then lie too far ahead of it has been
+        played: once it is on, what the user says is measured against what was played last, not against all of it.
+        """
         gap = position - self._start - len(self._played)
         if gap > self._reach:  # all that was played is out of reach
             self._start, self._played, gap = position, self._played[:0], 0
         wave: Wave = np.divide(pcm, 32768, dtype=np.float32)
         self._played = np.concatenate([self._played, np.zeros(max(gap, 0), np.float32), wave])
+        self._start -= max(0, self._start + len(self._played) - position - self._ahead)
+        self._forget(position - self._reach)
+
+    def _forget(self, before: int) -> None:
+        old = min(max(0, before - self._start), len(self._played))
+        self._start, self._played = self._start + old, self._played[old:]
 
     def stopped(self, position: int) -> None:
         self._played = self._played[: max(0, position - self._start)]
 
     def lets_through(self, chunk: Wave, start: int) -> bool:
         """Whether the chunk (float32 [chunk], its first sample at position ``start``) can be more than echo."""
-        old = min(max(0, start - self._reach - self._start), len(self._played))
-        self._start, self._played = self._start + old, self._played[old:]
+        self._forget(start - self._reach)
         heard = self._played[: max(0, start + len(chunk) - self._start)]
         if not len(heard):
             return True

@@ -329,11 +329,21 @@ def test_what_was_flushed_and_has_faded_guards_no_more() -> None:
 
 
 def test_pieces_announced_ahead_are_played_one_after_the_other() -> None:
-    wave = answer()
+    wave = answer()[: 4 * MIC_RATE_HZ]
     detector = Turns()
     detector.playing(pcm16(wave[:MIC_RATE_HZ]))
     detector.playing(pcm16(wave[MIC_RATE_HZ:]))
     assert feed(detector, pcm16(echoed(wave, 200, "plain", 0))) == []
+
+
+def test_a_microphone_that_was_off_is_not_measured_against_all_that_was_played_meanwhile() -> None:
+    detector, soft, loud = Turns(), pcm16(speech("slt", 3) * 0.1), pcm16(answer())
+    for _ in range(20):
+        detector.playing(loud)
+    assert len(detector._echo._played) <= (5.0 + 0.64) * MIC_RATE_HZ, "nor is it kept"
+    assert feed(detector, soft) == [], "what was played last may still sound"
+    feed(detector, pcm16(hush(6)))
+    assert feed(detector, soft)
 
 
 def test_listening_costs_little() -> None:
