@@ -176,7 +176,12 @@ async def test_beats_that_came_while_the_server_was_held_up_are_heard_before_it_
     async with Engine(spec(heartbeat=HeartbeatSpec(interval_s=0.2, timeout_s=0.4))) as engine:
         worker, heard = remote(engine), asyncio.Event()
         hear = worker.on_beat
-        worker.on_beat = lambda beat: (hear(beat), heard.set())
+
+        def told(beat: Beat) -> None:
+            hear(beat)
+            heard.set()
+
+        worker.on_beat = told
         await heard.wait()
         assert engine._fleet._membership.due_s < time.monotonic() + 0.5, "it looks again when this beat is too old"
         time.sleep(0.5)  # noqa: ASYNC251 - the loop is what is held up
