@@ -22,6 +22,7 @@ from engine.errors import RequestError, WeightsError
 
 _HELD = re.compile("\ue000(\\d+)\ue001")  # stands for a user's words while the template is rendered
 LONGEST_CHARACTER = 8  # tokens; more that are no character yet never become one
+LONGEST_OUTLINE = 16_000  # characters, tools included: what is kept is bounded
 OUTLINES = 256  # conversations begin alike, and rendering takes ten times as long as encoding what was said
 
 
@@ -58,7 +59,9 @@ class Chat:
         held: list[str | tuple[int, ...]] = []
         shown = [_shown(message, held) for message in messages]
         ids, plain = list[int](), ""
-        for piece in self._outline(json.dumps([shown, [self._tool(tool) for tool in tools]])):
+        conversation = json.dumps([shown, [self._tool(tool) for tool in tools]])
+        outline = self._outline if len(conversation) <= LONGEST_OUTLINE else self._outlined
+        for piece in outline(conversation):
             found = held[piece.number] if isinstance(piece, Held) else piece
             if isinstance(found, str):
                 plain += found

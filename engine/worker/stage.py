@@ -99,13 +99,17 @@ class Stage(Protocol):
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]: ...
 
 
-def nobodys(slots: int) -> list[Seat]:
-    """Seats of no request, at which a stage makes a first step of all its slots before anybody waits for one.
+def rehearse(stage: Stage, count: int, row: Any) -> None:
+    """Step seats of no request, each with a row, before anybody waits for one.
 
     What a runtime asks of the system by then (memory above all) need not be asked for in somebody's first sound.
     """
     request = Request(id="", session="", messages=())
-    return [Seat(request, slot, OneFrame()) for slot in range(slots)]
+    seats = [Seat(request, slot, OneFrame()) for slot in range(count)]
+    for seat in seats:
+        stage.open(seat)
+        seat.rows.append(row)
+    stage.step(seats)
 
 
 STATE_FRAMES = 25

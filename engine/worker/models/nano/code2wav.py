@@ -15,7 +15,7 @@ from engine.core import Chunk, StageInfo
 from engine.errors import EngineError
 from engine.worker.models.nano.source import Source
 from engine.worker.models.nano.voice import BOOKS, SIZE, Floats, run, session, voice_of
-from engine.worker.stage import Books, Place, Seat, nobodys, state_due
+from engine.worker.stage import Books, Place, Seat, rehearse, state_due
 
 WARM = 4  # frames: more than a first chunk
 
@@ -32,14 +32,7 @@ class Code2Wav:
         shapes = {given.name: given.shape for given in self._net.get_inputs()}
         self._slow = np.full((place.slots, *shapes["slow"][1:]), 0, np.float32)
         self._fast = np.full((place.slots, *shapes["fast"][1:]), 0, np.float32)
-        self._warm(place.slots)
-
-    def _warm(self, slots: int) -> None:
-        seats = nobodys(slots)
-        for seat in seats:
-            self.open(seat)
-            seat.rows.append((np.zeros((WARM, BOOKS), np.int16), {}))
-        self.step(seats)
+        rehearse(self, place.slots, (np.zeros((WARM, BOOKS), np.int16), {}))
 
     def open(self, seat: Seat) -> None:
         """Begin, or go on behind the frames that a lost replica's state covers."""

@@ -17,7 +17,7 @@ from engine.core import Chunk, Request, StageInfo
 from engine.errors import EngineError, RequestError
 from engine.worker.models.nano.voice import FRAME_S, LATENT, Floats, run, session, voice_of
 from engine.worker.spoken import Said, Speller
-from engine.worker.stage import Place, Seat, nobodys, state_due
+from engine.worker.stage import Place, Seat, rehearse, state_due
 
 LETTERS = "^ abcdefghijklmnopqrstuvwxyz',.?"
 LETTER_INDEX = {letter: index for index, letter in enumerate(LETTERS)}
@@ -83,14 +83,7 @@ class Talker:
         )  # fmt: skip
         self._text, self._frame = session(place, "talker_text"), session(place, "talker_step")
         self._rings = np.full((place.slots, LAYERS, 2, HEADS, RING, HEAD), 0, np.float32)
-        self._warm(place.slots)
-
-    def _warm(self, slots: int) -> None:
-        seats = nobodys(slots)
-        for seat in seats:
-            self.open(seat)
-            seat.rows.append(Speller().feed("It is a pleasure to meet you. "))
-        self.step(seats)
+        rehearse(self, place.slots, Speller().feed("It is a pleasure to meet you. "))
 
     def open(self, seat: Seat) -> None:
         """Begin, or go on behind the frames that a lost replica's state covers: the text is told again."""

@@ -17,7 +17,7 @@ from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.nn.codec import CodecDecoder
 from engine.worker.nn.conv import Piece
 from engine.worker.nn.device import put
-from engine.worker.stage import Books, Place, Seat, nobodys
+from engine.worker.stage import Books, Place, Seat, rehearse
 
 WARM_S = 2.0  # of a start, at most
 
@@ -44,14 +44,9 @@ class Code2Wav:
 
     def _warm(self, until_s: float) -> None:
         """Beginnings of answers, in batches of every size: what libraries prepare for a shape takes longer than it."""
-        seats = nobodys(self.source.slots)
-        for count in range(1, len(seats) + 1):
-            if time.monotonic() > until_s:
-                break
-            for seat in seats[:count]:
-                self.open(seat)
-                seat.rows.append((np.zeros((1, self.net.groups), np.int16), {}))
-            self.step(seats[:count])
+        for count in range(1, self.source.slots + 1):
+            if time.monotonic() < until_s:
+                rehearse(self, count, (np.zeros((1, self.net.groups), np.int16), {}))
 
     def open(self, seat: Seat) -> None:
         seat.state = Sound()
