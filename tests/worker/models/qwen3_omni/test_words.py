@@ -78,10 +78,11 @@ def test_tools_and_their_results_are_in_the_prompt(checkpoint: Folder) -> None:
         chat.prompt(messages, (Tool("weather", "\ue0000\ue001", {}),))
 
 
-@pytest.mark.parametrize(("dated", "renders"), [(False, 1), (True, 6)])
-def test_an_outline_is_rendered_once_unless_it_is_dated(
-    checkpoint: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dated: bool, renders: int
+@pytest.mark.parametrize(("dated", "longest", "renders"), [(False, 16_000, 1), (True, 16_000, 6), (False, 99, 6)])
+def test_an_outline_is_rendered_once_unless_it_is_dated_or_long(
+    checkpoint: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dated: bool, longest: int, renders: int
 ) -> None:
+    monkeypatch.setattr("engine.worker.chat.LONGEST_OUTLINE", longest)
     folder = shutil.copytree(checkpoint("plain"), tmp_path / "copy")
     with (folder / "chat_template.jinja").open("a") as template:
         template.write("{{ strftime_now('') }}" if dated else "")
