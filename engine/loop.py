@@ -7,6 +7,7 @@ in all (scripts/bench_engine.py). uvicorn makes the same choice for the server. 
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -22,3 +23,12 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     """What ``asyncio.run`` does, on that loop."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(main)
+
+
+def settle() -> None:
+    """What has been loaded stays: without this the collector looks through all of it now and then, in mid-speech.
+
+    A full collection takes 94 ms with torch and transformers loaded, 28 ms without; afterwards, well under one.
+    """
+    gc.collect()
+    gc.freeze()

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import re
 import sys
 import tempfile
@@ -37,7 +36,7 @@ from app.bench.subject import Subject, running
 from app.client import webrtc, websocket
 from app.client.client import Client
 from engine import SPEAKER_RATE_HZ
-from engine.loop import run
+from engine.loop import run, settle
 
 CONFIG = """
 model: script
@@ -120,8 +119,7 @@ async def measure(load: Load, config: str, seconds: float) -> bool:
         for _ in range(WARM_UPS):
             await one_round(load, server, min(5.0, seconds))
         before = await settled(server)
-        gc.collect()
-        gc.freeze()  # looking through what is loaded would make all clients wait at once
+        settle()  # looking through what is loaded would make all clients wait at once
         result = await one_round(load, server, seconds)
         after = again = await settled(server)
         grown_mb = after.memory_mb - before.memory_mb

@@ -7,7 +7,6 @@ that runs dry.
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import sys
 import time
@@ -22,7 +21,7 @@ from app.bench.figures import Figure, save, show
 from app.bench.subject import Served
 from app.bench.target import Target
 from app.commands import terminal
-from engine import EngineSpec
+from engine import EngineSpec, loop
 
 LOAD = 0.8
 """How much of the talker's time full load takes: so many listeners are spoken to at once."""
@@ -64,7 +63,7 @@ def run_against(spec: EngineSpec, name: str, quick: bool, json_path: Path | None
     """Measure a deployment against a peer on the same weights; whether every bar was held. Raises EngineError."""
     with terminal.waiting("hand-overs between stages …"):
         figures = engines.handovers(1 if quick else 4)
-    found = asyncio.run(against.compare(spec, name, pairs=4 if quick else 30))
+    found = loop.run(against.compare(spec, name, pairs=4 if quick else 30))
     figures = [*found.figures, *figures]
     show(figures, Console(emoji=False))
     if json_path is not None:
@@ -113,33 +112,33 @@ def _of_too_many(served: Served, listeners: int) -> list[Figure]:
         terminal.waiting(f"{overload.TIMES} times {listeners} users …"),
         served.running(room) as server,
     ):
-        figures = asyncio.run(overload.overload(served.target(server), listeners, CROWD_S))
+        figures = loop.run(overload.overload(served.target(server), listeners, CROWD_S))
     fixed = overload.FIXED
     with terminal.waiting("chunks of 4, 25, 25 …"), served.running(fixed) as server:
-        dry = asyncio.run(endurance.full_load(served.target(server), listeners, CROWD_S))
+        dry = loop.run(endurance.full_load(served.target(server), listeners, CROWD_S))
     return [*figures, *overload.control(dry)]
 
 
 def _of_endurance(target: Target, listeners: int, minutes: float) -> list[Figure]:
     with terminal.waiting("users who hesitate …"):
-        figures = asyncio.run(endurance.hesitant(target, 12))
+        figures = loop.run(endurance.hesitant(target, 12))
     with terminal.waiting("long conversations …"):
-        figures.append(asyncio.run(endurance.long_conversations(target, 3)))
+        figures.append(loop.run(endurance.long_conversations(target, 3)))
     with terminal.waiting(f"{listeners} listeners for {minutes:g} min …"):
-        return [*figures, *asyncio.run(endurance.full_load(target, listeners, minutes * 60))]
+        return [*figures, *loop.run(endurance.full_load(target, listeners, minutes * 60))]
 
 
 def _of_engine(spec: EngineSpec, scale: int) -> list[Figure]:
     with terminal.waiting("hand-overs between stages …"):
         figures = engines.handovers(scale)
     with terminal.waiting("speaking as fast as one thread can …"):
-        return [*figures, asyncio.run(engines.real_time_factor(spec, scale))]
+        return [*figures, loop.run(engines.real_time_factor(spec, scale))]
 
 
 def _of_server(target: Target, scale: int) -> list[Figure]:
     with terminal.waiting("typed turns …"):
-        figures = asyncio.run(sessions.typed(target, 8 * scale))
+        figures = loop.run(sessions.typed(target, 8 * scale))
     with terminal.waiting("eight typed answers at once …"):
-        figures += asyncio.run(sessions.typed_at_once(target, scale))
+        figures += loop.run(sessions.typed_at_once(target, scale))
     with terminal.waiting("eight voice sessions …"):
-        return [*figures, *asyncio.run(sessions.voices(target, 2 * scale))]
+        return [*figures, *loop.run(sessions.voices(target, 2 * scale))]

@@ -21,6 +21,7 @@ from app.bench.figures import Figure, interval
 from app.bench.subject import Served
 from app.bench.target import BenchError, Target
 from app.commands import terminal
+from engine.loop import run
 
 Measure = Callable[[Target], Awaitable[float]]
 """One turn of a server: milliseconds to its first audible sound."""
@@ -104,7 +105,7 @@ def _pair(served: Served, technique: Technique, pairs: int) -> Figure:
         sides = technique.both, {**technique.both, **technique.without}
         servers = [stack.enter_context(served.running(changes)) for changes in sides]
         with_, without = map(served.target, servers)
-        return asyncio.run(_compared(technique, with_, without, pairs))
+        return run(_compared(technique, with_, without, pairs))
 
 
 async def _compared(technique: Technique, with_: Target, without: Target, pairs: int) -> Figure:

@@ -25,7 +25,7 @@ from app.bench.figures import Figure, interval, percentile
 from app.bench.target import BenchError
 from app.commands import terminal
 from app.realtime.ids import new_id
-from engine import SPEAKER_RATE_HZ, Engine, EngineSpec, Message, Request, Sampling, TextPart
+from engine import SPEAKER_RATE_HZ, Engine, EngineSpec, Message, Request, Sampling, TextPart, loop
 from engine.bench.peer import Question, Subject, Times
 
 ANSWER = Question(text="Hello, how are you today? Tell me about the weather.", tokens=30, frames=50)  # four seconds
@@ -110,6 +110,7 @@ async def compare(spec: EngineSpec, name: str, pairs: int) -> Comparison:
         async with Engine(spec) as engine:
             for one in (bare.answer, _asker(engine), *([other.answer] if other else [])):
                 await one(ANSWER)  # the first of each also warms up
+            loop.settle()  # as a server does
             figures = [] if other is None else _beside(name, await _paired(_asker(engine), other.answer, ANSWER, pairs))
             found = await _measured(engine, bare, pairs)
             return Comparison([*figures, *found.figures], found.curve)

@@ -19,13 +19,14 @@ from app.commands.sink import Sink, open_sink
 from app.commands.speak import started
 from app.realtime.ids import new_id
 from engine import Engine, EngineError, EngineSpec, Message, Request, Sampling, TextPart
+from engine.loop import run
 
 HELP = "/voice NAME speaks differently, /new forgets what was said, /quit ends; Ctrl-C ends an answer."
 
 
 def chat(spec: EngineSpec, output: str | None, voice: str | None, sampling: Sampling) -> None:
     """Talk until the end of the input. Raises EngineError if the engine doesn't start."""
-    asyncio.run(_chat(spec, output, voice, sampling))
+    run(_chat(spec, output, voice, sampling))
 
 
 async def _chat(spec: EngineSpec, output: str | None, voice: str | None, sampling: Sampling) -> None:

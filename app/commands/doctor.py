@@ -5,7 +5,6 @@ Each check returns a Finding and raises nothing; the slow one, which loads the m
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import socket
@@ -22,6 +21,7 @@ import web
 from app.commands import terminal
 from app.commands.sink import device_available
 from engine import Engine, EngineError, EngineSpec
+from engine.loop import run
 
 Level = Literal["ok", "warn", "fail"]
 MIN_MEMORY_GB = 1.0  # what the server with the built-in model may take
@@ -58,7 +58,7 @@ def examine(spec: EngineSpec, host: str, port: int) -> Iterator[Finding]:
     yield port_free(host, port)
     yield page(Path(web.__file__).parent / "dist" / "index.html")
     yield speaker(device_available())
-    yield asyncio.run(model(spec))
+    yield run(model(spec))
 
 
 def python(version: tuple[int, int]) -> Finding:

@@ -26,6 +26,7 @@ from engine import (
     Sampling,
     TextPart,
 )
+from engine.loop import run
 
 MAX_AUDIO_S = 600.0
 """The longest recording that `ask` reads."""
@@ -79,7 +80,7 @@ def say(spec: EngineSpec, text: str, output: str | None, voice: str | None, guid
         sampling=Sampling(guidance=guidance),
         roles=("main",) if guidance == 1 else ("main", "negative"),
     )
-    asyncio.run(_say(spec, request, text, output))
+    run(_say(spec, request, text, output))
 
 
 async def _say(spec: EngineSpec, request: Request, text: str, output: str | None) -> None:
@@ -96,7 +97,7 @@ async def _say(spec: EngineSpec, request: Request, text: str, output: str | None
 def ask(spec: EngineSpec, question: Question, output: str | None, dump: Path | None) -> None:
     """Answer one user message: its text to standard output, its sound to the sink. Raises EngineError or MediaError."""
     request = question.request()
-    asyncio.run(_ask(spec, request, output, dump))
+    run(_ask(spec, request, output, dump))
 
 
 async def _ask(spec: EngineSpec, request: Request, output: str | None, dump: Path | None) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from app.commands import terminal
 from engine import ConfigError, child
+from engine.loop import run
 
 GONE = 3
 """A worker's exit code when its server is gone: see engine/worker/__main__.py."""
@@ -41,7 +42,7 @@ def run_workers(offer: Offer) -> bool:
     """Run them until the server lets them go, or a signal asks it to. Whether all ended well."""
     if offer.replicas > len(offer.devices) and set(offer.devices) != {"cpu"}:
         raise ConfigError(f"--devices: {offer.replicas} replicas need as many devices, not {len(offer.devices)}")
-    return asyncio.run(_Workers(offer).run())
+    return run(_Workers(offer).run())
 
 
 class _Workers:

@@ -23,7 +23,7 @@ from engine.errors import EngineError
 from engine.handshake import read_token
 from engine.worker.dial import Call, dial
 from engine.worker.heart import beats
-from engine.worker.host import build, calm, claim, settle
+from engine.worker.host import build, calm, claim
 from engine.worker.process import Worker
 
 log = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ class Mind:
         except EngineError as error:
             link.send(wire.Refused(error.code, str(error)))
             return 1
-        settle()
+        loop.settle()
         serving = asyncio.create_task(self._worker.serve(), name="serve")
         await asyncio.sleep(0)
         link.send(hello)
