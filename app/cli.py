@@ -39,6 +39,7 @@ Output = Annotated[
 ]
 Voice = Annotated[str | None, typer.Option(help="One of the model's voices.")]
 Greedy = Annotated[bool, typer.Option("--greedy", help="Always the likeliest token.")]
+Weights = Annotated[str | None, typer.Option(help="A folder of weights, or an id on the Hugging Face hub.")]
 LOCAL = "http://127.0.0.1:8000"
 Url = Annotated[str, typer.Option(help="The running server.")]
 KeyFile = Annotated[str, typer.Option(metavar="FILE", help="What its server.admin_key_file names.")]
@@ -73,6 +74,7 @@ def serve(
         typer.Option(metavar="auto|FILE", help="A certificate; `auto` makes one."),
     ] = None,
     https_key: Annotated[str | None, typer.Option(metavar="FILE", help="Its key, if that is in another file.")] = None,
+    weights: Weights = None,
 ) -> None:
     """Serve a model: a page to talk to at `/`, the Realtime API at `/v1/realtime`, OpenAI's HTTP API at `/v1`.
 
@@ -84,7 +86,7 @@ def serve(
 
     with plainly():
         flags = {"host": host, "port": port, "https": https, "https_key": https_key}
-        run_server(deployment(config), flags)
+        run_server(deployment(config, weights=weights), flags)
 
 
 @cli.command()
@@ -98,7 +100,7 @@ def say(
     ] = 1.0,
     config: Config = None,
     model: Annotated[str | None, typer.Option(help="Another model than the deployment's.")] = None,
-    weights: Annotated[str | None, typer.Option(help="The folder of its weights.")] = None,
+    weights: Weights = None,
 ) -> None:
     """Speak a text as it stands, streaming.
 
@@ -119,7 +121,7 @@ def ask(
     image: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="A PNG or JPEG; may be repeated.")] = None,
     system: Annotated[str | None, typer.Option(help="Instructions; without it there is no system message.")] = None,
     model: Annotated[str | None, typer.Option(help="Another model than the deployment's.")] = None,
-    weights: Annotated[str | None, typer.Option(help="The folder of its weights.")] = None,
+    weights: Weights = None,
     voice: Voice = None,
     greedy: Greedy = False,
     seed: Seed = 0,
@@ -197,7 +199,7 @@ def bench(
     ] = None,
     ablate: Annotated[bool, typer.Option("--ablate", help="With and without each technique, in one run.")] = False,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw that comparison's curve (SVG).")] = None,
-    weights: Annotated[str | None, typer.Option(help="The folder of the deployment's weights.")] = None,
+    weights: Weights = None,
     config: Config = None,
 ) -> None:
     """Measure this machine: first audio, real-time factor, hand-overs, underruns, memory.

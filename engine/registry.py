@@ -20,6 +20,8 @@ def load(package: str, name: str, export: str) -> Any:
         raise ConfigError(f"{package.rsplit('.', 1)[-1]}: there is no {name!r} ({hint})")
     try:
         module = importlib.import_module(f"{package}.{name}")
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{name} cannot be loaded here: {error}; the README says which extra brings that") from error
     except ImportError as error:
         raise ConfigError(f"{name} cannot be loaded here: {error}") from error
     if not hasattr(module, export):

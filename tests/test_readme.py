@@ -31,7 +31,7 @@ def server() -> Generator[subject.Subject]:
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     """A folder that looks like a clone after `make serve`, into which a block may write."""
-    for name, target in {"configs": ROOT / "configs", ".venv": Path(sys.prefix)}.items():
+    for name, target in {"configs": ROOT / "configs", "tests": ROOT / "tests", ".venv": Path(sys.prefix)}.items():
         (tmp_path / name).symlink_to(target)
     return tmp_path
 

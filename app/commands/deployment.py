@@ -17,16 +17,38 @@ DEFAULT = "nano"
 FOLDERS = (Path(__file__).parents[2] / "configs", Path(sys.prefix) / "share" / "parley" / "configs")
 """Where configurations lie: in the repository, and beside an installed package."""
 
+DEVICES = Path("/dev")
+
 
 def deployment(config: str | None = None, model: str | None = None, weights: str | None = None) -> EngineSpec:
     """The spec of a configuration, by path or by name; ``model`` and ``weights`` override what it says.
 
-    A model that has a configuration of its own name brings it along, since its stages are not another's.
+    A model brings a configuration of its own along, since its stages are not another's.
     """
-    known = configurations()
-    spec = load_config(path_of(config or (model if model in known else DEFAULT)))
+    spec = load_config(path_of(config or _own(model) or DEFAULT))
     changes = {"model": model, "weights": weights}
     return dataclasses.replace(spec, **{name: value for name, value in changes.items() if value is not None})
+
+
+def _own(model: str | None) -> str | None:
+    """The configuration of a model's own name, else the first one of that model whose devices are here."""
+    known = configurations()
+    if model is None or model in known:
+        return model
+    specs = {name: load_config(path) for name, path in known.items()}
+    fitting = [name for name, spec in specs.items() if spec.model == model and _devices(spec) <= gpus()]
+    return next(iter(fitting), None)
+
+
+def _devices(spec: EngineSpec) -> int:
+    """How many GPUs of this machine a deployment names."""
+    named = {str(device) for worker in spec.workers if not worker.resources for device in worker.devices}
+    return len(named - {"cpu"})
+
+
+def gpus() -> int:
+    """How many NVIDIA GPUs this machine has, as its device files say: nothing heavy is imported to ask."""
+    return sum(path.name.removeprefix("nvidia").isdigit() for path in DEVICES.glob("nvidia*"))
 
 
 def configurations() -> dict[str, Path]:

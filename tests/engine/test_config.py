@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,10 @@ def test_a_name_selects_a_file() -> None:
     with pytest.raises(ConfigError, match="exports no Nothing"):
         load("engine.control.launchers", "inline", "Nothing")
     assert names("engine.nowhere") == []
+
+
+def test_a_package_that_is_missing_is_said_to_be_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "engine.control.launchers.ray", raising=False)
+    with pytest.raises(ConfigError, match=r"ray.*; the README says which extra"):
+        load("engine.control.launchers", "ray", "Launcher")

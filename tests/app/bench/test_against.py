@@ -39,10 +39,18 @@ def test_answers_of_different_lengths_are_not_compared() -> None:
 
 
 def test_what_comes_on_top_of_short_forwards_is_judged_in_milliseconds_else_as_a_ratio() -> None:
-    assert passed(against._overhead([(times(0.012), times(0.010))] * 30)) == [True, True]
-    assert passed(against._overhead([(times(0.014), times(0.010))] * 30)) == [False, False]
-    assert passed(against._overhead([(times(0.112), times(0.100))] * 30)) == [True, True]
-    assert passed(against._overhead([(times(0.120), times(0.100))] * 30)) == [False, True]
+    still = [(times(0.010), times(0.010))] * 30
+    assert passed(against._overhead([(times(0.012), times(0.010))] * 30, still)) == [True, True]
+    assert passed(against._overhead([(times(0.014), times(0.010))] * 30, still)) == [False, False]
+    assert passed(against._overhead([(times(0.112), times(0.100))] * 30, still)) == [True, True]
+    assert passed(against._overhead([(times(0.120), times(0.100))] * 30, still)) == [False, True]
+
+
+def test_the_machines_own_unrest_stands_beside_what_comes_on_top() -> None:
+    restless = [(times(0.010 + 0.001 * (i % 5)), times(0.010)) for i in range(30)]
+    p50, p95 = against._overhead([(times(0.014), times(0.010))] * 30, restless)
+    assert "of themselves 2.00 ms" in p50.note
+    assert "of themselves 4.00 ms" in p95.note
 
 
 SLOW = {"step_s": 0.03}  # far above this machine's noise
@@ -54,7 +62,7 @@ async def over_the_forwards(spec: EngineSpec) -> float:
     bare = await asyncio.to_thread(Bare.of(BARE).answer, question)
     async with against.Engine(spec) as engine:
         ours = [await against._asker(engine)(question) for _ in range(4)]
-    figures = against._overhead([(one, bare) for one in ours[1:]])
+    figures = against._overhead([(one, bare) for one in ours[1:]], [(bare, bare)])
     assert figures[0].value is not None
     return figures[0].value
 

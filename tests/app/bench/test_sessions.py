@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +137,30 @@ def test_long_conversations_and_load_against_a_server(monkeypatch: pytest.Monkey
         figures += asyncio.run(endurance.full_load(Target(server.url), 3, 1))
     assert all(figure.value is not None for figure in figures), figures
     assert figures[-1].value == 0
+
+
+@pytest.mark.parametrize(("slower_s", "passes"), [(0.0, True), (0.02, False), (None, False)])
+async def test_a_conversation_that_grows_slower_is_told(
+    slower_s: float | None, passes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Forgetful:
+        """A conversation whose every turn takes longer than the one before; None: whose later turns say nothing."""
+
+        turns = 0
+
+        async def typed(self, text: str) -> Turn:
+            turn, self.turns = Turn(1.0, status="completed"), self.turns + 1
+            if slower_s is not None or self.turns == 1:
+                turn.player.receive(1.1 + (slower_s or 0) * self.turns, np.full(2400, 0.1, np.float32))
+            return turn
+
+    @asynccontextmanager
+    async def forgetful(target: Target) -> AsyncGenerator[Any]:
+        yield Forgetful()
+
+    monkeypatch.setattr(endurance, "open_client", forgetful)
+    figure = await endurance.long_conversations(Target("ws://127.0.0.1:9"), 2)
+    assert figure.passed == passes, figure
 
 
 async def test_an_answer_in_the_hesitation_makes_the_figure_void(monkeypatch: pytest.MonkeyPatch) -> None:
