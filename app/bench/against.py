@@ -205,7 +205,7 @@ def _overhead(pairs: Sequence[Pair], unrest: Sequence[Pair]) -> list[Figure]:
     return [
         Figure(
             name=f"first audio {name} the bare forwards, p{percent}", value=percentile(ours, percent), unit=unit,
-            bar=bar, note=f"{note}, of themselves {percentile(theirs, percent):.2f} {unit}",
+            bar=bar, note=f"{note}, of themselves {percentile(theirs, percent) or 0.0:.2f} {unit}",
         )
         for percent, bar in zip((50, 95), bars, strict=True)
     ]  # fmt: skip
