@@ -32,6 +32,8 @@ class Limits:
     """The longest turn: some minutes more than anyone says in one."""
     answer_s: float = 300.0
     """The longest speech of one answer; where it is cut, it ends as incomplete."""
+    answer_tokens: int = 4096
+    """The longest text of one answer, as far as the model's context goes: what the protocol lets a client ask for."""
     items: int = 2000
     """Items of one conversation."""
     conversation_mb: float = 64.0

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec.structs import replace
-
 from app.realtime.conversation import prompt
 from app.realtime.house import House
 from app.realtime.items import Heard, Item, MessageItem
@@ -29,7 +27,8 @@ class Asking:
     ) -> Request:
         """``items`` are what the answer is about, cut to the model's context. Raises Refusal if that is forbidden."""
         fitting = self.truncation.fit(session.truncation, items, options)
-        request = Request(
+        limits, asked = self._house.limits, options.max_output_tokens
+        return Request(
             id=id,
             session=self._session_id,
             messages=prompt(options.instructions, fitting),
@@ -39,11 +38,9 @@ class Asking:
             speed=options.audio.output.speed,
             tools=tuple(Tool(tool.name, tool.description or "", tool.parameters or {}) for tool in options.tools),
             tool_choice=_choice(options.tool_choice),
-            max_frames=max(1, round(self._house.limits.answer_s / self._house.engine.model.frame_s)),
+            max_text_tokens=limits.answer_tokens if asked == "inf" else min(asked, limits.answer_tokens),
+            max_frames=max(1, round(limits.answer_s / self._house.engine.model.frame_s)),
         )
-        if options.max_output_tokens != "inf":
-            request = replace(request, max_text_tokens=options.max_output_tokens)
-        return request
 
 
 def last_unheard(items: tuple[Item, ...]) -> str | None:

@@ -494,6 +494,13 @@ async def test_speech_may_be_as_long_as_the_limit_says() -> None:
         assert request.max_frames == round(4 / talk.engine.model.frame_s)
 
 
+@pytest.mark.parametrize(("asked", "gets"), [("inf", 50), (7, 7), (60, 50)])
+async def test_text_may_be_as_long_as_the_client_and_the_limit_say(asked: int | str, gets: int) -> None:
+    async with talking(limits=Limits(answer_tokens=50)) as talk:
+        await talk.typed("hi", max_output_tokens=asked)
+        assert talk.engine.asked[0].request.max_text_tokens == gets
+
+
 async def test_so_many_responses_at_once_and_no_more() -> None:
     async with talking(limits=Limits(responses=2)) as talk:
         for _ in range(3):
