@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
-from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.http.answering import answer, check_model, check_voice
@@ -151,7 +150,8 @@ async def _asked(service: Service, body: ChatRequest) -> EngineRequest:
     """The engine's request. Raises HttpRefusal or MediaError."""
     house = service.house()
     _check(body, house.engine.model)
-    asked = EngineRequest(
+    limit = body.max_completion_tokens or body.max_tokens or house.limits.answer_tokens
+    return EngineRequest(
         id=new_id("chatcmpl"),
         session=new_id("sess"),
         messages=await engine_messages(body.messages, house.limits),
@@ -160,9 +160,8 @@ async def _asked(service: Service, body: ChatRequest) -> EngineRequest:
         sampling=body.sampling(),
         tools=tuple(tool.function.tool() for tool in body.tools or ()),
         tool_choice=body.chosen(),
+        max_text_tokens=min(limit, house.limits.answer_tokens),
     )
-    limit = body.max_completion_tokens or body.max_tokens
-    return asked if limit is None else replace(asked, max_text_tokens=limit)
 
 
 def _check(body: ChatRequest, model: ModelInfo) -> None:

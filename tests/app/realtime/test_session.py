@@ -245,7 +245,7 @@ async def test_a_request_carries_what_the_session_and_the_response_say() -> None
     assert (second.voice, second.modalities, second.max_text_tokens) == (
         "bob",
         ("text",),
-        Request(id="", session="", messages=()).max_text_tokens,
+        Limits().answer_tokens,
     )
 
 
