@@ -24,6 +24,8 @@ _HELD = re.compile("\ue000(\\d+)\ue001")  # stands for a user's words while the 
 LONGEST_CHARACTER = 8  # tokens; more that are no character yet never become one
 LONGEST_OUTLINE = 16_000  # characters, tools included: what is kept is bounded
 OUTLINES = 256  # conversations begin alike, and rendering takes ten times as long as encoding what was said
+LONGEST_TEXT = 1000  # characters
+TEXTS = 4096  # what was said in a conversation is encoded with each of its next turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class Chat:
         self._marks = re.compile("|".join(map(re.escape, longest)))
         dated = "strftime_now" in self._template  # what it renders is another every day
         self._outline = self._outlined if dated else lru_cache(OUTLINES)(self._outlined)
+        self._known = lru_cache(TEXTS)(self._encoded)
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[int]:
         """The ids of a conversation, up to where the assistant is to speak."""
@@ -98,7 +101,10 @@ class Chat:
 
     def words(self, text: str) -> list[int]:
         """The ids of plain text, whatever marks it imitates."""
-        return self._plain.encode(text, add_special_tokens=False).ids if text else []
+        return list((self._known if len(text) <= LONGEST_TEXT else self._encoded)(text))
+
+    def _encoded(self, text: str) -> tuple[int, ...]:
+        return tuple(self._plain.encode(text, add_special_tokens=False).ids) if text else ()
 
     def text(self, ids: Sequence[int]) -> str:
         """The text of ids; special tokens have none."""

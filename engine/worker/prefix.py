@@ -82,5 +82,13 @@ class Prefixes(Generic[T]):
 
 
 def shared(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
-    """The length of the longest common prefix."""
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    """The length of the longest common prefix. Found by halving: equal pieces are compared as a whole."""
+    start, end = 0, min(len(one), len(other))
+    one, other = tuple(one[:end]), tuple(other[:end])
+    while start < end:
+        middle = (start + end + 1) // 2
+        if one[start:middle] == other[start:middle]:
+            start = middle
+        else:
+            end = middle - 1
+    return start

@@ -71,7 +71,7 @@ class Decoder:
         ``x`` [batch, rows, width]; ``angles`` of their places, from ``rope``; ``added[i]`` is added to what layer i
         gives (deepstack: Meng et al. 2024), after the tap.
         """
-        if cache.native is not None and cache.native.suits(x.shape[0] * x.shape[1]):
+        if cache.native is not None and cache.native.suits(x.shape[0] * x.shape[1], rows):
             return cache.native.forward(x, angles, rows, tap, added)
         cos, sin = angles
         tapped = x

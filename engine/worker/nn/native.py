@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from engine.worker.nn.slots import KvSlots, Ragged, Rows, Tips
 
 VERSION = 2  # of native.c's structures and signatures
-MOST_WORK = 16e6  # multiplications of a forward: above some hundred rows of a tiny stack, torch's blocked products win
+MOST_WORK = (
+    16e6  # multiplications of a forward: beyond (some hundred rows of a tiny stack), torch's blocked products win
+)
 log = logging.getLogger(__name__)
 
 
@@ -100,10 +102,16 @@ class NativeStack:
         answering = feed.gate_up[0].numel() * 3 // 2 * top_k if experts else feed.gate_up.numel() * 3 // 2
         answering += 0 if shared is None else shared.gate_up.numel() * 3 // 2
         self._work = len(decoder.layers) * (first.qkv.numel() + first.out.numel() + answering)
+        self._look = len(decoder.layers) * first.heads[0] * dim * 2
 
-    def suits(self, rows: int) -> bool:
-        """Whether so many rows are few enough to be computed here."""
-        return rows * self._work <= MOST_WORK
+    def suits(self, count: int, rows: Rows | Ragged | Tips) -> bool:
+        """Whether ``count`` rows that go to ``rows`` are few enough to be computed here, and look at little enough.
+
+        Here each row reads its own way through what it sees. Torch reads that once for all rows of a slot: of a long
+        conversation's next turn (90 rows behind 1700) it makes half the time of what is three times as quick here
+        behind nothing.
+        """
+        return count * self._work + rows.shared * self._look <= MOST_WORK
 
     @classmethod
     def of(cls, decoder: Decoder, cache: KvSlots) -> NativeStack | None:

@@ -79,6 +79,12 @@ class Rows:
         count = self.at.shape[1]
         return self.index if count == 1 else self.index.repeat_interleave(count)
 
+    @property
+    def shared(self) -> int:
+        """How many places are looked at, one for each row that looks, where rows of one slot look at the same ones."""
+        count = self.at.shape[1]
+        return self.at.numel() * self.end if count > 1 else 0
+
     def mix(self, query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Append keys and values [batch, heads, rows, dim] to one layer's cache; what queries make of what they see."""
         self.append(keys, key)
@@ -118,6 +124,11 @@ class Ragged:
     def owners(self) -> Tensor:
         """The slot of every row [rows]."""
         return put(np.repeat(self.slots, self.counts), self.device)
+
+    @property
+    def shared(self) -> int:
+        """See Rows.shared."""
+        return sum(n * (start + n) for n, start in zip(self.counts, self.starts, strict=True) if n > 1)
 
     @cached_property
     def at(self) -> Tensor:
@@ -173,6 +184,11 @@ class Tips:
     def owners(self) -> Tensor:
         """See Rows.owners."""
         return self.index
+
+    @property
+    def shared(self) -> int:
+        """See Rows.shared."""
+        return 0
 
     @property
     def at(self) -> Tensor:

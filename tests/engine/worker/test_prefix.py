@@ -23,6 +23,12 @@ def test_shared_is_the_longest_common_prefix(one: list[int], other: list[int]) -
     assert shared(one, other) == naive(one, other)
 
 
+@given(ids, st.integers(0, 3000), ids)
+def test_so_it_is_behind_a_long_past(one: list[int], past: int, other: list[int]) -> None:
+    before = tuple(range(past))
+    assert shared([*before, *one], (*before, *other)) == past + naive(one, other)
+
+
 @given(st.lists(st.tuples(st.sampled_from("ab"), ids), max_size=20), ids)
 def test_the_best_of_all_that_was_kept_is_found_as_long_as_there_is_room(
     kept: list[tuple[str, list[int]]], asked: list[int]

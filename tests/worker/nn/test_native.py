@@ -15,7 +15,7 @@ from engine.worker.nn import native
 from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.predictor import Predictor
 from engine.worker.nn.sampler import FAILED, Draw, Draws
-from engine.worker.nn.slots import Batch, KvSlots, Rows
+from engine.worker.nn.slots import Batch, KvSlots, Ragged, Rows
 from tests.worker.nn.test_blocks import CPU, reader
 
 built = pytest.mark.skipif(
@@ -181,3 +181,18 @@ def test_rows_of_several_slots_are_what_torch_computes(kind: str) -> None:
         assert torch.allclose(one, other, atol=1e-4)
     assert torch.allclose(ours.keys, theirs.keys, atol=1e-4)
     assert torch.allclose(ours.values, theirs.values, atol=1e-4)
+
+
+@built
+def test_rows_that_look_far_back_together_are_torchs_and_a_row_alone_never_is() -> None:
+    decoder = Decoder(reader(3), SimpleNamespace(**DENSE))
+    cache = filled(decoder)
+    assert cache.native is not None
+    near, far = [Rows.of([1], [start], 90, CPU) for start in (0, 60_000)]
+    assert cache.native.suits(90, near)
+    assert not cache.native.suits(90, far)
+    assert cache.native.suits(4, Rows.of([0, 1, 2, 3], [60_000] * 4, 1, CPU))
+    both = Ragged([0, 1], [60_000, 0], [90, 1], CPU)
+    assert not cache.native.suits(91, both)
+    assert both.shared == far.shared
+    assert cache.native.suits(2, Ragged([0, 1], [60_000, 0], [1, 1], CPU))

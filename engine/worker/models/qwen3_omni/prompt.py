@@ -156,11 +156,11 @@ class Prompter:
 
         A video with its sound stands between marks of sound.
         """
-        marks, left = self.marks, iter(known)
+        marks, media, left = self.marks, self.marks.media, iter(known)
         whole: list[int] = []
         starts: list[int] = []
         for id in ids:
-            if id not in marks.media:
+            if id not in media:
                 whole.append(id)
                 continue
             for block in next(left):

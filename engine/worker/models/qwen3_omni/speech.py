@@ -51,6 +51,8 @@ class Speech:
     started: bool = False
     ended: bool = False
     usage: Chunk | None = None
+    unkept: bool = False
+    """Whether the user's turns are still to be kept for the session: when the first frame is on its way to be sound."""
 
     @property
     def reached(self) -> int:

@@ -68,11 +68,14 @@ class Talker:
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
         results: dict[int, list[Chunk] | EngineError] = {}
         batch = Batch()
+        for seat in seats:
+            if seat.state.unkept:
+                self._remember(seat)
         turns = self._hear_all(seats, batch)
         beginning, going = self._speakers(seats, batch, results)
         results |= (self._replay if self.net.graphs else self._compute)(beginning, going, batch)
         for seat in turns:
-            self._remember(seat)
+            seat.state.unkept = True
         for seat in seats:
             seat.hungry = not seat.rows and not seat.state.ended
         return [results.get(id(seat), []) for seat in seats]
@@ -153,6 +156,7 @@ class Talker:
     def _remember(self, seat: Seat) -> None:
         """Keep what was computed of the user's turns, for the session's next request."""
         speech: Speech = seat.state
+        speech.unkept = False
         if speech.known < len(speech.names):
             known = Known(*self.net.cache.copy(seat.slot, len(speech.names)))
             self.prefixes.keep(seat.request.session, speech.names, known, known.keys.nbytes + known.values.nbytes)

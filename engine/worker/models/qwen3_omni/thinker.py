@@ -77,6 +77,8 @@ class Thinker:
         for seat in seats:
             if seat.rows:
                 self._begin(seat)
+            if seat.state.unkept:
+                self._remember(seat)
         results |= self._read(seats)
         writing = [seat for seat in seats if seat.state.writing and id(seat) not in results]
         free = sorted((seat for seat in writing if seat.state.script is None), key=by_slot)
@@ -120,6 +122,7 @@ class Thinker:
         """Keep what was computed, for the session's next request."""
         thought: Thought = seat.state
         assert thought.prompt is not None
+        thought.unkept = False
         names = [*thought.prompt.names.tolist(), *thought.said][: thought.fed]
         known = Known(*self.net.cache.copy(seat.slot, thought.fed), np.concatenate(thought.heard))
         self.prefixes.keep(seat.request.session, names, known, known.size)
@@ -196,7 +199,7 @@ class Thinker:
                 failed[id(piece.seat)] = taken
             else:
                 piece.chunks.extend(taken)
-                self._remember(piece.seat)
+                piece.seat.state.unkept = not piece.seat.done
         return failed
 
     def _heard(self, pieces: Sequence[Piece], tapped: Tensor) -> list[NDArray[np.float32]]:

@@ -53,6 +53,8 @@ class Thought:
     script: deque[int] | None = None
     call: list[int] | None = None
     called: bool = False
+    unkept: bool = False
+    """Whether the prompt is still to be kept for the session: when the first token is on its way to the voice."""
 
     @property
     def made(self) -> int:

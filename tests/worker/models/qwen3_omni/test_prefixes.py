@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from engine import Engine
+from engine.worker.models.qwen3_omni.code2wav import Code2Wav
+from engine.worker.nn.slots import KvSlots
 from tests.oracles.qwen3_omni import Turn, Video
 from tests.oracles.talk import Said, ask, request, spec
 from tests.worker.models.qwen3_omni.cases import CLIP, PICTURE, SHORT, SYSTEM, TONE, Folder
@@ -43,6 +46,30 @@ async def test_a_sessions_next_turn_computes_only_what_is_new(
     assert costs["s"][4][0] < costs["alone"][4][0] / 3, costs
     assert [encoded for _, encoded in costs["s"]] == [0, 1, 1, 2, 0], "each thing is encoded once, in its turn"
     assert [encoded for _, encoded in costs["alone"]] == [0, 1, 2, 2, 2]
+
+
+async def test_nothing_is_kept_while_the_first_sound_is_waited_for(
+    checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies of a long conversation take as long as a frame: they are made behind the first one."""
+    done: list[str] = []
+    copy, first = KvSlots.copy, Code2Wav.step
+
+    def copying(*given: Any) -> Any:
+        done.append("kept")
+        return copy(*given)
+
+    def sounding(*given: Any) -> Any:
+        done.append("sound")
+        return first(*given)
+
+    monkeypatch.setattr(KvSlots, "copy", copying)
+    monkeypatch.setattr(Code2Wav, "step", sounding)
+    async with Engine(spec(checkpoint("plain"))) as engine:
+        done.clear()
+        await ask(engine, request("1", talk(1), 6, 6, session="s"))
+    assert done[0] == "sound"
+    assert done.count("kept") == 3, "the prompt and the answer by the thinker, the user's turns by the talker"
 
 
 @pytest.mark.fault("S5.2")
