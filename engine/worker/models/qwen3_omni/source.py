@@ -132,6 +132,11 @@ def by_slot(seat: Seat) -> int:
     return seat.slot
 
 
+def to_keep(seats: Sequence[Seat]) -> list[Seat]:
+    """Of whom a step first keeps what was computed: one, since copies for a crowd would hold up its second sound."""
+    return [seat for seat in seats if seat.state.unkept][:1]
+
+
 def draws(seats: Sequence[Seat], device: torch.device) -> Draws:
     """How each seat's request draws."""
     return Draws.of([seat.state.how for seat in seats], device)

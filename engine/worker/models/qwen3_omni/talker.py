@@ -12,7 +12,7 @@ from torch import Tensor
 
 from engine.core import Chunk, StageInfo
 from engine.errors import EngineError, StageFailed, WeightsError
-from engine.worker.models.qwen3_omni.source import Source, by_slot, draws
+from engine.worker.models.qwen3_omni.source import Source, by_slot, draws, to_keep
 from engine.worker.models.qwen3_omni.speech import Known, Speech
 from engine.worker.models.qwen3_omni.talker_net import LEAD, TalkerNet
 from engine.worker.nn.sampler import FAILED, Draw
@@ -68,15 +68,16 @@ class Talker:
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
         results: dict[int, list[Chunk] | EngineError] = {}
         batch = Batch()
-        for seat in seats:
-            if seat.state.unkept:
-                self._remember(seat)
+        for seat in to_keep(seats):
+            self._remember(seat)
         turns = self._hear_all(seats, batch)
         beginning, going = self._speakers(seats, batch, results)
         results |= (self._replay if self.net.graphs else self._compute)(beginning, going, batch)
         for seat in turns:
             seat.state.unkept = True
         for seat in seats:
+            if seat.done and seat.state.unkept:
+                self._remember(seat)
             seat.hungry = not seat.rows and not seat.state.ended
         return [results.get(id(seat), []) for seat in seats]
 

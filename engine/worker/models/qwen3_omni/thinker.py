@@ -19,7 +19,7 @@ from engine.errors import EngineError, StageFailed
 from engine.worker.chat import Pieces
 from engine.worker.models.qwen3_omni.encoders import Encoders
 from engine.worker.models.qwen3_omni.prompt import Prompt, Prompter
-from engine.worker.models.qwen3_omni.source import Source, by_slot
+from engine.worker.models.qwen3_omni.source import Source, by_slot, to_keep
 from engine.worker.models.qwen3_omni.telling import media, tell
 from engine.worker.models.qwen3_omni.thinker_net import ThinkerNet
 from engine.worker.models.qwen3_omni.thought import Known, Piece, Thought, deep
@@ -77,8 +77,8 @@ class Thinker:
         for seat in seats:
             if seat.rows:
                 self._begin(seat)
-            if seat.state.unkept:
-                self._remember(seat)
+        for seat in to_keep(seats):
+            self._remember(seat)
         results |= self._read(seats)
         writing = [seat for seat in seats if seat.state.writing and id(seat) not in results]
         free = sorted((seat for seat in writing if seat.state.script is None), key=by_slot)
