@@ -35,9 +35,8 @@ def _own(model: str | None) -> str | None:
     known = configurations()
     if model is None or model in known:
         return model
-    specs = {name: load_config(path) for name, path in known.items()}
-    fitting = [name for name, spec in specs.items() if spec.model == model and _devices(spec) <= gpus()]
-    return next(iter(fitting), None)
+    here, specs = gpus(), ((name, load_config(path)) for name, path in known.items())
+    return next((name for name, spec in specs if spec.model == model and _devices(spec) <= here), None)
 
 
 def _devices(spec: EngineSpec) -> int:

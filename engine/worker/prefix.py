@@ -51,8 +51,8 @@ class Prefixes(Generic[T]):
         if session not in self._sessions:
             return None
         self._sessions.move_to_end(session)
-        best = max(self._sessions[session], key=lambda entry: shared(entry.ids, ids))
-        length = shared(best.ids, ids)
+        known = [(shared(entry.ids, ids), entry) for entry in self._sessions[session]]
+        length, best = max(known, key=lambda found: found[0])
         self.found += max(0, length - before)
         self.hits += length > before
         return (length, best.kept) if length else None
@@ -61,7 +61,7 @@ class Prefixes(Generic[T]):
         """Add an entry; it takes the place of those that it goes on from."""
         new = Entry(tuple(ids), kept, size)
         old = self._sessions.pop(session, [])
-        self._sessions[session] = [entry for entry in old if shared(entry.ids, new.ids) < len(entry.ids)] + [new]
+        self._sessions[session] = [entry for entry in old if new.ids[: len(entry.ids)] != entry.ids] + [new]
         self.size += size - sum(entry.size for entry in old) + sum(e.size for e in self._sessions[session][:-1])
         while self.size > self.budget:
             self._drop()

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from engine.worker.nn.slots import KvSlots, Ragged, Rows, Tips
 
 VERSION = 2  # of native.c's structures and signatures
-MOST_WORK = (
-    16e6  # multiplications of a forward: beyond (some hundred rows of a tiny stack), torch's blocked products win
-)
+MOST_WORK = 16e6  # multiplications: beyond (some hundred rows of a tiny stack), torch's blocked products win
 log = logging.getLogger(__name__)
 
 
