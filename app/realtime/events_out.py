@@ -68,12 +68,8 @@ def _numbered(event: Event, numbers: Iterator[int] | None) -> Event:
 
 def _events(notice: Notice) -> list[Event]:
     match notice:
-        case SessionOpened(session, conversation_id):
-            conversation = {"id": conversation_id, "object": "realtime.conversation"}
-            return [
-                {"type": "session.created", "session": encode_session(session)},
-                {"type": "conversation.created", "conversation": conversation},
-            ]
+        case SessionOpened(session):  # and no conversation.created: the next event is the reply to session.update
+            return [{"type": "session.created", "session": encode_session(session)}]
         case Queued(place):  # ours, not the protocol's: only who asked to wait gets it
             return [{"type": "parley.queue.updated", "position": place}]
         case SessionChanged(session):

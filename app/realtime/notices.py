@@ -37,7 +37,6 @@ class Queued:
 @dataclass(frozen=True, slots=True)
 class SessionOpened:
     session: SessionView
-    conversation_id: str
 
 
 @dataclass(frozen=True, slots=True)

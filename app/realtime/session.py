@@ -72,7 +72,7 @@ class Session:
 
     def greeting(self) -> Notice:
         """What a client is told first."""
-        return notices.SessionOpened(self._view(), self._conversation.id)
+        return notices.SessionOpened(self._view())
 
     def away(self) -> None:
         """Nobody is connected, but somebody may come back: no sound is made for him meanwhile."""

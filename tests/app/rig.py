@@ -165,7 +165,7 @@ async def talking(
     """A client that has been greeted."""
     async with connect(server.ws + query, max_size=None, max_queue=None, **options) as socket:
         client = kind(socket)
-        await client.until("conversation.created")
+        await client.until("session.created")
         yield client
 
 

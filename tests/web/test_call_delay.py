@@ -94,7 +94,7 @@ async def _plain_loop() -> None:
 async def begin(page: Page, server: Running) -> None:
     await page.do("goto", f"{server.http}/livez")  # an empty page of the server's origin
     await page.value(f"({CALL})({json.dumps(EAR)})")
-    await seen(page, "conversation.created", 1)
+    await seen(page, "session.created", 1)
 
 
 async def end(page: Page, server: Running) -> None:

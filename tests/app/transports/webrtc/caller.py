@@ -93,7 +93,7 @@ class Caller:
         sdp = answer.text if self.through is None else self.through.between(answer.text)
         await self.peer.setRemoteDescription(RTCSessionDescription(sdp, "answer"))
         if not resume:
-            await self.until("conversation.created")
+            await self.until("session.created")
         return self
 
     async def send(self, type: str, **fields: Any) -> Self:

@@ -17,7 +17,7 @@ def loud_s(call: Caller) -> float:
 
 async def test_a_typed_turn_is_answered_with_sound(server: Running) -> None:
     async with calling(server) as call:
-        assert call.types() == ["session.created", "conversation.created"]
+        assert call.types() == ["session.created"]
         await call.say("say: one two three")
         await call.until("output_audio_buffer.stopped")
         assert call.of("response.done")[0]["response"]["status"] == "completed"
