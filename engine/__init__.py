@@ -26,6 +26,7 @@ from engine.core import (
     ToolCallPart,
     ToolResultPart,
     VideoPart,
+    Voice,
 )
 from engine.errors import (
     ConfigError,
@@ -74,6 +75,7 @@ __all__ = [
     "ToolCallPart",
     "ToolResultPart",
     "VideoPart",
+    "Voice",
     "WeightsError",
     "WireError",
     "WorkerSpec",

@@ -203,11 +203,22 @@ class TokenCost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """What stands around each message."""
 
 
+class Voice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A voice that a request may name: by ``id``, which people read as ``name``."""
+
+    id: str
+    name: str
+    """Says who speaks, as "Slt, a woman"."""
+    language: str = ""
+    """BCP 47, as "en-US"; "" where the voice speaks every language that the model does."""
+
+
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a family tells the world about the loaded model."""
 
     name: str
-    voices: tuple[str, ...] = ()
+    voices: tuple[Voice, ...] = ()
+    """The first one speaks where a request names none."""
     languages: tuple[str, ...] = ("en",)
     abilities: frozenset[Literal["text", "audio", "image", "video", "tools", "speech"]] = frozenset()
     frame_s: float = 0.08
@@ -215,6 +226,12 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     context: int = 4096
     """The longest prompt and answer in tokens."""
     cost: TokenCost = TokenCost()
+    examples: tuple[str, ...] = ()
+    """What a user may say and be understood: for people who see this model for the first time."""
+
+    @property
+    def voice_ids(self) -> tuple[str, ...]:
+        return tuple(voice.id for voice in self.voices)
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -62,7 +62,7 @@ async def answer(engine: Engine, request: Request, sink: Sink, show: Show, resul
 
 def check_voice(engine: Engine, voice: str | None) -> None:
     """On a command line a voice that the model lacks is a mistake. Raises RequestError."""
-    voices = engine.model.voices
+    voices = engine.model.voice_ids
     if voice is not None and voice not in voices:
         raise RequestError(f"{engine.model.name} has no voice {voice!r} ({nearest(voice, voices)})")
 

@@ -88,8 +88,8 @@ def check_voice(model: ModelInfo, asked: str | None, param: str) -> None:
     """Another voice than the model's is a mistake. Raises HttpRefusal."""
     if "speech" not in model.abilities:
         raise HttpRefusal(400, "unsupported_value", f"{model.name} does not speak.", param)
-    if asked is not None and asked not in model.voices:
-        raise HttpRefusal(400, "invalid_value", f"There is no voice {asked[:100]!r}: {_list(model.voices)}.", param)
+    if asked is not None and asked not in model.voice_ids:
+        raise HttpRefusal(400, "invalid_value", f"There is no voice {asked[:100]!r}: {_list(model.voice_ids)}.", param)
 
 
 def _list(names: Iterable[str]) -> str:

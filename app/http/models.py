@@ -56,7 +56,7 @@ def models(service: Service) -> APIRouter:
 
 def _model(info: ModelInfo, created: int) -> Model:
     loaded = Loaded(
-        voices=list(info.voices),
+        voices=list(info.voice_ids),
         languages=list(info.languages),
         abilities=sorted(info.abilities),
         context=info.context,

@@ -29,5 +29,5 @@ class House:
 
     def voice(self, asked: str) -> str:
         """The loaded voice for a name that a client asked for: itself, or the first there is."""
-        voices = self.engine.model.voices
+        voices = self.engine.model.voice_ids
         return asked if asked in voices or not voices else voices[0]

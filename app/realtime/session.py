@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import AsyncIterator, Callable
 from typing import Any, assert_never, cast
 
+import msgspec
 from msgspec.structs import replace
 
 from app.media import MediaError
@@ -205,7 +206,7 @@ class Session:
             log(
                 "session.transcription_mapped", session=self.id, asked=hears.model, loaded=self._house.engine.model.name
             )
-        if after not in self._house.engine.model.voices:
+        if after not in self._house.engine.model.voice_ids:
             log("session.voice_mapped", session=self.id, asked=after, loaded=self._house.voice(after))
         self._options = options
         self._answers.configure(options)
@@ -223,7 +224,13 @@ class Session:
 def session_view(house: House, id: str, expires_at_s: int, options: Options) -> SessionView:
     """A session as its client sees it."""
     model, voice = house.engine.model, house.voice(name_of(options.audio.output.voice))
-    loaded = {"model": model.name, "voice": voice, "voices": list(model.voices)}
+    loaded = {
+        "model": model.name,
+        "voice": voice,
+        "voices": list(model.voice_ids),
+        "voice_details": [msgspec.to_builtins(one) for one in model.voices],
+        "examples": list(model.examples),
+    }
     return SessionView(id, expires_at_s, options, loaded)
 
 
@@ -235,7 +242,7 @@ def opening_options(model: ModelInfo, start: dict[str, Any], asked_model: str = 
     asked = asked_model or str(start.get("model") or "")[:200] or model.name
     kind = "transcription" if start.get("type") == "transcription" else "realtime"
     options = Options(type=kind, model=asked, output_modalities=["audio" if "speech" in model.abilities else "text"])
-    audio, voice = options.audio, model.voices[0] if model.voices else ""
+    audio, voice = options.audio, model.voices[0].id if model.voices else ""
     heard = replace(audio.input, transcription=Transcription()) if kind == "transcription" else audio.input
     options = replace(options, audio=replace(audio, input=heard, output=replace(audio.output, voice=voice)))
     return session_options(options, start)[0]

@@ -106,7 +106,7 @@ async def test_sixteen_at_once_answer_as_each_alone(engine: Engine) -> None:
 
 
 async def test_voices_share_a_batch_and_each_sounds_as_it_does_alone(engine: Engine) -> None:
-    voices = engine.model.voices
+    voices = engine.model.voice_ids
     alone = [sound(await answer(engine, told(voice=voice))) for voice in voices]
     asked_for = [told(id=f"r{i}", voice=voice) for i, voice in enumerate(voices)]
     together = await asyncio.gather(*(answer(engine, request) for request in asked_for))

@@ -104,7 +104,7 @@ CASES = [("script", layout, SAID, 2) for layout in LAYOUTS] + [
 async def test_an_answer_goes_on_where_a_lost_replica_was(model: str, layout: str, text: str, times: int) -> None:
     draw = random.Random(layout)
     async with Engine(spec(model, layout)) as engine:
-        voice = engine.model.voices[-1]  # that a successor does not speak by itself
+        voice = engine.model.voice_ids[-1]  # that a successor does not speak by itself
         reference = await read(engine, told(text, voice=voice))
         assert reference.sound.size
         for stages in LAYOUTS[layout]:

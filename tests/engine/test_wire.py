@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from engine import links, wire
-from engine.core import AudioPart, Chunk, Message, ModelInfo, Request, StageInfo, TextPart
+from engine.core import AudioPart, Chunk, Message, ModelInfo, Request, StageInfo, TextPart, Voice
 from engine.errors import WireError
 from tests.engine.fakes import request, turns, until
 
@@ -82,7 +82,7 @@ def test_messages_arrive_as_they_left(message: wire.Message) -> None:
 
 def test_hello_and_open_arrive_as_they_left() -> None:
     stage = StageInfo(name="a", order=1, emits=frozenset({"text"}), when="speaks")
-    hello = wire.Hello("w", 1, ModelInfo(name="m", voices=("v",)), (stage,))
+    hello = wire.Hello("w", 1, ModelInfo(name="m", voices=(Voice("v", "V"),)), (stage,))
     assert crossed(hello) == hello
     parts = (AudioPart(np.zeros(3, np.int16)), TextPart("hi"))
     opened = wire.Open("r", Request(id="r", session="s", messages=(Message("user", parts),)), ("a", "b"), 64)

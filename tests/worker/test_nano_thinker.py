@@ -28,6 +28,7 @@ from engine.training.nano.regraph import regraph
 from engine.training.nano.thinker import Shape, empty_state, export
 from engine.training.nano.thinker import Thinker as Network
 from engine.training.nano.train_thinker import from_onnx
+from engine.worker.models.nano import EXAMPLES
 from engine.worker.models.nano.thinker import WEIGHTS, Thinker
 from engine.worker.models.nano.tokens import (
     END,
@@ -321,3 +322,15 @@ def test_missing_or_damaged_weights_are_named(tmp_path: Path) -> None:
     (tmp_path / "thinker.onnx").write_bytes(b"not a model")
     with pytest.raises(WeightsError, match=r"thinker\.onnx"):
         Thinker(Place(weights=tmp_path))
+
+
+NOT_UNDERSTOOD = ("I don't know", "I did not", "I didn't", "Sorry", "I can't")
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_it_understands_the_examples_that_it_offers(stage: Thinker, example: str) -> None:
+    assert not text_of(answer(stage, asked(example))).startswith(NOT_UNDERSTOOD)
+
+
+def test_a_question_beyond_it_is_told_from_an_example(stage: Thinker) -> None:
+    assert text_of(answer(stage, asked("Who was the third king of Bavaria?"))).startswith(NOT_UNDERSTOOD)

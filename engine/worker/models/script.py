@@ -44,6 +44,7 @@ from engine.core import (
     StageInfo,
     TextPart,
     ToolResultPart,
+    Voice,
 )
 from engine.errors import EngineError, StageFailed
 from engine.worker.stage import Books, Family, Place, Seat, state_due
@@ -315,7 +316,11 @@ def _step_s(place: Place) -> float:
 
 def _info(place: Place) -> ModelInfo:
     return ModelInfo(
-        name="script", voices=("tone",), abilities=frozenset({"text", "audio", "tools", "speech"}), frame_s=0.04
+        name="script",
+        voices=(Voice("tone", "Tone, a whistle"),),
+        abilities=frozenset({"text", "audio", "tools", "speech"}),
+        frame_s=0.04,
+        examples=("say: one two three", "long 12"),
     )
 
 

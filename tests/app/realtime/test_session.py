@@ -22,7 +22,7 @@ from app.realtime.house import House
 from app.realtime.session import Session
 from app.settings import Limits, TurnSettings
 from app.telemetry import Metrics
-from engine import AudioPart, Chunk, EngineError, ModelInfo, Request, StageFailed, TextPart
+from engine import AudioPart, Chunk, EngineError, ModelInfo, Request, StageFailed, TextPart, Voice
 from tests.app.rig import SERVER_EVENT, LoudnessVad, silence, tone
 
 WORD = np.full(2_400, 0.1, np.float32)  # 100 ms
@@ -83,7 +83,13 @@ class FakeChunks:
 class FakeEngine:
     """Keeps what it was asked; ``open_now`` are the requests whose block has not been left."""
 
-    model = ModelInfo(name="fake", voices=("ann", "bob"), abilities=frozenset({"text", "audio", "speech"}), frame_s=0.1)
+    model = ModelInfo(
+        name="fake",
+        voices=(Voice("ann", "Ann"), Voice("bob", "Bob")),
+        abilities=frozenset({"text", "audio", "speech"}),
+        frame_s=0.1,
+        examples=("Say hello.",),
+    )
 
     def __init__(self) -> None:
         self.asked: list[FakeChunks] = []
@@ -590,3 +596,11 @@ def test_the_check_of_the_order_can_fail() -> None:
     ):
         with pytest.raises(AssertionError):
             check_order([*greeting, *wrong])
+
+
+async def test_a_client_learns_which_voices_there_are_and_what_may_be_said() -> None:
+    async with talking() as talk:
+        loaded = talk.events[0]["session"]["parley"]
+    assert loaded["voices"] == ["ann", "bob"]
+    assert loaded["voice_details"][0] == {"id": "ann", "name": "Ann", "language": ""}
+    assert loaded["examples"] == ["Say hello."]

@@ -5,26 +5,37 @@ How it was made, from what, and what it cannot do: ``engine/training/nano``. num
 
 from __future__ import annotations
 
-from engine.core import ModelInfo, TokenCost
+from engine.core import ModelInfo, TokenCost, Voice
 from engine.worker.models.nano.code2wav import Code2Wav
 from engine.worker.models.nano.ears import Ears
 from engine.worker.models.nano.talker import Talker
 from engine.worker.models.nano.thinker import Thinker
 from engine.worker.models.nano.tokens import CONTEXT
-from engine.worker.models.nano.voice import FRAME_S, VOICES
+from engine.worker.models.nano.voice import FRAME_S, VOICES, WHO
 from engine.worker.stage import Family, Place
+
+EXAMPLES = (
+    "What can you do?",
+    "What is seventeen plus twenty five?",
+    "Spell the word morning.",
+    "What day comes after Tuesday?",
+    "Count to nine.",
+    "My name is Anna.",
+    "Repeat after me: good morning.",
+)
 
 
 def _info(place: Place) -> ModelInfo:
     return ModelInfo(
         name="nano",
-        voices=VOICES,
+        voices=tuple(Voice(id, *WHO[id]) for id in VOICES),
         abilities=frozenset({"text", "audio", "image", "tools", "speech"}),
         frame_s=FRAME_S,
         context=CONTEXT,
         # A word and its mark are two tokens, but a word that is not known has a token a letter; speech counts as its
         # words, a picture is one mark. No instructions.
         cost=TokenCost(character=0.6, instruction=0.0, audio_s=10.0, image=1.0, message=3.0),
+        examples=EXAMPLES,
     )
 
 

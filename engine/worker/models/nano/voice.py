@@ -21,6 +21,12 @@ from engine.worker.stage import Place
 
 VOICES = ("rms", "slt", "awb")
 """By their number in the networks. The first is the one that speaks where none is asked for."""
+WHO = {
+    "rms": ("Rms, a man", "en-US"),
+    "slt": ("Slt, a woman", "en-US"),
+    "awb": ("Awb, a Scottish man", "en-GB"),
+}
+"""Of each voice: what people call it, and its language."""
 FRAME_S = 0.04
 BOOKS, SIZE, LATENT = 8, 512, 64
 

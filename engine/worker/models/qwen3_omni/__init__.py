@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.core import ModelInfo
+from engine.core import ModelInfo, Voice
 from engine.worker.models.qwen3_omni.code2wav import Code2Wav
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.models.qwen3_omni.talker import Talker
@@ -36,7 +36,7 @@ def _info(place: Place) -> ModelInfo:
     abilities: list[Any] = ["text", "audio", "image", "video", "tools", *(["speech"] if source.voices else [])]
     return ModelInfo(
         name="qwen3_omni",
-        voices=tuple(source.voices),
+        voices=tuple(Voice(id, id.capitalize()) for id in source.voices),
         languages=(),
         abilities=frozenset(abilities),
         frame_s=0.08,
