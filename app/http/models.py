@@ -1,8 +1,4 @@
-"""``GET /v1/models``: the one model that is loaded; and its voices, as clients that speak over HTTP look for them.
-
-``/v1/audio/voices`` and ``/v1/audio/models`` are not OpenAI's: Open WebUI fills its menus from them (its
-``routers/audio.py``), and Kokoro-FastAPI and others serve them.
-"""
+"""``GET /v1/models``: the one model that is loaded."""
 
 from __future__ import annotations
 
@@ -10,9 +6,9 @@ import time
 from typing import Literal
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
-from app.http.names import not_loaded
+from app.http.answering import check_model
 from app.http.trouble import RESPONSES
 from app.service import Service
 from engine import ModelInfo
@@ -22,6 +18,8 @@ class Loaded(BaseModel):
     """Ours, not the API's: what the model can do."""
 
     voices: list[str]
+    voice_details: list[dict[str, str]]
+    examples: list[str]
     languages: list[str]
     abilities: list[str]
     context: int
@@ -40,49 +38,20 @@ class Models(BaseModel):
     data: list[Model]
 
 
-class AudioVoice(BaseModel):
-    id: str
-    name: str
-    language: str = Field(description="BCP 47; empty where the voice speaks every language that the model does.")
-
-
-class AudioVoices(BaseModel):
-    voices: list[AudioVoice]
-
-
-class AudioModel(BaseModel):
-    id: str
-
-
-class AudioModels(BaseModel):
-    models: list[AudioModel]
-
-
 def models(service: Service) -> APIRouter:
     """The routes, for one server."""
-    router = APIRouter(responses=RESPONSES)
+    router = APIRouter(tags=["Models"], responses=RESPONSES)
     created = int(time.time())
 
-    @router.get("/v1/models", tags=["Models"], summary="What is loaded")
+    @router.get("/v1/models", summary="What is loaded")
     async def listed() -> Models:  # pyright: ignore[reportUnusedFunction]
         return Models(data=[_model(service.house().engine.model, created)])
 
-    @router.get("/v1/models/{id}", tags=["Models"], summary="The loaded model, by its name")
+    @router.get("/v1/models/{id}", summary="The loaded model, by its name")
     async def one(id: str) -> Model:  # pyright: ignore[reportUnusedFunction]
         model = service.house().engine.model
-        if id != model.name:
-            raise not_loaded(model, id)
+        check_model(model, id)
         return _model(model, created)
-
-    @router.get("/v1/audio/voices", tags=["Audio"], summary="The voices that the loaded model has")
-    async def voices() -> AudioVoices:  # pyright: ignore[reportUnusedFunction]
-        loaded = service.house().engine.model.voices
-        return AudioVoices(voices=[AudioVoice(id=one.id, name=one.name, language=one.language) for one in loaded])
-
-    @router.get("/v1/audio/models", tags=["Audio"], summary="The loaded model, if it speaks or hears")
-    async def audio_models() -> AudioModels:  # pyright: ignore[reportUnusedFunction]
-        model = service.house().engine.model
-        return AudioModels(models=[AudioModel(id=model.name)] if {"speech", "audio"} & model.abilities else [])
 
     return router
 
@@ -90,6 +59,8 @@ def models(service: Service) -> APIRouter:
 def _model(info: ModelInfo, created: int) -> Model:
     loaded = Loaded(
         voices=list(info.voice_ids),
+        voice_details=[{"id": voice.id, "name": voice.name, "language": voice.language} for voice in info.voices],
+        examples=list(info.examples),
         languages=list(info.languages),
         abilities=sorted(info.abilities),
         context=info.context,

@@ -51,7 +51,7 @@ async def test_speaking_over_the_answer_silences_the_call(page: Page) -> None:
     await page.state("speaking")
     await asyncio.sleep(1.0)
     await page.value("speak(0.8, 0.5)")
-    await page.until("document.querySelector('#captions .answer.interrupted s')")
+    await page.until("document.querySelector('#captions .answer.interrupted')")
     muted = "document.getElementById('voice').muted"
     assert await page.value(muted) or await page.wire("output_audio_buffer.started")
     await page.until("document.querySelector('#captions > :last-child').textContent.includes('I heard')")
@@ -74,7 +74,7 @@ async def test_stop_ends_the_answer_of_a_call(page: Page) -> None:
     await page.do("press", "Escape", on="page.keyboard")
     assert await page.value("document.getElementById('voice').muted")
     await page.state("ready")
-    await page.until("document.querySelector('#captions .answer.interrupted s')")
+    await page.until("document.querySelector('#captions .answer.interrupted')")
     await page.hush()
     await page.ask("say: and on we go")
     await page.sound()
@@ -92,7 +92,7 @@ async def test_another_microphone_and_a_camera_join_a_call(page: Page) -> None:
     await page.until("document.querySelector('#preview video')?.videoWidth > 0")
     await page.value("speak(0.8)")
     await page.shows("#captions .answer", "I heard")
-    await page.until("!document.getElementById('seen').hidden")
+    await page.until("document.querySelector('#captions .user canvas') !== null")
     assert len(await page.wire("session.created")) == 1
     assert await page.wire("error") == []
 

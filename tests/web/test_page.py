@@ -26,11 +26,133 @@ async def test_a_typed_question_is_answered_aloud_and_in_words(page: Page) -> No
     assert await page.errors() == []
 
 
-async def test_an_example_is_a_question(page: Page) -> None:
+async def test_the_models_own_examples_are_questions_and_come_back_at_rest(page: Page) -> None:
     await page.do("click", ".examples button >> nth=0")
-    await page.shows("#captions .user", "What can you do?")
-    await page.listen()
-    await page.sound()
+    await page.shows("#captions .user", "say: one two three")
+    await page.state("speaking")
+    assert not await page.value("document.getElementById('examples').checkVisibility()")
+    await page.state("ready")
+    assert await page.value("document.getElementById('examples').checkVisibility()")
+    await page.do("click", ".examples button >> nth=1")
+    await page.shows("#captions > :last-child", "word0")
+
+
+async def test_the_models_name_and_voices_are_known_before_anything_is_said(page: Page) -> None:
+    await page.shows("#route", "script")
+    options = "[...document.querySelectorAll('#voices option')].map(({ value, text }) => [value, text])"
+    assert await page.value(options) == [["tone", "Tone, a whistle"]]
+    await page.ask("say: hello")
+    await page.shows("#route", "script · WebSocket")
+
+
+async def test_the_settings_say_how_soon_it_answers_and_what_its_part_is(page: Page) -> None:
+    await page.do("click", "#open-settings")
+    await page.do("fill", "#instructions", "Answer like a pirate.")
+    await page.do("selectOption", "#eagerness", "high")
+    await page.do("click", "#settings button.strong")
+    await page.ask("say: hello")
+    await page.shows("#captions .answer", "hello")
+    (asked,) = [event["session"] for event in await page.wire("session.update")]
+    assert asked["instructions"] == "Answer like a pirate."
+    assert asked["audio"]["input"]["turn_detection"]["type"] == "semantic_vad"
+    assert asked["audio"]["input"]["turn_detection"]["eagerness"] == "high"
+    await page.state("ready")
+    await page.do("click", "#open-settings")
+    await page.do("selectOption", "#eagerness", "low")
+    await page.until("window.wire.filter((event) => event.type === 'session.updated').length === 2")
+    changed = (await page.wire("session.updated"))[-1]["session"]
+    assert changed["audio"]["input"]["turn_detection"]["eagerness"] == "low"
+    assert changed["audio"]["input"]["transcription"] is not None  # one setting changes, the others stay
+    assert changed["instructions"] == "Answer like a pirate."
+    kept = await page.value("JSON.parse(localStorage.getItem('parley.choices'))")
+    assert (kept["eagerness"], kept["instructions"]) == ("low", "Answer like a pirate.")
+
+
+async def test_only_who_is_heard_is_told_to_interrupt_by_speaking(page: Page) -> None:
+    await page.ask("long 60")
+    await page.state("speaking")
+    assert await page.value("document.getElementById('hint').textContent") == "Press Esc to interrupt"
+    await page.do("click", "#talk")
+    await page.shows("#hint", "Speak, or press Esc to interrupt")
+    await page.do("click", "#mute")
+    await page.shows("#hint", "Press Esc to interrupt")
+
+
+# What the page puts on the clipboard, and the files that it saves: {name, size}.
+TAKEN = """
+window.taken = [];
+Object.defineProperty(navigator, "clipboard", { value: { writeText: async (text) => void window.taken.push(text) } });
+const make = URL.createObjectURL;
+URL.createObjectURL = (file) => ((window.file = file), make(file));
+HTMLAnchorElement.prototype.click = function () {
+  window.file.text().then((text) => window.taken.push([this.download, window.file.size, text.slice(0, 40)]));
+};
+"""
+
+
+async def test_a_conversation_is_copied_saved_cleared_and_begun_anew(server: Running, browser: Chromium) -> None:
+    async with browser.page() as page:
+        await page.before(TAKEN)
+        await page.open(server.http)
+        await page.ask("say: well said")
+        await page.shows("#captions .answer", "well said")
+        await page.state("ready")
+        for button in ("copy-answer", "copy-all", "save-all", "save-sound"):
+            await page.do("click", "#open-menu")
+            await page.do("click", f"#{button}")
+            await page.until("!document.getElementById('menu').matches(':popover-open')")
+        taken = await page.value("taken")
+        whole = "**You:** say: well said\n\n**Parley:** well said\n"
+        assert taken[:3] == ["well said", whole, ["conversation.md", len(whole), whole[:40]]]
+        name, size, start = taken[3]
+        assert (name, size, start[:4]) == (
+            "answer.wav",
+            44 + 2 * 24_000 * 4 * 40 // 1000,
+            "RIFF",
+        )  # two words, four frames
+        await page.do("click", "#open-menu")
+        await page.do("click", "#clear")
+        assert await page.value("document.getElementById('captions').childElementCount") == 0
+        await page.ask("said")
+        await page.shows("#captions .answer", "I said: well said")  # the model still knows
+        await page.do("click", "#open-menu")
+        await page.do("click", "#new")
+        await page.until("window.wire.filter((event) => event.type === 'session.created').length === 2")
+        await page.ask("said")
+        await page.shows("#captions .answer", "I said:")
+        await page.state("ready")
+        assert await page.value("document.querySelector('#captions .answer p').textContent") == "I said:"
+        assert await page.value("document.querySelector('#captions .divider')") is None
+
+
+async def test_what_the_server_refuses_is_told_in_the_users_words(page: Page) -> None:
+    await page.ask("say: one")
+    await page.state("ready")
+    await page.value("""WebSocket.prototype.send = new Proxy(WebSocket.prototype.send, {
+      apply: (send, socket, [text]) => {
+        Reflect.apply(send, socket, [text.replaceAll('"type":"input_text"', '"type":"no_such_part"')]);
+      },
+    })""")
+    await page.ask("say: two")
+    await page.shows("#notice", "The server did not take this")
+    notice = await page.value("document.getElementById('notice').textContent")
+    assert "content" not in notice
+    assert "_" not in notice
+
+
+async def test_twenty_questions_in_a_second_are_all_kept_and_the_last_is_answered(page: Page) -> None:
+    await page.value("""(() => {
+      const form = document.getElementById("ask"), question = document.getElementById("question");
+      for (let n = 1; n <= 20; n++) {
+        question.value = `say: number ${n}`;
+        form.requestSubmit();
+      }
+    })()""")
+    await page.shows("#captions > :last-child p", "number 20")
+    await page.state("ready")
+    assert await page.value("document.querySelectorAll('#captions .user').length") == 20
+    assert len([e for e in await page.wire("conversation.item.added") if e["item"]["role"] == "user"]) == 20
+    assert await page.value("document.getElementById('notice').hidden")
 
 
 async def test_the_first_sound_is_timed_as_the_ear_hears_it(page: Page) -> None:
@@ -144,7 +266,7 @@ async def test_speaking_over_the_answer_silences_it(page: Page) -> None:
     await asyncio.sleep(0.8)
     await page.value("speak(0.8, 0.5)")
     await page.until("window.wire.some((event) => event.type === 'conversation.item.truncated')")
-    await page.until("document.querySelector('#captions .answer.interrupted s')")
+    await page.until("document.querySelector('#captions .answer.interrupted')")
     await page.until("document.querySelector('#captions > :last-child').textContent.includes('I heard')")
     asked_ms = (await page.wire("response.create"))[0]["at"]
     began_ms = next(e["at"] for e in await page.wire("input_audio_buffer.speech_started") if e["at"] > asked_ms)
@@ -229,7 +351,7 @@ async def test_the_camera_is_shown_to_the_model_and_to_its_owner(page: Page) -> 
     await page.do("click", "#camera")
     await page.until("document.querySelector('#preview video')?.videoWidth > 0")
     await page.ask("say: nice")
-    await page.until("!document.getElementById('seen').hidden")
+    await page.until("document.querySelector('#captions .user canvas') !== null")
     await page.shows("#captions .answer", "nice")
     content = (await page.wire("conversation.item.create"))[0]["item"]["content"]
     assert content[0]["image_url"].startswith("data:image/jpeg;base64,")
@@ -251,6 +373,7 @@ async def test_a_pasted_picture_goes_with_the_question(page: Page) -> None:
     await page.ask("say: a black corner")
     await page.shows("#captions .answer", "a black corner")
     assert await page.value("document.getElementById('attached').hidden")
+    assert await page.value("document.querySelector('#captions .user canvas').getAttribute('role')") == "img"
     image = (await page.wire("conversation.item.create"))[0]["item"]["content"][0]
     assert image["type"] == "input_image"
     assert await page.wire("error") == []

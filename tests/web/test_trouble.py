@@ -106,6 +106,7 @@ async def test_an_insecure_address_is_named(server: Running, browser: Chromium) 
         await page.open(server.http)
         await page.do("click", "#talk")
         await page.shows("#notice", "only on https or localhost")
+        await page.shows("#notice", "`parley serve --https auto`, then open https://127.0.0.1:")
 
 
 async def test_a_key_is_asked_for_and_used(browser: Chromium, tmp_path: Path) -> None:
@@ -114,6 +115,11 @@ async def test_a_key_is_asked_for_and_used(browser: Chromium, tmp_path: Path) ->
         await page.open(server.http)
         await page.ask("say: open")
         await page.shows("#notice", "asks for a key")
+        await page.until("document.getElementById('settings').open")
+        await page.do("fill", "#key", "wrong")
+        await page.do("click", "#settings button.strong")
+        await page.ask("say: and now")
+        await page.shows("#notice", "does not take this key")
         await page.until("document.getElementById('settings').open")
         await page.do("fill", "#key", "sesame")
         await page.do("click", "#settings button.strong")

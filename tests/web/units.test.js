@@ -8,6 +8,8 @@ import { FirstSoundClock } from "../../web/src/first_sound";
 import { fromBase64, quantize, toBase64 } from "../../web/src/pcm";
 import { CAPACITY, SampleQueue } from "../../web/src/queue";
 import { Resampler } from "../../web/src/resample";
+import { SpokenText } from "../../web/src/spoken_text";
+import { Subtitles } from "../../web/src/subtitles";
 import { TalkKey } from "../../web/src/talk_key";
 
 const TO_HZ = 24_000;
@@ -123,10 +125,19 @@ test("a question asked during an answer waits for its end", () => {
   ask(client, "three");
   assert.deepEqual(types(), ["response.cancel"]);
   say("response.done", done("cancelled"));
-  assert.deepEqual(types(), ["conversation.item.create", "response.create"]);
-  say("response.created", created);
-  say("response.done", done("completed"));
-  assert.deepEqual(types(), ["conversation.item.truncate", "conversation.item.create", "response.create"]);
+  const waited = ["conversation.item.create", "conversation.item.truncate", "conversation.item.create", "response.create"];
+  assert.deepEqual(types(), waited); // one answer to both
+});
+
+test("a question that meets the answer to a spoken turn comes behind it", () => {
+  const { client, say, sent, told, types } = talking();
+  ask(client, "one");
+  const code = "conversation_already_has_active_response";
+  say("error", { error: { code, message: "an active response", event_id: sent.at(-1).event_id } });
+  assert.deepEqual(types(), ["conversation.item.create", "response.create", "response.cancel"]);
+  say("response.done", done("cancelled"));
+  assert.deepEqual(types(), ["response.create"]);
+  assert.deepEqual(told.map(([name]) => name), ["answerDone"]);
 });
 
 test("nothing of an interrupted answer reaches the user", () => {
@@ -151,7 +162,7 @@ test("a cancel that comes too late is no trouble, and a refused question frees t
   ask(client, "one");
   say("error", { error: { code: "x", message: "no", event_id: sent.at(-1).event_id } });
   assert.equal(client.answering, false);
-  assert.deepEqual(told, [["refused", "no"]]);
+  assert.deepEqual(told, [["refused", "The server could not answer this: ask again."]]);
   types();
   ask(client, "two");
   assert.deepEqual(types(), ["conversation.item.create", "response.create"]);
@@ -167,10 +178,84 @@ test("a marked turn is answered when the server has it, and an empty one is not"
   client.commitTurn();
   say("input_audio_buffer.committed", { item_id: "u" });
   assert.deepEqual(types(), ["input_audio_buffer.commit", "response.create"]);
+  assert.deepEqual(told.at(-1), ["committed", "u"]);
   say("response.created", created);
   say("response.done", done("completed"));
   say("input_audio_buffer.committed", { item_id: "v" }); // found by the server, and answered by it
   assert.deepEqual(types(), []);
+});
+
+test("no refusal shows a word of the protocol, and a race is not told", () => {
+  const { say, told } = talking();
+  const refuse = (purpose, code) => say("error", { error: { code, message: "response.x is not y_z", event_id: `${purpose}_page_1_x` } });
+  for (const purpose of ["cut", "stop", "turn"]) refuse(purpose, "invalid_value");
+  assert.deepEqual(told, []);
+  for (const purpose of ["settings", "item", "ask", "else"]) {
+    for (const code of ["cannot_update_voice", "context_length_exceeded", "server_error", "never_heard_of"]) refuse(purpose, code);
+  }
+  assert.equal(told.length, 16);
+  for (const [, sentence] of told) assert.match(sentence, /^[A-Z][^_]*\.$/);
+});
+
+test("a word comes out as its sound begins, whole, and never before the text is there", () => {
+  const words = new SpokenText();
+  words.append("One two, thr");
+  words.mark([[100, 4], [200, 9], [300, 14]]);
+  assert.deepEqual([0, 99, 100, 250].map((ms) => words.until(ms)), ["One", "", " two,", " thr"]);
+  words.append("ee four");
+  assert.equal(words.until(250), "ee");
+  assert.equal(words.next_ms, 300);
+  assert.equal(words.until(300), " four");
+  assert.equal(words.rest(), "");
+});
+
+test("marks count characters, not their halves, and scripts without spaces go sign by sign", () => {
+  const words = new SpokenText();
+  words.append("😀 ok 你好");
+  words.mark([[10, 2], [20, 5], [30, 6]]);
+  assert.deepEqual([0, 10, 20, 30].map((ms) => words.until(ms)), ["😀", " ok", " 你", "好"]);
+});
+
+test("words keep step with the sound, and what is cut off is never told", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  let now_ms = 0;
+  t.mock.method(performance, "now", () => now_ms);
+  const pass = (ms) => {
+    now_ms += ms;
+    t.mock.timers.tick(ms);
+  };
+  const told = [];
+  const subtitles = new Subtitles((item, text) => told.push(text));
+  subtitles.begin("a");
+  subtitles.text("a", "one two three");
+  subtitles.mark("a", [[100, 4], [200, 8]]);
+  assert.deepEqual(told, []);
+  subtitles.played({ ms: 0, at_ms: 50, until_ms: 150 }); // heard 50 ms from now: the loudspeaker takes that long
+  assert.deepEqual(told, []);
+  pass(50);
+  assert.deepEqual(told, ["one"]);
+  pass(100);
+  assert.deepEqual(told, ["one", " two"]);
+  pass(200); // the rest of the sound is late
+  assert.deepEqual(told, ["one", " two"]);
+  subtitles.drop();
+  subtitles.played({ ms: 250, at_ms: now_ms, until_ms: 400 });
+  assert.deepEqual(told, ["one", " two"]);
+});
+
+test("without marks, words come with the first sound, and from then on at once", () => {
+  const told = [];
+  const subtitles = new Subtitles((item, text) => told.push(text));
+  subtitles.begin("a");
+  subtitles.text("a", "one ");
+  subtitles.played({ ms: 0, at_ms: performance.now(), until_ms: 40 });
+  subtitles.text("a", "two");
+  subtitles.text("b", "of another, which is not heard here");
+  assert.deepEqual(told, ["one ", "two", "of another, which is not heard here"]);
+  subtitles.begin("c");
+  subtitles.text("c", "no sound came");
+  subtitles.flush();
+  assert.equal(told.at(-1), "no sound came");
 });
 
 test("a line that is gone takes with it what waited", () => {

@@ -1,9 +1,11 @@
 /** The conversation as text: one entry an utterance, in the order in which they began. Knows no protocol. */
 
-import { made } from "./dom";
+import { draw, made } from "./dom";
 import type { Who } from "./library";
 
 const NAMES: Record<Who, string> = { user: "You", answer: "Parley" };
+const PICTURE = { width: 240, height: 180, quality: 0.7 };
+const KEPT_PICTURES = 12; // over a reload: some 10 kB each
 const MAX_ENTRIES = 200; // an hour of talk; older ones leave the page
 const SLACK_PX = 48;
 
@@ -11,17 +13,25 @@ const SLACK_PX = 48;
 export interface Kept {
   readonly item: string;
   readonly who: Who | null;
+  readonly name: string;
   readonly text: string;
   readonly unheard: string;
+  /** As data URIs. */
+  readonly pictures: readonly string[];
 }
 
 export class Captions {
   private readonly entries = new Map<string, HTMLElement>();
   private atEnd = true; // a reader who scrolled back is left there
 
-  constructor(private readonly list: HTMLElement) {
-    list.addEventListener("scroll", () => (this.atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < SLACK_PX));
-    new ResizeObserver(() => this.follow()).observe(list);
+  /** `pane` scrolls the list, and what stands behind it. */
+  constructor(
+    private readonly list: HTMLElement,
+    private readonly pane: HTMLElement,
+  ) {
+    pane.addEventListener("scroll", () => (this.atEnd = pane.scrollHeight - pane.scrollTop - pane.clientHeight < SLACK_PX));
+    const resized = new ResizeObserver(() => this.follow());
+    for (const one of [pane, ...pane.children]) resized.observe(one);
   }
 
   get empty(): boolean {
@@ -36,14 +46,45 @@ export class Captions {
 
   /** The next words of an utterance that is under way. */
   append(item: string, who: Who, text: string): void {
-    words(this.entry(item, who)).append(text);
+    const entry = this.entry(item, who);
+    if (entry.classList.contains("partial")) words(entry).textContent = ""; // what it was taken for is over
+    entry.classList.remove("partial");
+    words(entry).append(text);
     this.follow();
+  }
+
+  /** What the user has said so far, as far as it is understood now. */
+  guess(item: string, text: string): void {
+    const entry = this.entry(item, "user");
+    if (!entry.hasAttribute("aria-busy")) return; // it is known better
+    entry.classList.add("partial");
+    words(entry).textContent = text;
+    this.follow();
+  }
+
+  /** What the model was shown with an utterance. */
+  show(item: string, picture: string): void {
+    const canvas = made("canvas");
+    canvas.width = PICTURE.width;
+    canvas.height = PICTURE.height;
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", "The picture that the model was shown");
+    words(this.entry(item, "user")).before(canvas);
+    void draw(picture, canvas).then(() => this.follow());
+  }
+
+  /** Words that were said are forgotten here. */
+  clear(): void {
+    this.entries.clear();
+    this.list.replaceChildren();
+    this.atEnd = true;
   }
 
   /** All the words of an utterance; without any it stays as something that was not understood. */
   complete(item: string, who: Who, text: string): void {
     const entry = this.entry(item, who);
     words(entry).textContent = text || "not understood";
+    entry.classList.remove("partial");
     entry.classList.toggle("empty", text === "");
     settle(entry);
     this.follow();
@@ -51,6 +92,7 @@ export class Captions {
 
   interrupted(item: string): void {
     this.entries.get(item)?.classList.add("interrupted");
+    this.follow();
   }
 
   /** Of an interrupted answer only the beginning, `heard`, reached the user; the rest turns grey. */
@@ -75,19 +117,22 @@ export class Captions {
   }
 
   kept(): Kept[] {
-    return [...this.list.querySelectorAll<HTMLElement>(":scope > *")].map((entry) => ({
+    return [...this.list.querySelectorAll<HTMLElement>(":scope > *")].map((entry, at, all) => ({
       item: entry.dataset["item"] ?? "",
       who: entry.classList.contains("divider") ? null : entry.classList.contains("user") ? "user" : "answer",
+      name: entry.querySelector("b")?.textContent ?? "",
       text: (entry.querySelector("p") ?? entry).textContent ?? "",
       unheard: entry.querySelector("s")?.textContent ?? "",
+      pictures: at < all.length - KEPT_PICTURES ? [] : [...entry.querySelectorAll("canvas")].map(small),
     }));
   }
 
   restore(kept: readonly Kept[]): void {
-    for (const { item, who, text, unheard } of kept) {
+    for (const { item, who, text, unheard, pictures } of kept) {
       if (who === null) this.divide(text);
       else this.complete(item, who, text);
       if (unheard) this.cut(item, text.slice(0, -unheard.length));
+      for (const picture of pictures) this.show(item, picture);
     }
   }
 
@@ -110,7 +155,7 @@ export class Captions {
   }
 
   private follow(): void {
-    if (this.atEnd) this.list.scrollTop = this.list.scrollHeight;
+    if (this.atEnd && !this.empty) this.pane.scrollTop = this.pane.scrollHeight;
   }
 }
 
@@ -121,6 +166,10 @@ function blank(who: Who): HTMLElement {
   text.dir = "auto";
   entry.append(made("b", NAMES[who]), text);
   return entry;
+}
+
+function small(canvas: HTMLCanvasElement): string {
+  return canvas.toDataURL("image/jpeg", PICTURE.quality);
 }
 
 function grey(entry: HTMLElement, heard: string, rest: string): void {

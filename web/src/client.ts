@@ -5,7 +5,8 @@
  * Sans I/O: knows no line, no microphone and no page.
  */
 
-import type { ClientEvent, Ledger, Response, ServerEvent, Session } from "./wire";
+import { idFor, sentenceOf, type Purpose } from "./refusals";
+import type { ClientEvent, Ledger, Mark, Refused, Response, ServerEvent, Session } from "./wire";
 
 /** What happens in the conversation. Items are the protocol's ids. */
 export interface ClientEvents {
@@ -14,18 +15,26 @@ export interface ClientEvents {
   ready(): void;
   speechStarted(item: string): void;
   speechStopped(): void;
+  /** The server has the turn that the user marked. */
+  committed(item: string): void;
   /** The turn that was to be answered is empty. */
   nothingSaid(): void;
   /** What the user said; `final`: all of it (empty: nothing was understood), else the next piece. */
   heard(item: string, text: string, final: boolean): void;
+  /** What the user has said so far; it may be understood otherwise yet. */
+  hearing(item: string, text: string): void;
   answerStarted(): void;
   answerItem(item: string): void;
-  answerText(item: string, delta: string): void;
+  /** `spoken`: it is the text of a sound. */
+  answerText(item: string, delta: string, spoken: boolean): void;
+  /** How far the voice is in that text as its sound goes on. */
+  answerMarks(item: string, marks: readonly Mark[]): void;
   /** The conversation keeps of this answer only what was heard: `text`, where the server says it. */
   cut(item: string, text: string | null): void;
   /** The answer is complete; `answering` already speaks of the next one. */
   answerDone(outcome: Outcome): void;
-  refused(message: string): void;
+  /** A sentence for the user. */
+  refused(sentence: string): void;
 }
 
 export interface Outcome {
@@ -41,9 +50,10 @@ export interface Saying {
   readonly picture?: string;
 }
 
-const MAX_HELD = 32; // wishes of one user during one answer
+const MAX_HELD = 128; // wishes of one user during one answer
+const TOO_MUCH = "So much can't wait for the end of this answer: ask the last question again.";
 const NOTHING_SAID = "input_audio_buffer_commit_empty";
-const HARMLESS = new Set(["response_cancel_not_active"]); // the answer ended while the wish to stop it was on its way
+const ANOTHER = "conversation_already_has_active_response";
 
 export class RealtimeClient {
   private answer: "none" | "asked" | "under way" = "none";
@@ -62,29 +72,31 @@ export class RealtimeClient {
 
   /** Settings of the session; `ready` follows. */
   configure(session: object): boolean {
-    return this.events.send({ type: "session.update", session: { type: "realtime", ...session } });
+    return this.events.send({ type: "session.update", event_id: this.idFor("settings"), session: { type: "realtime", ...session } });
   }
 
   /** Add what the user says; an answer under way is cancelled first. Returns its item id. */
   say(saying: Saying): string {
-    const id = this.newId("item");
+    const [id, event_id] = [this.idFor("item"), this.idFor("item")];
     this.cancel();
     const content = [
       ...(saying.picture === undefined ? [] : [{ type: "input_image", image_url: saying.picture }]),
       ...(saying.text === undefined ? [] : [{ type: "input_text", text: saying.text }]),
     ];
-    this.whenFree({ type: "conversation.item.create", item: { id, type: "message", role: "user", content } });
+    this.whenFree({ type: "conversation.item.create", event_id, item: { id, type: "message", role: "user", content } });
     return id;
   }
 
   /** What the user sees while speaking: beside the turn, at once. */
   show(picture: string): void {
     const content = [{ type: "input_image", image_url: picture }];
-    this.events.send({ type: "conversation.item.create", item: { type: "message", role: "user", content } });
+    this.events.send({ type: "conversation.item.create", event_id: this.idFor("item"), item: { type: "message", role: "user", content } });
   }
 
+  /** One answer to all that was said by the time it begins. */
   respond(): void {
-    this.whenFree({ type: "response.create", event_id: this.newId("ask") });
+    this.held = this.held.filter(({ type }) => type !== "response.create");
+    this.whenFree({ type: "response.create", event_id: this.idFor("ask") });
   }
 
   /** Forget what the microphone gave so far: a turn begins. */
@@ -96,19 +108,19 @@ export class RealtimeClient {
   /** The turn is over: answer it, if anything was said. */
   commitTurn(): void {
     this.committing = true;
-    this.whenFree({ type: "input_audio_buffer.commit" });
+    this.whenFree({ type: "input_audio_buffer.commit", event_id: this.idFor("turn") });
   }
 
   /** End the answer under way, if there is one. */
   cancel(): void {
     if (!this.answering || this.silenced) return;
     this.silenced = true;
-    this.events.send({ type: "response.cancel" });
+    this.events.send({ type: "response.cancel", event_id: this.idFor("stop") });
   }
 
   /** Tell the server how much of an answer was heard, so that the conversation goes on from there. */
   truncate(item: string, audio_end_ms: number): void {
-    this.whenFree({ type: "conversation.item.truncate", item_id: item, content_index: 0, audio_end_ms });
+    this.whenFree({ type: "conversation.item.truncate", event_id: this.idFor("cut"), item_id: item, content_index: 0, audio_end_ms });
   }
 
   /** The line is gone: nothing is under way any more. */
@@ -129,7 +141,7 @@ export class RealtimeClient {
         this.silenced ||= this.answer === "under way"; // the server cancels its answer by itself: interrupt_response
         return this.events.speechStarted(event.item_id);
       case "input_audio_buffer.committed":
-        return this.committed();
+        return this.committed(event.item_id);
       case "input_audio_buffer.speech_stopped":
         return this.events.speechStopped();
       case "conversation.item.input_audio_transcription.delta":
@@ -138,6 +150,8 @@ export class RealtimeClient {
         return this.events.heard(event.item_id, event.transcript, true);
       case "conversation.item.input_audio_transcription.failed":
         return this.events.heard(event.item_id, "", true);
+      case "parley.input_audio_transcription.partial":
+        return this.events.hearing(event.item_id, event.transcript);
       case "error":
         return this.refused(event.error);
       default:
@@ -145,9 +159,11 @@ export class RealtimeClient {
     }
   }
 
-  private committed(): void {
-    if (this.committing) this.respond();
+  private committed(item: string): void {
+    if (!this.committing) return;
     this.committing = false;
+    this.events.committed(item);
+    this.respond();
   }
 
   private receiveAnswer(event: ServerEvent): void {
@@ -162,8 +178,10 @@ export class RealtimeClient {
       case "response.output_audio_transcript.delta":
       case "response.output_text.delta":
         this.goOn();
-        if (!this.silenced) this.events.answerText(event.item_id, event.delta);
+        if (!this.silenced) this.events.answerText(event.item_id, event.delta, event.type !== "response.output_text.delta");
         return;
+      case "parley.output_audio.alignment":
+        return this.silenced ? undefined : this.events.answerMarks(event.item_id, event.marks);
       case "conversation.item.truncated":
         return this.events.cut(event.item_id, event.parley?.heard_text ?? null);
       case "response.done":
@@ -180,6 +198,7 @@ export class RealtimeClient {
   /** Now, or when the response under way is done. */
   private whenFree(event: ClientEvent): void {
     if (this.held.length < MAX_HELD) this.held.push(event);
+    else this.events.refused(TOO_MUCH);
     this.release();
   }
 
@@ -206,16 +225,27 @@ export class RealtimeClient {
     this.events.answerDone({ status: response.status, error, ledger: response.parley?.ledger ?? null });
   }
 
-  private refused(error: { message: string; code?: string | null; event_id?: string | null }): void {
-    if (error.event_id === this.asked && this.answer === "asked") this.free();
+  private refused(error: Refused): void {
+    if (error.event_id === this.asked && this.answer === "asked") {
+      if (error.code === ANOTHER) this.askAgain();
+      else this.free();
+    }
     if (error.code === NOTHING_SAID && this.committing) {
       this.committing = false;
       return this.events.nothingSaid();
     }
-    if (!error.code || !HARMLESS.has(error.code)) this.events.refused(error.message);
+    const sentence = sentenceOf(error);
+    if (sentence !== null) this.events.refused(sentence);
   }
 
-  private newId(kind: string): string {
-    return `${kind}_page_${++this.count}_${Math.random().toString(36).slice(2, 10)}`;
+  /** The server was answering what the user said: that answer gives way, and the question comes behind it. */
+  private askAgain(): void {
+    this.answer = "under way";
+    this.held.unshift({ type: "response.create", event_id: this.idFor("ask") });
+    this.cancel();
+  }
+
+  private idFor(purpose: Purpose): string {
+    return idFor(purpose, ++this.count);
   }
 }

@@ -94,6 +94,7 @@ export class Connection {
       sent: (event) => current() && events.sent(event),
       changed: () => current() && events.changed(),
       audible: (at_ms, item) => current() && events.audible(at_ms, item),
+      played: (item, head) => current() && events.played(item, head),
       trouble: (problem) => current() && events.trouble(problem),
     };
   }

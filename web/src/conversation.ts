@@ -8,6 +8,7 @@ import { RealtimeClient, type Outcome, type Saying } from "./client";
 import { FirstSoundClock } from "./first_sound";
 import type { Line } from "./line";
 import { Problem } from "./problem";
+import { Subtitles, type Playhead } from "./subtitles";
 import type { ServerEvent } from "./wire";
 import type { VoiceEvents } from "./voice_events";
 
@@ -18,7 +19,7 @@ export interface ConversationEvents {
   /** The server took the session's settings. */
   ready(): void;
   trouble(problem: Problem): void;
-  speechStarted(): void;
+  speechStarted(item: string): void;
 }
 
 export class Conversation {
@@ -27,27 +28,33 @@ export class Conversation {
   userSpeaking = false;
   private readonly clock: FirstSoundClock;
   private readonly client: RealtimeClient;
+  private readonly subtitles: Subtitles;
   private answerItem: string | null = null; // what the answer under way, or last complete, is called
+  private shown: string | null = null; // a picture of a turn that has no name yet
 
   constructor(
     private readonly tell: Tell,
     private readonly events: ConversationEvents,
   ) {
     this.clock = new FirstSoundClock((figure) => tell("firstSound", figure));
+    this.subtitles = new Subtitles((item, text) => tell("text", "answer", item, text, false));
     this.client = new RealtimeClient({
       send: (event) => this.line?.send(event) ?? false,
       session: (session) => tell("session", session),
       ready: () => events.ready(),
       speechStarted: (item) => this.speechStarted(item),
       speechStopped: () => this.speechStopped(),
+      committed: (item) => this.committed(item),
       nothingSaid: () => this.nothingSaid(),
       heard: (item, text, final) => tell("text", "user", item, text, final),
+      hearing: (item, text) => tell("hearing", item, text),
       answerStarted: () => this.answerStarted(),
-      answerItem: (item) => (this.answerItem = item),
-      answerText: (item, delta) => tell("text", "answer", item, delta, false),
+      answerItem: (item) => this.answerNamed(item),
+      answerText: (item, delta, spoken) => (spoken ? this.subtitles.text(item, delta) : tell("text", "answer", item, delta, false)),
+      answerMarks: (item, marks) => this.subtitles.mark(item, marks),
       cut: (item, text) => tell("cut", item, text),
       answerDone: (outcome) => this.answerDone(outcome),
-      refused: (message) => events.trouble(new Problem("refused", message)),
+      refused: (sentence) => events.trouble(new Problem("refused", sentence)),
     });
   }
 
@@ -74,15 +81,16 @@ export class Conversation {
     this.stop();
     const item = this.client.say(saying);
     this.tell("text", "user", item, saying.text ?? "A picture", true);
-    if (saying.picture !== undefined) this.tell("picture", saying.picture);
+    if (saying.picture !== undefined) this.tell("picture", saying.picture, item);
     this.client.respond();
     this.begin("sent", performance.now());
   }
 
-  /** What the user sees while speaking; a call carries it by itself. */
-  show(picture: string): void {
+  /** What the user sees while speaking (`item`; null: it has no name yet); a call carries it by itself. */
+  show(picture: string, item: string | null): void {
     if (!this.line?.takesVideo) this.client.show(picture);
-    this.tell("picture", picture);
+    if (item === null) this.shown = picture;
+    else this.tell("picture", picture, item);
   }
 
   /** End the answer. */
@@ -109,9 +117,21 @@ export class Conversation {
     if (item === null || item === this.answerItem) this.clock.audible(at_ms);
   }
 
+  /** So much of an answer's sound is heard; `item` where the line knows whose it is. Null: nobody knows how much. */
+  played(item: string | null, head: Playhead | null): void {
+    if (head === null) this.subtitles.flush();
+    else if (item === null || item === this.answerItem) this.subtitles.played(head);
+  }
+
+  /** The loudspeaker began to sound, or ran dry. */
+  playingChanged(): void {
+    if (!this.answering) this.subtitles.flush();
+  }
+
   /** The line is gone, and with it what was under way. */
   reset(): void {
-    this.line = this.answerItem = null;
+    this.line = this.answerItem = this.shown = null;
+    this.subtitles.drop();
     this.userSpeaking = false;
     this.clock.forget();
     this.client.reset();
@@ -122,7 +142,7 @@ export class Conversation {
     this.clock.forget();
     this.silence();
     this.tell("spoke", item);
-    this.events.speechStarted();
+    this.events.speechStarted(item);
     this.tell("change");
   }
 
@@ -131,7 +151,15 @@ export class Conversation {
     this.begin("spoken", performance.now());
   }
 
+  /** A turn that the user marked has its name now. */
+  private committed(item: string): void {
+    this.tell("spoke", item);
+    if (this.shown !== null) this.tell("picture", this.shown, item);
+    this.shown = null;
+  }
+
   private nothingSaid(): void {
+    this.shown = null;
     this.clock.forget();
     this.tell("change");
   }
@@ -148,10 +176,16 @@ export class Conversation {
     this.tell("change");
   }
 
+  private answerNamed(item: string): void {
+    this.answerItem = item;
+    if (this.line?.tellsPlayed) this.subtitles.begin(item);
+  }
+
   private answerDone(outcome: Outcome): void {
     if (outcome.error !== null) this.events.trouble(new Problem("refused", `The answer failed (${outcome.error}): ask again.`));
     if (outcome.status !== "cancelled") this.clock.settle(outcome.ledger);
     if (!this.answering && outcome.status !== "cancelled") this.clock.forget(); // it made no sound, and none will come
+    this.playingChanged();
     this.tell("answerDone");
     this.tell("change");
   }
@@ -161,6 +195,7 @@ export class Conversation {
     if (!this.answering) return;
     const item = this.answerItem;
     this.answerItem = null;
+    this.subtitles.drop();
     if (item !== null) this.tell("interrupted", item);
     void this.line?.silence().then((heard) => {
       if (heard !== null) this.client.truncate(heard.item, heard.ms);

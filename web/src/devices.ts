@@ -27,10 +27,7 @@ export async function devices(kind: MediaDeviceKind): Promise<Device[]> {
 /** The user's consent and the device. Throws the Problem that names what is in the way. */
 export async function ask(kind: DeviceKind, constraints: MediaTrackConstraints): Promise<MediaStream> {
   const noun = NOUN[kind];
-  if (!window.isSecureContext) {
-    const how = "open this page as http://localhost on the server itself, or serve it with https. Typing works as it is.";
-    throw new Problem("insecure", `Browsers open a ${noun} only on https or localhost: ${how}`);
-  }
+  if (!window.isSecureContext) throw insecure(noun);
   if (navigator.mediaDevices === undefined) {
     throw new Problem("unsupported", `This browser gives pages no ${noun}: use a current Chrome, Firefox or Safari, or type.`);
   }
@@ -39,6 +36,12 @@ export async function ask(kind: DeviceKind, constraints: MediaTrackConstraints):
   } catch (error) {
     throw refusal(error as DOMException, noun);
   }
+}
+
+/** This page's address keeps browsers from opening a device. */
+export function insecure(noun: string): Problem {
+  const how = `start the server with \`parley serve --https auto\`, then open https://${location.host} instead. Typing works as it is.`;
+  return new Problem("insecure", `Browsers open a ${noun} only on https or localhost: ${how}`);
 }
 
 /** By the DOMException's name (Media Capture and Streams §10.2). */

@@ -17,5 +17,6 @@ export type { Wanted } from "./dial";
 export type { FirstSound } from "./first_sound";
 export type { Ticket } from "./resume";
 export type { LineKind, Place } from "./line";
+export type { Eagerness } from "./session";
 export type { VoiceEvents, VoiceOptions, VoiceState, Who } from "./voice_events";
-export type { ClientEvent, ServerEvent, Session } from "./wire";
+export type { ClientEvent, Loaded, ServerEvent, Session } from "./wire";

@@ -3,6 +3,7 @@
 import type { Camera } from "./camera";
 import type { Microphone } from "./microphone";
 import type { Problem } from "./problem";
+import type { Playhead } from "./subtitles";
 import type { ClientEvent, ServerEvent } from "./wire";
 
 export type LineKind = "webrtc" | "websocket";
@@ -32,6 +33,8 @@ export interface LineEvents {
   changed(): void;
   /** Sound began to be audible at `at_ms` on performance.now()'s clock; `item` where the line knows whose it is. */
   audible(at_ms: number, item: string | null): void;
+  /** So much of an answer is heard now; `item` where the line knows whose. Null: from here on it can't say how much. */
+  played(item: string | null, head: Playhead | null): void;
   trouble(problem: Problem): void;
 }
 
@@ -45,6 +48,8 @@ export interface Line {
   readonly playing: boolean;
   /** Whether the camera's pictures travel by themselves; else the user's turn begins with one, as an item. */
   readonly takesVideo: boolean;
+  /** Whether it tells how much of an answer is heard. */
+  readonly tellsPlayed: boolean;
   /** Peak of the answer at this moment, 0 to 1. */
   level(): number;
   /** Whether there was an open line to take it. */

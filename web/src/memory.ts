@@ -1,14 +1,26 @@
 /** What the page remembers: the user's choices in this browser, the conversation and the key in this tab. */
 
+import type { Eagerness } from "./library";
+
 export interface Choices {
   readonly handsFree: boolean;
   readonly transport: "auto" | "webrtc" | "websocket";
   readonly microphone: string | null;
   readonly speaker: string;
   readonly voice: string | null;
+  readonly eagerness: Eagerness;
+  readonly instructions: string | null;
 }
 
-const DEFAULTS: Choices = { handsFree: true, transport: "auto", microphone: null, speaker: "", voice: null };
+const DEFAULTS: Choices = {
+  handsFree: true,
+  transport: "auto",
+  microphone: null,
+  speaker: "",
+  voice: null,
+  eagerness: "auto",
+  instructions: null,
+};
 
 export function choices(): Choices {
   return { ...DEFAULTS, ...(recall(() => localStorage, "choices") as Partial<Choices> | null) };

@@ -4,28 +4,31 @@ import "./style.css";
 import { Captions, type Kept } from "./captions";
 import { Composer } from "./composer";
 import { Doctor } from "./doctor";
-import { draw, element } from "./dom";
+import { element } from "./dom";
+import { Examples } from "./examples";
 import { Log } from "./log";
 import { choices, recalled, remember } from "./memory";
+import { Menu } from "./menu";
 import { Settings } from "./settings";
 import { Stage } from "./stage";
 import { Timing } from "./timing";
-import { Problem, VoiceClient, type LineKind, type Ticket } from "./library";
+import { Problem, VoiceClient, type LineKind, type Loaded, type Ticket } from "./library";
 
 const ROUTES: Record<LineKind, string> = { webrtc: "WebRTC", websocket: "WebSocket" };
 
 const notice = element("notice");
 const welcome = element("welcome");
 const route = element("route");
-const sight = element("sight");
 
 const voice = new VoiceClient({ audio: element<HTMLAudioElement>("voice"), microphone: choices().microphone });
-const captions = new Captions(element("captions"));
+const captions = new Captions(element("captions"), element("scroll"));
 const timing = new Timing();
 const log = new Log();
 const stage = new Stage(voice);
 const settings = new Settings(voice, (problem) => say(problem));
 const composer = new Composer(voice, () => (welcome.hidden = true), (problem) => say(problem));
+const examples = new Examples((question) => composer.ask(question));
+const menu = new Menu(captions, { clear, begin: beginAnew });
 new Doctor(() => voice.place);
 
 const BACK_MS = 15_000; // a session waits 20 s
@@ -34,6 +37,7 @@ const back = left !== null && Date.now() - left.at_ms < BACK_MS;
 remember("back", null);
 
 let lines = 0; // how many this page has had
+let model = ""; // the one that is loaded
 
 voice.on("change", () => show());
 voice.on("spoke", (item) => {
@@ -45,40 +49,65 @@ voice.on("text", (who, item, text, final) => {
   if (final) captions.complete(item, who, text);
   else captions.append(item, who, text);
 });
+voice.on("hearing", (item, text) => {
+  welcome.hidden = true;
+  captions.guess(item, text);
+});
 voice.on("answerDone", () => captions.settle("answer"));
 voice.on("interrupted", (item) => captions.interrupted(item));
 voice.on("cut", (item, heard) => (heard === null ? captions.interrupted(item) : captions.cut(item, heard)));
 voice.on("firstSound", (figure) => timing.show(figure));
-voice.on("event", (direction, event) => log.add(direction, event));
-voice.on("session", (session) => settings.showVoices(session));
+voice.on("event", (direction, event) => {
+  log.add(direction, event);
+  menu.note(event);
+});
+voice.on("session", ({ parley }) => parley && learn(parley, parley.voice ?? null));
 voice.on("problem", say);
 voice.on("queued", (position) => stage.queued(position));
-voice.on("line", (kind, fellBack, resumed) => {
-  route.textContent = ROUTES[kind];
+voice.on("line", (_kind, fellBack, resumed) => {
   route.title = fellBack === null ? "" : `No call: ${fellBack.message}`;
   if (!resumed && (lines++ > 0 || back) && !captions.empty) captions.divide("A new conversation begins");
   if (fellBack !== null) captions.divide(`Over a WebSocket: ${fellBack.message}`);
 });
-voice.on("picture", (picture) => {
-  sight.hidden = element("seen").hidden = false;
-  void draw(picture, element("seen").querySelector("canvas")!);
-});
+voice.on("picture", (picture, item) => captions.show(item, picture));
 
 function show(): void {
   stage.show();
   settings.show();
-  if (voice.transportUsed === null) route.textContent = "";
+  examples.show(voice.state, voice.answering);
+  const kind = voice.transportUsed;
+  route.textContent = [model, kind && ROUTES[kind]].filter(Boolean).join(" · ");
   showPreview();
 }
 
 function showPreview(): void {
   const figure = element("preview");
   const preview = voice.inputs.camera?.preview ?? null;
+  if (figure.querySelector("video") === preview) return;
   figure.querySelector("video")?.remove();
   if (preview !== null) figure.prepend(preview);
   figure.hidden = preview === null;
-  if (preview !== null) sight.hidden = false;
-  else if (element("seen").hidden) sight.hidden = true;
+}
+
+/** What the server says of its model. */
+function learn(loaded: Loaded, speaking: string | null): void {
+  model = loaded.model ?? model;
+  settings.showVoices(loaded, speaking);
+  examples.learn(loaded.examples);
+  show();
+}
+
+/** Empty pages; the conversation goes on. */
+function clear(): void {
+  captions.clear();
+  welcome.hidden = false;
+}
+
+function beginAnew(): void {
+  lines = 0;
+  clear();
+  say(null);
+  voice.reconnect();
 }
 
 function say(problem: Problem | null, retry_ms: number | null = null): void {
@@ -88,9 +117,6 @@ function say(problem: Problem | null, retry_ms: number | null = null): void {
   if (problem?.code === "key") settings.open();
 }
 
-for (const example of welcome.querySelectorAll("button")) {
-  example.addEventListener("click", () => composer.ask(example.textContent ?? ""));
-}
 element("dismiss").addEventListener("click", () => say(null));
 for (const gesture of ["pointerdown", "keydown"]) {
   document.addEventListener(gesture, () => voice.wake(), { once: true, capture: true });
@@ -110,3 +136,4 @@ if (kept !== null && kept.length > 0) {
 }
 if (back) voice.comeBack(left!.ticket, left!.talking);
 show();
+voice.loaded().then((loaded) => loaded && voice.state === "idle" && learn(loaded, null), () => undefined); // else a conversation tells

@@ -9,21 +9,24 @@ import { AUDIBLE } from "./pcm";
 import { SampleQueue, type Position } from "./queue";
 
 const FADE_SAMPLES = 96; // 4 ms
-const REPORT_EVERY = 16; // blocks of 128 samples: 85 ms
+const REPORT_EVERY = 8; // blocks of 128 samples: 43 ms
 
 export type Order = { kind: "samples"; item: string; pcm: Int16Array } | { kind: "flush" };
 
-/** `waiting`: samples queued and not played; `taken`: pieces received so far, so that a stale report is known as one. */
+/**
+ * `waiting`: samples queued and not played; `taken`: pieces received so far, so that a stale report is known as one;
+ * `time_s`: of the context, when what stands at the report's `position` leaves it.
+ */
 export type Report =
   | { kind: "audible"; item: string; time_s: number }
-  | { kind: "position"; position: Position | null; waiting: number; taken: number }
+  | { kind: "position"; position: Position; waiting: number; taken: number; time_s: number }
   | { kind: "flushed"; position: Position | null; taken: number }
   | { kind: "full" };
 
 class Playback extends AudioWorkletProcessor {
   private readonly queue = new SampleQueue();
   private taken = 0;
-  private blocks = 0;
+  private blocks = 0; // since it was silent
   private fading: Float32Array | null = null; // what is still to sound of a flushed item
   private audible: string | null = null; // the item whose beginning was reported
 
@@ -50,11 +53,17 @@ class Playback extends AudioWorkletProcessor {
 
   private play(out: Float32Array): void {
     const filled = this.queue.read(out);
-    if (filled === 0) return;
-    this.notice(out);
-    if (++this.blocks % REPORT_EVERY === 0 || this.queue.waiting === 0) {
-      this.report({ kind: "position", position: this.queue.position, waiting: this.queue.waiting, taken: this.taken });
+    if (filled === 0) {
+      this.blocks = 0;
+      return;
     }
+    this.notice(out);
+    if (this.blocks++ % REPORT_EVERY === 0 || this.queue.waiting === 0) this.tell(currentTime + filled / sampleRate);
+  }
+
+  private tell(time_s: number): void {
+    const position = this.queue.position!;
+    this.report({ kind: "position", position, waiting: this.queue.waiting, taken: this.taken, time_s });
   }
 
   private flush(): void {

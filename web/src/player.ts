@@ -12,17 +12,20 @@ import type { Order, Report } from "./playback.worklet";
 import { Problem } from "./problem";
 import playbackUrl from "./playback.worklet.ts?worker&url";
 import type { Position } from "./queue";
+import type { Playhead } from "./subtitles";
 
 export interface PlayerEvents {
   /** The item's first audible sample sounds at `at_ms` on performance.now()'s clock. */
   audible(item: string, at_ms: number): void;
+  /** So much of the item is heard. */
+  played(item: string, head: Playhead): void;
   /** The player began or ran dry: `playing` changed. */
   changed(): void;
   /** More sound came than can be held; some of it is lost. */
   full(): void;
 }
 
-const DEAF: PlayerEvents = { audible() {}, changed() {}, full() {} };
+const DEAF: PlayerEvents = { audible() {}, played() {}, changed() {}, full() {} };
 
 export class Player {
   private readonly context = new AudioContext({ latencyHint: "interactive", sampleRate: RATE_HZ });
@@ -35,6 +38,11 @@ export class Player {
   private dry = true;
 
   constructor(readonly element: HTMLAudioElement) {}
+
+  /** On an insecure address browsers have no AudioWorklet: the answer then comes as text only. */
+  get able(): boolean {
+    return this.context.audioWorklet !== undefined;
+  }
 
   /** Whether samples wait to be played. */
   get playing(): boolean {
@@ -71,7 +79,7 @@ export class Player {
 
   /** Queues the next samples of `item`. */
   async play(item: string, pcm: Int16Array<ArrayBuffer>): Promise<void> {
-    if (pcm.length === 0 || this.context.audioWorklet === undefined) return;
+    if (pcm.length === 0 || !this.able) return;
     this.sent++;
     this.setDry(false);
     this.post(await this.node, { kind: "samples", item, pcm }, [pcm.buffer]);
@@ -79,7 +87,7 @@ export class Player {
 
   /** Silence at once. What was heard last; null: nothing yet. */
   async flush(): Promise<Heard | null> {
-    if (this.context.audioWorklet === undefined) return null;
+    if (!this.able) return null;
     const node = await this.node;
     return new Promise((resolve) => {
       this.flushes.push(resolve);
@@ -94,9 +102,8 @@ export class Player {
     this.element.srcObject = null;
   }
 
-  /** On an insecure address browsers have no AudioWorklet: the answer then comes as text only. */
   private build(): Promise<AudioWorkletNode> {
-    return this.context.audioWorklet === undefined ? new Promise(() => undefined) : this.load();
+    return this.able ? this.load() : new Promise(() => undefined);
   }
 
   private async load(): Promise<AudioWorkletNode> {
@@ -117,6 +124,7 @@ export class Player {
       case "audible":
         return this.events.audible(report.item, this.heardAt_ms(report.time_s));
       case "position":
+        this.tellPlayed(report.position, report.waiting, this.heardAt_ms(report.time_s));
         return this.setDry(report.waiting === 0 && report.taken === this.sent);
       case "flushed":
         this.setDry(report.taken === this.sent);
@@ -124,6 +132,10 @@ export class Player {
       case "full":
         return this.events.full();
     }
+  }
+
+  private tellPlayed({ item, samples }: Position, waiting: number, at_ms: number): void {
+    this.events.played(item, { ms: samples / SAMPLES_PER_MS, at_ms, until_ms: (samples + waiting) / SAMPLES_PER_MS });
   }
 
   private setDry(dry: boolean): void {

@@ -3,7 +3,7 @@
  * Problem that names what is in the way and the next step.
  */
 
-import { ask } from "./devices";
+import { ask, insecure } from "./devices";
 import type { LineEvents, Place } from "./line";
 import { Problem } from "./problem";
 import { health, iceServers } from "./server";
@@ -24,11 +24,11 @@ export const STEPS: readonly Step[] = [
   { name: "WebRTC", check: call },
 ];
 
-const DEAF: LineEvents = { queued() {}, received() {}, sent() {}, closed() {}, changed() {}, audible() {}, trouble() {} };
+const DEAF: LineEvents = { queued() {}, received() {}, sent() {}, closed() {}, changed() {}, audible() {}, played() {}, trouble() {} };
 
 async function secure(): Promise<string> {
   if (window.isSecureContext) return "Its address lets it use a microphone.";
-  throw new Problem("insecure", "Browsers open a microphone only on https or localhost: serve with https, or open http://localhost.");
+  throw insecure("microphone");
 }
 
 async function microphone(): Promise<string> {

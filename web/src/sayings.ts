@@ -2,7 +2,7 @@
 
 import type { Saying } from "./client";
 
-const MOST = 8; // one user, some seconds
+const MOST = 32; // one user who types fast, some seconds
 
 export class Sayings {
   private waiting: Saying[] = [];
@@ -11,8 +11,11 @@ export class Sayings {
     return this.waiting.length === 0;
   }
 
-  add(text: string, picture: string | null): void {
-    if (this.waiting.length < MOST) this.waiting.push({ ...(text && { text }), ...(picture && { picture }) });
+  /** Whether there was room. */
+  add(text: string, picture: string | null): boolean {
+    if (this.waiting.length >= MOST) return false;
+    this.waiting.push({ ...(text && { text }), ...(picture && { picture }) });
+    return true;
   }
 
   /** All of them, once. */

@@ -2,8 +2,11 @@
 
 import type { Place } from "./line";
 import { Problem } from "./problem";
+import type { Loaded } from "./wire";
 
 const TIMEOUT_MS = 5_000;
+const NO_KEY = "The server asks for a key: type it in the settings, then start again.";
+const WRONG_KEY = "The server does not take this key: correct it in the settings, then start again.";
 
 export interface Health {
   readonly status: string;
@@ -23,19 +26,27 @@ export async function health(place: Place): Promise<Health> {
 /** The ICE servers that a call may use; none where the server knows no such route. Throws a Problem: no key, no server. */
 export async function iceServers(place: Place): Promise<RTCIceServer[]> {
   const response = await get(place, "v1/realtime/ice-servers");
-  if (response.status === 401 || response.status === 403) throw await refusal(response);
+  if (response.status === 401 || response.status === 403) throw await refusal(response, place.key);
   if (!response.ok) return [];
   const body = (await response.json()) as { ice_servers?: RTCIceServer[]; iceServers?: RTCIceServer[] };
   return body.ice_servers ?? body.iceServers ?? [];
 }
 
+/** What is loaded; null where the server does not say, or asks for another key. Throws a Problem when nothing answers. */
+export async function loaded(place: Place): Promise<Loaded | null> {
+  const response = await get(place, "v1/models");
+  const body = (await response.json().catch(() => null)) as { data?: { id?: string; parley?: Loaded }[] } | null;
+  const model = response.ok ? body?.data?.[0] : undefined;
+  return model === undefined ? null : { ...model.parley, ...(model.id && { model: model.id }) };
+}
+
 /** The Problem in an HTTP answer that is none of 2xx, in the protocol's shape of errors. */
-export async function refusal(response: globalThis.Response): Promise<Problem> {
+export async function refusal(response: globalThis.Response, key: string | null): Promise<Problem> {
   const body = (await response.json().catch(() => null)) as { error?: { message?: string; code?: string } } | null;
   const reason = body?.error?.message ?? `HTTP ${response.status}`;
   switch (response.status) {
     case 401:
-      return new Problem("key", "The server asks for a key: type it in the settings, then start again.");
+      return new Problem("key", key === null ? NO_KEY : WRONG_KEY);
     case 403:
       return new Problem("origin", `The server refuses this page (${reason})`);
     case 404:

@@ -2,13 +2,15 @@
 
 import { element } from "./dom";
 import { choices, choose, recalled, remember } from "./memory";
-import { devices, problemOf, Trial, type Problem, type Session, type VoiceClient, type Wanted } from "./library";
+import { devices, problemOf, Trial, type Eagerness, type Loaded, type Problem, type VoiceClient, type Wanted } from "./library";
 
 const dialog = element<HTMLDialogElement>("settings");
 const microphones = element<HTMLSelectElement>("microphones");
 const speakers = element<HTMLSelectElement>("speakers");
 const cameras = element<HTMLSelectElement>("cameras");
 const voices = element<HTMLSelectElement>("voices");
+const eagerness = element<HTMLSelectElement>("eagerness");
+const instructions = element<HTMLTextAreaElement>("instructions");
 const transport = element<HTMLSelectElement>("transport");
 const key = element<HTMLInputElement>("key");
 const meter = element("meter");
@@ -33,6 +35,8 @@ export class Settings {
     cameraButton.addEventListener("click", () => this.setCamera(voice.inputs.camera === null ? null : false));
     transport.addEventListener("change", () => this.setTransport(transport.value as Wanted));
     voices.addEventListener("change", () => this.setVoice(voices.value));
+    eagerness.addEventListener("change", () => this.setEagerness(eagerness.value as Eagerness));
+    instructions.addEventListener("change", () => this.setInstructions(instructions.value.trim()));
     key.addEventListener("change", () => this.setKey(key.value.trim()));
     navigator.mediaDevices?.addEventListener("devicechange", () => void this.list());
   }
@@ -44,11 +48,12 @@ export class Settings {
     requestAnimationFrame(() => this.measure());
   }
 
-  /** The voices that the session names; a choice only where there is one. */
-  showVoices(session: Session): void {
-    const { voices: names = [], voice } = session.parley ?? {};
-    element("voice-row").hidden = names.length < 2;
-    voices.replaceChildren(...names.map((name) => new Option(name, name, false, name === voice)));
+  /** The server's voices, and the one that speaks; a choice only where there is one. */
+  showVoices(loaded: Loaded, speaking: string | null): void {
+    const { voices: ids = [], voice_details = ids.map((id) => ({ id, name: id, language: "" })) } = loaded;
+    element("voice-row").hidden = ids.length < 2;
+    const chosen = speaking ?? choices().voice;
+    voices.replaceChildren(...voice_details.map(({ id, name, language }) => new Option(named(name, language), id, false, id === chosen)));
   }
 
   show(): void {
@@ -56,11 +61,13 @@ export class Settings {
   }
 
   private recall(): void {
-    const { handsFree, transport: wanted, speaker, voice } = choices();
+    const { handsFree, transport: wanted, speaker, voice, eagerness: soon, instructions: told } = choices();
     this.voice.transport = transport.value = wanted;
     this.voice.key = (recalled("key") as string | null) || null;
     this.voice.setHandsFree(handsFree);
     if (voice !== null) this.voice.useVoice(voice);
+    this.voice.setEagerness((eagerness.value = soon) as Eagerness);
+    if (told !== null) this.voice.setInstructions((instructions.value = told));
     if (speaker) void this.voice.useSpeaker(speaker).catch(() => choose({ speaker: "" })); // it is not here any more
     dialog.querySelector<HTMLInputElement>(`[value=${handsFree ? "hands-free" : "hold"}]`)!.checked = true;
     key.value = this.voice.key ?? "";
@@ -101,6 +108,16 @@ export class Settings {
     this.voice.useVoice(voice);
   }
 
+  private setEagerness(soon: Eagerness): void {
+    choose({ eagerness: soon });
+    this.voice.setEagerness(soon);
+  }
+
+  private setInstructions(told: string): void {
+    choose({ instructions: told });
+    this.voice.setInstructions(told);
+  }
+
   private setKey(text: string): void {
     remember("key", text);
     this.voice.key = text || null;
@@ -129,6 +146,12 @@ export class Settings {
     meter.setAttribute("aria-valuenow", String(Math.round(100 * level)));
     requestAnimationFrame(() => this.measure());
   }
+}
+
+/** A voice's name and, in the browser's words, its language. */
+function named(name: string, language: string): string {
+  if (language === "") return name;
+  return `${name}, ${new Intl.DisplayNames(undefined, { type: "language" }).of(language) ?? language}`;
 }
 
 function fill(select: HTMLSelectElement, first: HTMLOptionElement, all: readonly { id: string; name: string }[], chosen: string): void {

@@ -17,18 +17,18 @@ const WORDS: Record<VoiceState, string> = {
   speaking: "Speaking",
 };
 
-const HINTS: Record<VoiceState, readonly [handsFree: string, hold: string]> = {
+const HINTS: Record<Exclude<VoiceState, "waiting" | "speaking">, readonly [handsFree: string, hold: string]> = {
   idle: ["Tap to talk, or type", "Hold Space, or the circle, and speak"],
   connecting: ["One moment", "One moment"],
   lost: ["Trying again", "Trying again"],
-  waiting: ["You are in line", "You are in line"],
   ready: ["Tap to talk, or type", "Hold Space, or the circle, and speak"],
   muted: ["Tap to be heard again", "Tap to be heard again"],
   listening: ["Just speak", "Just speak"],
   hearing: ["Go on", "Let go when you are done"],
   thinking: ["", ""],
-  speaking: matchMedia("(pointer: coarse)").matches ? ["Speak to interrupt", ""] : ["Speak to interrupt, or press Esc", "Press Esc to stop"],
 };
+
+const BY_TOUCH = matchMedia("(pointer: coarse)").matches;
 
 const state = element("state");
 const hint = element("hint");
@@ -59,7 +59,7 @@ export class Stage {
     this.orb.show(voice.state);
     if (state.textContent !== WORDS[voice.state]) state.textContent = WORDS[voice.state];
     state.dataset["state"] = voice.state;
-    hint.textContent = voice.state === "waiting" ? this.place() : HINTS[voice.state][voice.handsFree ? 0 : 1];
+    hint.textContent = this.hint();
     talk.setAttribute("aria-label", this.label());
     talk.querySelector("use")!.setAttribute("href", voice.muted ? "#i-muted" : "#i-mic");
     mute.disabled = !voice.talking || !voice.handsFree;
@@ -68,7 +68,21 @@ export class Stage {
     end.disabled = voice.state === "idle";
   }
 
-  /** How many are before the user in the line of a full server, and him. */
+  private hint(): string {
+    const { state, handsFree } = this.voice;
+    if (state === "waiting") return this.place();
+    return state === "speaking" ? this.interruption() : HINTS[state][handsFree ? 0 : 1];
+  }
+
+  /** Only who is heard can interrupt by speaking. */
+  private interruption(): string {
+    const { talking, muted, handsFree } = this.voice;
+    const ways = [...(handsFree && talking && !muted ? ["speak"] : []), ...(BY_TOUCH ? ["tap Stop"] : ["press Esc"])];
+    const words = `${ways.join(", or ")} to interrupt`;
+    return words.charAt(0).toUpperCase() + words.slice(1);
+  }
+
+  /** The user's place in the line of a full server: 1 is next. */
   queued(position: number): void {
     this.position = position;
     this.show();

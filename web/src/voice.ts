@@ -9,15 +9,18 @@ import { Inputs } from "./inputs";
 import type { Line, LineKind, Place } from "./line";
 import { pictureOf, STILL_CHARS } from "./picture";
 import { Player } from "./player";
-import { problemOf, type Problem } from "./problem";
+import { Problem, problemOf } from "./problem";
 import { Resume, type Ticket } from "./resume";
 import { Sayings } from "./sayings";
-import { sessionOf } from "./session";
+import { loaded } from "./server";
+import { sessionOf, turnsOf, type Eagerness, type Wishes } from "./session";
 import type { VoiceEvents, VoiceOptions, VoiceState, Who } from "./voice_events";
+import type { Loaded } from "./wire";
 
 const PICTURE_CHARS = 1_000_000;
 const ENVELOPE = 1_000; // what an event adds to the picture in it
 const HERE = import.meta.url;
+const TOO_MUCH = new Problem("refused", "So much can't wait for the connection: ask again once it is there.");
 
 export class VoiceClient extends Emitter<VoiceEvents> {
   /** What the next connection goes over. */
@@ -40,13 +43,14 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   private configured = false; // the server has taken the session's settings
   private queued = false; // the server is full, and this client stands in line
   private broken = false; // the last trouble was the line's
-  private voiceName: string | null = null;
+  private wishes: Wishes;
 
   constructor(private readonly options: VoiceOptions = {}) {
     super();
     this.server = new URL(options.server ?? new URL(".", HERE), location.href);
     this.transport = options.transport ?? "auto";
     this.key = options.key ?? null;
+    this.wishes = { voice: options.voice ?? null, eagerness: options.eagerness ?? "auto", instructions: options.instructions ?? null };
     this.player = new Player(options.audio ?? new Audio());
     this.conversation = this.makeConversation();
     this.connection = this.makeConnection();
@@ -128,8 +132,13 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   /** Have something typed or shown answered; connects first where need be. With the camera on, it is shown too. */
   ask(text: string, picture: string | null = null): void {
     this.connect();
-    this.sayings.add(text, picture ?? this.inputs.camera?.still(STILL_CHARS) ?? null);
+    if (!this.sayings.add(text, picture ?? this.inputs.camera?.still(STILL_CHARS) ?? null)) this.trouble(TOO_MUCH);
     this.sayWaiting();
+  }
+
+  /** The model that is loaded, its voices, and what one may ask it; needs no conversation. Throws a Problem. */
+  loaded(): Promise<Loaded | null> {
+    return loaded(this.place);
   }
 
   /** A file as a picture for `ask`, small enough for the line. Throws a Problem. */
@@ -151,7 +160,19 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   setHandsFree(handsFree: boolean): void {
     this.conversation.userSpeaking = false;
     this.floor.setHandsFree(handsFree);
-    if (this.configured) this.configure();
+    this.change({ audio: { input: { turn_detection: turnsOf(handsFree, this.wishes.eagerness) } } });
+  }
+
+  /** How soon a pause counts as the end of what the user says. */
+  setEagerness(eagerness: Eagerness): void {
+    this.wishes = { ...this.wishes, eagerness };
+    this.change({ audio: { input: { turn_detection: turnsOf(this.handsFree, eagerness) } } });
+  }
+
+  /** What the model is told about its part, from the next answer on. */
+  setInstructions(instructions: string): void {
+    this.wishes = { ...this.wishes, instructions };
+    this.change({ instructions });
   }
 
   /** The user holds the key: what is said from now on is a turn. */
@@ -194,9 +215,9 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   }
 
   /** Be answered by this voice; a conversation that has sounded keeps its own. */
-  useVoice(name: string): void {
-    this.voiceName = name;
-    if (this.configured) this.configure();
+  useVoice(voice: string): void {
+    this.wishes = { ...this.wishes, voice };
+    this.change({ audio: { output: { voice } } });
   }
 
   private get line(): Line | null {
@@ -207,7 +228,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
     return new Conversation((name, ...values) => this.emit(name, ...values), {
       ready: () => this.ready(),
       trouble: (problem) => this.trouble(problem),
-      speechStarted: () => this.look(),
+      speechStarted: (item) => this.look(item),
     });
   }
 
@@ -222,8 +243,12 @@ export class VoiceClient extends Emitter<VoiceEvents> {
       },
       sent: (event) => this.emit("event", "out", event),
       queued: (position) => this.stand(position),
-      changed: () => this.emit("change"),
+      changed: () => {
+        this.conversation.playingChanged();
+        this.emit("change");
+      },
       audible: (at_ms, item) => this.conversation.audible(at_ms, item),
+      played: (item, head) => this.conversation.played(item, head),
       trouble: (problem) => this.trouble(problem),
     });
   }
@@ -246,7 +271,12 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   }
 
   private configure(): void {
-    this.conversation.configure(sessionOf(this.handsFree, this.voiceName, this.options.session));
+    this.conversation.configure(sessionOf(this.handsFree, this.wishes, this.options.session));
+  }
+
+  /** One setting of a conversation that goes on: the others stay as they are. */
+  private change(setting: object): void {
+    if (this.configured) this.conversation.configure(setting);
   }
 
   private ready(): void {
@@ -280,15 +310,15 @@ export class VoiceClient extends Emitter<VoiceEvents> {
     for (const saying of this.sayings.take()) this.conversation.say(saying);
   }
 
-  /** What the camera sees as the user begins to speak. */
-  private look(): void {
+  /** What the camera sees as the user begins to speak; null: the turn has no name yet. */
+  private look(item: string | null): void {
     const picture = this.inputs.camera?.still(STILL_CHARS);
-    if (picture) this.conversation.show(picture);
+    if (picture) this.conversation.show(picture, item);
   }
 
   private beginTurn(): void {
     this.conversation.beginTurn();
-    this.look();
+    this.look(null);
   }
 
   private trouble(problem: Problem): void {

@@ -4,6 +4,7 @@ import type { Wanted } from "./dial";
 import type { FirstSound } from "./first_sound";
 import type { LineKind } from "./line";
 import type { Problem } from "./problem";
+import type { Eagerness } from "./session";
 import type { ClientEvent, ServerEvent, Session } from "./wire";
 
 export type VoiceState =
@@ -23,17 +24,22 @@ export type Who = "user" | "answer";
 export interface VoiceEvents {
   /** The state, a device or anything else that a getter shows changed. */
   change(): void;
-  /** `final`: all of it (of a user, empty: nothing was understood), else the next piece. */
+  /**
+   * `final`: all of it (of a user, empty: nothing was understood), else the next piece. An answer's words come as they
+   * are heard, where the server tells how far its voice is; else as they are made.
+   */
   text(who: Who, item: string, text: string, final: boolean): void;
-  /** The user began to speak. */
+  /** What the user has said so far, all of it; a later one may take words back, and `text` has the last word. */
+  hearing(item: string, text: string): void;
+  /** The user began to speak; with push to talk: spoke. */
   spoke(item: string): void;
   answerDone(): void;
   interrupted(item: string): void;
   /** What of an interrupted answer was heard, in words; null: the server does not say. */
   cut(item: string, heard: string | null): void;
   firstSound(figure: FirstSound): void;
-  /** What the model is shown, as a data URI. */
-  picture(picture: string): void;
+  /** What the model is shown with the user's item, as a data URI. */
+  picture(picture: string, item: string): void;
   /** What stands in the way, or null when the last one no longer does; `retry_ms`: when it is tried again by itself. */
   problem(problem: Problem | null, retry_ms: number | null): void;
   /** A line opened: a call or a socket, why it is no call, and whether it goes on with the session of the line before. */
@@ -56,6 +62,12 @@ export interface VoiceOptions {
   readonly microphone?: string | null;
   /** Plays the answer. */
   readonly audio?: HTMLAudioElement;
+  /** Who answers: one of the server's voices. */
+  readonly voice?: string | null;
+  /** How soon a pause counts as the end of what the user says; `auto` by default. */
+  readonly eagerness?: Eagerness;
+  /** What the model is told about its part, in plain words. */
+  readonly instructions?: string | null;
   /** More of the session's settings, in the protocol's words. */
   readonly session?: object;
 }

@@ -4,6 +4,7 @@
  * The server plays out, and so knows what was heard; this side mutes at once when it must be silent.
  */
 
+import { CallPlayhead } from "./call_playhead";
 import type { Camera } from "./camera";
 import type { Line, LineEvents, Place } from "./line";
 import { Meter } from "./meter";
@@ -50,7 +51,7 @@ async function offered(place: Place, ticket: Ticket | null, sdp: string): Promis
   const model = place.model === null ? "" : `?model=${encodeURIComponent(place.model)}`;
   const query = ticket === null ? model : `?resume=${ticket.token}&after=${ticket.after}`;
   const response = await get(place, `v1/realtime/calls${query}`, { method: "POST", body: sdp, headers: { "Content-Type": "application/sdp" } });
-  if (!response.ok) throw await refusal(response);
+  if (!response.ok) throw await refusal(response, place.key);
   const id = response.headers.get("Location")?.split("/").at(-1);
   const end = `v1/realtime/calls/${id}/hangup`;
   return { sdp: await response.text(), hangUp: () => get(place, end, { method: "POST", keepalive: true }) };
@@ -63,12 +64,14 @@ function isTurn({ urls }: RTCIceServer): boolean {
 class Call implements Line {
   readonly kind = "webrtc";
   readonly takesVideo = true;
+  readonly tellsPlayed = true;
   playing = false;
   private readonly channel: RTCDataChannel;
   private readonly sound: RTCRtpTransceiver;
   private readonly picture: RTCRtpTransceiver;
   private readonly context = new AudioContext({ latencyHint: "interactive" });
   private readonly delay: PlayoutDelay;
+  private readonly playhead: CallPlayhead;
   private meter: Meter | null = null;
   private reports = false; // whether the server wants to know the delay: Parley's own
   private silent = false; // until the next answer sounds
@@ -87,7 +90,9 @@ class Call implements Line {
     this.channel = peer.createDataChannel("oai-events");
     this.sound = peer.addTransceiver("audio", { direction: "sendrecv" });
     this.picture = peer.addTransceiver("video", { direction: "sendonly" });
-    this.delay = new PlayoutDelay(this.sound.receiver, () => this.context.outputLatency || 0, (ms) => this.report(ms));
+    const output_s = () => this.context.outputLatency || 0; // Safari reports none
+    this.delay = new PlayoutDelay(this.sound.receiver, output_s, (ms) => this.report(ms));
+    this.playhead = new CallPlayhead(this.sound.receiver, output_s, (head) => events.played(null, head));
     this.channel.onmessage = ({ data }: MessageEvent<string>) => this.receive(data);
     element.muted = false;
   }
@@ -161,6 +166,7 @@ class Call implements Line {
   close(): void {
     clearTimeout(this.timer);
     this.delay.watch(false);
+    this.playhead.stop();
     this.peer.onconnectionstatechange = null;
     this.channel.onmessage = this.channel.onclose = null;
     this.element.srcObject = null;
@@ -185,6 +191,7 @@ class Call implements Line {
     if (!this.allowed) return;
     this.silent = false;
     this.element.muted = false;
+    this.playhead.start();
     this.play(true);
   }
 
@@ -192,7 +199,15 @@ class Call implements Line {
     if (playing === this.playing) return;
     this.playing = playing;
     this.delay.watch(playing);
+    if (!playing) this.playhead.stop();
     this.events.changed();
+  }
+
+  /** An answer sounds that began over the connection before: how much of it was heard there is not known. */
+  private goOn(): void {
+    this.midway = false;
+    this.events.played(null, null);
+    this.play(true);
   }
 
   private report(delay_ms: number): void {
@@ -230,8 +245,7 @@ class Call implements Line {
 
   private heard(time_s: number): void {
     if (this.silent) return;
-    if (this.midway) this.play(true);
-    this.midway = false;
+    if (this.midway) this.goOn();
     const latency_s = this.context.outputLatency || 0; // Safari reports none
     this.events.audible(performance.now() + (time_s - this.context.currentTime + latency_s) * 1000, null);
   }

@@ -94,6 +94,7 @@ class SocketLine implements Line {
     const full = new Problem("sound", "The answer is longer than this page can hold: some of it is lost, ask for a shorter one.");
     player.open({
       audible: (item, at_ms) => events.audible(at_ms, item),
+      played: (item, head) => events.played(item, head),
       changed: () => events.changed(),
       full: () => events.trouble(full),
     });
@@ -104,6 +105,10 @@ class SocketLine implements Line {
 
   get playing(): boolean {
     return this.player.playing;
+  }
+
+  get tellsPlayed(): boolean {
+    return this.player.able;
   }
 
   level(): number {

@@ -10,28 +10,54 @@ export type ServerEvent =
   | { type: "conversation.item.input_audio_transcription.delta"; item_id: string; delta: string }
   | { type: "conversation.item.input_audio_transcription.completed"; item_id: string; transcript: string }
   | { type: "conversation.item.input_audio_transcription.failed"; item_id: string }
+  | { type: "parley.input_audio_transcription.partial"; item_id: string; transcript: string }
   | { type: "response.created"; response: Response }
   | { type: "response.output_item.added"; item: OutputItem }
   | { type: "response.output_audio.delta"; item_id: string; delta: string }
   | { type: "response.output_audio_transcript.delta"; item_id: string; delta: string }
   | { type: "response.output_text.delta"; item_id: string; delta: string }
+  | { type: "parley.output_audio.alignment"; item_id: string; marks: readonly Mark[] }
   | { type: "response.done"; response: Response }
   | { type: "output_audio_buffer.started" }
   | { type: "output_audio_buffer.stopped" }
   | { type: "output_audio_buffer.cleared" }
   | { type: "parley.queue.updated"; position: number }
-  | { type: "error"; error: { message: string; code?: string | null; event_id?: string | null } };
+  | { type: "error"; error: Refused };
 
 export type ClientEvent = { readonly type: string; readonly [field: string]: unknown };
 
+/** After so many ms of an item's sound, so many characters (code points) of its transcript have been spoken. */
+export type Mark = readonly [audio_ms: number, text_end: number];
+
+export interface Refused {
+  readonly message: string;
+  readonly code?: string | null;
+  /** The client's event that was refused. */
+  readonly event_id?: string | null;
+}
+
 export interface Session {
   /** Parley's own, absent from other servers. */
-  readonly parley?: {
-    readonly model?: string;
+  readonly parley?: Loaded & {
     readonly voice?: string;
-    readonly voices?: readonly string[];
     readonly resume_token?: string;
   };
+}
+
+/** What is loaded at the server, as far as it says. */
+export interface Loaded {
+  readonly model?: string;
+  readonly voices?: readonly string[];
+  readonly voice_details?: readonly VoiceDetail[];
+  /** Questions that the model understands. */
+  readonly examples?: readonly string[];
+}
+
+export interface VoiceDetail {
+  readonly id: string;
+  readonly name: string;
+  /** A BCP 47 tag. */
+  readonly language: string;
 }
 
 export interface Response {
@@ -51,4 +77,6 @@ export interface Ledger {
   readonly ttfa_ms: number;
   readonly terms_ms: Readonly<Record<string, number>>;
   readonly ahead_ms?: number;
+  /** The silence after the user's last word that ended the turn; absent where nobody spoke, or a key said the end. */
+  readonly turn_ms?: number;
 }

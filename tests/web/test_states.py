@@ -1,0 +1,200 @@
+"""Every state of the page, on every kind of screen: axe-core finds nothing, and no text lies over another."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+
+from tests.app.rig import Running
+from tests.web.browser import MODULES, Chromium, Page
+
+pytestmark = [pytest.mark.chromium, pytest.mark.node, pytest.mark.asyncio(loop_scope="module")]
+
+AXE = MODULES / "axe-core" / "axe.min.js"
+
+# While `window.stall` is true a socket opens and says nothing but what `window.stall` holds.
+STALL = """
+window.WebSocket = class extends WebSocket {
+  constructor(...where) {
+    super(...where);
+    if (!window.stall) return;
+    const { stall } = window;
+    this.addEventListener("message", (message) => message.stopImmediatePropagation());
+    this.addEventListener("open", () => stall !== true && this.onmessage({ data: stall }));
+  }
+};
+"""
+IN_LINE = '\'{"type": "parley.queue.updated", "position": 3}\''
+
+# The texts that lie over another one: what of each can be seen (not scrolled or clipped away, nothing opaque above it),
+# the middle of its lines, so that two lines of one paragraph are apart. A field is a text from edge to edge.
+OVERLAPS = """(() => {
+  const top = document.querySelector("dialog[open]") ?? document.body;
+  const clipped = (box, node) => {
+    let { left, top, right, bottom } = box;
+    for (let one = node; one && one !== document.documentElement; one = one.parentElement) {
+      const style = getComputedStyle(one);
+      if (style.overflowX === "visible" && style.overflowY === "visible") continue;
+      const edge = one.getBoundingClientRect();
+      [left, right] = [Math.max(left, edge.left), Math.min(right, edge.right)];
+      [top, bottom] = [Math.max(top, edge.top), Math.min(bottom, edge.bottom)];
+    }
+    [left, right] = [Math.max(left, 0), Math.min(right, innerWidth)];
+    [top, bottom] = [Math.max(top, 0), Math.min(bottom, innerHeight)];
+    return right - left > 1 && bottom - top > 1 ? { left, top, right, bottom } : null;
+  };
+  const found = [];
+  const add = (text, node, boxes) => {
+    for (const { left, top, right, bottom } of boxes) {
+      const inset = (bottom - top) / 4;
+      const box = clipped({ left, right, top: top + inset, bottom: bottom - inset }, node);
+      if (box !== null) found.push({ text: text.trim().slice(0, 40), node, box });
+    }
+  };
+  const texts = document.createTreeWalker(top, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const { data, parentElement: node } = texts.currentNode;
+    if (!data.trim() || !node.checkVisibility() || node.closest(".unseen, script, select, textarea")) continue;
+    const range = document.createRange();
+    range.selectNodeContents(texts.currentNode);
+    add(data, node, range.getClientRects());
+  }
+  for (const node of top.querySelectorAll("input:not(.unseen, [type=radio]), select, textarea")) {
+    if (node.checkVisibility()) add(node.id, node, node.getClientRects());
+  }
+  const seen = (one, x, y) => {
+    for (const node of document.elementsFromPoint(x, y)) {
+      if (node === one || node.contains(one)) return true;
+      if (getComputedStyle(node).backgroundColor.startsWith("rgb(")) return false;
+    }
+    return false;
+  };
+  const pairs = [];
+  for (const [i, one] of found.entries()) for (const other of found.slice(i + 1)) {
+    if (one.node === other.node) continue;
+    const [a, b] = [one.box, other.box];
+    const [left, right] = [Math.max(a.left, b.left), Math.min(a.right, b.right)];
+    const [top, bottom] = [Math.max(a.top, b.top), Math.min(a.bottom, b.bottom)];
+    if (right - left < 2 || bottom - top < 2) continue;
+    const [x, y] = [(left + right) / 2, (top + bottom) / 2];
+    if (seen(one.node, x, y) && seen(other.node, x, y)) pairs.push(`${one.text} | ${other.text}`);
+  }
+  return pairs;
+})()"""
+
+DESK = {"viewport": {"width": 1280, "height": 800}}
+PHONE = {"viewport": {"width": 360, "height": 640}, "isMobile": True, "hasTouch": True}
+SCREENS = {
+    "light": DESK,
+    "dark": {**DESK, "colorScheme": "dark"},
+    "phone": PHONE,
+    "at-200-percent": {"viewport": {"width": 640, "height": 400}},
+}
+SIZES = [(320, 568), (360, 640), (640, 360), (720, 450), (844, 390), (1280, 800)]
+
+
+async def states(page: Page, url: str) -> AsyncGenerator[str]:
+    """Lead a page through its states; the name of each while it holds."""
+    await page.before(STALL)
+    await page.open(url)
+    await page.shows("#examples", "say:")
+    yield "idle"
+    for name, stall in (("connecting", "true"), ("waiting", IN_LINE)):
+        await page.value(f"void (window.stall = {stall})")
+        await page.ask("say: so much for that")
+        await page.state(name)
+        yield name
+        await page.do("click", "#end")
+        await page.state("idle")
+    await page.value("void (window.stall = false)")
+    await page.start()
+    yield "listening"
+    await page.value("speak(1.0)")
+    await page.state("hearing")
+    yield "hearing"
+    await page.shows("#captions .answer", "I heard")
+    await page.do("click", "#camera")
+    await page.until("document.querySelector('#preview video')?.videoWidth > 0")
+    await page.ask("long 200")
+    await page.state("speaking")
+    yield "speaking, with the camera on"
+    await page.do("click", "#camera")
+    await page.do("click", "#end")
+    await page.ask("say: where did the time go")
+    await page.shows("#bars", "Reading the prompt")
+    await page.state("ready")
+    await page.do("click", "#timing summary")
+    yield "timing open"
+    await page.do("click", "#timing summary")
+    await page.ask("fail")
+    await page.shows("#notice", "The answer failed")
+    yield "error"
+    await page.do("click", "#open-menu")
+    yield "menu open"
+    await page.do("press", "Escape", on="page.keyboard")
+    await page.do("click", "#open-log")
+    yield "log open"
+    await page.do("click", "#open-log")
+    await page.do("click", "#open-settings")
+    yield "settings open"
+    await page.do("click", "[value=hold]")
+    await page.do("click", "#open-doctor")
+    await page.until("document.querySelectorAll('#steps [data-found]').length === 6")
+    yield "doctor open"
+    await page.do("press", "Escape", on="page.keyboard")
+    await page.do("press", "Escape", on="page.keyboard")
+    await page.do("focus", "#talk")
+    await page.do("down", "Space", on="page.keyboard")
+    await page.state("hearing")
+    yield "push to talk"
+    await page.do("up", "Space", on="page.keyboard")
+
+
+async def scanned(page: Page) -> list[str]:
+    """What axe finds wrong: the rule, and where."""
+    results = await page.value("axe.run().then(({violations}) => violations)")
+    return [f"{one['impact']} {one['id']}: {[node['html'] for node in one['nodes']]}" for one in results]
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+async def test_axe_finds_nothing_in_any_state(server: Running, browser: Chromium, screen: str) -> None:
+    assert AXE.is_file(), "axe-core is missing (cd web && npm ci)"
+    found: dict[str, list[str]] = {}
+    options: dict[str, Any] = SCREENS[screen]
+    async with browser.page(**options) as page:
+        async for state in states(page, server.http):
+            if state == "idle":
+                await page.value(AXE.read_text() + ";true")
+            found[state] = await scanned(page)
+        assert {state: wrong for state, wrong in found.items() if wrong} == {}
+        await page.value("document.getElementById('picture').removeAttribute('aria-label')")
+        assert any("button-name" in one for one in await scanned(page)), "a button without a name is found"
+
+
+async def test_no_text_lies_over_another(server: Running, browser: Chromium) -> None:
+    over: dict[str, list[str]] = {}
+    async with browser.page() as page:
+        async for state in states(page, server.http):
+            for width, height in SIZES:
+                await page.do("setViewportSize", {"width": width, "height": height})
+                over[f"{state} at {width} x {height}"] = await page.value(OVERLAPS)
+                assert await page.value("document.documentElement.scrollWidth") <= width, (state, width)
+        assert {state: pairs for state, pairs in over.items() if pairs} == {}
+        await page.value("""(() => {
+          const { left, top } = document.querySelector("h1").getBoundingClientRect();
+          document.body.append(Object.assign(document.createElement("p"), { textContent: "a text of another place" }));
+          Object.assign(document.body.lastChild.style, { position: "fixed", left: `${left}px`, top: `${top - 10}px` });
+        })()""")
+        assert await page.value(OVERLAPS), "a text over another one is found"
+
+
+async def test_on_a_phone_the_orb_is_in_the_middle(server: Running, browser: Chromium) -> None:
+    for width in (320, 360, 412):
+        async with browser.page(**{**PHONE, "viewport": {"width": width, "height": 700}}) as page:
+            await page.open(server.http)
+            left, across = await page.value(
+                "(({ left, width }) => [left, width])(document.getElementById('orb').getBoundingClientRect())"
+            )
+            assert left + across / 2 == pytest.approx(width / 2, abs=1)

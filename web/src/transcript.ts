@@ -1,0 +1,43 @@
+/** A conversation taken away: copied, saved as text, its last answer saved as sound. Knows no element of a page. */
+
+import type { Kept } from "./captions";
+
+const RATE_HZ = 24_000;
+const HEADER_BYTES = 44;
+
+/** What was said and heard, as Markdown: a paragraph an utterance. */
+export function markdownOf(kept: readonly Kept[]): string {
+  return kept.map((one) => (one.who === null ? `*${one.text}*` : `**${one.name}:** ${heardOf(one)}`) + "\n").join("\n");
+}
+
+/** Of an interrupted answer, what was heard. */
+export function heardOf({ text, unheard }: Kept): string {
+  return unheard === "" ? text : `${text.slice(0, -unheard.length).trimEnd()} …`;
+}
+
+/** Sound as it came over the wire (base64 of 16 bits, 24 kHz, mono), as a WAV file. */
+export function wavOf(pieces: readonly string[]): Blob {
+  const sound = pieces.map((piece) => Uint8Array.from(atob(piece), (char) => char.charCodeAt(0)));
+  const bytes = sound.reduce((sum, { length }) => sum + length, 0);
+  return new Blob([header(bytes), ...sound], { type: "audio/wav" });
+}
+
+/** RIFF, one chunk of format and one of data. */
+function header(bytes: number): ArrayBuffer {
+  const view = new DataView(new ArrayBuffer(HEADER_BYTES));
+  const name = (at: number, four: string) => [...four].forEach((char, i) => view.setUint8(at + i, char.charCodeAt(0)));
+  name(0, "RIFF");
+  view.setUint32(4, HEADER_BYTES - 8 + bytes, true);
+  name(8, "WAVE");
+  name(12, "fmt ");
+  view.setUint32(16, 16, true);
+  view.setUint16(20, 1, true); // PCM
+  view.setUint16(22, 1, true); // one channel
+  view.setUint32(24, RATE_HZ, true);
+  view.setUint32(28, 2 * RATE_HZ, true);
+  view.setUint16(32, 2, true);
+  view.setUint16(34, 16, true);
+  name(36, "data");
+  view.setUint32(40, bytes, true);
+  return view.buffer;
+}
