@@ -198,6 +198,12 @@ def bench(
         str | None, typer.Option(help="Compare with `transformers` on the same weights, or with its `bare` forwards.")
     ] = None,
     ablate: Annotated[bool, typer.Option("--ablate", help="With and without each technique, in one run.")] = False,
+    voice_answers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Speak N turns, and tell what failed.")
+    ] = None,
+    resume: Annotated[
+        Path, typer.Option(metavar="FILE", help="Where --voice-answers keeps each answer, and goes on after a stop.")
+    ] = Path("voice-answers.jsonl"),
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw that comparison's curve (SVG).")] = None,
     weights: Weights = None,
     config: Config = None,
@@ -212,20 +218,24 @@ def bench(
 
     Example: `parley bench --url wss://api.openai.com/v1 --key-file key --model gpt-realtime --speech hello.wav`
 
+    Example: `parley bench --voice-answers 2000 --resume answers.jsonl`
+
     Example: `parley bench -c qwen3_omni_tiny --weights DIR --against transformers --plot curve.svg`
     """
-    from app.bench import run_ablation, run_against, run_bench, stoppable
+    from app.bench import run_ablation, run_against, run_bench, run_voice_answers, stoppable
     from app.bench.subject import Served
     from app.bench.target import spoken, target_of
 
     with plainly(), stoppable():
         served = Served(config, weights, None if speech is None else spoken(speech))
-        if ablate:
+        target = None if url is None else target_of(url, model, key_file, speech)
+        if voice_answers is not None:
+            passed = run_voice_answers(served, target, voice_answers, resume, json_path)
+        elif ablate:
             passed = run_ablation(deployment(config, weights=weights), served, quick, json_path)
         elif against is not None:
             passed = run_against(deployment(config, weights=weights), against, quick, json_path, plot)
         else:
-            target = None if url is None else target_of(url, model, key_file, speech)
             minutes_of_load = None if quick else minutes
             passed = run_bench(deployment(config, weights=weights), served, target, minutes_of_load, json_path)
     raise typer.Exit(int(not passed))

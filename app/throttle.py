@@ -30,7 +30,8 @@ class Throttle:
     def wait_s(self, address: str) -> float:
         """Seconds until this address may try a key again; 0: it may."""
         paid_s = self._paid_s.get(_network(address), 0.0)
-        return max(0.0, paid_s - self.now() - (AT_ONCE - 1) * EVERY_S)
+        # To the microsecond: sums of fractions are a little above or below what was added up.
+        return max(0.0, round(paid_s - self.now() - (AT_ONCE - 1) * EVERY_S, 6))
 
     def failed(self, address: str) -> None:
         """It tried a wrong one."""

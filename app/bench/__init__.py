@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from app.bench import ablation, against, endurance, engines, overload, plot, sessions
+from app.bench import ablation, against, endurance, engines, overload, plot, sessions, voice_answers
 from app.bench.figures import Figure, save, show
 from app.bench.subject import Served
 from app.bench.target import Target
@@ -72,6 +72,20 @@ def run_against(spec: EngineSpec, name: str, quick: bool, json_path: Path | None
     if plot_path is not None:
         plot.draw(found.curve, f"{spec.model}: time to first audio", plot_path)
         terminal.say(f"the plot is in {plot_path}")
+    return all(figure.passed for figure in figures)
+
+
+def run_voice_answers(served: Served, target: Target | None, count: int, record: Path, json_path: Path | None) -> bool:
+    """Speak until ``record`` holds ``count`` voice answers; whether all of them were complete. Raises EngineError."""
+    if target is not None:
+        figures = loop.run(voice_answers.voice_answers(target, count, record))
+    else:
+        with served.running() as server:
+            figures = loop.run(voice_answers.voice_answers(served.target(server), count, record))
+    show(figures, Console(emoji=False))
+    if json_path is not None:
+        save(figures, target.url if target else served.config or "nano", json_path)
+        terminal.say(f"the figures are in {json_path}")
     return all(figure.passed for figure in figures)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,7 +12,7 @@ from app.bench.target import BenchError, Target
 from app.client import Answer, ClientError, connect
 from app.client.client import Client as Connection
 from app.client.client import Events
-from app.client.events import AudioDelta
+from app.client.events import AudioDelta, Event, Other, Transcribed, Trouble
 from engine.core import Pcm
 
 Turn = Answer
@@ -48,6 +49,17 @@ class Client:
             cut.cancel()
             await asyncio.wait([cut])
 
+    @asynccontextmanager
+    async def tracing(self, count: int) -> AsyncGenerator[deque[str]]:
+        """The last ``count`` things that the server said within the block; the pieces of an answer count as one."""
+        said = deque[str](maxlen=count)
+        trace = asyncio.create_task(_trace(self._connection.events(), said), name="trace")
+        try:
+            yield said
+        finally:
+            trace.cancel()
+            await asyncio.wait([trace])
+
     async def _cut(self, events: Events) -> None:
         async for event in events:
             if isinstance(event, AudioDelta) and self._connection.audible:
@@ -71,8 +83,43 @@ async def _turn(answering: Coroutine[Any, Any, Answer]) -> Turn:
     try:
         async with asyncio.timeout(TURN_S):
             return await answering
-    except (TimeoutError, ClientError):
-        return Turn(0.0)
+    except TimeoutError:
+        return Turn(0.0, failure=BenchError(f"no complete answer within {TURN_S:g} s"))
+    except ClientError as error:
+        return Turn(0.0, failure=error)
+
+
+def outcome(turn: Turn) -> str:
+    """``completed``, or how else the answer ended, with the reason in the server's words where it gave one."""
+    if turn.complete:
+        return "completed"
+    if turn.failure is not None:
+        return f"{turn.status}: {turn.failure}"
+    if turn.status == "completed":
+        return "completed without a sound"
+    details = turn.response.get("status_details") or {}
+    error = details.get("error") or {}
+    why = ", ".join(filter(None, (details.get("reason"), error.get("code"), error.get("message"))))
+    return f"{turn.status}: {why}" if why else turn.status
+
+
+async def _trace(events: Events, said: deque[str]) -> None:
+    async for event in events:
+        told = _told(event)
+        if not said or said[-1] != told:
+            said.append(told)
+
+
+def _told(event: Event) -> str:
+    match event:
+        case Other():
+            return event.type
+        case Trouble():
+            return f"error: {event.message}"
+        case Transcribed():
+            return f"transcribed: {event.transcript}"
+        case _:
+            return type(event).__name__
 
 
 @asynccontextmanager

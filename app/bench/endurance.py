@@ -11,10 +11,9 @@ import numpy as np
 
 from app.bench.client import END_MS, Client, Turn, open_client
 from app.bench.figures import Figure, interval, percentile
-from app.bench.sessions import PROMPTS, Clients, speak, speech, underruns
+from app.bench.sessions import PROMPTS, Clients, hear_out, speech, underruns
 from app.bench.target import Target
 from engine import SPEAKER_RATE_HZ
-from engine.core import Pcm
 
 HESITATION_S = 0.35
 """Longer than the silence after which an answer is begun, shorter than the one that ends a turn."""
@@ -33,7 +32,7 @@ async def hesitant(target: Target, count: int) -> list[Figure]:
     async with open_client(target) as client:
         words = await speech(target, client)
         half = np.zeros(round(HESITATION_S * SPEAKER_RATE_HZ), "<i2")
-        turns = [await _hesitate(client, np.concatenate([words, half, words])) for _ in range(count)]
+        turns = [await hear_out(client, np.concatenate([words, half, words])) for _ in range(count)]
     beyond = [turn.ttfa_s * 1000 - END_MS for turn in turns if turn.ttfa_s is not None]
     whole = len(beyond) == len(turns)
     early = sum(ms < 0 for ms in beyond)
@@ -107,10 +106,3 @@ async def talk(client: Client, number: int, until_s: float) -> list[Turn]:
         turns.append(turn)
         await asyncio.sleep(max(0.0, turn.player.ends_s - time.monotonic()))
     return turns
-
-
-async def _hesitate(client: Client, said: Pcm) -> Turn:
-    """Say it, and hear the answer to its end."""
-    turn = await speak(client, said)
-    await asyncio.sleep(max(0.0, turn.player.ends_s - time.monotonic()))
-    return turn

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 
 import numpy as np
 
-from app.bench.client import Client, Turn, open_client
+from app.bench.client import Client, Turn, open_client, outcome
 from app.bench.figures import Figure, percentile
 from app.bench.target import BenchError, Target, voiced
 from engine import SPEAKER_RATE_HZ
@@ -35,13 +36,16 @@ SPEAKERS = 2
 class Clients:
     """What this process, in which all clients are, takes of the machine that it shares with the server."""
 
-    def __init__(self) -> None:
-        self._begun_s, self._before_s = time.monotonic(), time.process_time()
+    def __init__(
+        self, now: Callable[[], float] = time.monotonic, busy: Callable[[], float] = time.process_time
+    ) -> None:
+        self._now, self._busy = now, busy
+        self._begun_s, self._before_s = now(), busy()
 
     @property
     def cores(self) -> float:
         """How many cores it has kept busy since then, on average."""
-        return (time.process_time() - self._before_s) / max(time.monotonic() - self._begun_s, 1e-9)
+        return (self._busy() - self._before_s) / max(self._now() - self._begun_s, 1e-9)
 
 
 async def typed(target: Target, count: int) -> list[Figure]:
@@ -80,11 +84,11 @@ async def voices(target: Target, rounds: int) -> list[Figure]:
     ]
 
 
-async def speech(target: Target, client: Client) -> Pcm:
+async def speech(target: Target, client: Client, asked: str = SPOKEN) -> Pcm:
     """Some words to say into a microphone: int16 [samples] at SPEAKER_RATE_HZ, no silence at its ends."""
     if target.speech is not None:
         return target.speech
-    turn = await client.typed(SPOKEN)
+    turn = await client.typed(asked)
     if not turn.complete:
         raise BenchError("the server did not speak, so there is nothing to say to it")
     return voiced((turn.player.wave * 32767).astype("<i2"))
@@ -115,6 +119,13 @@ async def speak(client: Client, speech: Pcm) -> Turn:
         await asyncio.wait([quiet])
 
 
+async def hear_out(client: Client, speech: Pcm) -> Turn:
+    """Speak, and hear the answer to its end."""
+    turn = await speak(client, speech)
+    await asyncio.sleep(max(0.0, turn.player.ends_s - time.monotonic()))
+    return turn
+
+
 async def silence(client: Client) -> None:
     """A silent microphone, for ever."""
     while True:
@@ -125,7 +136,7 @@ def _first_audio(name: str, turns: Sequence[Turn], bar: float | None = None) -> 
     """p50 and p95, with a missing answer counted as one that never came."""
     times_ms = [turn.ttfa_s * 1000 for turn in turns if turn.ttfa_s is not None]
     missing = len(turns) - len(times_ms)
-    note = f"{len(turns)} turns" + (f", {missing} without sound" if missing else "")
+    note = f"{len(turns)} turns" + (f", {missing} without sound: {counted(map(outcome, turns))}" if missing else "")
     values = (None, None) if missing else (percentile(times_ms, 50), percentile(times_ms, 95))
     return [
         Figure(name=f"{name}, p50", value=values[0], unit="ms", bar=bar, note=note),
@@ -139,7 +150,11 @@ def underruns(name: str, turns: Sequence[Turn], took: Clients) -> list[Figure]:
     count = sum(turn.player.underruns for turn in turns)
     dry_ms = sum(turn.player.dry_s for turn in turns) * 1000
     played_s = sum(turn.player.seconds for turn in turns)
-    states = ", ".join(sorted({turn.status for turn in turns}))
-    note = f"{dry_ms:.0f} ms dry in {played_s:.0f} s" if whole else f"answers were {states}"
+    note = f"{dry_ms:.0f} ms dry in {played_s:.0f} s" if whole else counted(map(outcome, turns))
     note += f"; the clients took {took.cores:.2f} of a core"
     return [Figure(name=f"{name}: underruns", value=float(count) if whole else None, unit="", bar=0, note=note)]
+
+
+def counted(outcomes: Iterable[str]) -> str:
+    """``12 completed; 4 failed: …``: how often each of them, the most frequent first."""
+    return "; ".join(f"{count} {one}" for one, count in Counter(outcomes).most_common())

@@ -35,6 +35,17 @@ def test_some_may_be_wrong_at_once_and_then_one_at_a_time(throttle: Throttle, cl
     assert throttle.wait_s("10.0.0.1") == pytest.approx(EVERY_S)
 
 
+@pytest.mark.parametrize("now_s", [0.1, 437.3, 1234.567, 98765.4321])
+def test_as_many_may_be_wrong_whatever_the_clock_shows(throttle: Throttle, clock: Clock, now_s: float) -> None:
+    """Sums of fractions are not exact: at some times the last of them was refused."""
+    for i in range(1000):
+        clock.s, address = now_s + i / 7, f"10.0.{i // 250}.{i % 250}"
+        for _ in range(AT_ONCE):
+            assert throttle.wait_s(address) == 0
+            throttle.failed(address)
+        assert throttle.wait_s(address) > 0
+
+
 def test_failures_are_forgotten_with_time(throttle: Throttle, clock: Clock) -> None:
     for _ in range(AT_ONCE):
         throttle.failed("10.0.0.1")

@@ -47,7 +47,7 @@ def learned(work: Path, voices: list[int]) -> dict[str, set[int]]:
     if voices:
         training.confine(voices)
     before = {name: value.clone() for name, value in training.net.state_dict().items()}
-    training.run(0.5, 1e-2, 0.0)
+    training.run([0.0, 0.1, 0.2], 1e-2, -1.0)
     changed: dict[str, set[int]] = {}
     for name, value in training.net.state_dict().items():
         rows = range(len(VOICES)) if name.split(".")[0] in OWN else [-1]

@@ -193,6 +193,33 @@ def test_a_step_is_bounded_whatever_comes_at_once(ears: Ears, request_spoken: Pc
     assert before == len(request_spoken)
 
 
+def test_users_who_begin_at_once_begin_one_step_after_the_other(
+    ears: Ears, request_spoken: Pcm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight decoders loaded in one step held the worker up for longer than it may be silent: it was given up."""
+    begun, start_over = list[int](), Ears._start_over
+
+    def counted(self: Ears, slot: int, hearing: Any) -> None:
+        begun.append(slot)
+        start_over(self, slot, hearing)
+
+    monkeypatch.setattr(Ears, "_start_over", counted)
+    seats = [seat_at(ears, slot) for slot in range(3)]
+    for seat in seats:
+        seat.rows.append(request_spoken)
+        seat.ended = True
+    heard: dict[int, str] = {}
+    while waiting := [seat for seat in seats if seat.ready]:
+        before = len(begun)
+        for seat, chunks in zip(waiting, ears.step(waiting), strict=True):
+            assert not isinstance(chunks, Exception)
+            if chunks:
+                heard[seat.slot] = chunks[-1].data
+        assert len(begun) - before <= 1
+    assert sorted(begun) == [0, 1, 2]
+    assert heard == dict.fromkeys(range(3), "say the word garlic")
+
+
 def test_two_users_are_heard_at_once(ears: Ears, recordings: list[Recording]) -> None:
     both = recordings[1], recordings[4]
     seats = [seat_at(ears, slot) for slot in range(2)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import random
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
@@ -43,7 +44,14 @@ def main() -> None:
     training = Training(args.work, args.start)
     if args.learn:
         training.confine([VOICES.index(voice) for voice in args.learn])
-    training.run(args.minutes * 60, args.rate, 0.0 if args.start else 0.15)
+    training.run(until(args.minutes * 60), args.rate, 0.0 if args.start else 0.15)
+
+
+def until(seconds: float) -> Iterator[float]:
+    """How much of the time has passed, 0 to 1, each time it is asked for."""
+    began_s = time.monotonic()
+    while (elapsed_s := time.monotonic() - began_s) < seconds:
+        yield elapsed_s / seconds
 
 
 class Training:
@@ -79,12 +87,14 @@ class Training:
                     value.grad.zero_()
                     value.grad[self.learning] = kept
 
-    def run(self, seconds: float, rate: float, features_only: float) -> None:
+    def run(self, progress: Iterable[float], rate: float, features_only: float) -> None:
+        """A step for each of ``progress``, which says how much of the training is done; the spectrum counts from
+        ``features_only`` of it on."""
         began, printed, step = time.monotonic(), 0.0, 0
-        while (elapsed := time.monotonic() - began) < seconds:
-            spectrum = elapsed > seconds * features_only
+        for done in progress:
+            spectrum, elapsed = done > features_only, time.monotonic() - began
             for group in self.optimiser.param_groups:
-                group["lr"] = rate * min(1, (step + 1) / 50) * schedule(elapsed / seconds)
+                group["lr"] = rate * min(1, (step + 1) / 50) * schedule(done)
             rows = random.choices(self.rows, k=8)
             losses = self.losses(
                 [crop(row, random.randrange(len(row["codes"]) - FRAMES), FRAMES) for row in rows], spectrum
@@ -99,7 +109,7 @@ class Training:
             if elapsed - printed > 120 or step == 20:
                 printed = elapsed
                 self.report(elapsed, step)
-        self.report(seconds, step)
+        self.report(time.monotonic() - began, step)
 
     def losses(self, crops: list[dict[str, Tensor]], spectrum: bool) -> dict[str, Tensor]:
         batch = {key: torch.stack([piece[key] for piece in crops]) for key in crops[0]}

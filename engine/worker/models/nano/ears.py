@@ -164,15 +164,19 @@ class Ears:
                 yield chunk.data
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
-        return [self._listen(seat) for seat in seats]
+        """One search starts over at most: where eight users begin at once, a step would last for over a second, with
+        decoders to be loaded for most of them, and a worker that says nothing for so long is given up."""
+        for seat in seats:
+            _hear(seat)
+        stale = [seat for seat in seats if seat.state.stale]
+        for seat in stale[:1]:
+            self._start_over(seat.slot, seat.state)
+        for seat in stale[1:]:
+            seat.hungry = False  # its turn comes with a next step
+        return [[] if seat.state.stale else self._listen(seat) for seat in seats]
 
     def _listen(self, seat: Seat) -> list[Chunk]:
         hearing: Hearing = seat.state
-        _take(hearing, [seat.rows.popleft() for _ in range(len(seat.rows))])
-        if seat.ended and not hearing.basis and hearing.voice_end:  # a word so short that no mean was taken yet
-            hearing.basis, hearing.stale = hearing.voice_end, True
-        if hearing.stale:
-            self._start_over(seat.slot, hearing)
         piece = hearing.pcm[hearing.searched : hearing.searched + PIECE] if hearing.basis else hearing.pcm[:0]
         if len(piece):
             self._held[seat.slot].feed(piece)
@@ -242,6 +246,14 @@ def unheard(request: Request) -> list[Pcm]:
     """The speech of the last message that nobody has transcribed yet."""
     last = request.messages[-1].parts if request.messages else ()
     return [part.pcm for part in last if isinstance(part, AudioPart) and part.transcript is None]
+
+
+def _hear(seat: Seat) -> None:
+    """Take the rows that came."""
+    hearing: Hearing = seat.state
+    _take(hearing, [seat.rows.popleft() for _ in range(len(seat.rows))])
+    if seat.ended and not hearing.basis and hearing.voice_end:  # a word so short that no mean was taken yet
+        hearing.basis, hearing.stale = hearing.voice_end, True
 
 
 def _take(hearing: Hearing, rows: list[Pcm]) -> None:
