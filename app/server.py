@@ -28,6 +28,7 @@ from app.http.calls import calls_routes
 from app.http.chat import chat
 from app.http.client_secrets import client_secrets
 from app.http.models import models
+from app.http.names import HEADERS
 from app.http.speech import speech
 from app.http.transcriptions import transcriptions
 from app.http.trouble import add_errors
@@ -192,7 +193,7 @@ def _add_cors(app: FastAPI, origins: tuple[str, ...]) -> None:
             allow_origins=[origin.lower().rstrip("/") for origin in origins],
             allow_methods=["GET", "POST"],
             allow_headers=["*"],  # the official clients send headers of their own, and the key is one already
-            expose_headers=["Location"],  # where a call is: its id
+            expose_headers=["Location", *HEADERS],  # where a call is: its id; what answered
         )
 
 

@@ -93,6 +93,8 @@ class Settings:
     """Origins of pages besides the server's own that may connect, like ``https://example.org``."""
     ice_servers: tuple[IceServer, ...] = ()
     """What calls may ask for a way through NATs, the server's side and the browser's; by default nobody is asked."""
+    strict_names: bool = False
+    """Whether HTTP refuses names of models and voices that are not loaded; without it, what is loaded serves them."""
     camera_every_s: float = 1.0
     """A call's camera is looked at so often: the newest picture joins the user's turn."""
     drain_s: float = 10.0

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from app.http.live import ClientGone
-from app.http.trouble import HttpRefusal
 from app.service import Service
 from app.telemetry import log
-from engine import SPEAKER_RATE_HZ, Chunk, Ledger, ModelInfo, Request
+from engine import SPEAKER_RATE_HZ, Chunk, Ledger, Request
 
 Take = Callable[[Chunk], Awaitable[None]]
 
@@ -75,22 +74,3 @@ async def answer(service: Service, request: Request, take: Take) -> Figures:
             log("http.answered", request=request.id, status=outcome, audio_s=samples / SPEAKER_RATE_HZ)
         figures.audio_tokens = round(samples / SPEAKER_RATE_HZ / house.engine.model.frame_s)
     return figures
-
-
-def check_model(model: ModelInfo, asked: str) -> None:
-    """Over HTTP another model's name is a mistake. Raises HttpRefusal."""
-    if asked != model.name:
-        message = f"The model {asked[:100]!r} is not loaded: this server has {model.name!r}."
-        raise HttpRefusal(404, "model_not_found", message, "model")
-
-
-def check_voice(model: ModelInfo, asked: str | None, param: str) -> None:
-    """Another voice than the model's is a mistake. Raises HttpRefusal."""
-    if "speech" not in model.abilities:
-        raise HttpRefusal(400, "unsupported_value", f"{model.name} does not speak.", param)
-    if asked is not None and asked not in model.voice_ids:
-        raise HttpRefusal(400, "invalid_value", f"There is no voice {asked[:100]!r}: {_list(model.voice_ids)}.", param)
-
-
-def _list(names: Iterable[str]) -> str:
-    return f"choose one of {', '.join(names)}" if names else "the model has only its own, leave it out"

@@ -13,17 +13,18 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.http.answering import answer, check_model, check_voice
+from app.http.answering import answer
 from app.http.body import Responses, StrictRoute
 from app.http.completion import StreamedCompletion, WholeCompletion
 from app.http.live import ClientGone, Live, Write, while_there
 from app.http.messages import ChatMessage, engine_messages
+from app.http.names import AnyVoice, Names, names_of_model, names_of_voice
 from app.http.sound import Format
 from app.http.trouble import RESPONSES, HttpRefusal
 from app.realtime.ids import new_id
 from app.service import Service
-from engine import ModelInfo, Sampling, Tool
 from engine import Request as EngineRequest
+from engine import Sampling, Tool
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "n": (1,),
@@ -39,7 +40,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 
 class AudioParams(BaseModel):
-    voice: str | None = None
+    voice: AnyVoice = None
     format: Format | None = Field(default=None, description="pcm16 when streamed, else wav; streams may be any, too.")
 
 
@@ -114,29 +115,32 @@ def chat(service: Service) -> APIRouter:
 
     @router.post("/v1/chat/completions", summary="Answer a conversation", responses=media, response_model=None)
     async def complete(request: Request, body: ChatRequest) -> Response:  # pyright: ignore[reportUnusedFunction]
-        asked = await _asked(service, body)
-        return _streamed(service, body, asked) if body.stream else await _whole(service, body, asked, request)
+        names = _names(service, body)
+        asked = await _asked(service, body, names)
+        if body.stream:
+            return _streamed(service, body, asked, names)
+        return await _whole(service, body, asked, names, request)
 
     return router
 
 
-def _streamed(service: Service, body: ChatRequest, asked: EngineRequest) -> Response:
+def _streamed(service: Service, body: ChatRequest, asked: EngineRequest, names: Names) -> Response:
     with_usage = body.stream_options is not None and body.stream_options.include_usage
 
     async def produce(write: Write) -> None:
-        stream = StreamedCompletion(write, asked.id, body.model, with_usage, _format(body, "pcm16"))
+        stream = StreamedCompletion(write, asked.id, names.model, with_usage, _format(body, "pcm16"))
         await stream.run(answer(service, asked, stream.take))
 
-    return Live(produce, "text/event-stream")
+    return Live(produce, "text/event-stream", names.headers)
 
 
-async def _whole(service: Service, body: ChatRequest, asked: EngineRequest, request: Request) -> Response:
-    whole = WholeCompletion(asked.id, body.model, _format(body, "wav"))
+async def _whole(service: Service, body: ChatRequest, asked: EngineRequest, names: Names, request: Request) -> Response:
+    whole = WholeCompletion(asked.id, names.model, _format(body, "wav"))
     try:
         figures = await while_there(request.receive, answer(service, asked, whole.take))
     except ClientGone:
         return Response(status_code=499)  # nobody reads it
-    return JSONResponse(await whole.body(figures, int(time.time())))
+    return JSONResponse(await whole.body(figures, int(time.time())), headers=names.headers)
 
 
 def _format(body: ChatRequest, otherwise: Format) -> Format | None:
@@ -146,17 +150,24 @@ def _format(body: ChatRequest, otherwise: Format) -> Format | None:
     return (body.audio.format if body.audio is not None else None) or otherwise
 
 
-async def _asked(service: Service, body: ChatRequest) -> EngineRequest:
+def _names(service: Service, body: ChatRequest) -> Names:
+    """What the answer is made with. Raises HttpRefusal."""
+    if not body.speaks:
+        return names_of_model(service, body.model)
+    return names_of_voice(service, body.model, body.audio.voice if body.audio is not None else None, "audio.voice")
+
+
+async def _asked(service: Service, body: ChatRequest, names: Names) -> EngineRequest:
     """The engine's request. Raises HttpRefusal or MediaError."""
     house = service.house()
-    _check(body, house.engine.model)
+    _check(body)
     limit = body.max_completion_tokens or body.max_tokens or house.limits.answer_tokens
     return EngineRequest(
         id=new_id("chatcmpl"),
         session=new_id("sess"),
         messages=await engine_messages(body.messages, house.limits),
         modalities=("text", "audio") if body.speaks else ("text",),
-        voice=body.audio.voice if body.speaks and body.audio is not None else None,
+        voice=names.voice,
         sampling=body.sampling(),
         tools=tuple(tool.function.tool() for tool in body.tools or ()),
         tool_choice=body.chosen(),
@@ -164,11 +175,8 @@ async def _asked(service: Service, body: ChatRequest) -> EngineRequest:
     )
 
 
-def _check(body: ChatRequest, model: ModelInfo) -> None:
+def _check(body: ChatRequest) -> None:
     """What pydantic can't see. Raises HttpRefusal."""
-    check_model(model, body.model)
-    if body.speaks:
-        check_voice(model, body.audio.voice if body.audio is not None else None, "audio.voice")
     if body.messages[-1].role not in ("user", "tool"):
         message = "The last message must be the user's, or a tool's: an answer is made to it."
         raise HttpRefusal(400, "invalid_value", message, f"messages.{len(body.messages) - 1}.role")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from starlette.responses import Response
@@ -52,10 +52,15 @@ class Live(Response):
     that no client takes a part for the whole.
     """
 
-    def __init__(self, produce: Callable[[Write], Coroutine[Any, Any, object]], media_type: str) -> None:
+    def __init__(
+        self,
+        produce: Callable[[Write], Coroutine[Any, Any, object]],
+        media_type: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         self.status_code, self.media_type = 200, media_type
         self.background = None
-        self.init_headers({"cache-control": "no-store", "x-accel-buffering": "no"})
+        self.init_headers({"cache-control": "no-store", "x-accel-buffering": "no", **(headers or {})})
         self._produce = produce
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,8 @@
-"""``GET /v1/models``: the one model that is loaded."""
+"""``GET /v1/models``: the one model that is loaded; and its voices, as clients that speak over HTTP look for them.
+
+``/v1/audio/voices`` and ``/v1/audio/models`` are not OpenAI's: Open WebUI fills its menus from them (its
+``routers/audio.py``), and Kokoro-FastAPI and others serve them.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,9 @@ import time
 from typing import Literal
 
 from fastapi import APIRouter
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from app.http.answering import check_model
+from app.http.names import not_loaded
 from app.http.trouble import RESPONSES
 from app.service import Service
 from engine import ModelInfo
@@ -38,20 +42,49 @@ class Models(BaseModel):
     data: list[Model]
 
 
+class AudioVoice(BaseModel):
+    id: str
+    name: str
+    language: str = Field(description="BCP 47; empty where the voice speaks every language that the model does.")
+
+
+class AudioVoices(BaseModel):
+    voices: list[AudioVoice]
+
+
+class AudioModel(BaseModel):
+    id: str
+
+
+class AudioModels(BaseModel):
+    models: list[AudioModel]
+
+
 def models(service: Service) -> APIRouter:
     """The routes, for one server."""
-    router = APIRouter(tags=["Models"], responses=RESPONSES)
+    router = APIRouter(responses=RESPONSES)
     created = int(time.time())
 
-    @router.get("/v1/models", summary="What is loaded")
+    @router.get("/v1/models", tags=["Models"], summary="What is loaded")
     async def listed() -> Models:  # pyright: ignore[reportUnusedFunction]
         return Models(data=[_model(service.house().engine.model, created)])
 
-    @router.get("/v1/models/{id}", summary="The loaded model, by its name")
+    @router.get("/v1/models/{id}", tags=["Models"], summary="The loaded model, by its name")
     async def one(id: str) -> Model:  # pyright: ignore[reportUnusedFunction]
         model = service.house().engine.model
-        check_model(model, id)
+        if id != model.name:
+            raise not_loaded(model, id)
         return _model(model, created)
+
+    @router.get("/v1/audio/voices", tags=["Audio"], summary="The voices that the loaded model has")
+    async def voices() -> AudioVoices:  # pyright: ignore[reportUnusedFunction]
+        loaded = service.house().engine.model.voices
+        return AudioVoices(voices=[AudioVoice(id=one.id, name=one.name, language=one.language) for one in loaded])
+
+    @router.get("/v1/audio/models", tags=["Audio"], summary="The loaded model, if it speaks or hears")
+    async def audio_models() -> AudioModels:  # pyright: ignore[reportUnusedFunction]
+        model = service.house().engine.model
+        return AudioModels(models=[AudioModel(id=model.name)] if {"speech", "audio"} & model.abilities else [])
 
     return router
 

@@ -10,9 +10,10 @@ import pybase64
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
-from app.http.answering import Figures, answer, check_model, check_voice
+from app.http.answering import Figures, answer
 from app.http.body import Responses, StrictRoute
 from app.http.live import Live, Write
+from app.http.names import AnyVoice, names_of_voice
 from app.http.sound import MEDIA_TYPES, Format, encoder
 from app.http.trouble import ERRORS, RESPONSES, HttpRefusal, body_of, refusal_of
 from app.realtime.ids import new_id
@@ -24,23 +25,15 @@ SLOWEST_CHARS_S = 3.0
 """No voice says fewer a second, at its slowest: what is said of the longest text is all of it."""
 
 
-class VoiceId(BaseModel):
-    id: str
-
-
 class SpeechRequest(BaseModel):
     """What is to be said. ``instructions`` are accepted and have no effect: no voice here takes any."""
 
     model: str
     input: str = Field(min_length=1, max_length=MAX_CHARS)
-    voice: str | VoiceId | None = None
+    voice: AnyVoice = None
     response_format: Format = Field(default="mp3", description="pcm is 16-bit little-endian mono at 24 kHz.")
     speed: float = Field(default=1.0, ge=0.25, le=4.0, allow_inf_nan=False)
     stream_format: Literal["audio", "sse"] = "audio"
-
-    @property
-    def voice_name(self) -> str | None:
-        return self.voice.id if isinstance(self.voice, VoiceId) else self.voice
 
 
 class _SmallBody(StrictRoute):
@@ -55,27 +48,25 @@ def speech(service: Service) -> APIRouter:
 
     @router.post("/v1/audio/speech", summary="Speak a text", responses=media, response_class=Response)
     async def speak(body: SpeechRequest) -> Response:  # pyright: ignore[reportUnusedFunction]
-        asked = _asked(service, body)
+        names = names_of_voice(service, body.model, body.voice, "voice")
+        asked, format = _asked(service, body, names.voice), body.response_format
         if body.stream_format == "sse":
-            return Live(lambda write: _events(service, asked, body.response_format, write), "text/event-stream")
-        media_type = MEDIA_TYPES[body.response_format]
-        return Live(lambda write: _sound(service, asked, body.response_format, write), media_type)
+            return Live(lambda write: _events(service, asked, format, write), "text/event-stream", names.headers)
+        return Live(lambda write: _sound(service, asked, format, write), MEDIA_TYPES[format], names.headers)
 
     return router
 
 
-def _asked(service: Service, body: SpeechRequest) -> Request:
+def _asked(service: Service, body: SpeechRequest, voice: str | None) -> Request:
     """The engine's request. Raises HttpRefusal."""
     model = service.house().engine.model
-    check_model(model, body.model)
-    check_voice(model, body.voice_name, "voice")
     if not body.input.strip():
         raise HttpRefusal(400, "invalid_value", "input holds nothing to say.", "input")
     return Request(
         id=new_id("speech"),
         session=new_id("sess"),
         messages=(Message("assistant", (TextPart(body.input),)),),
-        voice=body.voice_name,
+        voice=voice,
         speed=body.speed,
         max_text_tokens=MAX_CHARS,
         max_frames=round(len(body.input) / SLOWEST_CHARS_S / min(1.0, body.speed) / model.frame_s) + 100,

@@ -9,9 +9,10 @@ import orjson
 from fastapi import APIRouter, File, Form, Request, UploadFile
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
-from app.http.answering import answer, check_model
+from app.http.answering import answer
 from app.http.body import Responses, StrictRoute
 from app.http.live import ClientGone, Live, Write, while_there
+from app.http.names import names_of_model
 from app.http.trouble import RESPONSES, HttpRefusal
 from app.media import decode_audio
 from app.realtime.ids import new_id
@@ -37,26 +38,26 @@ def transcriptions(service: Service) -> APIRouter:
         response_format: Annotated[Literal["json", "text"], Form()] = "json",
         stream: Annotated[bool, Form()] = False,
     ) -> Response:
-        pcm = await _samples(service, file, model)
+        names = names_of_model(service, model)
+        pcm = await _samples(service, file)
         if stream:
-            return Live(lambda write: _events(service, pcm, write), "text/event-stream")
+            return Live(lambda write: _events(service, pcm, write), "text/event-stream", names.headers)
         try:
             text = await while_there(request.receive, _heard(service, pcm))
         except ClientGone:
             return Response(status_code=499)  # nobody reads it
         if response_format == "text":
-            return PlainTextResponse(text + "\n")
-        return JSONResponse({"text": text, "usage": _usage(pcm)})
+            return PlainTextResponse(text + "\n", headers=names.headers)
+        return JSONResponse({"text": text, "usage": _usage(pcm)}, headers=names.headers)
 
     return router
 
 
-async def _samples(service: Service, file: UploadFile, model: str) -> Any:
+async def _samples(service: Service, file: UploadFile) -> Any:
     """The recording, decoded. Raises HttpRefusal or MediaError."""
     house = service.house()
-    check_model(house.engine.model, model)
     if "audio" not in house.engine.model.abilities:
-        raise HttpRefusal(400, "unsupported_value", f"{model} does not hear.", "model")
+        raise HttpRefusal(400, "unsupported_value", f"{house.engine.model.name} does not hear.", "model")
     return await asyncio.to_thread(decode_audio, await file.read(), house.limits.audio_s)
 
 

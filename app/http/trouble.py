@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from fastapi import FastAPI, HTTPException, Request
@@ -95,14 +96,50 @@ def response_of(refusal: HttpRefusal) -> JSONResponse:
 
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:
-    """The first mistake of a body, with its path; what was sent is not repeated."""
-    first: dict[str, Any] = cast("RequestValidationError", error).errors()[0]
-    if first["type"] == "json_invalid":
-        return response_of(HttpRefusal(400, "invalid_json", f"The body is not valid JSON: {first['ctx']['error']}."))
-    path = ".".join(str(step) for step in first["loc"][1:])
-    code = "missing_required_parameter" if first["type"] == "missing" else "invalid_value"
-    message = f"{path}: {first['msg']}." if path else "The body must be JSON, with Content-Type: application/json."
+    """The deepest mistake of a body, with its path: where a field may be of several kinds, that is in the kind meant.
+
+    What was sent is not repeated, but for the word that names a kind.
+    """
+    known = cast("RequestValidationError", error)
+    worst: dict[str, Any] = max(known.errors(), key=lambda one: len(one["loc"]))
+    if worst["type"] == "json_invalid":
+        return response_of(HttpRefusal(400, "invalid_json", f"The body is not valid JSON: {worst['ctx']['error']}."))
+    where, *steps = worst["loc"]
+    missing = worst["type"] == "missing"
+    path = _path(steps, known.body, missing) if where == "body" else ".".join(map(str, steps))
+    code = "missing_required_parameter" if missing else "invalid_value"
+    message = _mistake(path, worst) if path else "The body must be JSON, with Content-Type: application/json."
     return response_of(HttpRefusal(400, code, message, path or None))
+
+
+def _mistake(path: str, error: dict[str, Any]) -> str:
+    """What is wrong at a path, as a sentence."""
+    field = error.get("ctx", {}).get("discriminator", "").strip("'")
+    match error["type"]:
+        case "union_tag_invalid":
+            tag, expected = error["ctx"]["tag"][:100], error["ctx"]["expected_tags"]
+            return f"{path}: {field} {tag!r} is not known here; choose one of {expected}."
+        case "union_tag_not_found":
+            return f"{path}: {field} is missing."
+        case _:
+            return f"{path}: {error['msg']}."
+
+
+def _path(steps: Sequence[int | str], body: Any, missing: bool) -> str:
+    """Where in the body a mistake is; pydantic's steps name the kinds that it tried, too, which are no part of it.
+
+    The last step of a field that is ``missing`` leads to nothing.
+    """
+    walked: list[str] = []
+    for n, step in enumerate(steps):
+        if isinstance(body, Mapping) and step in body:
+            body = cast("Mapping[Any, Any]", body)[step]
+        elif isinstance(body, list) and isinstance(step, int):
+            body = cast("list[Any]", body)[step]
+        elif not (missing and n == len(steps) - 1):
+            continue
+        walked.append(str(step))
+    return ".".join(walked)
 
 
 async def _unrouted(request: Request, error: Exception) -> JSONResponse:

@@ -28,6 +28,9 @@ class House:
     wall: Callable[[], float] = time.time
 
     def voice(self, asked: str) -> str:
-        """The loaded voice for a name that a client asked for: itself, or the first there is."""
+        """The loaded voice for a name that a client asked for: itself, however capitalised, or the first there is.
+
+        A model without named voices has "".
+        """
         voices = self.engine.model.voice_ids
-        return asked if asked in voices or not voices else voices[0]
+        return next((one for one in voices if one.lower() == asked.lower()), next(iter(voices), ""))

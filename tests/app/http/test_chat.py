@@ -193,12 +193,13 @@ def sound(data: str) -> Any:
 @pytest.mark.parametrize(
     ("fields", "status", "code", "param"),
     [
-        ({"model": "gpt-5"}, 404, "model_not_found", "model"),
         ({"messages": []}, 400, "invalid_value", "messages"),
+        ({"messages": user({"type": "file", "file": {}})}, 400, "invalid_value", "messages.0.content.0"),
+        ({"messages": user({"type": "text"})}, 400, "missing_required_parameter", "messages.0.content.0.text"),
+        ({"messages": [{"role": "user", "content": 5}]}, 400, "invalid_value", "messages.0.content"),
         ({"messages": [{"role": "king", "content": "x"}]}, 400, "invalid_value", "messages.0"),
         ({"messages": [{"role": "assistant", "content": "x"}]}, 400, "invalid_value", "messages.0.role"),
         ({"messages": [OLD_ANSWER, *user("y")]}, 400, "invalid_value", "messages.0.content"),
-        ({**SPOKEN, "audio": {"voice": "alloy", "format": "wav"}}, 400, "invalid_value", "audio.voice"),
         ({**SPOKEN, "audio": {"format": "wma"}}, 400, "invalid_value", "audio.format"),
         ({"n": 2}, 400, "unsupported_parameter", "n"),
         ({"stop": ["x"]}, 400, "unsupported_parameter", "stop"),
@@ -218,6 +219,22 @@ async def test_mistakes_are_told_in_the_api_s_shape(
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (status, code, param)
     assert error["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        (user({"type": "file"})[0], "type 'file' is not known here; choose one of 'text', 'input_audio', 'image_url'."),
+        (user({"type": "text", "text": 5})[0], "messages.0.content.0.text: Input should be a valid string."),
+        (user({"text": "x"})[0], "messages.0.content.0: type is missing."),
+        ({"role": "king"}, "role 'king' is not known here; choose one of 'system', 'developer', 'user', "),
+        ({"role": "assistant", "content": [{"type": "input_audio"}]}, "choose one of 'text', 'refusal'."),
+    ],
+)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_part_that_is_not_known_is_told_truly(message: Any, told: str, shared: Running) -> None:
+    answer = await post(shared, messages=[message, *user("x")])
+    assert told in answer.json()["error"]["message"]
 
 
 async def test_what_changes_nothing_is_taken(server: Running) -> None:

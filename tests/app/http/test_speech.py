@@ -133,8 +133,7 @@ async def test_a_voice_may_be_an_object_or_left_out(server: Running) -> None:
 @pytest.mark.parametrize(
     ("fields", "status", "code", "param"),
     [
-        ({"model": "tts-1"}, 404, "model_not_found", "model"),
-        ({"voice": "alloy"}, 400, "invalid_value", "voice"),
+        ({"voice": ["alloy"]}, 400, "invalid_value", "voice"),
         ({"input": ""}, 400, "invalid_value", "input"),
         ({"input": " \n"}, 400, "invalid_value", "input"),
         ({"input": "x" * 4097}, 400, "invalid_value", "input"),
@@ -153,5 +152,5 @@ async def test_mistakes_are_told(fields: Any, status: int, code: str, param: str
 
 async def test_the_official_client_raises_what_it_knows(openai: AsyncOpenAI) -> None:
     with pytest.raises(APIStatusError) as refused:
-        await openai.audio.speech.create(model="tts-1", voice="tone", input="hello")
-    assert refused.value.status_code == 404
+        await openai.audio.speech.create(model="tts-1", voice="tone", input=" ")
+    assert refused.value.status_code == 400
