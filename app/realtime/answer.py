@@ -6,7 +6,7 @@ AnswerClosed is told, and nothing after it. Knows no socket, no engine and no cl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from app.realtime.conversation import Conversation
@@ -32,6 +32,7 @@ from app.realtime.notices import (
     PlaybackCut,
     PlaybackEnded,
     Reason,
+    TextAligned,
     TextPiece,
 )
 from app.realtime.options import AnswerOptions, SpeakerFormat
@@ -105,10 +106,15 @@ class Answer:
         self._sent_samples -= samples
         self._unsent = samples
 
-    def reached(self, samples: int, text_end: int) -> None:
+    def reached(self, marks: Iterable[tuple[int, int]]) -> None:
         """Once so many samples of the answer were played, so many characters of its text are spoken."""
-        if text_end > (self._marks[-1][1] if self._marks else 0):
-            self._marks.append((samples, text_end))
+        known = len(self._marks)
+        for samples, text_end in marks:
+            if text_end > (self._marks[-1][1] if self._marks else 0):
+                self._marks.append((max(0, samples), text_end))
+        if self.options.parley.alignment and not self.closed and (news := self._marks[known:]):
+            aligned = tuple((round(samples / SPEAKER_RATE_HZ * 1000, 3), text_end) for samples, text_end in news)
+            self._tell(TextAligned(self._message_open().place, aligned))
 
     def call_piece(self, name: str, call_id: str, piece: str) -> None:
         """The next piece of the arguments of a function that the model asks for."""

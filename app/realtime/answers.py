@@ -212,6 +212,9 @@ class Answers:
             self._changed.clear()
             await self._changed.wait()
 
+    def on_hearing(self, item_id: str, transcript: str) -> None:
+        self.transcripts.hearing(item_id, transcript)
+
     def on_heard(self, item_id: str, transcript: str) -> None:
         self.transcripts.heard(item_id, transcript)
 

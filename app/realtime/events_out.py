@@ -44,10 +44,12 @@ from app.realtime.notices import (
     SilenceEnded,
     SpeechBegan,
     SpeechEnded,
+    TextAligned,
     TextPiece,
     Transcribed,
     TranscriptionFailed,
     Trouble,
+    WordsHeard,
 )
 from app.realtime.usage import Usage
 
@@ -85,6 +87,9 @@ def _events(notice: Notice) -> list[Event]:
             return [{"type": "input_audio_buffer.committed", "item_id": item_id, "previous_item_id": previous_id}]
         case AudioCleared():
             return [{"type": "input_audio_buffer.cleared"}]
+        case WordsHeard(item_id, transcript, final):  # ours: only who asked for it gets it
+            partial = {"item_id": item_id, "transcript": transcript, "final": final}
+            return [{"type": "parley.input_audio_transcription.partial", **partial}]
         case Transcribed():
             return _transcribed(notice)
         case TranscriptionFailed(item_id, code, message):
@@ -140,6 +145,7 @@ def _answer_events(
     | MessageOpened
     | TextPiece
     | AudioPiece
+    | TextAligned
     | MessageClosed
     | CallOpened
     | CallPiece
@@ -163,6 +169,8 @@ def _answer_events(
         case AudioPiece(place, pcm):
             delta = pybase64.b64encode(pcm).decode("ascii")
             return [{"type": "response.output_audio.delta", **_content(place), "delta": delta}]
+        case TextAligned(place, marks):  # ours: only who asked for it gets it
+            return [{"type": "parley.output_audio.alignment", **_content(place), "marks": marks}]
         case MessageClosed(place, item, text, previous_id):
             return [
                 *_content_done(place, text),
@@ -230,7 +238,8 @@ def encode_session(view: SessionView) -> Event:
         audio = {"input": options["audio"]["input"]}
         options = {"type": options["type"], "include": options["include"], "audio": audio}
     head = {"id": view.id, "object": kind, "expires_at": view.expires_at_s}
-    return {**head, **options, "parley": dict(view.loaded)}
+    ours = {**view.loaded, **msgspec.to_builtins(view.options.parley)}
+    return {**head, **options, "parley": ours}
 
 
 def _answer(view: AnswerView) -> Event:

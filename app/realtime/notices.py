@@ -107,6 +107,15 @@ class ItemCut:
 
 
 @dataclass(frozen=True, slots=True)
+class WordsHeard:
+    """All that the user seems to have said so far in an item; the next may revise it, unless this is the last word."""
+
+    item_id: str
+    transcript: str
+    final: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Transcribed:
     """All that the user said in an item whose audio lasts ``seconds``."""
 
@@ -193,6 +202,18 @@ class AudioPiece:
 
 
 @dataclass(frozen=True, slots=True)
+class TextAligned:
+    """How far the voice is in its text: (ms of the item's sound, characters that are spoken by then), both rising.
+
+    The sound is counted from the item's first sample that is played; a character is a Unicode code point. Told before
+    the sound, to who asked for it.
+    """
+
+    place: Place
+    marks: tuple[tuple[float, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PlaybackBegan:
     """The server plays the answer's first sound; told only where the server plays (``Line.plays``)."""
 
@@ -270,6 +291,7 @@ Notice = (
     | ItemShown
     | ItemDropped
     | ItemCut
+    | WordsHeard
     | Transcribed
     | TranscriptionFailed
     | AnswerOpened
@@ -277,6 +299,7 @@ Notice = (
     | MessageOpened
     | TextPiece
     | AudioPiece
+    | TextAligned
     | PlaybackBegan
     | PlaybackEnded
     | PlaybackCut

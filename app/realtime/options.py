@@ -115,6 +115,17 @@ class RetentionRatio(Struct, frozen=True, tag="retention_ratio"):
     token_limits: TokenLimits | None = None
 
 
+class Extras(Struct, frozen=True):
+    """Ours, not the protocol's: what a client gets only if it asks for it."""
+
+    alignment: bool = False
+    """How far the voice is in an answer's text: ``parley.output_audio.alignment``."""
+    partials: bool = False
+    """The user's words while they speak: ``parley.input_audio_transcription.partial``."""
+    resume: bool = False
+    """A token with which to come back to the session: ``resume_token``. What was granted is not taken back."""
+
+
 Modalities = Annotated[list[Literal["text", "audio"]], Meta(min_length=1)]
 MaxTokens = Annotated[int, Meta(ge=1, le=4096)] | Literal["inf"]
 
@@ -136,6 +147,7 @@ class Options(Struct, frozen=True):
     include: list[str] | None = None
     reasoning: Any = None
     audio: Audio = Audio()
+    parley: Extras = Extras()
 
     @property
     def answers(self) -> bool:
@@ -167,6 +179,7 @@ class AnswerOptions(Struct, frozen=True):
     max_output_tokens: MaxTokens
     audio: AnswerAudio
     metadata: dict[str, str] | None = None
+    parley: Extras = Extras()
 
     @property
     def speaks(self) -> bool:
@@ -186,6 +199,7 @@ def answer_options(session: Options, patch: dict[str, Any]) -> tuple[AnswerOptio
         tool_choice=session.tool_choice,
         max_output_tokens=session.max_output_tokens,
         audio=AnswerAudio(session.audio.output),
+        parley=session.parley,
     )
     merged, unknown = merge(base, patch, "response")
     _check_modalities(merged.output_modalities, "response.output_modalities")

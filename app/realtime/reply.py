@@ -40,6 +40,10 @@ Root = Callable[["Reply"], Coroutine[Any, Any, None]]
 class Listener(Protocol):
     """What a session wants to know of a reply as it goes on."""
 
+    def on_hearing(self, item_id: str, transcript: str) -> None:
+        """The user's words in ``item_id``, as far as they are understood; they may still change."""
+        ...
+
     def on_heard(self, item_id: str, transcript: str) -> None:
         """The user's words in ``item_id``, all of them."""
         ...
@@ -197,8 +201,8 @@ class Reply:
                 with self._reading(chunks):
                     async for chunk in chunks:
                         await self._present.wait()
-                        if chunk.kind == "heard" and chunk.meta.get("final") and self.turn is not None:
-                            self.turn.words = chunk.data
+                        if chunk.kind == "heard":
+                            self._hear(chunk, listener)
                         if _tells(chunk):
                             await self._opened.wait()  # nothing is told of a turn before it is committed
                         self._take(chunk, listener)
@@ -219,6 +223,13 @@ class Reply:
             yield
         finally:
             self._chunks = None
+
+    def _hear(self, chunk: Chunk, listener: Listener) -> None:
+        """What the user says is known before the answer begins, and while they speak."""
+        if chunk.meta.get("final") and self.turn is not None:
+            self.turn.words = chunk.data
+        if self.heard_id is not None:
+            listener.on_hearing(self.heard_id, chunk.data)
 
     def _take(self, chunk: Chunk, listener: Listener) -> None:
         answer = self.answer
@@ -247,10 +258,10 @@ class Reply:
         """Note which text each codec frame of what was just pushed has reached; a chunk that does not tell is one."""
         meta, skipped = chunk.meta, self.playout.skipped_samples
         if "text_ends" not in meta:
-            self.answer.reached(self.playout.produced_samples - skipped, int(meta.get("text_end", 0)))
+            self.answer.reached([(self.playout.produced_samples - skipped, int(meta.get("text_end", 0)))])
             return
-        for n, text_end in enumerate(meta["text_ends"], start=int(meta.get("frame", 0)) + 1):
-            self.answer.reached(round(n * self.answer.frame_samples) - skipped, text_end)
+        frames = enumerate(meta["text_ends"], start=int(meta.get("frame", 0)) + 1)
+        self.answer.reached((round(n * self.answer.frame_samples) - skipped, text_end) for n, text_end in frames)
 
     def _made(self, samples: int) -> None:
         self.timing.last_made_s = self._now()

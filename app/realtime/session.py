@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Callable
-from typing import Any, assert_never, cast
+from typing import Any, assert_never
 
 import msgspec
 from msgspec.structs import replace
@@ -192,9 +192,7 @@ class Session:
 
     def _configure(self, patch: dict[str, object]) -> None:
         """Merge the change; on a Refusal nothing has changed."""
-        ours = patch.get("parley")
-        resume = isinstance(ours, dict) and cast("dict[str, object]", ours).get("resume") is True
-        options, unknown = session_options(self._options, {key: patch[key] for key in patch if key != "parley"})
+        options, unknown = session_options(self._options, patch)
         before, after = name_of(self._options.audio.output.voice), name_of(options.audio.output.voice)
         if self._answers.has_spoken and before != after:
             path = "session.audio.output.voice"
@@ -211,7 +209,7 @@ class Session:
         self._options = options
         self._answers.configure(options)
         self._microphone.configure(options)
-        if resume and self._ticket is None:
+        if options.parley.resume and self._ticket is None:
             self._ticket = self._new_ticket()
         self._tell(notices.SessionChanged(self._view()))
 

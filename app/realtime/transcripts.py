@@ -33,13 +33,24 @@ class Transcripts:
         self.options = options
         self._session_id, self._house, self._conversation, self._tell = session_id, house, conversation, tell
         self._hearing: dict[str, asyncio.Task[None]] = {}
+        self._partial = ("", "")  # the item of the last partial words that were told, and the words
 
     def hear(self, turn: Turn) -> None:
         """Hear a turn that gets no answer, from now on, if the client wants transcripts. May be called twice."""
-        if self.options.transcribes and turn.item_id not in self._hearing:
+        if self._wanted and turn.item_id not in self._hearing:
             task = self.tasks.create_task(self._hear(turn), name=f"transcribe:{turn.item_id}")
             self._hearing[turn.item_id] = task
             task.add_done_callback(lambda _: self._hearing.pop(turn.item_id))
+
+    def hearing(self, item_id: str, words: str) -> None:
+        """Ears have understood so much of an item, spoken on perhaps.
+
+        Words that only take back what was told are not told: a request that hears a turn anew from its beginning
+        catches up with the one before it.
+        """
+        heard = self._conversation.heard(item_id)
+        if not self._told(item_id).startswith(words) and (heard is None or heard.transcript is None):
+            self._tell_words(item_id, words, final=False)
 
     def heard(self, item_id: str, transcript: str) -> None:
         """Ears have heard all of an item; the first ones count."""
@@ -47,19 +58,36 @@ class Transcripts:
         if heard is None or heard.transcript is not None:
             return
         self._conversation.transcribe(item_id, transcript)
+        self._tell_words(item_id, transcript, final=True)
         if self.options.transcribes:
             self._tell(notices.Transcribed(item_id, transcript, len(heard.pcm) / MIC_RATE_HZ))
 
     def unheard(self, item_id: str, code: str = "no_transcript", why: str = "The audio was not transcribed.") -> None:
         """Whoever was to hear an item has ended: the client waits for a transcript that will not come."""
         heard = self._conversation.heard(item_id)
-        if heard is not None and heard.transcript is None and self.options.transcribes:
+        if heard is None or heard.transcript is not None:
+            return
+        self._tell_words(item_id, self._told(item_id), final=True)
+        if self.options.transcribes:
             self._tell(notices.TranscriptionFailed(item_id, code, why))
 
     def leave(self) -> None:
         """The client is gone."""
         for task in self._hearing.values():
             task.cancel()
+
+    @property
+    def _wanted(self) -> bool:
+        return self.options.transcribes or self.options.parley.partials
+
+    def _told(self, item_id: str) -> str:
+        """The words of an item that the client was told last."""
+        return self._partial[1] if self._partial[0] == item_id else ""
+
+    def _tell_words(self, item_id: str, words: str, final: bool) -> None:
+        if self.options.parley.partials:
+            self._partial = (item_id, words)
+            self._tell(notices.WordsHeard(item_id, words, final))
 
     async def _hear(self, turn: Turn) -> None:
         """Ask the engine for nothing but the transcript."""
@@ -74,7 +102,10 @@ class Transcripts:
         try:
             async with self._house.engine.open(request, turn.follow()) as chunks:
                 async for chunk in chunks:
-                    if chunk.kind == "heard" and chunk.meta.get("final"):
+                    if chunk.kind != "heard":
+                        continue
+                    self.hearing(turn.item_id, chunk.data)
+                    if chunk.meta.get("final"):
                         await turn.over()
                         self.heard(turn.item_id, chunk.data)
                         return

@@ -17,7 +17,8 @@ anything else         "You said: " and the text
 ====================  ==================================================================
 
 A last message of the assistant is spoken as it stands, unless the user speaks after it. A codec frame is
-40 ms; a word lasts ``frames_per_word``.
+40 ms; a word lasts ``frames_per_word`` (6). It is a tone that begins with its first frame, at full loudness, and ends
+half a frame before its last one does: word n (from 0) is heard from n * frames_per_word * 40 ms on, in a recording too.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from engine.errors import EngineError, StageFailed
 from engine.worker.stage import Books, Family, Place, Seat, state_due
 
 FRAME_SAMPLES = SPEAKER_RATE_HZ // 25
+GAP_SAMPLES = FRAME_SAMPLES // 2  # at each word's end, so that the next one's onset is found whatever its tone
 TABLE_STEPS = 16  # tones are 220 Hz and the next fifteen half-tones
 
 
@@ -276,7 +278,7 @@ class Tone:
 
 
 class Code2Wav:
-    """Plays each frame's tone, its phase carried on."""
+    """Plays each frame's tone, its phase carried on; a word's last frame is silent halfway through."""
 
     def __init__(self, place: Place) -> None:
         self.info = StageInfo(
@@ -304,7 +306,9 @@ class Code2Wav:
         tone: Tone = seat.state
         phase = tone.phase + np.cumsum(advance)
         tone.phase, tone.frames = float(phase[-1]) % (2 * math.pi), tone.frames + len(codes)
-        sound = Chunk("audio", (0.2 * np.sin(phase)).astype(np.float32), meta)
+        wave = (0.2 * np.sin(phase)).astype(np.float32).reshape(len(codes), FRAME_SAMPLES)
+        wave[codes[:, 1] == 0, -GAP_SAMPLES:] = 0
+        sound = Chunk("audio", wave.reshape(-1), meta)
         left = state_due(tone.frames - len(codes), tone.frames)
         return [sound, Chunk("code2wav.state", asdict(tone))] if left else [sound]
 

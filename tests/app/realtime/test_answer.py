@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from app.realtime import notices
 from app.realtime.answer import Answer
 from app.realtime.conversation import Conversation, prompt
 from app.realtime.items import CallItem, MessageItem, Spoken, Text
-from app.realtime.options import AnswerOptions, Options, answer_options
+from app.realtime.options import AnswerOptions, Extras, Options, answer_options
 from app.realtime.playout import Packet
 from app.realtime.usage import Usage
 
@@ -26,10 +27,11 @@ def packet(seconds: float) -> Packet:
     return Packet(np.zeros(int(seconds * 24_000), np.float32))
 
 
-def opened(kept: bool = True, *modalities: str) -> tuple[Answer, Conversation, list[Any]]:
+def opened(kept: bool = True, *modalities: str, **ours: Any) -> tuple[Answer, Conversation, list[Any]]:
     told: list[Any] = []
     conversation = Conversation("conv", limit=10, limit_bytes=10**6)
-    answer = Answer(options(*modalities), conversation if kept else None, 0.04, told.append)
+    asked = replace(options(*modalities), parley=Extras(**ours))
+    answer = Answer(asked, conversation if kept else None, 0.04, told.append)
     answer.open()
     return answer, conversation, told
 
@@ -41,9 +43,9 @@ def kinds(told: list[Any]) -> list[str]:
 def test_a_spoken_answer() -> None:
     answer, conversation, told = opened()
     answer.text("one ", (7,))
-    answer.reached(2_400, 3)
-    answer.reached(4_800, 4)
-    answer.reached(7_200, 7)
+    answer.reached([(2_400, 3)])
+    answer.reached([(4_800, 4)])
+    answer.reached([(7_200, 7)])
     answer.audio(packet(0.2))
     answer.text("two", (8, 9))
     answer.audio(packet(0.1))
@@ -59,6 +61,28 @@ def test_a_spoken_answer() -> None:
     assert item.content == (Spoken("one two", ((2_400, 3), (4_800, 4), (7_200, 7)), 7_200),)
     assert told[-1].answer.usage == Usage(5, 3, round(0.3 / 0.04))
     assert told[-1].answer.output == (item,)
+
+
+def test_who_asked_is_told_how_far_the_voice_is_in_the_text() -> None:
+    """A mark where the text goes on, one notice for what came together, none before the sound, none after the end."""
+    answer, _, told = opened(alignment=True)
+    answer.text("one two", ())
+    answer.reached([(-480, 0), (480, 0), (1_440, 2), (2_400, 3), (3_360, 3)])
+    answer.audio(packet(0.1))
+    answer.reached([(4_320, 3)])
+    answer.reached([(4_324, 7)])
+    answer.close("cancelled", "turn_detected", heard_samples=0)
+    answer.reached([(9_600, 8)])
+    aligned = [notice for notice in told if isinstance(notice, notices.TextAligned)]
+    assert [notice.marks for notice in aligned] == [((60.0, 2), (100.0, 3)), ((180.167, 7),)]
+    assert {notice.place.item_id for notice in aligned} == {told[1].item.id}
+    assert kinds(told)[2:5] == ["TextPiece", "TextAligned", "AudioPiece"]
+
+
+def test_a_letter_that_was_over_before_the_first_sound_counts_from_there() -> None:
+    answer, _, told = opened(alignment=True)
+    answer.reached([(-480, 1)])
+    assert told[-1].marks == ((0.0, 1),)
 
 
 def test_sound_may_come_before_its_words() -> None:
@@ -99,7 +123,7 @@ def test_an_interrupted_answer_keeps_what_was_heard_and_no_token_ids() -> None:
     answer, conversation, told = opened()
     answer.text("one two three", (1, 2, 3))
     for n, end in enumerate((3, 7, 13), start=1):
-        answer.reached(2_400 * n, end)
+        answer.reached([(2_400 * n, end)])
     answer.audio(packet(0.3))
     answer.close("cancelled", "turn_detected", heard_samples=5_000)
     item = conversation.items[0]

@@ -17,12 +17,14 @@ from app.realtime.basis import Basis
 from app.realtime.conversation import Conversation, prompt
 from app.realtime.items import MessageItem, Spoken
 from app.realtime.line import Line
+from app.realtime.notices import TextAligned
 from app.realtime.options import Options, answer_options
 from app.realtime.reply import Reply
 from engine import Engine, Message, Request, TextPart, load_config
 from tests.app.rig import ROOT
 
 TEXT = "Good morning, I have known the answer for some time, but you wouldn't listen to me. Would you?"
+WORD_ENDS = [match.end() for match in re.finditer(r"[\w']+", TEXT)]
 SAY = Request(id="say", session="s", messages=(Message("assistant", (TextPart(TEXT),)),))
 
 
@@ -35,8 +37,12 @@ async def word_ends(engine: Engine, frame_samples: float) -> list[int]:
     """After how many samples each word of the text has been spoken: the first codec frame that says so."""
     async with engine.open(replace(SAY, dump=True)) as chunks:
         reached = [chunk.meta["text_end"] async for chunk in chunks if chunk.kind == "codes"]
-    ends = [match.end() for match in re.finditer(r"[\w']+", TEXT)]
-    return [round((next(n for n, end in enumerate(reached) if end >= last) + 1) * frame_samples) for last in ends]
+    return [round((next(n for n, end in enumerate(reached) if end >= last) + 1) * frame_samples) for last in WORD_ENDS]
+
+
+def marked(marks: list[tuple[float, int]], last: int) -> float:
+    """The ms of sound after which a client knows that so many characters are spoken."""
+    return next(ms for ms, end in marks if end >= last)
 
 
 async def test_the_words_kept_are_those_that_were_played() -> None:
@@ -44,7 +50,9 @@ async def test_the_words_kept_are_those_that_were_played() -> None:
     conversation = Conversation("conv", 10, 10**6)
     async with Engine(spec) as engine:
         line = Line(lead_s=60.0)
-        answer = Answer(answer_options(Options(), {})[0], conversation, engine.model.frame_s, lambda _: None, line)
+        options = answer_options(Options(), {"parley": {"alignment": True}})[0]
+        told: list[Any] = []
+        answer = Answer(options, conversation, engine.model.frame_s, told.append, line)
         reply = Reply(answer, SAY, None, None, Basis(0, Options(), ()), time.monotonic)
         reply.open()
         listener: Any = Deaf()
@@ -57,6 +65,8 @@ async def test_the_words_kept_are_those_that_were_played() -> None:
     assert isinstance(item.content[0], Spoken)
     assert item.content[0].heard_text == TEXT
     assert ends == sorted(ends)
+    marks = [mark for notice in told if isinstance(notice, TextAligned) for mark in notice.marks]
+    assert [marked(marks, end) for end in WORD_ENDS] == [round(end / 24, 3) for end in ends]
     assert ends[-1] <= item.content[0].sent_samples
     for ms in range(0, item.content[0].sent_ms, 20):
         kept = kept_words(conversation, item.id, ms)

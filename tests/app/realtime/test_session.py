@@ -23,7 +23,7 @@ from app.realtime.session import Session
 from app.settings import Limits, TurnSettings
 from app.telemetry import Metrics
 from engine import AudioPart, Chunk, EngineError, ModelInfo, Request, StageFailed, TextPart, Voice
-from tests.app.rig import SERVER_EVENT, LoudnessVad, silence, tone
+from tests.app.rig import LoudnessVad, check_event, silence, tone
 
 WORD = np.full(2_400, 0.1, np.float32)  # 100 ms
 
@@ -130,7 +130,7 @@ class Talk:
     def _tell(self, notice: Any) -> None:
         for text in encode(notice):
             event = json.loads(text)
-            SERVER_EVENT.validate_python(event)
+            check_event(event)
             self.events.append(event)
 
     async def run(self) -> None:

@@ -22,7 +22,7 @@ EVENTS: dict[str, dict[str, dict[str, list[str]]]] = json.loads(
     (Path(__file__).parents[2] / "data" / "realtime_events.json").read_text()
 )
 NOT_APPLICABLE = {
-    "conversation.created": "the hosted service sends it no more, and Open WebUI takes it for the reply to session.update",
+    "conversation.created": "no longer sent by the hosted service; clients take it for the reply to session.update",
     "conversation.item.created": "the beta's name of conversation.item.added; never sent in GA",
     "conversation.item.input_audio_transcription.segment": "for models that tell speakers apart; none here does",
     "input_audio_buffer.dtmf_event_received": "SIP",

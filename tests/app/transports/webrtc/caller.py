@@ -17,7 +17,7 @@ import numpy as np
 from aiortc import MediaStreamTrack, RTCConfiguration, RTCPeerConnection, RTCSessionDescription
 from aiortc.mediastreams import MediaStreamError
 
-from tests.app.rig import SERVER_EVENT, TIMEOUT_S, Event, Running
+from tests.app.rig import TIMEOUT_S, Event, Running, check_event
 from tests.app.transports.webrtc.relay import Relay
 
 FRAME = 960  # 20 ms at 48 kHz
@@ -147,7 +147,7 @@ class Caller:
 
     def _on_message(self, text: str) -> None:
         event = json.loads(text)
-        SERVER_EVENT.validate_python(event)
+        check_event(event)
         self.events.append(event)
         self._news.put_nowait(event)
 
