@@ -137,6 +137,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     sampling: Sampling = Sampling()
     tools: tuple[Tool, ...] = ()
     tool_choice: str = "auto"
+    """"auto", "none", "required", or the name of the one tool to call. A family that can't obey it refuses."""
     max_text_tokens: int = 512
     max_frames: int = 4096
     lead_s: float | None = None
@@ -145,6 +146,18 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Also hand out codec frames and prompt ids."""
     roles: tuple[str, ...] = ("main",)
     """Stages that are declared ``group`` compute each of these, and give one answer: "main", then its companions."""
+
+    @property
+    def offers(self) -> tuple[Tool, ...]:
+        """The tools that may be called."""
+        if self.tool_choice in ("auto", "required"):
+            return self.tools
+        return tuple(tool for tool in self.tools if self.tool_choice == tool.name != "none")
+
+    @property
+    def must_call(self) -> bool:
+        """Whether only a call of one of these is an answer."""
+        return self.tool_choice not in ("auto", "none")
 
     @property
     def hears(self) -> bool:

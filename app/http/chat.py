@@ -180,6 +180,12 @@ def _check(body: ChatRequest) -> None:
     if body.messages[-1].role not in ("user", "tool"):
         message = "The last message must be the user's, or a tool's: an answer is made to it."
         raise HttpRefusal(400, "invalid_value", message, f"messages.{len(body.messages) - 1}.role")
+    names = {tool.function.name for tool in body.tools or ()}
+    if body.chosen() not in {"auto", "none", *names, *(("required",) if names else ())}:
+        message = f"tool_choice asks for a call of {body.chosen()[:100]!r}, and tools has no such function."
+        if body.chosen() == "required":
+            message = "tool_choice is 'required', and tools is empty."
+        raise HttpRefusal(400, "invalid_value", message, "tool_choice")
     for name, neutral in _NEUTRAL.items():
         value = (body.model_extra or {}).get(name)
         if value is not None and value not in neutral:

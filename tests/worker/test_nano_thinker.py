@@ -22,7 +22,7 @@ from engine.core import (
     ToolCallPart,
     ToolResultPart,
 )
-from engine.errors import WeightsError
+from engine.errors import RequestError, WeightsError
 from engine.training.nano.eval_thinker import serve
 from engine.training.nano.regraph import regraph
 from engine.training.nano.thinker import Shape, empty_state, export
@@ -275,6 +275,51 @@ def test_a_declared_tool_is_called_and_its_result_answered(stage: Thinker) -> No
 def test_a_tool_that_may_not_be_called_is_not(stage: Thinker) -> None:
     chunks = answer(stage, asked("What time is it?", tools=(Tool("get_time"),), tool_choice="none"))
     assert text_of(chunks) == "It is 10:42."
+
+
+TIMER = Tool("set_timer", parameters={"properties": {"minutes": {"type": "number"}}, "required": ["minutes"]})
+WEATHER = Tool("get_weather", parameters={"properties": {"city": {"type": "string"}}, "required": ["city"]})
+VALVE = Tool("open_valve", parameters={"properties": {"pressure": {"type": "number"}}})
+
+
+@pytest.mark.parametrize(
+    ("question", "choice", "called"),
+    [
+        ("Set a timer for ten minutes.", "required", {"name": "set_timer", "arguments": '{"minutes": 10}'}),
+        ("What is the weather in Oslo?", "required", {"name": "get_weather", "arguments": '{"city": "Oslo"}'}),
+        ("What is the weather in Oslo?", "get_weather", {"name": "get_weather", "arguments": '{"city": "Oslo"}'}),
+        ("What time is it?", "get_time", {"name": "get_time", "arguments": "{}"}),
+    ],
+)
+def test_a_tool_that_must_be_called_is(question: str, choice: str, called: dict[str, str], stage: Thinker) -> None:
+    tools = (VALVE, TIMER, WEATHER, Tool("get_time"))
+    call, usage = answer(stage, asked(question, tools=tools, tool_choice=choice))
+    assert call.data == called
+    assert usage.meta["finish"] == "tool"
+
+
+@pytest.mark.parametrize(
+    ("question", "choice", "why"),
+    [
+        ("Hello!", "required", "cannot fill a tool's arguments"),
+        ("What is twelve plus thirty?", "required", "cannot fill a tool's arguments"),
+        ("Set a timer for ten minutes.", "get_weather", "cannot fill a tool's arguments"),
+        ("What is the weather in Oslo?", "set_timer", "cannot fill a tool's arguments"),
+        ("Set a timer for ten minutes.", "open_valve", "does not know how to use any"),
+        ("Set a timer for ten minutes.", "no_such_tool", "does not know how to use any"),
+    ],
+)
+def test_a_tool_that_must_be_called_and_cannot_be_is_told_in_place_of_an_answer(
+    question: str, choice: str, why: str, stage: Thinker
+) -> None:
+    with pytest.raises(RequestError, match=why):
+        answer(stage, asked(question, tools=(VALVE, TIMER, WEATHER), tool_choice=choice))
+
+
+def test_speech_that_is_not_understood_calls_no_tool(stage: Thinker) -> None:
+    request = Request(id="r", session="s", messages=(), live=True, tools=(TIMER,), tool_choice="required")
+    with pytest.raises(RequestError, match="did not understand"):
+        answer(stage, request, heard="")
 
 
 def test_the_pieces_ids_make_the_next_prompt(stage: Thinker) -> None:

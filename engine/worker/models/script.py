@@ -16,9 +16,10 @@ the user's text       the answer
 anything else         "You said: " and the text
 ====================  ==================================================================
 
-A last message of the assistant is spoken as it stands, unless the user speaks after it. A codec frame is
-40 ms; a word lasts ``frames_per_word`` (6). It is a tone that begins with its first frame, at full loudness, and ends
-half a frame before its last one does: word n (from 0) is heard from n * frames_per_word * 40 ms on, in a recording too.
+Where a tool must be called, an answer that calls none is refused. A last message of the assistant is spoken as it
+stands, unless the user speaks after it. A codec frame is 40 ms; a word lasts ``frames_per_word`` (6). It is a tone that
+begins with its first frame, at full loudness, and ends half a frame before its last one does: word n (from 0) is heard
+from n * frames_per_word * 40 ms on, in a recording too.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from engine.core import (
     ToolResultPart,
     Voice,
 )
-from engine.errors import EngineError, StageFailed
+from engine.errors import EngineError, RequestError, StageFailed
 from engine.worker.stage import Books, Family, Place, Seat, state_due
 
 FRAME_SAMPLES = SPEAKER_RATE_HZ // 25
@@ -143,6 +144,10 @@ class Thinker:
         if seat.rows:
             answer = seat.state = _answer(seat.rows.popleft(), seat.request)
             seat.hungry = False
+            if seat.request.must_call and not answer.calls:
+                return RequestError(
+                    f"tool_choice: {seat.request.tool_choice!r} asks for a call, and the script makes none."
+                )
         if answer.fails and answer.said == 2:
             return StageFailed("the script says that this answer fails")
         if answer.words and answer.said < seat.request.max_text_tokens:

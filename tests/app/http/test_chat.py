@@ -125,6 +125,24 @@ async def test_a_tool_is_called_and_its_result_answered(openai: AsyncOpenAI) -> 
     assert (await ask(openai, messages)).choices[0].message.content == "it is noon"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "time"}}])
+async def test_a_call_that_must_be_made_is_or_the_answer_is_refused(choice: Any, stream: bool, server: Running) -> None:
+    tools = [{"type": "function", "function": {"name": "time"}}]
+    fields: dict[str, Any] = {"tools": tools, "tool_choice": choice, "stream": stream}
+    assert '"time"' in (await post(server, messages=user("tool time {}"), **fields)).text
+    refused = await post(server, **fields)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_request")
+    assert "asks for a call" in refused.json()["error"]["message"]
+
+
+async def test_a_tool_that_must_be_called_must_be_there(server: Running) -> None:
+    for fields in ({"tool_choice": "required"}, {"tool_choice": {"function": {"name": "time"}}}):
+        refused = await post(server, **fields)
+        error = refused.json()["error"]
+        assert (refused.status_code, error["code"], error["param"]) == (400, "invalid_value", "tool_choice")
+
+
 async def test_a_tool_call_streams(openai: AsyncOpenAI) -> None:
     chunks = await streamed(openai, user('tool time {"zone": "UTC"}'))
     calls = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or ()]

@@ -175,6 +175,15 @@ async def test_a_failed_response_ends_once_and_the_session_goes_on(client: Any) 
     await client.alive()
 
 
+async def test_a_response_that_must_call_a_tool_and_does_not_fails_in_words(client: Any) -> None:
+    tools = [{"type": "function", "name": "time", "parameters": {"type": "object", "properties": {}}}]
+    for choice in ("required", {"type": "function", "name": "time"}):
+        response = await client.ask("say: hello", tools=tools, tool_choice=choice)
+        assert response["status"] == "failed"
+        assert "asks for a call" in response["status_details"]["error"]["message"]
+        assert (await client.ask("tool time {}", tools=tools, tool_choice=choice))["status"] == "completed"
+
+
 async def test_cancel_closes_what_was_open_at_once(client: Any) -> None:
     await (await client.say("long 500")).send("response.create")
     await client.until("response.output_audio.delta")

@@ -8,7 +8,7 @@ else, or asks for what no skill can say, is none of them: it is never called. Kn
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -72,6 +72,11 @@ def declared(tools: Sequence[Tool]) -> dict[str, Tool]:
         if fitting:
             found[skill.name] = fitting[0]
     return found
+
+
+def known(tools: Sequence[Tool], own: Collection[str]) -> bool:
+    """Whether one of the tools can be called: a skill's, or one that stands in for one of nano's ``own``."""
+    return bool(declared(tools)) or any(tool.name in own for tool in tools)
 
 
 def skill_of(tool_name: str) -> str:

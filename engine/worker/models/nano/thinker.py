@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.core import Chunk, Message, StageInfo, TextPart, Tool, ToolCallPart, ToolResultPart
-from engine.errors import EngineError
+from engine.errors import EngineError, RequestError
 from engine.worker.models.nano import own
 from engine.worker.models.nano.doubt import Heard, settled
 from engine.worker.models.nano.eyes import Eyes
@@ -32,7 +32,7 @@ from engine.worker.models.nano.network import Known, Network
 from engine.worker.models.nano.sayings import NO_TOOL
 from engine.worker.models.nano.scene import Scene
 from engine.worker.models.nano.sight import Sight
-from engine.worker.models.nano.skills import CANNOT_TELL, arguments, declared, parse, skill_of
+from engine.worker.models.nano.skills import CANNOT_TELL, arguments, declared, known, parse, skill_of
 from engine.worker.models.nano.tokens import (
     CONTEXT,
     END,
@@ -146,12 +146,12 @@ class Thinker:
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
         """One decode step of all seats together, or one piece of prefill for those that have just begun."""
+        said: dict[int, list[Chunk] | EngineError] = {}
         for seat in seats:
-            if seat.rows:
-                self._begin(seat, seat.rows.popleft())
+            if seat.rows and (error := self._begin(seat, seat.rows.popleft())):
+                said[seat.slot] = error
         decoding = [seat for seat in seats if len(seat.state.pending) == 1]
         batches = [[seat] for seat in seats if len(seat.state.pending) > 1] + [decoding] * bool(decoding)
-        said: dict[int, list[Chunk]] = {}
         for batch in batches:
             ids = [seat.state.pending[:PIECE] for seat in batch]
             logits = self._net.advance([s.slot for s in batch], ids, [s.state.fed for s in batch])
@@ -159,19 +159,25 @@ class Thinker:
                 said[seat.slot] = self._advanced(seat, len(fed), row)
         return [said[seat.slot] if seat.slot in said else _recite(seat) for seat in seats]
 
-    def _begin(self, seat: Seat, sensed: Sensed) -> None:
+    def _begin(self, seat: Seat, sensed: Sensed) -> RequestError | None:
+        """Find what to say, or to think about. Returns why, where a tool must be called and none can be."""
         seat.hungry = False
         messages, heard = sensed.messages, sensed.heard
         if messages and messages[-1].role == "assistant" and heard is None:
             _say(seat.state, "".join(part.text for part in messages[-1].parts if isinstance(part, TextPart)))
+        elif seat.request.must_call and (heard == "" or sensed.reply):
+            return _uncalled(seat, "nano did not understand what was said")
+        elif seat.request.must_call and not known(seat.request.offers, own.TOOLS):
+            return _uncalled(seat, "nano does not know how to use any of those tools")
         elif sensed.reply:
             _say(seat.state, sensed.reply)
         else:
-            seat.state.skills = declared(seat.request.tools) if seat.request.tool_choice != "none" else {}
+            seat.state.skills = declared(seat.request.offers)
             seat.state.prompt = prompt_ids(messages, heard, seat.state.skills)
             seat.state.words = user_words(messages, heard)
             seat.state.view = self._view(messages, sensed.scenes)
             self._recall(seat)
+        return None
 
     def _view(self, messages: Sequence[Message], scenes: Sequence[Scene]) -> own.View:
         said = [text for message in messages if message.role == "assistant" and (text := text_of(message).strip())]
@@ -201,7 +207,7 @@ class Thinker:
         known = self._net.known(seat.slot, thought.fed, thought.known)
         self.prefixes.keep(seat.request.session, (thought.prompt + thought.answer)[: thought.fed], known, known.size)
 
-    def _advanced(self, seat: Seat, count: int, logits: NDArray[np.float32]) -> list[Chunk]:
+    def _advanced(self, seat: Seat, count: int, logits: NDArray[np.float32]) -> list[Chunk] | EngineError:
         thought: Thought = seat.state
         thought.fed += count
         thought.pending = thought.pending[count:]
@@ -213,13 +219,17 @@ class Thinker:
         drawn = draw(np.where(allowed, logits, -np.inf), seat.request.sampling, thought.made, TEMPERATURE, TOP_P)
         thought.made += 1
         chunks = self._take(seat, drawn)
+        if isinstance(chunks, EngineError):
+            return chunks
         full = thought.made >= seat.request.max_text_tokens or thought.fed + len(thought.pending) >= CONTEXT
         return [*chunks, *_finish(seat, "length")] if full and thought.pending and not seat.done else chunks
 
-    def _take(self, seat: Seat, drawn: int) -> list[Chunk]:
+    def _take(self, seat: Seat, drawn: int) -> list[Chunk] | EngineError:
         """Act on a drawn id: what is to be said is passed on at once, a tool is called when the call is whole."""
         thought: Thought = seat.state
         thought.pending = [drawn]
+        if seat.request.must_call and not thought.answer and drawn != TOOL:
+            return _uncalled(seat, _UNFIT)
         if drawn != END:
             thought.answer.append(drawn)
             return [] if TOOL in thought.answer or drawn == TO else _counted(seat, _flush(thought))
@@ -228,17 +238,29 @@ class Thinker:
             return _finish(seat, "stop")
         return self._call(seat, call_text(thought.answer[thought.answer.index(TOOL) + 1 :], thought.words))
 
-    def _call(self, seat: Seat, call: str) -> list[Chunk]:
-        """Hand the call to a client that declared the tool; else it is one of nano's own, or there is none."""
+    def _call(self, seat: Seat, call: str) -> list[Chunk] | EngineError:
+        """Hand the call to a client that declared the tool; else it is one of nano's own, or there is none.
+
+        Where a call is all that will do, one that can't be made is an error.
+        """
         thought: Thought = seat.state
         name, values = parse(call)
-        if seat.request.tool_choice != "none" and any(tool.name == call for tool in seat.request.tools):
+        if any(tool.name == call for tool in seat.request.offers):
             return _called(seat, call, {})
+        filled = arguments(name, thought.skills[name], values) if name in thought.skills else None
+        if filled is None and seat.request.must_call:
+            return _uncalled(seat, _UNFIT)
         if name in thought.skills:
-            filled = arguments(name, thought.skills[name], values)
             return _say(thought, CANNOT_TELL) if filled is None else _called(seat, thought.skills[name].name, filled)
         said = own.answer(call, thought.view)
         return _say(thought, NO_TOOL) if said is None else _say(thought, said, [*thought.answer, END])
+
+
+_UNFIT = "nano cannot fill a tool's arguments from what was asked"
+
+
+def _uncalled(seat: Seat, why: str) -> RequestError:
+    return RequestError(f"tool_choice: {seat.request.tool_choice!r} asks for a call, and {why}.")
 
 
 def _called(seat: Seat, name: str, filled: dict[str, Any]) -> list[Chunk]:

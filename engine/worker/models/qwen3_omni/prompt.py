@@ -103,11 +103,13 @@ class Prompter:
         """What can be made of a request before it is spoken. Raises RequestError for what cannot be served."""
         messages, script = self._messages(request)
         self._check_ids(messages)
-        tools = () if request.tool_choice == "none" else request.tools
+        if request.must_call:
+            choice = f"tool_choice: {request.tool_choice!r}"
+            raise RequestError(f"{choice} is not served by this model, which takes 'auto' and 'none'.")
         told = [part for one in messages if one.role != "assistant" and not one.token_ids for part in one.parts]
         parts = [part for part in told if part is not _UNSPOKEN]
         return Draft(
-            self.chat.prompt(messages, tools), self.senses.blocks(parts), longest_sound(parts),
+            self.chat.prompt(messages, request.offers), self.senses.blocks(parts), longest_sound(parts),
             None if script is None else self.chat.words(script),
         )  # fmt: skip
 
