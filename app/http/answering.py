@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from app.http.live import ClientGone
+from app.http.stopping import Stops
 from app.service import Service
 from app.telemetry import log
-from engine import SPEAKER_RATE_HZ, Chunk, Ledger, Request
+from engine import (
+    MIC_RATE_HZ,
+    SPEAKER_RATE_HZ,
+    AudioPart,
+    Chunk,
+    Chunks,
+    ImagePart,
+    Ledger,
+    Message,
+    Request,
+    TextPart,
+    TokenCost,
+    ToolCallPart,
+    ToolResultPart,
+)
 
 Take = Callable[[Chunk], Awaitable[None]]
 
@@ -25,6 +41,9 @@ class Figures:
     cached_tokens: int = 0
     text_tokens: int = 0
     audio_tokens: int = 0
+    characters: int = 0
+    samples: int = 0
+    """What was handed on of the text, and of its sound."""
     ledger: Ledger | None = None
 
     @property
@@ -39,6 +58,13 @@ class Figures:
         self.cached_tokens = int(usage.data.get("cached_tokens", 0))
         self.text_tokens = int(usage.data.get("output_tokens", 0))
 
+    def stopped(self, request: Request, cost: TokenCost) -> None:
+        """The answer ended before a stop string: if the thinker was still writing, its counts are estimated."""
+        self.finish = "stop"
+        if not self.input_tokens:
+            self.input_tokens = round(sum(map(partial(_estimate, cost), request.messages)))
+            self.text_tokens = max(1, round(self.characters * cost.character))
+
     def parley(self) -> dict[str, Any] | None:
         """Ours, not the API's: where the time to first audio went."""
         if self.ledger is None:
@@ -47,30 +73,68 @@ class Figures:
         return {"ledger": {"ttfa_ms": round(self.ledger.ttfa_ms, 3), "terms_ms": terms}}
 
 
-async def answer(service: Service, request: Request, take: Take) -> Figures:
-    """Run a request to its end, handing every chunk to ``take``. Raises Closed, EngineError, and what ``take`` does.
+async def answer(service: Service, request: Request, take: Take, stop: Sequence[str] = ()) -> Figures:
+    """Run a request to its end, or up to one of the strings in ``stop``, handing every chunk to ``take``.
 
-    Cancelling it is the abort.
+    Raises Closed, EngineError, and what ``take`` does. Cancelling it is the abort.
     """
-    figures, samples, outcome = Figures(), 0, "failed"
+    figures, outcome = Figures(), "failed"
     with service.admit_answer() as house:
+        stops = Stops(stop, house.engine.model.frame_s * SPEAKER_RATE_HZ)
         try:
             async with house.engine.open(request) as chunks:
-                async for chunk in chunks:
-                    if chunk.kind == "audio":
-                        if not samples:
-                            chunks.played()
-                            figures.ledger = chunks.ledger
-                        samples += len(chunk.data)
-                    elif chunk.kind == "usage":
-                        figures.count(chunk)
-                    await take(chunk)
+                async for whole in chunks:
+                    for chunk in stops.feed(whole):
+                        await _give(chunk, chunks, figures, take)
+                    if stops.over(request.speaks):
+                        break
+                for chunk in stops.end():
+                    await _give(chunk, chunks, figures, take)
             outcome = "completed"
         except (asyncio.CancelledError, ClientGone):
             outcome = "cancelled"
             raise
         finally:
             house.metrics.answers.labels(outcome).inc()
-            log("http.answered", request=request.id, status=outcome, audio_s=samples / SPEAKER_RATE_HZ)
-        figures.audio_tokens = round(samples / SPEAKER_RATE_HZ / house.engine.model.frame_s)
+            log("http.answered", request=request.id, status=outcome, audio_s=figures.samples / SPEAKER_RATE_HZ)
+        figures.audio_tokens = round(figures.samples / SPEAKER_RATE_HZ / house.engine.model.frame_s)
+        if stops.ended:
+            figures.stopped(request, house.engine.model.cost)
     return figures
+
+
+async def _give(chunk: Chunk, chunks: Chunks, figures: Figures, take: Take) -> None:
+    """Hand on a chunk, counted."""
+    match chunk.kind:
+        case "audio":
+            if not figures.samples:
+                chunks.played()
+                figures.ledger = chunks.ledger
+            figures.samples += len(chunk.data)
+        case "text":
+            figures.characters += len(chunk.data)
+        case "usage":
+            figures.count(chunk)
+        case _:
+            pass
+    await take(chunk)
+
+
+def _estimate(cost: TokenCost, message: Message) -> float:
+    """About how many tokens of a prompt a message takes."""
+    tokens = cost.message
+    for part in message.parts:
+        match part:
+            case TextPart(text):
+                tokens += len(text) * (cost.instruction if message.role == "system" else cost.character)
+            case AudioPart(pcm) if pcm is not None:
+                tokens += len(pcm) / MIC_RATE_HZ * cost.audio_s
+            case ImagePart():
+                tokens += cost.image
+            case ToolCallPart(name, arguments):
+                tokens += len(name + arguments) * cost.character
+            case ToolResultPart(_, output):
+                tokens += len(output) * cost.character
+            case _:
+                pass
+    return tokens

@@ -17,7 +17,7 @@ from app.http.answering import answer
 from app.http.body import Responses, StrictRoute
 from app.http.completion import StreamedCompletion, WholeCompletion
 from app.http.live import ClientGone, Live, Write, while_there
-from app.http.messages import ChatMessage, engine_messages
+from app.http.messages import ChatMessage, engine_messages, with_turn_last
 from app.http.names import AnyVoice, Names, names_of_model, names_of_voice
 from app.http.sound import Format
 from app.http.trouble import RESPONSES, HttpRefusal
@@ -28,15 +28,18 @@ from engine import Sampling, Tool
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "n": (1,),
-    "stop": ([],),
     "logprobs": (False,),
+    "top_logprobs": (0,),
     "frequency_penalty": (0,),
     "presence_penalty": (0,),
     "logit_bias": ({},),
     "functions": ([],),
+    "function_call": ("auto", "none"),
+    "web_search_options": ({},),
     "response_format": ({"type": "text"},),
 }
-"""Fields that would change the answer, and are not served: None or these values are the same as leaving them out."""
+"""Fields that would change what is answered, and are not served: None or these values are the same as leaving them out.
+All others that are not served change nothing of what an answer means, and are ignored."""
 
 
 class AudioParams(BaseModel):
@@ -71,11 +74,12 @@ class StreamOptions(BaseModel):
     include_usage: bool = False
 
 
+StopString = Annotated[str, Field(min_length=1, max_length=500)]
 Tokens = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 class ChatRequest(BaseModel):
-    """What is asked. Fields that only concern OpenAI's own service are ignored."""
+    """What is asked. Other fields are refused if they would change the answer, like n or response_format, else ignored."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -92,10 +96,16 @@ class ChatRequest(BaseModel):
     temperature: float | None = Field(default=None, ge=0, le=2, allow_inf_nan=False)
     top_p: float | None = Field(default=None, gt=0, le=1, allow_inf_nan=False)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
+    stop: StopString | Annotated[list[StopString], Field(max_length=4)] | None = Field(
+        default=None, description="The answer ends before the first of these; its sound with its last whole word."
+    )
 
     @property
     def speaks(self) -> bool:
         return "audio" in (self.modalities or ())
+
+    def stops(self) -> list[str]:
+        return [self.stop] if isinstance(self.stop, str) else self.stop or []
 
     def chosen(self) -> str:
         """``auto``, ``none``, ``required``, or the name of the one function to call."""
@@ -129,7 +139,7 @@ def _streamed(service: Service, body: ChatRequest, asked: EngineRequest, names: 
 
     async def produce(write: Write) -> None:
         stream = StreamedCompletion(write, asked.id, names.model, with_usage, _format(body, "pcm16"))
-        await stream.run(answer(service, asked, stream.take))
+        await stream.run(answer(service, asked, stream.take, body.stops()))
 
     return Live(produce, "text/event-stream", names.headers)
 
@@ -137,7 +147,7 @@ def _streamed(service: Service, body: ChatRequest, asked: EngineRequest, names: 
 async def _whole(service: Service, body: ChatRequest, asked: EngineRequest, names: Names, request: Request) -> Response:
     whole = WholeCompletion(asked.id, names.model, _format(body, "wav"))
     try:
-        figures = await while_there(request.receive, answer(service, asked, whole.take))
+        figures = await while_there(request.receive, answer(service, asked, whole.take, body.stops()))
     except ClientGone:
         return Response(status_code=499)  # nobody reads it
     return JSONResponse(await whole.body(figures, int(time.time())), headers=names.headers)
@@ -165,7 +175,7 @@ async def _asked(service: Service, body: ChatRequest, names: Names) -> EngineReq
     return EngineRequest(
         id=new_id("chatcmpl"),
         session=new_id("sess"),
-        messages=await engine_messages(body.messages, house.limits),
+        messages=await engine_messages(with_turn_last(body.messages), house.limits),
         modalities=("text", "audio") if body.speaks else ("text",),
         voice=names.voice,
         sampling=body.sampling(),
@@ -177,8 +187,8 @@ async def _asked(service: Service, body: ChatRequest, names: Names) -> EngineReq
 
 def _check(body: ChatRequest) -> None:
     """What pydantic can't see. Raises HttpRefusal."""
-    if body.messages[-1].role not in ("user", "tool"):
-        message = "The last message must be the user's, or a tool's: an answer is made to it."
+    if body.messages[-1].role == "assistant":
+        message = "The last message is the assistant's: an answer is made to a user's or a tool's, or to instructions."
         raise HttpRefusal(400, "invalid_value", message, f"messages.{len(body.messages) - 1}.role")
     names = {tool.function.name for tool in body.tools or ()}
     if body.chosen() not in {"auto", "none", *names, *(("required",) if names else ())}:

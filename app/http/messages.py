@@ -96,6 +96,17 @@ async def engine_messages(messages: list[ChatMessage], limits: Limits) -> tuple[
     return tuple([await _message(message, f"messages.{i}", limits, room) for i, message in enumerate(messages)])
 
 
+def with_turn_last(messages: list[ChatMessage]) -> list[ChatMessage]:
+    """The same conversation; instructions behind the user's last turn stand before it, since that is answered."""
+    end = len(messages)
+    while end and isinstance(messages[end - 1], SystemMessage):
+        end -= 1
+    turn = max((i for i in range(end) if messages[i].role == "user"), default=0)
+    if end == 0 or messages[end - 1].role == "assistant":
+        return messages
+    return [*messages[:turn], *messages[end:], *messages[turn:end]]
+
+
 class _Room:
     """What is left of the bytes that decoded pictures and sounds may take."""
 

@@ -181,6 +181,47 @@ async def test_an_answer_ends_at_its_limit(field: str, openai: AsyncOpenAI) -> N
     assert done.usage.completion_tokens == 5
 
 
+@pytest.mark.parametrize("stop", ["three", ["xyz", "three", "four"], "ree"])
+async def test_an_answer_ends_before_a_stop_string(stop: Any, openai: AsyncOpenAI) -> None:
+    left = "one two th" if stop == "ree" else "one two "
+    done = await ask(openai, user("say: one two three four"), stop=stop)
+    assert (done.choices[0].message.content, done.choices[0].finish_reason) == (left, "stop")
+    assert done.usage.completion_tokens > 0
+    chunks = await streamed(openai, user("say: one two three four"), stop=stop)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == left
+    assert chunks[-1].choices[0].finish_reason == "stop"
+
+
+async def test_the_sound_of_a_stopped_answer_ends_with_its_text(openai: AsyncOpenAI) -> None:
+    spoken: dict[str, Any] = {**SPOKEN, "audio": {"voice": "tone", "format": "pcm16"}, "stop": "three"}
+    done = await ask(openai, user("say: one two three four"), **spoken)
+    assert done.choices[0].message.audio.transcript == "one two "
+    assert len(base64.b64decode(done.choices[0].message.audio.data)) == 2 * 2 * FRAME_S * 48_000
+    assert done.choices[0].finish_reason == "stop"
+
+
+async def test_a_stopped_answer_is_not_made_to_its_end(server: Running) -> None:
+    answer = await post(server, messages=user("long 5000"), stop="word7", max_tokens=4000)
+    choice, usage = answer.json()["choices"][0], answer.json()["usage"]
+    assert choice["message"]["content"].endswith("word6 ")
+    assert 0 < usage["completion_tokens"] < 4000
+    assert usage["prompt_tokens"] > 0
+    assert server.metric("parley_http_answers_total", status="completed") == 1
+    await server.empty()
+
+
+@pytest.mark.parametrize("role", ["system", "developer"])
+async def test_instructions_may_come_last(role: str, openai: AsyncOpenAI) -> None:
+    brief = {"role": role, "content": "Be brief."}
+    assert (await ask(openai, [*user("say: one"), brief])).choices[0].message.content == "one"
+    speech = {"type": "input_audio", "input_audio": {"data": base64.b64encode(encoded(WAVE, "wav")).decode()}}
+    assert (await ask(openai, [*user(speech), brief, brief])).choices[0].message.content == "I heard 1.0 seconds."
+    assert (await ask(openai, [brief])).choices[0].finish_reason == "stop"
+    call = {"id": "c", "type": "function", "function": {"name": "time", "arguments": "{}"}}
+    told = [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c", "content": "noon"}]
+    assert (await ask(openai, [*user("x"), *told, brief])).choices[0].message.content == "The tool says: noon"
+
+
 async def test_an_answer_that_breaks_is_an_error_whole_or_streamed(openai: AsyncOpenAI) -> None:
     with pytest.raises(APIStatusError) as broken:
         await ask(openai, user("fail"))
@@ -220,7 +261,8 @@ def sound(data: str) -> Any:
         ({"messages": [OLD_ANSWER, *user("y")]}, 400, "invalid_value", "messages.0.content"),
         ({**SPOKEN, "audio": {"format": "wma"}}, 400, "invalid_value", "audio.format"),
         ({"n": 2}, 400, "unsupported_parameter", "n"),
-        ({"stop": ["x"]}, 400, "unsupported_parameter", "stop"),
+        ({"stop": ""}, 400, "invalid_value", "stop"),
+        ({"stop": ["a", "b", "c", "d", "e"]}, 400, "invalid_value", "stop"),
         ({"response_format": {"type": "json_object"}}, 400, "unsupported_parameter", "response_format"),
         ({"max_tokens": 0}, 400, "invalid_value", "max_tokens"),
         ({"seed": 2**64}, 400, "invalid_value", "seed"),
