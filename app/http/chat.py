@@ -79,7 +79,7 @@ Tokens = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 class ChatRequest(BaseModel):
-    """What is asked. Other fields are refused if they would change the answer, like n or response_format, else ignored."""
+    """What is asked. Other fields are refused if they would change the answer, like response_format, else ignored."""
 
     model_config = ConfigDict(extra="allow")
 
