@@ -28,6 +28,7 @@ from engine.core import (
     VideoPart,
     Voice,
 )
+from engine.describe import describe
 from engine.errors import (
     ConfigError,
     ContextOverflow,
@@ -79,6 +80,7 @@ __all__ = [
     "WeightsError",
     "WireError",
     "WorkerSpec",
+    "describe",
     "load_config",
     "parse_config",
 ]

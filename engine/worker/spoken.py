@@ -14,9 +14,8 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-
-import inflect
+from functools import cache, lru_cache
+from typing import Any
 
 from engine.worker.lexicon_english import (
     ABBREVIATIONS,
@@ -227,16 +226,21 @@ def foreign(word: str) -> str:
     return ALPHABETS.get(name, name if name.isalpha() and name.isascii() else "another script")
 
 
-_ENGINE = inflect.engine()
+@cache
+def grammar() -> Any:
+    """inflect's rules for numbers. Importing it takes a second or two: a stage does so while it is made."""
+    import inflect
+
+    return inflect.engine()
 
 
 def cardinal(digits: str) -> str:
     """Digits, at most 15 -> one hundred and twenty five."""
-    return str(_ENGINE.number_to_words(str(int(digits)))).replace("-", " ").replace(",", "")
+    return str(grammar().number_to_words(str(int(digits)))).replace("-", " ").replace(",", "")
 
 
 def ordinal(digits: str) -> str:
-    return str(_ENGINE.number_to_words(_ENGINE.ordinal(str(int(digits))))).replace("-", " ").replace(",", "")
+    return str(grammar().number_to_words(grammar().ordinal(str(int(digits))))).replace("-", " ").replace(",", "")
 
 
 def one_by_one(digits: str) -> str:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from engine.core import Chunk, Request, StageInfo
 from engine.errors import EngineError, RequestError
 from engine.worker.models.nano.voice import FRAME_S, LATENT, Floats, run, session, voice_of
-from engine.worker.spoken import Said, Speller
+from engine.worker.spoken import Said, Speller, grammar
 from engine.worker.stage import Place, Seat, rehearse, state_due
 
 LETTERS = "^ abcdefghijklmnopqrstuvwxyz',.?"
@@ -83,6 +83,7 @@ class Talker:
         )  # fmt: skip
         self._text, self._frame = session(place, "talker_text"), session(place, "talker_step")
         self._rings = np.full((place.slots, LAYERS, 2, HEADS, RING, HEAD), 0, np.float32)
+        grammar()  # loaded now: the first number that somebody waits for must not pay for it
         rehearse(self, place.slots, Speller().feed("It is a pleasure to meet you. "))
 
     def open(self, seat: Seat) -> None:
