@@ -16,7 +16,9 @@ import typer
 
 from app.commands import terminal
 from app.commands.deployment import deployment
+from app.commands.server import Address
 from app.commands.sink import ListenerGone
+from app.commands.source import Target
 from app.media import MediaError
 from engine import EngineError, Request, Sampling
 
@@ -35,14 +37,28 @@ cli = typer.Typer(
 Config = Annotated[str | None, typer.Option("--config", "-c", help="A deployment: a YAML file, or a name in configs/.")]
 Output = Annotated[
     str | None,
-    typer.Option("-o", "--output", metavar="FILE", help="A WAV file, or - for raw s16le mono 24 kHz on stdout."),
-]
+    typer.Option(
+        "-o", "--output", metavar="FILE",
+        help="Write the sound to this file (.wav, .mp3, .flac, .ogg, .opus or .aac); "
+        "- writes raw 16-bit mono samples at 24 kHz to standard output.",
+    ),
+]  # fmt: skip
 Voice = Annotated[str | None, typer.Option(help="One of the model's voices.")]
 Greedy = Annotated[bool, typer.Option("--greedy", help="Always the likeliest token.")]
+Model = Annotated[str | None, typer.Option(help="Another model than the one that the configuration names.")]
 Weights = Annotated[str | None, typer.Option(help="A folder of weights, or an id on the Hugging Face hub.")]
 LOCAL = "http://127.0.0.1:8000"
-Url = Annotated[str, typer.Option(help="The running server.")]
-KeyFile = Annotated[str, typer.Option(metavar="FILE", help="What its server.admin_key_file names.")]
+Served = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help=f"Ask a server that runs already ({LOCAL}); no engine is started here."),
+]
+ServedKey = Annotated[
+    str | None, typer.Option("--key-file", metavar="FILE", help="This file holds the API key of the server at --url.")
+]
+Url = Annotated[str, typer.Option(help="The address of the running server.")]
+KeyFile = Annotated[
+    str, typer.Option(metavar="FILE", help="The admin key: the file that the server's `server.admin_key_file` names.")
+]
 Seed = Annotated[int, typer.Option(help="The same seed and question give the same answer.")]
 
 
@@ -98,8 +114,10 @@ def say(
         float,
         typer.Option(min=0, max=10, help="How far the text overrules habit, where the model can be guided; 1: off."),
     ] = 1.0,
+    url: Served = None,
+    key_file: ServedKey = None,
     config: Config = None,
-    model: Annotated[str | None, typer.Option(help="Another model than the deployment's.")] = None,
+    model: Model = None,
     weights: Weights = None,
 ) -> None:
     """Speak a text as it stands, streaming.
@@ -111,7 +129,8 @@ def say(
     from app.commands import speak
 
     with plainly():
-        speak.say(deployment(config, model, weights), _text(text), output, voice, guidance)
+        _only_here(url, guidance=guidance != 1)
+        speak.say(_target(url, key_file, config, model, weights), _text(text), output, voice, guidance)
 
 
 @cli.command()
@@ -120,7 +139,9 @@ def ask(
     audio: Annotated[Path | None, typer.Option(metavar="FILE", help="A recording: WAV, FLAC, OGG or MP3.")] = None,
     image: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="A PNG or JPEG; may be repeated.")] = None,
     system: Annotated[str | None, typer.Option(help="Instructions; without it there is no system message.")] = None,
-    model: Annotated[str | None, typer.Option(help="Another model than the deployment's.")] = None,
+    url: Served = None,
+    key_file: ServedKey = None,
+    model: Model = None,
     weights: Weights = None,
     voice: Voice = None,
     greedy: Greedy = False,
@@ -140,12 +161,13 @@ def ask(
     from app.commands import speak
 
     with plainly():
+        _only_here(url, dump=dump is not None, max_frames=max_frames != _DEFAULT.max_frames)
         question = speak.Question(
             text=text, audio=audio, images=tuple(image or ()), system=system, voice=voice,
             sampling=Sampling(greedy=greedy, seed=seed), max_text_tokens=max_text_tokens, max_frames=max_frames,
             dump=dump is not None,
         )  # fmt: skip
-        speak.ask(deployment(config, model, weights), question, output, dump)
+        speak.ask(_target(url, key_file, config, model, weights), question, output, dump)
 
 
 @cli.command()
@@ -154,6 +176,8 @@ def chat(
     voice: Voice = None,
     greedy: Greedy = False,
     seed: Seed = 0,
+    url: Served = None,
+    key_file: ServedKey = None,
     config: Config = None,
 ) -> None:
     """Talk by typing: answers stream as text, and as sound from the loudspeaker or into -o.
@@ -163,7 +187,7 @@ def chat(
     from app.commands.chat import chat as talk
 
     with plainly():
-        talk(deployment(config), output, voice, Sampling(greedy=greedy, seed=seed))
+        talk(_target(url, key_file, config), output, voice, Sampling(greedy=greedy, seed=seed))
 
 
 @cli.command()
@@ -322,6 +346,25 @@ def plainly() -> Generator[None]:
         raise typer.Exit(0) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+
+
+def _target(
+    url: str | None, key_file: str | None, config: str | None, model: str | None = None, weights: str | None = None
+) -> Target:
+    """Whom a command asks. Raises EngineError."""
+    if url is None:
+        if key_file is not None:
+            raise typer.BadParameter("--key-file holds the key of a server: say which one with --url")
+        return deployment(config, model, weights)
+    _only_here(url, config=config is not None, model=model is not None, weights=weights is not None)
+    return Address(url, key_file)
+
+
+def _only_here(url: str | None, **given: bool) -> None:
+    """Options of an engine that is started here have no effect on a server: whoever gives one is told so."""
+    names = [f"--{name.replace('_', '-')}" for name, is_given in given.items() if is_given]
+    if url is not None and names:
+        raise typer.BadParameter(f"{', '.join(names)}: a server at --url has its own; leave it out")
 
 
 def _text(text: str) -> str:

@@ -80,6 +80,12 @@ def _state_folder() -> Path:
     return Path.home() / ".local" / "state" / "parley"
 
 
+def own_certificate() -> Path | None:
+    """The certificate that a server of this user has signed for itself, if there is one: its clients may trust it."""
+    path = _state_folder() / "https.pem"
+    return path if path.is_file() else None
+
+
 def _names(settings: Settings) -> tuple[str, ...]:
     """What browsers may call this server: the Host check takes no other name."""
     own = () if is_any(settings.host) else (settings.host,)

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.commands.deployment import nearest
 from app.commands.sink import Sink
-from engine import Chunk, Chunks, Engine, Ledger, Request, RequestError
+from app.commands.source import Answered, Source
+from engine import Chunk, Ledger, Request
 from engine.core import Wave
 
 
@@ -47,27 +47,18 @@ class Show:
     spoken: Callable[[int, int], None] = lambda text_end, samples: None
 
 
-async def answer(engine: Engine, request: Request, sink: Sink, show: Show, result: Answer) -> None:
+async def answer(source: Source, request: Request, sink: Sink, show: Show, result: Answer) -> None:
     """Run a request to its end and fill ``result`` as it comes, so that a cancelled one keeps what was said.
 
     Raises EngineError, and ListenerGone when nobody takes the sound.
     """
-    async with engine.open(request) as chunks:
+    async with source.open(request) as chunks:
         async for chunk in chunks:
             await _take(chunk, chunks, result, sink, show)
-        result.ledger = chunks.ledger
-        timeline = chunks.timeline
-        result.marks_ms = {name: (at_s - timeline.commit_s) * 1000 for name, at_s in timeline.marks.items()}
+        result.ledger, result.marks_ms = chunks.ledger, chunks.marks_ms
 
 
-def check_voice(engine: Engine, voice: str | None) -> None:
-    """On a command line a voice that the model lacks is a mistake. Raises RequestError."""
-    voices = engine.model.voice_ids
-    if voice is not None and voice not in voices:
-        raise RequestError(f"{engine.model.name} has no voice {voice!r} ({nearest(voice, voices)})")
-
-
-async def _take(chunk: Chunk, chunks: Chunks, result: Answer, sink: Sink, show: Show) -> None:
+async def _take(chunk: Chunk, chunks: Answered, result: Answer, sink: Sink, show: Show) -> None:
     match chunk.kind:
         case "text":
             result.pieces.append(chunk.data)

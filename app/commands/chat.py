@@ -1,6 +1,6 @@
 """`parley chat`: a typed conversation in the terminal; every answer streams as text, and as sound to a file or device.
 
-Knows no server. Ctrl-C ends the answer under way; Ctrl-D, or /quit, the conversation.
+Ctrl-C ends the answer under way; Ctrl-D, or /quit, the conversation.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from contextlib import suppress
 from typing import Any
 
 from app.commands import terminal
-from app.commands.answer import Answer, Show, answer, check_voice
-from app.commands.sink import Sink, open_sink
-from app.commands.speak import started
+from app.commands.answer import Answer, Show, answer
+from app.commands.sink import Sink, check_output, open_sink
+from app.commands.source import Source, Target, check_voice, opened
 from app.realtime.ids import new_id
-from engine import Engine, EngineError, EngineSpec, Message, Request, Sampling, TextPart
+from engine import EngineError, Message, Request, Sampling, TextPart
 from engine.loop import run
 
 HELP = "/voice NAME speaks differently, /new forgets what was said, /quit ends; Ctrl-C ends an answer."
 
 
-def chat(spec: EngineSpec, output: str | None, voice: str | None, sampling: Sampling) -> None:
-    """Talk until the end of the input. Raises EngineError if the engine doesn't start."""
-    run(_chat(spec, output, voice, sampling))
+def chat(target: Target, output: str | None, voice: str | None, sampling: Sampling) -> None:
+    """Talk until the end of the input. Raises EngineError if there is nobody to talk to."""
+    check_output(output)
+    run(_chat(target, output, voice, sampling))
 
 
-async def _chat(spec: EngineSpec, output: str | None, voice: str | None, sampling: Sampling) -> None:
-    async with started(spec) as engine, open_sink(output) as sink:
-        check_voice(engine, voice)
-        terminal.say(f"You talk to {engine.model.name}; its sound goes to {sink.name}. {HELP}")
-        conversation = Conversation(engine, sink, voice, sampling)
+async def _chat(target: Target, output: str | None, voice: str | None, sampling: Sampling) -> None:
+    async with opened(target, voice) as source, open_sink(output) as sink:
+        terminal.say(f"You talk to {source.model.name}; its sound goes to {sink.name}. {HELP}")
+        conversation = Conversation(source, sink, voice, sampling)
         typing = Typing()
         terminal.prompt()
         while (line := await typing.line()) is not None:
@@ -45,9 +45,9 @@ async def _chat(spec: EngineSpec, output: str | None, voice: str | None, samplin
 class Conversation:
     """What was said so far, and how the next answer is to be made."""
 
-    def __init__(self, engine: Engine, sink: Sink, voice: str | None, sampling: Sampling) -> None:
+    def __init__(self, source: Source, sink: Sink, voice: str | None, sampling: Sampling) -> None:
         self.messages: list[Message] = []
-        self._engine, self._sink, self._voice, self._sampling = engine, sink, voice, sampling
+        self._source, self._sink, self._voice, self._sampling = source, sink, voice, sampling
         self._session = new_id("sess")
 
     def command(self, line: str) -> bool:
@@ -68,7 +68,7 @@ class Conversation:
 
     def _choose(self, voice: str) -> None:
         try:
-            check_voice(self._engine, voice)
+            check_voice(self._source.model, voice)
         except EngineError as error:
             terminal.fail(str(error))
         else:
@@ -90,7 +90,7 @@ class Conversation:
             id=new_id("chat"), session=self._session, messages=tuple(self.messages), voice=self._voice,
             sampling=self._sampling,
         )  # fmt: skip
-        await answer(self._engine, request, self._sink, Show(text=terminal.say_piece), said)
+        await answer(self._source, request, self._sink, Show(text=terminal.say_piece), said)
         terminal.say_piece("\n")
         terminal.whisper(terminal.ledger_line(said.ledger))
 
@@ -106,13 +106,13 @@ async def _interruptible(answering: Coroutine[Any, Any, None]) -> None:
     """Run an answer that Ctrl-C ends, and nothing else."""
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(answering, name="answer")
-    with suppress(NotImplementedError, RuntimeError):  # no signals on this platform, or not in the main thread
+    with suppress(NotImplementedError, RuntimeError, ValueError):  # no signals on this platform, or not in the main thread
         loop.add_signal_handler(signal.SIGINT, task.cancel)
     try:
         await asyncio.wait([task])
     finally:
         task.cancel()
-        with suppress(NotImplementedError, RuntimeError):
+        with suppress(NotImplementedError, RuntimeError, ValueError):
             loop.remove_signal_handler(signal.SIGINT)
     if task.cancelled():
         terminal.say_piece(" …\n")

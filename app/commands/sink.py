@@ -1,4 +1,4 @@
-"""Where an answer's sound goes: a WAV file, standard output, a loudspeaker, or nowhere.
+"""Where an answer's sound goes: a file, standard output, a loudspeaker, or nowhere.
 
 Every sink takes float32 [samples] at SPEAKER_RATE_HZ and gives 16 bits to what is behind it. What blocks runs in a
 thread. Knows no request.
@@ -10,17 +10,22 @@ import asyncio
 import importlib
 import os
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+import wave
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import soundfile
 
+from app.http.sound import Compressed, file_encoder
 from engine import SPEAKER_RATE_HZ, EngineError
 from engine.core import Wave
 
 STDOUT = "-"
+COMPRESSED: dict[str, Compressed] = {".mp3": "mp3", ".flac": "flac", ".ogg": "opus", ".opus": "opus", ".aac": "aac"}
+SUFFIXES = (".wav", *COMPRESSED)
+"""How the name of a sound file may end; one without any suffix is a WAV file, too."""
 
 
 class SinkError(EngineError):
@@ -64,6 +69,31 @@ def device_available() -> str | None:
     return None
 
 
+def check_output(output: str | None, otherwise: str | None = None) -> None:
+    """See, before anything slow starts, that `open_sink` will find a place for the sound. Raises SinkError.
+
+    What lies there already is not touched.
+    """
+    if output is None and otherwise is not None and device_available() is not None:
+        output = otherwise
+    if output is not None and output != STDOUT:
+        check_file(output, ("", *SUFFIXES))
+
+
+def check_file(path: str, suffixes: Sequence[str]) -> None:
+    """See that a file of this name can be written. Raises SinkError."""
+    file = Path(path).expanduser()
+    if file.is_dir():
+        raise SinkError(f"cannot write {path}: it is a folder; name a file in it")
+    if file.suffix.lower() not in suffixes:
+        known = ", ".join(suffix for suffix in suffixes if suffix)
+        raise SinkError(f"cannot write {path}: the name of the file must end with one of {known}")
+    if not file.parent.is_dir():
+        raise SinkError(f"cannot write {path}: there is no folder {file.parent}")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise SinkError(f"cannot write {path}: you have no permission to write there")
+
+
 @asynccontextmanager
 async def open_sink(output: str | None, otherwise: str | None = None) -> AsyncGenerator[Sink]:
     """The sink for ``-o``; without one a loudspeaker, if there is any, else the file ``otherwise``, else nowhere."""
@@ -78,10 +108,25 @@ def _sink(output: str | None, otherwise: str | None) -> Sink:
     if output == STDOUT:
         return StandardOutput()
     if output is not None:
-        return WavFile(output)
+        return _file(output)
     if device_available() is None:
         return Loudspeaker()
-    return Nowhere() if otherwise is None else WavFile(otherwise)
+    return Nowhere() if otherwise is None else _file(otherwise)
+
+
+def _file(path: str) -> Sink:
+    check_file(path, ("", *SUFFIXES))
+    format = COMPRESSED.get(Path(path).suffix.lower())
+    return WavFile(path) if format is None else CompressedFile(path, format)
+
+
+@contextmanager
+def _writing(path: str) -> Generator[None]:
+    """Tell in one sentence what keeps a file from being written: FFmpeg's errors are OSErrors, too."""
+    try:
+        yield
+    except OSError as error:
+        raise SinkError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 class WavFile:
@@ -89,16 +134,44 @@ class WavFile:
 
     def __init__(self, path: str) -> None:
         self.name = path
-        try:
-            self._file = soundfile.SoundFile(path, "w", SPEAKER_RATE_HZ, 1, "PCM_16", format="WAV")
-        except (soundfile.SoundFileError, OSError) as error:
-            raise SinkError(f"cannot write {path}: {getattr(error, 'error_string', error)}") from None
+        with _writing(path):
+            self._handle = Path(path).expanduser().open("wb")
+        self._file = wave.open(self._handle, "wb")  # noqa: SIM115 - the sink is closed by who opened it
+        self._file.setnchannels(1)
+        self._file.setsampwidth(2)
+        self._file.setframerate(SPEAKER_RATE_HZ)
 
     async def write(self, samples: Wave) -> None:
-        await asyncio.to_thread(self._file.buffer_write, pcm16(samples), "int16")
+        with _writing(self.name):
+            await asyncio.to_thread(self._file.writeframesraw, pcm16(samples))
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._file.close)
+        with _writing(self.name):
+            try:
+                await asyncio.to_thread(self._file.close)
+            finally:
+                await asyncio.to_thread(self._handle.close)
+
+
+class CompressedFile:
+    """An MP3, FLAC, Opus or AAC file, written as the sound comes. Raises SinkError if it cannot be."""
+
+    def __init__(self, path: str, format: Compressed) -> None:
+        self.name = path
+        with _writing(path):
+            self._file = Path(path).expanduser().open("wb")
+            self._encoder = file_encoder(self._file, format)
+
+    async def write(self, samples: Wave) -> None:
+        with _writing(self.name):
+            await asyncio.to_thread(self._encoder.push, samples)
+
+    async def close(self) -> None:
+        with _writing(self.name):
+            try:
+                await asyncio.to_thread(self._encoder.end)
+            finally:
+                await asyncio.to_thread(self._file.close)
 
 
 class StandardOutput:

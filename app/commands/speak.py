@@ -1,23 +1,20 @@
-"""`parley say` and `parley ask`: one request in an engine of the command's own, its sound out as it comes.
-
-Knows no server: nothing listens, nothing is stored but the files that were asked for.
-"""
+"""`parley say` and `parley ask`: one request, its sound out as it comes. Nothing is stored but the files asked for."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from app.commands import terminal
-from app.commands.answer import Answer, Show, answer, check_voice, save_dump
-from app.commands.sink import STDOUT, Nowhere, Sink, open_sink
-from app.media import decode_audio, decode_image
+from app.commands.answer import Answer, Show, answer, save_dump
+from app.commands.sink import STDOUT, Nowhere, Sink, check_file, check_output, open_sink
+from app.commands.source import Target, opened
+from app.media import MediaError, decode_audio, decode_image
 from app.realtime.ids import new_id
 from engine import (
     AudioPart,
-    Engine,
-    EngineSpec,
     ImagePart,
     Message,
     Part,
@@ -30,6 +27,9 @@ from engine.loop import run
 
 MAX_AUDIO_S = 600.0
 """The longest recording that `ask` reads."""
+
+SAY = "say.wav"
+"""Where `say` puts its sound on a machine without a loudspeaker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +47,10 @@ class Question:
     dump: bool = False
 
     def request(self) -> Request:
-        """The request it makes: images, then audio, then text. Reads the files; raises RequestError or MediaError."""
-        parts: list[Part] = [ImagePart(decode_image(_read(path))) for path in self.images]
+        """The request it makes: images, then audio, then text. Reads the files; raises RequestError."""
+        parts: list[Part] = [_decoded(path, lambda data: ImagePart(decode_image(data))) for path in self.images]
         if self.audio is not None:
-            parts.append(AudioPart(decode_audio(_read(self.audio), MAX_AUDIO_S)))
+            parts.append(_decoded(self.audio, lambda data: AudioPart(decode_audio(data, MAX_AUDIO_S))))
         if self.text is not None:
             parts.append(TextPart(self.text))
         if not parts:
@@ -68,10 +68,11 @@ class Question:
         )
 
 
-def say(spec: EngineSpec, text: str, output: str | None, voice: str | None, guidance: float = 1.0) -> None:
+def say(target: Target, text: str, output: str | None, voice: str | None, guidance: float = 1.0) -> None:
     """Speak a text as it stands; guided, with a companion that does not know it. Raises EngineError."""
     if not text.strip():
         raise RequestError("say what? The text is empty")
+    check_output(output, otherwise=SAY)
     request = Request(
         id=new_id("say"),
         session=new_id("sess"),
@@ -80,34 +81,34 @@ def say(spec: EngineSpec, text: str, output: str | None, voice: str | None, guid
         sampling=Sampling(guidance=guidance),
         roles=("main",) if guidance == 1 else ("main", "negative"),
     )
-    run(_say(spec, request, text, output))
+    run(_say(target, request, text, output))
 
 
-async def _say(spec: EngineSpec, request: Request, text: str, output: str | None) -> None:
+async def _say(target: Target, request: Request, text: str, output: str | None) -> None:
     result = Answer()
-    async with started(spec) as engine:
-        check_voice(engine, request.voice)
+    async with opened(target, request.voice) as source:
         with terminal.Speaking(len(text)) as speaking:
-            async with open_sink(output, otherwise="say.wav") as sink:
-                await answer(engine, request, sink, Show(spoken=speaking.spoken), result)
+            async with open_sink(output, otherwise=SAY) as sink:
+                await answer(source, request, sink, Show(spoken=speaking.spoken), result)
         terminal.say(f"{speaking.seconds:.1f} s of speech to {sink.name}")
         terminal.say(terminal.ledger_line(result.ledger))
 
 
-def ask(spec: EngineSpec, question: Question, output: str | None, dump: Path | None) -> None:
-    """Answer one user message: its text to standard output, its sound to the sink. Raises EngineError or MediaError."""
+def ask(target: Target, question: Question, output: str | None, dump: Path | None) -> None:
+    """Answer one user message: its text to standard output, its sound to the sink. Raises EngineError."""
     request = question.request()
-    run(_ask(spec, request, output, dump))
+    check_output(output)
+    if dump is not None:
+        check_file(str(dump), (".npz",))
+    run(_ask(target, request, output, dump))
 
 
-async def _ask(spec: EngineSpec, request: Request, output: str | None, dump: Path | None) -> None:
+async def _ask(target: Target, request: Request, output: str | None, dump: Path | None) -> None:
     text_to = terminal.say_piece if output != STDOUT else terminal.note_piece
     result = Answer()
     show = Show(text=text_to, heard=lambda text: terminal.say(f"heard: {text}"))
-    async with started(spec) as engine:
-        check_voice(engine, request.voice)
-        async with open_sink(output) as sink:
-            await answer(engine, request, sink, show, result)
+    async with opened(target, request.voice) as source, open_sink(output) as sink:
+        await answer(source, request, sink, show, result)
     text_to("\n")
     _report(result, sink)
     if dump is not None:
@@ -127,16 +128,11 @@ def _report(result: Answer, sink: Sink) -> None:
     terminal.say(terminal.ledger_line(result.ledger))
 
 
-class started(Engine):
-    """An engine whose start shows a spinner."""
-
-    async def __aenter__(self) -> started:
-        with terminal.waiting(f"starting {self.spec.model} …"):
-            return await super().__aenter__()
-
-
-def _read(path: Path) -> bytes:
+def _decoded(path: Path, decode: Callable[[bytes], Part]) -> Part:
+    """A file as a part of the message. Raises RequestError, which names the file."""
     try:
-        return path.read_bytes()
+        return decode(path.expanduser().read_bytes())
     except OSError as error:
         raise RequestError(f"cannot read {path}: {error.strerror}") from None
+    except MediaError as error:
+        raise RequestError(f"cannot read {path}: {error}") from None

@@ -97,6 +97,8 @@ class StreamedCompletion:
                 await self._delta({"content": chunk.data})
             case "audio" if self._encoder is not None:
                 await self._sound(await asyncio.to_thread(self._encoder.push, chunk.data))
+            case "heard" if chunk.meta.get("final"):
+                await self._delta({}, None, {"parley": {"input_transcript": chunk.data}})
             case "call_piece":
                 await self._call_piece(str(chunk.meta["call_id"]), chunk.meta["name"], chunk.data)
             case "tool_call" if chunk.meta.get("call_id") not in self._calls:

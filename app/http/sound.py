@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import struct
-from typing import Any, Literal, Protocol
+from typing import IO, Any, Literal, Protocol
 
 import av
 import numpy as np
@@ -15,7 +15,8 @@ import numpy as np
 from engine import SPEAKER_RATE_HZ
 from engine.core import Wave
 
-Format = Literal["mp3", "opus", "aac", "flac", "wav", "pcm", "pcm16"]
+Compressed = Literal["mp3", "opus", "aac", "flac"]
+Format = Literal[Compressed, "wav", "pcm", "pcm16"]
 MEDIA_TYPES = {
     "mp3": "audio/mpeg",
     "opus": "audio/ogg; codecs=opus",
@@ -47,6 +48,11 @@ def encoder(format: Format) -> Encoder:
             return _Raw(wav_header(None))
         case _:
             return _Compressed(format, _Bytes())
+
+
+def file_encoder(file: IO[bytes], format: Compressed) -> Encoder:
+    """An encoder that writes into a file and hands nothing out; it can look back, so the header tells the length."""
+    return _Compressed(format, file)
 
 
 def encoded(wave: Wave, format: Format) -> bytes:
@@ -90,7 +96,7 @@ class _Raw:
         return header
 
 
-_CODECS: dict[str, tuple[str, str, dict[str, str]]] = {
+_CODECS: dict[Compressed, tuple[str, str, dict[str, str]]] = {
     "mp3": ("mp3", "libmp3lame", {"id3v2_version": "0"}),
     "opus": ("ogg", "libopus", {"page_duration": "20000"}),  # µs; the default holds a second back
     "aac": ("adts", "aac", {}),
@@ -101,7 +107,7 @@ _CODECS: dict[str, tuple[str, str, dict[str, str]]] = {
 class _Compressed:
     """A container written to ``target``; its pieces are handed out if that keeps any."""
 
-    def __init__(self, format: str, target: _Bytes | io.BytesIO) -> None:
+    def __init__(self, format: Compressed, target: _Bytes | IO[bytes]) -> None:
         container, codec, options = _CODECS[format]
         self._target = target
         self._file: Any = av.open(target, "w", format=container, options={"flush_packets": "1", **options})

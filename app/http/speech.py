@@ -98,7 +98,7 @@ async def _events(service: Service, asked: Request, format: Format, write: Write
 
     try:
         figures = await _sound(service, asked, format, delta)
-        await write(_event({"type": "speech.audio.done", "usage": _usage(figures)}))
+        await write(_event({"type": "speech.audio.done", "usage": _usage(figures), "parley": figures.parley()}))
     except ERRORS as error:
         if not begun:
             raise

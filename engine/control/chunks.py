@@ -37,6 +37,11 @@ class Chunks:
         return self.timeline.ledger()
 
     @property
+    def marks_ms(self) -> dict[str, float]:
+        """Every moment of its timeline so far, since the commit."""
+        return {name: (at_s - self.timeline.commit_s) * 1000 for name, at_s in self.timeline.marks.items()}
+
+    @property
     def playing_s(self) -> float | None:
         """For how long the answer has been heard; None: not yet."""
         return None if self._playing_since_s is None else time.monotonic() - self._playing_since_s

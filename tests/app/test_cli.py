@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import signal
@@ -22,7 +23,8 @@ from typer.testing import CliRunner, Result
 
 from app.cli import cli
 from app.commands import doctor, sink, terminal
-from engine import SPEAKER_RATE_HZ
+from engine import SPEAKER_RATE_HZ, Engine
+from tests.app.rig import Running
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +75,15 @@ def test_every_help_teaches_by_example(command: str) -> None:
             ("say", "hi", "-c", "script", "--guidance", "2"),
             "guidance: this model cannot be guided; leave it at 1, not 2",
         ),
-        (("say", "hi", "-c", "script", "-o", "no/such/folder/x.wav"), "cannot write no/such/folder/x.wav"),
+        (("say", "hi", "-c", "nano", "--voice", "slx"), "nano has no voice 'slx' (did you mean 'slt'?)"),
+        (("say", "hi", "-o", "no/such/x.wav"), "cannot write no/such/x.wav: there is no folder no/such"),
+        (("say", "hi", "-o", "hi.mp4"), "must end with one of .wav, .mp3, .flac, .ogg, .opus, .aac"),
+        (("ask", "--text", "hi", "--dump", "no/x.npz"), "cannot write no/x.npz: there is no folder no"),
+        (("ask", "--text", "hi", "--dump", "x.npy"), "must end with one of .npz"),
+        (("chat", "-o", "."), "it is a folder"),
+        (("say", "hi", "--url", "127.0.0.1:8000"), "give one like http://127.0.0.1:8000"),
+        (("ask", "--text", "hi", "--url", "http://127.0.0.1:9"), "there is no server at http://127.0.0.1:9"),
+        (("chat", "--url", "http://127.0.0.1:9", "--key-file", "none"), "--key-file: cannot read none"),
         (("ask", "-c", "script"), "ask what? Give --text, --audio or --image"),
         (("ask", "-c", "script", "--audio", "no.wav"), "cannot read no.wav: No such file or directory"),
         (("ask", "-c", "script", "--text", "fail"), "the script says that this answer fails"),
@@ -90,7 +100,15 @@ def test_a_mistake_is_one_sentence_on_stderr(arguments: tuple[str, ...], sentenc
 
 @pytest.mark.parametrize(
     ("arguments", "hint"),
-    [(("sya", "hi"), "Did you mean 'say'?"), (("say", "hi", "--voce", "x"), "--voice"), (("say",), "text")],
+    [
+        (("sya", "hi"), "Did you mean 'say'?"),
+        (("say", "hi", "--voce", "x"), "--voice"),
+        (("say",), "text"),
+        (("say", "hi", "--url", "http://x", "-c", "script"), "--config"),
+        (("say", "hi", "--url", "http://x", "--guidance", "2"), "--guidance"),
+        (("ask", "--url", "http://x", "--dump", "a.npz"), "--dump"),
+        (("say", "hi", "--key-file", "x"), "--url"),
+    ],
 )
 def test_a_wrong_use_of_the_command_line_is_exit_code_2(arguments: tuple[str, ...], hint: str) -> None:
     result = parley(*arguments)
@@ -98,10 +116,39 @@ def test_a_wrong_use_of_the_command_line_is_exit_code_2(arguments: tuple[str, ..
     assert hint in result.stderr
 
 
+@pytest.mark.parametrize("mistake", [("--voice", "slx"), ("-o", "no/x.wav"), ("-o", "x.txt")])
+def test_a_wrong_voice_or_file_is_told_before_an_engine_starts(
+    mistake: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def started(*_: object) -> None:
+        raise AssertionError("an engine was started")
+
+    monkeypatch.setattr(Engine, "__init__", started)
+    assert parley("say", "hi", *mistake).exit_code == 1
+    with pytest.raises(AssertionError, match="an engine was started"):
+        parley("say", "hi", "-o", "x.wav")
+
+
+async def test_say_ask_and_chat_use_a_running_server(server: Running, tmp_path: Path) -> None:
+    url = ("--url", server.http)
+    said = await asyncio.to_thread(parley, "say", "one two", *url, "-o", "said.flac")
+    assert said.exit_code == 0, said.stderr
+    assert soundfile.info(tmp_path / "said.flac").frames == 2 * 2 * SPEAKER_RATE_HZ // 25
+    assert "first audio after" in said.stderr
+    recording = ("--audio", "said.flac", "--voice", "tone")
+    asked = await asyncio.to_thread(parley, "ask", *recording, *url, "-o", "asked.mp3")
+    assert asked.stdout == "I heard 0.2 seconds.\n"
+    assert "heard: 0.2 seconds" in asked.stderr
+    assert soundfile.info(tmp_path / "asked.mp3").format == "MP3"
+    chatted = await asyncio.to_thread(parley, "chat", *url, "-o", "chat.wav", typed="say: yes\nfail\nsaid\n")
+    assert chatted.stdout == "yes\nthis is \nI said: yes this is\n"
+    assert chatted.stderr.count("first audio after") == 2
+
+
 def test_damaged_media_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "x.wav").write_bytes(b"RIFF\xff\xff\xff\xffWAVE")
     (tmp_path / "x.png").write_bytes(b"not a picture")
-    assert "not an audio file" in parley("ask", "-c", "script", "--audio", "x.wav").stderr
+    assert "cannot read x.wav: not an audio file" in parley("ask", "-c", "script", "--audio", "x.wav").stderr
     assert "neither a PNG nor a JPEG" in parley("ask", "-c", "script", "--image", "x.png").stderr
 
 

@@ -1,0 +1,200 @@
+"""A running server in the place of an engine of one's own: requests go out over OpenAI's HTTP API, answers stream back.
+
+Knows no terminal. Each mistake is one EngineError: nobody there, a wrong key, something that is no Parley server.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import httpx2
+import orjson
+
+from app.commands.wire import Completion, Speech, completion_body, speech_body
+from app.settings import read_keys
+from app.tls import own_certificate
+from engine import Chunk, EngineError, Ledger, ModelInfo, Request, RequestError, Voice
+
+CONNECT_S = 10.0
+SILENT_S = 60.0
+"""A server that says nothing for so long while it answers is given up: its engine ends a stalled answer after 30 s."""
+
+
+class ServerError(EngineError):
+    """The server can't be reached, or refuses."""
+
+    code = "server_unreachable"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A server, and the file that holds its API key if it asks for one."""
+
+    url: str
+    key_file: str | None = None
+
+    @property
+    def root(self) -> str:
+        """``http(s)://host:port``. Raises ServerError."""
+        parts = urlsplit(self.url)
+        scheme = {"http": "http", "https": "https", "ws": "http", "wss": "https"}.get(parts.scheme)
+        if scheme is None or not parts.netloc:
+            raise ServerError(f"{self.url!r} is no address of a server: give one like http://127.0.0.1:8000")
+        return f"{scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/v1')}"
+
+
+class Server:
+    """``async with Server(address) as server:`` has a model, and answers requests as an Engine does."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._http = _client(address)
+
+    async def __aenter__(self) -> Self:
+        try:
+            self.model = _model(await self.get("/v1/models"), self._address.url)
+        except BaseException:
+            await self._http.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._http.aclose()
+
+    async def get(self, path: str) -> Any:
+        """The JSON at a path. Raises ServerError."""
+        async with self._told("GET", path) as response:
+            body = await response.aread()
+        try:
+            return orjson.loads(body)
+        except ValueError:
+            raise _stranger(self._address.url) from None
+
+    @asynccontextmanager
+    async def open(self, request: Request) -> AsyncGenerator[ServerAnswer]:
+        """The answer to a request while the block lasts. Raises EngineError."""
+        spoken = request.messages[-1].role == "assistant"
+        path = "/v1/audio/speech" if spoken else "/v1/chat/completions"
+        body = speech_body(request, self.model) if spoken else completion_body(request, self.model)
+        async with self._told("POST", path, body) as response:
+            yield ServerAnswer(response, Speech() if spoken else Completion())
+
+    @asynccontextmanager
+    async def _told(self, method: str, path: str, body: Any = None) -> AsyncGenerator[httpx2.Response]:
+        """A response that is no refusal. Raises ServerError."""
+        content = None if body is None else orjson.dumps(body)
+        try:
+            async with self._http.stream(method, path, content=content) as response:
+                if not response.is_success:
+                    raise _refusal(response.status_code, await response.aread(), self._address)
+                yield response
+        except httpx2.TransportError as error:
+            raise _unreachable(error, self._address.url) from None
+
+
+class ServerAnswer:
+    """The chunks of one answer, decoded from server-sent events as they come."""
+
+    def __init__(self, response: httpx2.Response, decoder: Speech | Completion) -> None:
+        self._chunks, self._decoder = _chunks(response, decoder), decoder
+        self.marks_ms: dict[str, float] = {}
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """The server's own, known once the answer has ended."""
+        return self._decoder.ledger
+
+    def played(self) -> None:
+        """The server paces nothing over HTTP: nobody is to be told."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        return await anext(self._chunks)
+
+
+async def _chunks(response: httpx2.Response, decoder: Speech | Completion) -> AsyncIterator[Chunk]:
+    async for line in response.aiter_lines():
+        if line.startswith("data: ") and line != "data: [DONE]":
+            for chunk in decoder.decode(orjson.loads(line.removeprefix("data: "))):
+                yield chunk
+    if not decoder.ended:
+        raise ServerError("the server ended the answer before it was complete")
+
+
+def _client(address: Address) -> httpx2.AsyncClient:
+    """Raises EngineError. No proxy of the environment is asked: servers of one's own lie behind none."""
+    headers = {"content-type": "application/json"}
+    if address.key_file is not None:
+        headers["authorization"] = f"Bearer {read_keys(address.key_file, '--key-file')[0]}"
+    timeout = httpx2.Timeout(CONNECT_S, read=SILENT_S)
+    return httpx2.AsyncClient(base_url=address.root, headers=headers, timeout=timeout, verify=_trust(), trust_env=False)
+
+
+def _trust() -> ssl.SSLContext:
+    """The system's authorities, and the certificate that a server of this user signed for itself."""
+    context = ssl.create_default_context()
+    if (own := own_certificate()) is not None:
+        context.load_verify_locations(own)
+    return context
+
+
+def _model(listed: Any, url: str) -> ModelInfo:
+    """What a Parley server tells of its model. Raises ServerError for another make of server."""
+    try:
+        model = listed["data"][0]
+        about = model["parley"]
+        return ModelInfo(
+            name=model["id"],
+            voices=tuple(Voice(id, id) for id in about["voices"]),
+            languages=tuple(about["languages"]),
+            abilities=frozenset(about["abilities"]),
+        )
+    except (LookupError, TypeError):
+        raise _stranger(url) from None
+
+
+def _refusal(status: int, body: bytes, address: Address) -> EngineError:
+    """The server's own words; a path that it does not know is one that every Parley server has."""
+    try:
+        message = str(orjson.loads(body)["error"]["message"])
+    except (ValueError, LookupError, TypeError):
+        message = ""
+    if not message or status == 404:
+        return _stranger(address.url, f" (it answers {status})")
+    if status == 401:
+        return ServerError(
+            f"{address.url} takes no request without its key: give the file that holds it with --key-file"
+            if address.key_file is None
+            else f"{address.url} does not know the key in {address.key_file}"
+        )
+    return RequestError(message) if status < 500 else ServerError(message)
+
+
+def _stranger(url: str, why: str = "") -> ServerError:
+    return ServerError(f"what answers at {url} is no Parley server{why}")
+
+
+def _unreachable(error: httpx2.TransportError, url: str) -> ServerError:
+    """Why no answer came, in one sentence."""
+    match error:
+        case httpx2.ConnectError() if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return ServerError(
+                f"{url} shows a certificate that this machine does not trust: name its file in SSL_CERT_FILE"
+            )
+        case httpx2.ConnectError() if urlsplit(url).scheme in ("https", "wss") and "SSL" in str(error):
+            return ServerError(f"{url} does not speak TLS: its address may begin with http://")
+        case httpx2.ConnectError() | httpx2.ConnectTimeout():
+            return ServerError(f"there is no server at {url}: start one with `parley serve`, or look at the address")
+        case httpx2.ReadTimeout():
+            return ServerError(f"{url} has said nothing for {SILENT_S:g} s")
+        case httpx2.RemoteProtocolError() | httpx2.ReadError():
+            return ServerError(f"{url} ended the connection: the server is gone, or its address begins with https://")
+        case _:
+            return ServerError(f"{url} cannot be asked: {error}")

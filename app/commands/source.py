@@ -1,0 +1,72 @@
+"""Where the commands' answers come from: an engine of the command's own, or a server that runs already.
+
+What can be found wrong is found before an engine starts. Knows no answer's inside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol, Self
+
+from app.commands import terminal
+from app.commands.deployment import nearest
+from app.commands.server import Address, Server
+from engine import Chunk, Engine, EngineSpec, Ledger, ModelInfo, Request, RequestError, describe
+
+Target = EngineSpec | Address
+"""Whom a command asks."""
+
+
+class Answered(Protocol):
+    """The chunks of an answer as they come. The iterator raises one EngineError if the answer fails."""
+
+    @property
+    def ledger(self) -> Ledger | None: ...
+
+    @property
+    def marks_ms(self) -> dict[str, float]: ...
+
+    def played(self) -> None:
+        """The listener's first sample plays now."""
+        ...
+
+    def __aiter__(self) -> AsyncIterator[Chunk]: ...
+
+
+class Source(Protocol):
+    """What answers requests. Leaving the block of ``open`` aborts the answer."""
+
+    @property
+    def model(self) -> ModelInfo: ...
+
+    def open(self, request: Request) -> AbstractAsyncContextManager[Answered]: ...
+
+
+@asynccontextmanager
+async def opened(target: Target, voice: str | None = None) -> AsyncGenerator[Source]:
+    """The source while the block lasts, which has this voice. Raises EngineError."""
+    if isinstance(target, Address):
+        async with Server(target) as server:
+            check_voice(server.model, voice)
+            yield server
+    else:
+        if voice is not None:
+            check_voice(await asyncio.to_thread(describe, target), voice)
+        async with _Started(target) as engine:
+            yield engine
+
+
+def check_voice(model: ModelInfo, voice: str | None) -> None:
+    """On a command line a voice that the model lacks is a mistake. Raises RequestError."""
+    if voice is not None and voice not in model.voice_ids:
+        raise RequestError(f"{model.name} has no voice {voice!r} ({nearest(voice, model.voice_ids)})")
+
+
+class _Started(Engine):
+    """An engine whose start shows a spinner."""
+
+    async def __aenter__(self) -> Self:
+        with terminal.waiting(f"starting {self.spec.model} …"):
+            return await super().__aenter__()

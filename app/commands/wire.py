@@ -1,0 +1,181 @@
+"""A request as the body of OpenAI's HTTP API, and what streams back as the engine's chunks. Knows no socket."""
+
+from __future__ import annotations
+
+import io
+import wave
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any, cast
+
+import av
+import numpy as np
+import pybase64
+from numpy.typing import NDArray
+
+from app.media import MAX_IMAGE_BYTES
+from engine import (
+    MIC_RATE_HZ,
+    AudioPart,
+    Chunk,
+    EngineError,
+    ImagePart,
+    Ledger,
+    Message,
+    ModelInfo,
+    Part,
+    Request,
+    TextPart,
+)
+from engine.core import Pcm
+
+
+def speech_body(request: Request, model: ModelInfo) -> dict[str, Any]:
+    """Of ``POST /v1/audio/speech``, for a request that ends with the words to be spoken."""
+    return {
+        "model": model.name,
+        "input": _text(request.messages[-1]),
+        "voice": request.voice,
+        "response_format": "pcm",
+        "stream_format": "sse",
+    }
+
+
+def completion_body(request: Request, model: ModelInfo) -> dict[str, Any]:
+    """Of ``POST /v1/chat/completions``, for a conversation that ends with the user's turn."""
+    speaks = "speech" in model.abilities
+    return {
+        "model": model.name,
+        "messages": [_message(message) for message in request.messages],
+        "modalities": ["text", "audio"] if speaks else ["text"],
+        "audio": {"voice": request.voice, "format": "pcm16"} if speaks else None,
+        "stream": True,
+        "temperature": 0.0 if request.sampling.greedy else request.sampling.temperature,
+        "seed": request.sampling.seed,
+        "max_completion_tokens": request.max_text_tokens,
+    }
+
+
+class Speech:
+    """Decodes the events of a spoken text."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.ledger: Ledger | None = None
+
+    def decode(self, event: dict[str, Any]) -> Iterator[Chunk]:
+        """Raises EngineError for the event that says that it failed."""
+        _check(event)
+        match event.get("type"):
+            case "speech.audio.delta":
+                yield _sound(event["audio"])
+            case "speech.audio.done":
+                self.ended, self.ledger = True, _ledger(event)
+            case _:
+                pass
+
+
+class Completion:
+    """Decodes the events of an answer to a conversation."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.ledger: Ledger | None = None
+        self._calls: dict[int, dict[str, str]] = {}
+
+    def decode(self, event: dict[str, Any]) -> Iterator[Chunk]:
+        """Raises EngineError for the event that says that it failed."""
+        _check(event)
+        self.ledger = _ledger(event) or self.ledger
+        if (transcript := (event.get("parley") or {}).get("input_transcript")) is not None:
+            yield Chunk("heard", transcript, {"final": True})
+        for choice in event.get("choices", ()):
+            yield from self._delta(choice["delta"])
+            if (finish := choice.get("finish_reason")) is not None:
+                yield from self._end(finish)
+
+    def _delta(self, delta: dict[str, Any]) -> Iterator[Chunk]:
+        audio = delta.get("audio") or {}
+        if text := delta.get("content") or audio.get("transcript"):
+            yield Chunk("text", text)
+        if data := audio.get("data"):
+            yield _sound(data)
+        for piece in delta.get("tool_calls") or ():
+            call = self._calls.setdefault(piece["index"], {"name": "", "arguments": ""})
+            for name, value in piece["function"].items():
+                call[name] += value
+
+    def _end(self, finish: str) -> Iterator[Chunk]:
+        self.ended = True
+        for call in self._calls.values():
+            yield Chunk("tool_call", call)
+        yield Chunk("usage", {}, {"finish": "tool" if finish == "tool_calls" else finish})
+
+
+def _check(event: dict[str, Any]) -> None:
+    if (error := event.get("error")) is not None:
+        raise EngineError(str(error["message"]))
+
+
+def _ledger(event: dict[str, Any]) -> Ledger | None:
+    told = (event.get("parley") or {}).get("ledger")
+    return None if told is None else Ledger(told["terms_ms"])
+
+
+def _sound(data: str) -> Chunk:
+    pcm = np.frombuffer(pybase64.b64decode(data), "<i2")
+    return Chunk("audio", pcm.astype(np.float32) / np.float32(32767))
+
+
+def _message(message: Message) -> dict[str, Any]:
+    """Without sound and pictures it is a plain text, which every role may have."""
+    if all(isinstance(part, TextPart) for part in message.parts):
+        return {"role": message.role, "content": _text(message)}
+    return {"role": message.role, "content": [_part(part) for part in message.parts]}
+
+
+def _text(message: Message) -> str:
+    return "".join(part.text for part in message.parts if isinstance(part, TextPart))
+
+
+def _part(part: Part) -> dict[str, Any]:
+    match part:
+        case TextPart(text):
+            return {"type": "text", "text": text}
+        case AudioPart(pcm):
+            return {"type": "input_audio", "input_audio": {"data": _base64(_wav(pcm)), "format": "wav"}}
+        case ImagePart(pixels):
+            return {"type": "image_url", "image_url": {"url": _picture(pixels)}}
+        case _:
+            raise AssertionError(f"the commands send no {type(part).__name__}")
+
+
+def _wav(pcm: Pcm) -> bytes:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setnchannels(1)
+        writer.setsampwidth(2)
+        writer.setframerate(MIC_RATE_HZ)
+        writer.writeframes(pcm.astype("<i2", copy=False).tobytes())
+    return file.getvalue()
+
+
+def _picture(pixels: NDArray[np.uint8]) -> str:
+    """A data URI: lossless, or as a JPEG where that would be more than a server takes."""
+    png = _encoded(pixels, "png", "rgb24")
+    if len(png) <= MAX_IMAGE_BYTES:
+        return f"data:image/png;base64,{_base64(png)}"
+    return f"data:image/jpeg;base64,{_base64(_encoded(pixels, 'mjpeg', 'yuvj444p'))}"
+
+
+def _encoded(pixels: NDArray[np.uint8], codec: str, form: str) -> bytes:
+    encoder: Any = av.CodecContext.create(codec, "w")
+    encoder.height, encoder.width = pixels.shape[:2]
+    encoder.pix_fmt, encoder.time_base = form, Fraction(1, 1)
+    frame = cast("Any", av.VideoFrame.from_ndarray(pixels, format="rgb24").reformat(format=form))
+    frame.pts, frame.time_base = 0, Fraction(1, 1)
+    return b"".join(bytes(packet) for packet in [*encoder.encode(frame), *encoder.encode(None)])
+
+
+def _base64(data: bytes) -> str:
+    return pybase64.b64encode(data).decode("ascii")
