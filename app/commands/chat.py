@@ -106,7 +106,7 @@ async def _interruptible(answering: Coroutine[Any, Any, None]) -> None:
     """Run an answer that Ctrl-C ends, and nothing else."""
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(answering, name="answer")
-    with suppress(NotImplementedError, RuntimeError, ValueError):  # no signals on this platform, or not in the main thread
+    with suppress(NotImplementedError, RuntimeError, ValueError):  # no signals here: no main thread
         loop.add_signal_handler(signal.SIGINT, task.cancel)
     try:
         await asyncio.wait([task])

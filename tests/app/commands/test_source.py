@@ -45,7 +45,7 @@ async def source(target: Target) -> AsyncGenerator[Source]:
 
 def asked(*parts: Any, **fields: Any) -> Request:
     messages = (Message("system", (TextPart("Be kind."),)), Message("user", parts))
-    return Request(**{"id": "r", "session": "s", "messages": messages, **fields})
+    return Request(id="r", session="s", messages=messages, **fields)
 
 
 def told(text: str) -> Request:
