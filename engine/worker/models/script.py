@@ -11,7 +11,7 @@ the user's text       the answer
 ``said``              "I said: " and what the user heard of the answers before
 ``fail``              two words, then StageFailed
 ``slow``              "late", 200 ms late
-(speech)              "I heard S seconds."
+(speech)              "I heard S seconds.", or the words that were heard before
 (a tool's result)     "The tool says: " and the result
 anything else         "You said: " and the text
 ====================  ==================================================================
@@ -185,6 +185,9 @@ def _tokens(request: Request) -> dict[str, int]:
 def _last_text(request: Request) -> str:
     parts = request.messages[-1].parts if request.messages else ()
     results = [part.output for part in parts if isinstance(part, ToolResultPart)]
+    heard = [part.transcript for part in parts if isinstance(part, AudioPart) and part.transcript is not None]
+    if heard:
+        return f"say: I heard {' '.join(heard)}."
     return f"say: The tool says: {' '.join(results)}" if results else _text(parts)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from engine import Engine, load_config
-from engine.core import Message, Request, TextPart, ToolCallPart, ToolResultPart
+from engine.core import AudioPart, Message, Request, TextPart, ToolCallPart, ToolResultPart
 from engine.worker.models.script import _answer, _last_text  # pyright: ignore[reportPrivateUsage]
 
 ROOT = Path(__file__).parents[3]
@@ -22,6 +22,11 @@ def test_a_last_message_of_the_assistant_is_spoken_unless_the_user_speaks_after_
     live = Request(id="r", session="s", messages=history, live=True)
     assert said(typed, "good morning") == "good morning"
     assert said(live, "say: I heard 2 seconds.") == "I heard 2 seconds."
+
+
+def test_speech_that_was_heard_before_is_answered_by_its_words() -> None:
+    asked = Request(id="r", session="s", messages=(Message("user", (AudioPart(None, "1.2 seconds"),)),))
+    assert said(asked, _last_text(asked)) == "I heard 1.2 seconds."
 
 
 def test_a_tools_result_is_told_and_the_answers_before_are_recalled() -> None:
