@@ -11,8 +11,8 @@ from typing import Any
 from app.bench.target import BenchError, Target
 from app.client import Answer, ClientError, connect
 from app.client.client import Client as Connection
-from app.client.client import Events
 from app.client.events import AudioDelta, Event, Other, Transcribed, Trouble
+from app.client.reader import Events
 from engine.core import Pcm
 
 Turn = Answer

@@ -31,15 +31,17 @@ from app.client.events import (
     Trouble,
 )
 from app.client.line import ClientError, Line
+from app.client.microphone import Microphone
+from app.client.reader import Events
 from app.realtime.ids import new_id
 from engine import SPEAKER_RATE_HZ
 from engine.core import Pcm
 
-PIECE_S = 0.02
-UNREAD = 10_000
-"""Events that may wait for a reader of ``events``: a long answer has some hundred."""
 UNASKED = 100
 """Answers to spoken turns that may wait for ``answer``; the oldest goes first."""
+
+PATIENCE_S = 15.0
+"""Silence after which a spoken turn has no answer: the most patient turn detection waits for 8 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class Client:
         self.session: dict[str, Any] = {}
         """The settings in effect."""
         self._line, self._now = line, now
+        self._microphone = Microphone(line, now)
         self._tools = {tool.name: tool for tool in tools}
         self._asked: dict[str, Answer] = {}  # by our own name for them, until the server has given them an id
         self._answers: dict[str, Answer] = {}  # under way, by the server's id
@@ -119,18 +122,20 @@ class Client:
 
     async def speak(self, pcm: Pcm) -> None:
         """Say int16 [samples] at SPEAKER_RATE_HZ at the pace of a microphone: 20 ms every 20 ms."""
-        begun_s, size = self._now(), round(PIECE_S * SPEAKER_RATE_HZ)
-        for i, at in enumerate(range(0, len(pcm), size)):
-            await asyncio.sleep(max(0.0, begun_s + i * PIECE_S - self._now()))
-            await self._line.speak(pcm[at : at + size])
+        await self._microphone.speak(pcm)
 
     def speech_ended(self) -> None:
         """The last voiced sample was sent: the answer to it counts from now."""
         self._spoken_s = self._now()
 
-    async def answer(self) -> Answer:
-        """Wait for the next answer that the server began by itself, at the end of a spoken turn, and for its end."""
-        await self._until(lambda: bool(self._unasked))
+    async def answer(self, patience_s: float = PATIENCE_S) -> Answer:
+        """Wait for the next answer that the server began by itself, at the end of a spoken turn, and for its end.
+
+        Until it begins, the microphone is silent whenever nobody ``speak``s: a turn ends with a silence, which a
+        recording may lack. Raises ClientError, too, if no answer has begun after ``patience_s`` of it.
+        """
+        if not self._unasked:
+            await self._be_silent(patience_s)
         return await self._with_tools(await self._unasked.popleft().done(), {})
 
     @property
@@ -235,6 +240,19 @@ class Client:
         answer.id, answer.status = event.id, "in_progress"
         self._answers[event.id] = answer
 
+    async def _be_silent(self, longest_s: float) -> None:
+        """Be silent until a spoken turn is answered. Raises ClientError."""
+        silent = asyncio.create_task(self._microphone.be_silent(longest_s), name="client:silent")
+        silent.add_done_callback(lambda _: self._changed.set())
+        try:
+            await self._until(lambda: bool(self._unasked) or silent.done())
+        finally:
+            silent.cancel()
+            await asyncio.wait([silent])
+        if not self._unasked:
+            silent.result()
+            raise ClientError(f"the server has begun no answer after {longest_s:g} s of silence", "no_answer")
+
     async def _until(self, true: Callable[[], bool]) -> None:
         """Wait for what an event brings. Raises ClientError if the connection ends first."""
         while not true():
@@ -251,38 +269,6 @@ class Client:
         await asyncio.wait([self._reading])
         if not self._reading.cancelled():
             self._reading.result()
-
-
-class Events:
-    """An async iterator over events, until the connection ends. Raises ClientError if it is read too slowly."""
-
-    def __init__(self) -> None:
-        self._unread: deque[Event | None] = deque()
-        self._news = asyncio.Event()
-        self._overflowed = False
-
-    def put(self, event: Event | None) -> None:
-        """The next event; None is the end. Never waits."""
-        if len(self._unread) < UNREAD:
-            self._unread.append(event)
-        else:
-            self._overflowed = True
-        self._news.set()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Event:
-        while not self._unread:
-            self._news.clear()
-            await self._news.wait()
-        if self._overflowed:
-            raise ClientError(f"{UNREAD} events wait to be read")
-        event = self._unread.popleft()
-        if event is None:
-            self._unread.append(None)
-            raise StopAsyncIteration
-        return event
 
 
 def _data_uri(picture: bytes) -> str:

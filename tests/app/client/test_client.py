@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from app.client import (
     AudioDelta,
     ClientError,
+    Line,
     Other,
     ResponseDone,
     SpeechStarted,
@@ -21,8 +22,9 @@ from app.client import (
     Truncated,
     connect,
 )
-from app.client.client import UNREAD, Events
 from app.client.events import decode
+from app.client.microphone import Microphone
+from app.client.reader import UNREAD, Events
 from tests.app.http.test_chat import PIXEL
 from tests.app.rig import Running, eventually, running, script_spec, silence, tone
 
@@ -84,6 +86,43 @@ async def test_a_spoken_turn(server: Running) -> None:
         async for event in events:
             if isinstance(event, SpeechStarted):
                 break
+
+
+@pytest.mark.parametrize("transport", ["websocket", "webrtc"])
+async def test_a_recording_without_silence_at_its_end_is_answered(server: Running, transport: Any) -> None:
+    async with connect(server.http, transport=transport) as client:
+        await client.speak(tone(0.5))
+        assert (await client.answer()).text.startswith("I heard")
+        await client.speak(tone(0.3))  # and once more: the microphone goes on
+        assert (await client.answer()).text.startswith("I heard")
+
+
+async def test_silence_alone_has_no_answer_and_that_is_told(server: Running) -> None:
+    async with connect(server.http) as client:
+        with pytest.raises(ClientError, match=r"no answer after 0\.1 s of silence") as refused:
+            await client.answer(patience_s=0.1)
+        assert refused.value.code == "no_answer"
+        assert (await client.ask("say: still here")).text == "still here"
+
+
+async def test_a_microphone_keeps_its_pace_whoever_speaks() -> None:
+    """Speech and silence never overtake the clock, and nobody is silent while somebody speaks."""
+    loop = asyncio.get_running_loop()
+    pieces: list[tuple[float, bool]] = []
+
+    class Clocked:
+        async def speak(self, pcm: Any) -> None:
+            pieces.append((loop.time(), bool(pcm.any())))
+
+    microphone, begun_s = Microphone(cast("Line", Clocked()), loop.time), loop.time()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(microphone.be_silent(0.2), name="silent")
+        await asyncio.sleep(0)
+        group.create_task(microphone.speak(tone(0.2)), name="speaking")
+    assert len(pieces) == 20
+    assert all(at_s >= begun_s + 0.02 * i - 0.001 for i, (at_s, _) in enumerate(pieces))
+    spoken = [i for i, (_, loud) in enumerate(pieces) if loud]
+    assert spoken == list(range(spoken[0], spoken[0] + 10))
 
 
 async def test_an_interruption_keeps_what_was_played(server: Running) -> None:

@@ -1,0 +1,45 @@
+"""What a client has been told and has not read yet: an async iterator over events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Self
+
+from app.client.events import Event
+from app.client.line import ClientError
+
+UNREAD = 10_000
+"""Events that may wait for a reader of ``events``: a long answer has some hundred."""
+
+
+class Events:
+    """An async iterator over events, until the connection ends. Raises ClientError if it is read too slowly."""
+
+    def __init__(self) -> None:
+        self._unread: deque[Event | None] = deque()
+        self._news = asyncio.Event()
+        self._overflowed = False
+
+    def put(self, event: Event | None) -> None:
+        """The next event; None is the end. Never waits."""
+        if len(self._unread) < UNREAD:
+            self._unread.append(event)
+        else:
+            self._overflowed = True
+        self._news.set()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._unread:
+            self._news.clear()
+            await self._news.wait()
+        if self._overflowed:
+            raise ClientError(f"{UNREAD} events wait to be read")
+        event = self._unread.popleft()
+        if event is None:
+            self._unread.append(None)
+            raise StopAsyncIteration
+        return event
