@@ -248,9 +248,10 @@ class Client:
             await self._until(lambda: bool(self._unasked) or silent.done())
         finally:
             silent.cancel()
-            await asyncio.wait([silent])
+            lost = (await asyncio.gather(silent, return_exceptions=True))[0]
         if not self._unasked:
-            silent.result()
+            if isinstance(lost, ClientError):
+                raise lost
             raise ClientError(f"the server has begun no answer after {longest_s:g} s of silence", "no_answer")
 
     async def _until(self, true: Callable[[], bool]) -> None:
