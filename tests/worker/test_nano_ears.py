@@ -21,9 +21,12 @@ from engine.training.nano.conditions import with_noise
 from engine.training.nano.dialogues import read_requests, sample_heard, sample_request
 from engine.training.nano.ears import requests_automaton
 from engine.training.nano.eval_ears import SPOKEN, Recording, alone, meanings, pieces, read
+from engine.training.nano.eval_silence import Silence, Split, Watched, silences, split
 from engine.worker.models.nano import ears as nano_ears
 from engine.worker.models.nano import hush as nano_hush
-from engine.worker.models.nano.ears import PIECE, Ears
+from engine.worker.models.nano import utterance as nano_utterance
+from engine.worker.models.nano.ears import PIECE, ROW, Ears
+from engine.worker.models.nano.utterance import FIRST, Utterance
 from engine.worker.stage import Place, Seat
 
 LIVE = Request(id="r", session="s", messages=(), live=True)
@@ -42,6 +45,12 @@ def recordings() -> list[Recording]:
 @pytest.fixture(scope="module")
 def request_spoken(recordings: list[Recording]) -> Pcm:
     return next(r.pcm for r in recordings if r.text == "say the word garlic")
+
+
+@pytest.fixture(scope="module")
+def spoken_apart(recordings: list[Recording]) -> Split:
+    """A request, and where silence may come between two of its words."""
+    return split(Watched(Place()), next(r for r in recordings if r.text == "tell me how much is zero times four"))
 
 
 def seat_at(ears: Ears, slot: int = 0, request: Request = LIVE) -> Seat:
@@ -94,7 +103,7 @@ def test_the_shortest_request_needs_no_silence_around_it(ears: Ears, recordings:
     """Committed by hand, right after the last sample of the voice and before there was a first mean."""
     pcm = next(r.pcm for r in recordings if r.text == "okay bye")
     start = int(np.flatnonzero(np.abs(pcm) > 600)[0])
-    chunks = hear(ears, list(pieces(pcm[start : start + nano_ears.FIRST * 3 // 4])))
+    chunks = hear(ears, list(pieces(pcm[start : start + FIRST * 3 // 4])))
     assert [chunk.data for chunk in chunks] == ["okay"]
 
 
@@ -170,14 +179,14 @@ def test_the_last_search_is_under_way_long_before_an_answer_is_begun(recordings:
     """It takes a tenth of what was said: begun 200 ms into the silence, as the answer, it came after the turn's end."""
     late_ms: list[float] = []
     for recording in recordings[::20]:
-        hearing = nano_ears.Hearing(np.empty(0, np.int16))
+        utterance = Utterance()
         begun = 0
         for piece in pieces(np.concatenate([np.zeros(4_800, np.int16), recording.pcm, np.zeros(8_000, np.int16)])):
-            nano_ears._take(hearing, [piece])
-            if hearing.stale:
-                hearing.stale, begun = False, len(hearing.pcm)
-        late_ms.append((begun - hearing.voice_end) * 1000 / MIC_RATE_HZ)
-        assert hearing.basis > hearing.voice_end / 1.2
+            utterance.push(piece)
+            if utterance.stale:
+                utterance.stale, begun = False, len(utterance)
+        late_ms.append((begun - utterance.voice_end) * 1000 / MIC_RATE_HZ)
+        assert utterance.basis > utterance.voice_end / 1.2
     assert len(late_ms) > 10
     assert max(late_ms) <= 100
 
@@ -190,7 +199,7 @@ def test_a_step_is_bounded_whatever_comes_at_once(ears: Ears, request_spoken: Pc
         ears.step([seat])
         assert seat.state.searched - before <= PIECE
         before = seat.state.searched
-    assert before == len(request_spoken)
+    assert before == len(seat.state.utterance)
 
 
 def test_users_who_begin_at_once_begin_one_step_after_the_other(
@@ -257,8 +266,34 @@ async def test_audio_of_the_last_message_comes_before_what_is_spoken(ears: Ears,
     assert [len(row) for row in rows] == [len(request_spoken), 10]
 
 
+async def test_a_long_recording_is_taken_piece_by_piece(ears: Ears) -> None:
+    minutes = Message("user", (AudioPart(np.zeros(2 * ROW + 7, np.int16)),))
+    seat = seat_at(ears, request=Request(id="r", session="s", messages=(minutes,)))
+
+    async def inputs() -> AsyncIterator[Chunk]:
+        return
+        yield
+
+    assert [len(row) async for row in ears.bridge(seat, inputs())] == [ROW, ROW, 7]
+
+
+@pytest.mark.parametrize("silence", [s for s in silences() if s.below_db != 30], ids=lambda silence: silence.name)
+def test_silence_around_and_between_the_words_changes_none_of_them(
+    ears: Ears, spoken_apart: Split, silence: Silence
+) -> None:
+    """Three seconds of it ahead of the words, and nothing was understood."""
+    recording = replace(spoken_apart.recording, pcm=silence.around(spoken_apart))
+    assert alone(ears, recording).heard == spoken_apart.heard == "tell me how much is zero times four"
+
+
+def test_clicks_ahead_of_the_words_change_none_of_them(ears: Ears, request_spoken: Pcm) -> None:
+    clicks = np.zeros(2 * MIC_RATE_HZ, np.int16)
+    clicks[:: MIC_RATE_HZ // 3] = 30_000
+    assert hear(ears, [clicks, request_spoken])[-1].data == "say the word garlic"
+
+
 def test_half_a_minute_is_no_request_and_not_searched_further(ears: Ears, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nano_ears, "LONGEST", MIC_RATE_HZ)
+    monkeypatch.setattr(nano_utterance, "LONGEST", MIC_RATE_HZ)
     seat = seat_at(ears)
     seat.rows.append(tones(5))
     seat.ended = True

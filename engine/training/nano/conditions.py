@@ -22,7 +22,7 @@ DECAY_S = 0.35  # until the room's sound is 60 dB down: a furnished living room
 def with_noise(pcm: Pcm, snr_db: float, seed: int = 0) -> Pcm:
     """Steady noise, falling by 3 dB an octave as in rooms, so far below the loud half of the speech."""
     wave = pcm.astype(np.float64)
-    noise = _pink(len(wave), np.random.default_rng(seed))
+    noise = pink(len(wave), np.random.default_rng(seed))
     return _pcm(wave + noise * speech_level(wave) / level(noise) * 10 ** (-snr_db / 20))
 
 
@@ -64,7 +64,7 @@ BARS = {"clean": 0.95, "noise 20 dB": 0.92, "noise 10 dB": 0.80}
 """Shares of requests that must be heard rightly."""
 
 
-def _pink(count: int, rng: np.random.Generator) -> Samples:
+def pink(count: int, rng: np.random.Generator) -> Samples:
     """White noise through Kellet's filter (about 1/f from 20 Hz to 8 kHz)."""
     return cast(
         Samples,

@@ -2,9 +2,9 @@
 
 They listen while the user speaks. The search is cheap but the cepstral mean, which it subtracts, is only known once
 some speech has been heard: so the search starts over from the first sample whenever much more has been heard than the
-mean was taken from, and at the first pause; with it goes the noise beneath the voice, which is turned down (``hush``).
-Beside the requests lies a loop of plain phones; what fits that loop better is no request, and is not understood. They
-know no answer and nothing of what was said before.
+mean was taken from, and at the first pause. Silence is left out of it (``utterance``), and the noise beneath the voice
+is turned down (``hush``). Beside the requests lies a loop of plain phones; what fits that loop better is no request,
+and is not understood. They know no answer and nothing of what was said before.
 """
 
 from __future__ import annotations
@@ -21,62 +21,38 @@ import pocketsphinx
 
 from engine.core import MIC_RATE_HZ, AudioPart, Chunk, Pcm, Request, StageInfo
 from engine.errors import EngineError, WeightsError
-from engine.worker.models.nano.hush import QUANTILE, Hush, Voices, Wiener, noise_of, through
+from engine.worker.models.nano.hush import Hush, Voices, Wiener, noise_of, through
+from engine.worker.models.nano.utterance import MEAN_REACH, Utterance
 from engine.worker.models.nano.voice import session
 from engine.worker.stage import Place, Seat
 
 WEIGHTS = Path(__file__).parents[3] / "weights" / "nano"
 PIECE = MIC_RATE_HZ // 5  # samples a step searches at most: 10 to 20 ms of work
+ROW = 5 * MIC_RATE_HZ  # of a recording that comes at once: it is taken by a step whole
 SPEAKERS = 8  # at once: each one's decoders take 60 MB while he speaks
-LONGEST = 30 * MIC_RATE_HZ  # no request is longer; what follows is not listened to
 CEPSTRUM = MIC_RATE_HZ // 100  # samples between two cepstra: the unit of the decoder's positions
-FRAME = MIC_RATE_HZ // 50  # loudness is judged every 20 ms
-FIRST = MIC_RATE_HZ // 2  # the voice must reach so far for a first mean
-GROWTH = 2.0  # the search starts over when the voice has grown by this since the mean was taken
-PAUSE = MIC_RATE_HZ * 80 // 1000  # quiet for so long, the user may have finished: take the mean of everything
-MEAN_REACH = MIC_RATE_HZ * 28 // 10  # from 3 s on pocketsphinx itself moves the mean
 MEAN_PRIOR = 500  # frames that the mean set before counts for (CMN_WIN in its cmn_live.c)
-QUIET = 60.0  # no voice is softer (root mean square of int16)
-_NOISE = np.random.default_rng(0).normal(0, 4, LONGEST).astype(np.int16)  # digital silence has no cepstrum
 REQUEST_BEAM = 1e-60  # wide: a right word that starts badly must survive
 PHONE_BEAM = 1e-25
 NATS = 1024.0  # pocketsphinx scores are logarithms divided by 2**10 (SENSCR_SHIFT in its hmm.h)
 REFUSAL = -210.0  # nats; set on the development recordings, see EARS.md
 DOUBT = -280.0  # between these two a request is only guessed at, and asked back
 CLEAR_DB, PER_DB, MOST = 30.0, 14.0, 40.0  # less clear speech fits worse: by so many nats a dB both limits are lowered
-OVER_NOISE = 1.5  # a voice is louder than what lies beneath it by 3.5 dB
-ENOUGH = 25  # frames, before what lies beneath is known
 COVERAGE = 0.6  # speech is covered wholly by its words, noise to a quarter
 
 
 @dataclass(slots=True)
 class Hearing:
-    """What one request's ears have heard. Positions are samples of ``pcm``."""
+    """What one request's ears have heard, and how much of it was searched."""
 
-    pcm: Pcm
-    loudest: float = 0.0
-    levels: list[float] = field(default_factory=list[float])  # of every FRAME, root mean square
-    voice_end: int = 0
-    judged: int = 0
-    basis: int = 0  # where the voice ended when the mean was taken; 0: no voice yet
-    stale: bool = False  # whether the search is one with an earlier mean
+    utterance: Utterance = field(default_factory=Utterance)
     searched: int = 0
     shown: str = ""
 
     @property
-    def floor(self) -> float:
-        """How loud it is beneath the voice; 0 until there is enough to tell."""
-        return float(np.quantile(self.levels, QUANTILE)) if len(self.levels) >= ENOUGH else 0.0
-
-    @property
-    def clear_db(self) -> float:
-        """How far the voice is above what is beneath it."""
-        return 20 * math.log10(max(np.quantile(self.levels or [1.0], 0.9), 1.0) / max(self.floor, 1.0))
-
-    @property
     def allowance(self) -> float:
         """By how many nats less the speech need fit, for the noise that is in it."""
-        return min(MOST, PER_DB * max(0.0, CLEAR_DB - self.clear_db))
+        return min(MOST, PER_DB * max(0.0, CLEAR_DB - self.utterance.clear_db))
 
 
 @dataclass(slots=True)
@@ -154,11 +130,12 @@ class Ears:
 
     def open(self, seat: Seat) -> None:
         self._release(seat.slot)
-        seat.state = Hearing(np.empty(0, np.int16))
+        seat.state = Hearing()
 
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         for pcm in unheard(seat.request):
-            yield pcm
+            for at in range(0, len(pcm), ROW):
+                yield pcm[at : at + ROW]
         async for chunk in inputs:
             if chunk.kind == "audio":
                 yield chunk.data
@@ -168,26 +145,27 @@ class Ears:
         decoders to be loaded for most of them, and a worker that says nothing for so long is given up."""
         for seat in seats:
             _hear(seat)
-        stale = [seat for seat in seats if seat.state.stale]
+        stale = [seat for seat in seats if seat.state.utterance.stale]
         for seat in stale[:1]:
             self._start_over(seat.slot, seat.state)
         for seat in stale[1:]:
             seat.hungry = False  # its turn comes with a next step
-        return [[] if seat.state.stale else self._listen(seat) for seat in seats]
+        return [[] if seat.state.utterance.stale else self._listen(seat) for seat in seats]
 
     def _listen(self, seat: Seat) -> list[Chunk]:
         hearing: Hearing = seat.state
-        piece = hearing.pcm[hearing.searched : hearing.searched + PIECE] if hearing.basis else hearing.pcm[:0]
-        if len(piece):
+        utterance = hearing.utterance
+        if utterance.basis and hearing.searched < len(utterance):
+            piece = utterance.pcm(hearing.searched, hearing.searched + PIECE)
             self._held[seat.slot].feed(piece)
             hearing.searched += len(piece)
-        seat.hungry = not hearing.basis or hearing.searched == len(hearing.pcm)
+        seat.hungry = not utterance.basis or hearing.searched == len(utterance)
         if not seat.hungry:
             return []
         return self._final(seat) if seat.ended else self._partial(seat)
 
     def _partial(self, seat: Seat) -> list[Chunk]:
-        text = self._held[seat.slot].words() if seat.state.basis else ""
+        text = self._held[seat.slot].words() if seat.state.utterance.basis else ""
         if not text or text == seat.state.shown:
             return []
         seat.state.shown = text
@@ -204,18 +182,19 @@ class Ears:
 
     def _margin(self, search: Search, hearing: Hearing) -> float:
         """How surely the speech is a request, rather than made into one, in nats."""
-        fits = len(hearing.pcm) < LONGEST and search.coverage() > COVERAGE
+        fits = not hearing.utterance.too_long and search.coverage() > COVERAGE
         return search.margin() if fits else -math.inf
 
     def _start_over(self, slot: int, hearing: Hearing) -> None:
         """Search again from the first sample, with the cepstral mean of what has been heard."""
         self._release(slot)
         search = self._held[slot] = self._free.pop() if self._free else self._search()
-        hearing.stale, hearing.searched = False, 0
-        noise = noise_of(hearing.pcm)
-        voices = through(Voices(self._net, noise), hearing.pcm)
+        hearing.searched, utterance = 0, hearing.utterance
+        utterance.stale, pcm = False, utterance.pcm()
+        noise = noise_of(pcm)
+        voices = through(Voices(self._net, noise), pcm)
         left = noise_of(voices)
-        known = through(Wiener(left), voices[: min(hearing.basis, MEAN_REACH)])
+        known = through(Wiener(left), voices[: min(utterance.basis, MEAN_REACH)])
         search.start(_mean(self._scout, known, self._first_mean), Hush(self._net, noise, left))
 
     def _release(self, slot: int) -> None:
@@ -250,35 +229,11 @@ def unheard(request: Request) -> list[Pcm]:
 
 def _hear(seat: Seat) -> None:
     """Take the rows that came."""
-    hearing: Hearing = seat.state
-    _take(hearing, [seat.rows.popleft() for _ in range(len(seat.rows))])
-    if seat.ended and not hearing.basis and hearing.voice_end:  # a word so short that no mean was taken yet
-        hearing.basis, hearing.stale = hearing.voice_end, True
-
-
-def _take(hearing: Hearing, rows: list[Pcm]) -> None:
-    """Append what came. A frame within 26 dB of the loudest so far, and above the noise, belongs to the voice."""
-    fresh = np.concatenate([np.asarray(row, np.int16) for row in rows] or [hearing.pcm[:0]])
-    fresh = fresh[: LONGEST - len(hearing.pcm)]
-    noisy = fresh.astype(np.int32) + _NOISE[len(hearing.pcm) : len(hearing.pcm) + len(fresh)]
-    hearing.pcm = np.concatenate([hearing.pcm, np.clip(noisy, -32768, 32767).astype(np.int16)])
-    while hearing.judged + FRAME <= len(hearing.pcm):
-        frame = hearing.pcm[hearing.judged : hearing.judged + FRAME].astype(np.float32)
-        hearing.judged += FRAME
-        loudness = float(np.sqrt(np.square(frame).mean()))
-        hearing.loudest = max(hearing.loudest, loudness)
-        hearing.levels.append(loudness)
-        if loudness > max(QUIET, hearing.loudest / 20) and loudness > hearing.floor * OVER_NOISE:
-            hearing.voice_end = hearing.judged
-        if _outgrown(hearing):
-            hearing.basis, hearing.stale = hearing.voice_end, True
-
-
-def _outgrown(hearing: Hearing) -> bool:
-    """Whether much more has been heard than the mean was taken from. Depends on samples only, not on how they came."""
-    pause = hearing.judged - hearing.voice_end >= PAUSE
-    enough = hearing.basis * (1.1 if pause else GROWTH) if hearing.basis or pause else FIRST
-    return hearing.voice_end > enough and hearing.basis < MEAN_REACH
+    utterance: Utterance = seat.state.utterance
+    while seat.rows:
+        utterance.push(seat.rows.popleft())
+    if seat.ended:
+        utterance.end()
 
 
 def _mean(decoder: Any, pcm: Pcm, before: str) -> str:

@@ -1,0 +1,152 @@
+"""Measures what silence around and between the words does to the ears: the same words should be heard as without.
+
+    python -m engine.training.nano.eval_silence [--part 1/20]
+
+Recordings of tests/data/spoken get seconds of silence ahead, behind, and between two words, where the ears found a
+word to end: digital silence, a room's noise, the hum of the mains, somebody's breath. Prints a table of how many were
+heard differently, and which; exits with 1 if any was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.signal import butter, sosfilt
+
+from engine.core import MIC_RATE_HZ, Chunk, Pcm
+from engine.training.nano.conditions import level, pink, speech_level
+from engine.training.nano.eval_ears import SPOKEN, Recording, alone, read
+from engine.worker.models.nano.ears import CEPSTRUM, Ears
+from engine.worker.models.nano.utterance import FRAME, Utterance
+from engine.worker.stage import Place, Seat
+
+Samples = NDArray[np.floating]
+BREATH_S = 1.8  # from one breath out to the next breath in
+PLACES_S = ((3.0, 0.0, 0.0), (8.0, 0.0, 8.0), (0.0, 4.0, 0.0))  # ahead, in the middle, behind
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", default="1/20", help="i/n: every n-th recording, from the i-th")
+    first, every = map(int, parser.parse_args().part.split("/"))
+    ears = Watched(Place())
+    recordings = [split(ears, recording) for recording in read(SPOKEN)[first - 1 :: every]]
+    print(f"| silence around {len(recordings)} recordings | heard differently |\n|---|---|")
+    differ = [differences(ears, recordings, silence) for silence in silences()]
+    sys.exit(any(differ))
+
+
+def differences(ears: Ears, recordings: list[Split], silence: Silence) -> int:
+    """How many recordings are heard differently with the silence; prints a row, and what was heard."""
+    heard = [(one, alone(ears, replace(one.recording, pcm=silence.around(one))).heard) for one in recordings]
+    others = [(one.heard, now) for one, now in heard if now != one.heard]
+    print(f"| {silence.name} | {len(others)} |", flush=True)
+    for before, now in others:
+        print(f"    {before!r} -> {now!r}", file=sys.stderr)
+    return len(others)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A recording, what the ears hear in it, and the sample at which one of its words ends (or its end)."""
+
+    recording: Recording
+    heard: str
+    between: int
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """So many seconds of something around the words and between two of them; nothing of it lies beneath the words."""
+
+    filler: str
+    below_db: int = 0
+    """How far beneath the speech."""
+    ahead_s: float = 0.0
+    middle_s: float = 0.0
+    behind_s: float = 0.0
+
+    @property
+    def name(self) -> str:
+        below = f" at -{self.below_db} dB" if self.below_db else ""
+        return (
+            f"{self.filler}{below}: {self.ahead_s:g} s ahead, {self.middle_s:g} s between, {self.behind_s:g} s behind"
+        )
+
+    def around(self, split: Split) -> Pcm:
+        """The recording with it."""
+        pcm = split.recording.pcm
+        ahead, middle, behind = (self._filled(pcm, s) for s in (self.ahead_s, self.middle_s, self.behind_s))
+        return np.concatenate([ahead, pcm[: split.between], middle, pcm[split.between :], behind])
+
+    def _filled(self, pcm: Pcm, seconds: float) -> Pcm:
+        if not seconds:
+            return pcm[:0]
+        filler = FILLERS[self.filler](round(seconds * MIC_RATE_HZ))
+        loud = speech_level(pcm.astype(np.float64)) * 10 ** (-self.below_db / 20)
+        return np.clip(np.round(filler / level(filler) * loud), -32768, 32767).astype(np.int16)
+
+
+def silences() -> Iterator[Silence]:
+    """The rows of the table."""
+    for filler in FILLERS:
+        for below_db in (30, 20) if filler != "zeros" else (0,):
+            yield from (Silence(filler, below_db, *seconds) for seconds in PLACES_S)
+
+
+class Watched(Ears):
+    """Ears that tell where the words of their last recording ended, in samples of what they kept of it."""
+
+    ends: tuple[int, ...] = ()
+
+    def _final(self, seat: Seat) -> list[Chunk]:
+        search = self._held.get(seat.slot)
+        chunks = super()._final(seat)
+        words = (search.requests.seg() if search else None) or ()
+        self.ends = tuple((word.end_frame + 1) * CEPSTRUM for word in words if word.word[0] not in "<[(")
+        return chunks
+
+
+def split(ears: Watched, recording: Recording) -> Split:
+    """The end of the middle word, as the ears' own search has it."""
+    heard = alone(ears, recording).heard
+    between = _begin(recording.pcm) + ears.ends[len(ears.ends) // 2 - 1] if len(ears.ends) > 1 else len(recording.pcm)
+    return Split(recording, heard, between)
+
+
+def _begin(pcm: Pcm) -> int:
+    """The first sample of a recording that the ears keep."""
+    utterance = Utterance()
+    for at in range(0, len(pcm), FRAME):
+        utterance.push(pcm[at : at + FRAME])
+        if len(utterance):
+            return at + FRAME - len(utterance)
+    return 0
+
+
+def _room(count: int) -> Samples:
+    """Steady noise that falls by 3 dB an octave."""
+    return pink(count, np.random.default_rng(5))
+
+
+def _hum(count: int) -> Samples:
+    """The mains and its overtones."""
+    t = np.arange(count) / MIC_RATE_HZ
+    return np.sum([np.sin(2 * np.pi * 50 * n * t + n) / n for n in (1, 2, 3, 5, 8)], axis=0)
+
+
+def _breath(count: int) -> Samples:
+    """Air between the lips, in and out."""
+    air = np.asarray(sosfilt(butter(2, (400, 3500), "band", fs=MIC_RATE_HZ, output="sos"), _room(count)))
+    return air * np.sin(np.pi * np.arange(count) / MIC_RATE_HZ / BREATH_S) ** 2
+
+
+FILLERS: dict[str, Callable[[int], Samples]] = {"zeros": np.zeros, "room": _room, "hum": _hum, "breath": _breath}
+
+if __name__ == "__main__":
+    main()

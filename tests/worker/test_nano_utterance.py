@@ -1,0 +1,108 @@
+"""What of a turn the ears of the built-in model search: the voice, and little around it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from engine.core import MIC_RATE_HZ, Pcm
+from engine.worker.models.nano.utterance import AFTER, BEFORE, FRAME, LASTS, LONGEST, Utterance
+
+MARGIN = (BEFORE + AFTER + 2 * LASTS) * FRAME
+
+
+def said(*parts: Pcm) -> Utterance:
+    utterance = Utterance()
+    for part in parts:
+        utterance.push(part)
+    utterance.end()
+    return utterance
+
+
+def voice(seconds: float, rms: float = 3000) -> Pcm:
+    """Loud and soft four times a second, as syllables are."""
+    count = round(seconds * MIC_RATE_HZ)
+    swell = 1.2 + np.sin(2 * np.pi * 4 * np.arange(count) / MIC_RATE_HZ)
+    return noise(seconds, rms, swell)
+
+
+def noise(seconds: float, rms: float, swell: Sequence[float] | np.ndarray | float = 1.0) -> Pcm:
+    count = round(seconds * MIC_RATE_HZ)
+    return np.clip(np.random.default_rng(count).normal(0, rms, count) * swell, -32768, 32767).astype(np.int16)
+
+
+def quiet(seconds: float) -> Pcm:
+    return noise(seconds, 3)
+
+
+def test_what_is_kept_does_not_depend_on_how_much_silence_was_around_it() -> None:
+    alone = said(quiet(1), voice(1), quiet(1))
+    assert MIC_RATE_HZ < len(alone) <= MIC_RATE_HZ + MARGIN
+    long = said(quiet(60), voice(1), quiet(60))
+    assert len(long) == len(alone)
+    assert np.abs(long.pcm().astype(int) - alone.pcm()).max() < 60  # the same voice, in another draw of the room
+    assert (long.basis, long.voice_end) == (alone.basis, alone.voice_end)
+
+
+def test_of_a_long_pause_a_little_is_kept() -> None:
+    assert len(said(voice(1), quiet(20), voice(1))) <= 2 * MIC_RATE_HZ + MARGIN
+    short = said(voice(1), quiet(0.3), voice(1))
+    assert len(short) == round(2.3 * MIC_RATE_HZ)
+
+
+@pytest.mark.parametrize("rms", [90, 300])
+def test_noise_ahead_is_left_out_once_somebody_speaks(rms: float) -> None:
+    swelling = noise(5, rms, np.abs(np.sin(np.arange(5 * MIC_RATE_HZ) / MIC_RATE_HZ * 2)))
+    before = Utterance()
+    before.push(swelling)
+    assert len(before) > 2 * MIC_RATE_HZ, "it could have been a voice"
+    before.push(voice(1))
+    assert len(before) <= MIC_RATE_HZ + MARGIN
+    assert before.stale, "a search that had begun is to start over"
+
+
+@pytest.mark.parametrize("pcm", [quiet(30), np.zeros(30 * MIC_RATE_HZ, np.int16)], ids=["room", "zeros"])
+def test_of_silence_nothing_is_kept(pcm: Pcm) -> None:
+    utterance = said(pcm)
+    assert (len(utterance), utterance.basis, utterance.too_long) == (0, 0, False)
+
+
+def test_a_click_is_no_voice() -> None:
+    click = quiet(1)
+    click[5000:5300] = 30_000
+    assert len(said(click)) == 0
+    assert len(said(click, voice(1), quiet(1))) == len(said(quiet(1), voice(1), quiet(1)))
+
+
+def test_half_a_minute_of_voice_is_too_long_and_no_more_is_held() -> None:
+    whole = voice(1.0)
+    utterance = said(*[whole] * 65)
+    assert utterance.too_long
+    assert not utterance.stale
+    assert len(utterance) <= LONGEST
+
+
+def test_half_a_minute_counts_from_the_voice() -> None:
+    """Not from the first sample, nor from a breath that might have been a voice."""
+    assert not said(quiet(100), voice(2)).too_long
+    breath = noise(1, 200, np.abs(np.sin(np.arange(MIC_RATE_HZ) / MIC_RATE_HZ * np.pi)))
+    breathed = Utterance()
+    for _ in range(40):
+        breathed.push(breath)
+    assert breathed.too_long
+    breathed.push(voice(2))
+    breathed.end()
+    assert not breathed.too_long
+    assert len(breathed) <= 2 * MIC_RATE_HZ + MARGIN
+
+
+def test_it_does_not_matter_how_the_samples_are_cut() -> None:
+    pcm = np.concatenate([quiet(2), voice(1), quiet(2), voice(1, 900), noise(1, 100)])
+    whole, cuts = said(pcm), sorted(random.Random(1).sample(range(len(pcm)), 40))
+    cut = said(*np.split(pcm, cuts))
+    assert np.array_equal(cut.pcm(), whole.pcm())
+    assert (cut.basis, cut.voice_end) == (whole.basis, whole.voice_end)
+    assert np.array_equal(whole.pcm(1000, 5000), whole.pcm()[1000:5000])
