@@ -20,8 +20,8 @@ serve: $(VENV)/$(EXTRA).stamp  ## install if needed, and serve (PORT=, HOST=, CO
 demo: $(VENV)/demo.stamp  ## the same with a Gradio page at /gradio beside the page
 	@exec $(BIN)/python -m web.gradio_demo $(CONFIG) --host $(HOST) --port $(PORT)
 
-test: $(VENV)/dev.stamp  ## every test that a laptop can run, and a table of what ran and what was missing
-	@$(BIN)/python scripts/suites.py
+test: $(VENV)/dev.stamp  ## every test that a laptop can run, and a table of what ran, what took longest and what was missing
+	@$(BIN)/python -m scripts.suites
 
 check: $(VENV)/dev.stamp  ## ruff, pyright, import-linter
 	@$(BIN)/ruff check .
@@ -43,11 +43,11 @@ web:  ## rebuild the page from web/src (needs Node; its output is committed)
 	cd web && npm ci --no-audit --no-fund && npm run build
 
 chaos soak gpu media ray: $(VENV)/dev.stamp  ## the heavy suites, one at a time
-	@$(BIN)/python scripts/suites.py $@
+	@$(BIN)/python -m scripts.suites $@
 
 conformance: $(VENV)/dev.stamp  ## unmodified clients, each in an environment that is downloaded once (CLIENTS= names some)
 	@$(BIN)/python tests/conformance/environments.py $(CLIENTS)
-	@$(BIN)/python scripts/suites.py $@ -- $(CLIENTS)
+	@$(BIN)/python -m scripts.suites $@ -- $(CLIENTS)
 
 constraints: $(VENV)/dev.stamp  ## write constraints.txt anew from what is installed
 	@$(BIN)/python scripts/pin.py

@@ -1,12 +1,16 @@
-"""Run the tests, and say what ran: a table of suites, what was skipped and why, and the tools that are not here.
+"""Run the tests, and say what ran: a table of suites, the slowest tests, what was skipped, and what tools are missing.
 
 Without arguments it is `make test`: everything that a laptop can run, in parallel, and then what measures time, alone.
 With the names of heavy suites (chaos, soak, gpu, conformance, media, ray) it runs those; words after ``--`` choose the
-tests whose names have one of them. ``PARLEY_REQUIRE=chromium,node`` makes a missing tool a failure. Knows no test.
+tests whose names have one of them. Where there is npm, the page's packages are fetched first, once.
+``PARLEY_REQUIRE=chromium,node`` makes a missing tool a failure. Knows no test.
+
+    python -m scripts.suites [SUITE ...] [-- WORD ...]
 """
 
 from __future__ import annotations
 
+import heapq
 import os
 import shutil
 import subprocess
@@ -22,10 +26,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from tests.guard import tools
+
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("chaos", "soak", "gpu", "conformance", "media", "ray")
-TOOLS = {"chromium": ("chromium", "chromium-browser", "google-chrome"), "node": ("node",)}
+TOOLS = ("chromium", "node")  # whose absence is told
 WORKERS = "3"  # on two cores: with as many as there are, a quarter of their time is spent waiting
+SLOWEST = 20  # tests that are listed
+NPM = ("npm", "ci", "--no-audit", "--no-fund", "--loglevel", "error", "--fetch-retries", "1")
 NO_TESTS = 5  # pytest's exit code when nothing was selected
 OUTCOMES = ("passed", "failed", "error", "skipped")
 
@@ -45,20 +53,38 @@ def main(arguments: list[str]) -> int:
     if unknown := set(names) - set(HEAVY):
         print(f"unknown suite {', '.join(sorted(unknown))}; known: {', '.join(HEAVY)}", file=sys.stderr)
         return 2
+    fetch_page_packages()
     begun_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         codes = [run_pytest(Path(folder) / f"{i}.xml", run) for i, run in enumerate(runs(names, chosen))]
         reports = sorted(Path(folder).glob("*.xml"))
         suites, skipped = read(reports)
+        slowest = slow(reports)
     missing = missing_tools()
-    show(suites, skipped, missing)
+    show(suites, slowest, skipped, missing)
     print(f"not part of this: {', '.join(f'make {name}' for name in HEAVY if name not in names)}")
     required = [tool for tool in os.environ.get("PARLEY_REQUIRE", "").split(",") if tool in missing]
     if required:
-        print(f"PARLEY_REQUIRE: {', '.join(required)} is not installed")
+        print(f"PARLEY_REQUIRE: {', '.join(required)} is missing")
     print(closing_line(suites, time.monotonic() - begun_s))
     bad = [code for code in codes if code not in (0, NO_TESTS)]
     return bad[0] if bad else int(bool(required) or not suites)
+
+
+def fetch_page_packages() -> None:
+    """Put what the page's tests need into web/node_modules, unless it is there; without npm or a network say so."""
+    lock = tools.WEB / "package-lock.json"
+    if tools.INSTALLED.is_file() and tools.INSTALLED.stat().st_mtime >= lock.stat().st_mtime:
+        return
+    if not all(map(shutil.which, ("node", "npm"))):
+        return
+    print("Fetching the page's packages into web/node_modules, once.", flush=True)
+    fetched = subprocess.run(NPM, cwd=tools.WEB, capture_output=True, text=True)
+    if fetched.returncode == 0:
+        tools.INSTALLED.touch()
+    else:
+        why = next((line for line in fetched.stderr.splitlines() if line.strip()), "it does not say why")
+        print(f"npm could not fetch the page's packages, and tests that need them are skipped: {why}", flush=True)
 
 
 def runs(names: list[str], chosen: list[str]) -> Iterator[list[str]]:
@@ -112,23 +138,34 @@ def suite_of(classname: str) -> str:
     return "/".join(parts[:2]) if len(parts) > 2 else parts[0]
 
 
+def slow(reports: list[Path]) -> list[tuple[float, str]]:
+    """The tests that took the longest, with their seconds."""
+    cases = (case for report in reports for case in ElementTree.parse(report).iter("testcase"))
+    timed = ((float(case.get("time", 0)), f"{case.get('classname')}::{case.get('name')}") for case in cases)
+    return heapq.nlargest(SLOWEST, timed)
+
+
 def missing_tools() -> dict[str, str]:
-    """The tools that some tests want and this machine lacks, each with what was looked for."""
-    return {tool: ", ".join(names) for tool, names in TOOLS.items() if not any(map(shutil.which, names))}
+    """The tools that some tests want and this machine lacks, each with what is missing of it."""
+    return {tool: why for tool in TOOLS if (why := tools.missing(tool))}
 
 
-def show(suites: dict[str, Suite], skipped: Counter[str], missing: dict[str, str]) -> None:
-    """The table, the reasons for skips, the missing tools."""
+def show(
+    suites: dict[str, Suite], slowest: list[tuple[float, str]], skipped: Counter[str], missing: dict[str, str]
+) -> None:
+    """The table, the slowest tests, the reasons for skips, the missing tools."""
     table = Table("suite", *OUTCOMES, "seconds", title="suites")
     for name, suite in suites.items():
         counts = (str(suite.outcomes[outcome] or "") for outcome in OUTCOMES)
         table.add_row(name, *counts, f"{suite.seconds:.1f}")
     console = Console()
     console.print(table)
+    for seconds, name in slowest:
+        console.print(f"{seconds:6.1f} s  {name}", markup=False, highlight=False)
     for reason, count in skipped.most_common():
         console.print(f"skipped {count}: {reason}", markup=False)
-    for tool, names in missing.items():
-        console.print(f"missing tool: {tool} (looked for {names})", markup=False)
+    for why in missing.values():
+        console.print(f"missing tool: {why}", markup=False)
 
 
 def closing_line(suites: dict[str, Suite], seconds: float) -> str:

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import network
 import pytest
+import tools
 from gates import _leaves_no_tasks, leaves_nothing_behind, stays_on_this_machine
 
 __all__ = ["_leaves_no_tasks", "leaves_nothing_behind", "stays_on_this_machine"]
 
 GUARD = Path(__file__).parent / "guard"
-TOOLS = {"chromium": ("chromium", "chromium-browser", "google-chrome"), "node": ("node",), "gpu": ("nvidia-smi",)}
 REQUIRED = frozenset(filter(None, os.environ.get("PARLEY_REQUIRE", "").split(",")))
 
 
 def pytest_configure(config: pytest.Config) -> None:
     network.install()
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(GUARD), os.environ.get("PYTHONPATH", "")]))
-    if unknown := REQUIRED - TOOLS.keys():
-        raise pytest.UsageError(f"PARLEY_REQUIRE: unknown tool {', '.join(sorted(unknown))}; known: {', '.join(TOOLS)}")
+    if unknown := REQUIRED - tools.PROGRAMS.keys():
+        known = ", ".join(tools.PROGRAMS)
+        raise pytest.UsageError(f"PARLEY_REQUIRE: unknown tool {', '.join(sorted(unknown))}; known: {known}")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test whose tool is not here, with the reason; where the tool is required, fail."""
-    for tool, names in TOOLS.items():
-        if item.get_closest_marker(tool) and not any(map(shutil.which, names)):
-            missing = f"{tool} is not installed (looked for {', '.join(names)})"
+    for tool in tools.PROGRAMS:
+        if item.get_closest_marker(tool) and (missing := tools.missing(tool)):
             if tool in REQUIRED:
                 pytest.fail(f"PARLEY_REQUIRE: {missing}")
             pytest.skip(missing)

@@ -18,6 +18,7 @@ from packaging.utils import canonicalize_name
 
 from app.commands.deployment import configurations
 from engine import load_config
+from tests.guard import tools as guard_tools
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -228,16 +229,61 @@ class TestSuites:
         self, required: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         suites = script("suites")
-        monkeypatch.setattr(suites, "TOOLS", {"unobtainium": ("no-such-program",)})
+        monkeypatch.setattr(suites, "TOOLS", ("unobtainium",))
+        monkeypatch.setitem(suites.tools.PROGRAMS, "unobtainium", ("no-such-program",))
         monkeypatch.setenv("PARLEY_REQUIRE", required)
+        monkeypatch.setattr(suites, "fetch_page_packages", lambda: None)
         monkeypatch.setattr(suites, "run_pytest", lambda report, run: report.write_text(self.REPORT) and 0)
         assert suites.main([]) == code
         out = capsys.readouterr().out
-        assert "missing tool: unobtainium" in out
+        assert "missing tool: unobtainium is not installed (looked for no-such-program)" in out
+        assert "1.5 s  tests.app.test_cli::a" in out
         assert "skipped 2: node is not installed" in out  # the report was read once for each run
+
+    @pytest.fixture
+    def web(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """A page without its packages, on a machine whose npm and node do what ``npm`` says."""
+        web = tmp_path / "web"
+        web.mkdir()
+        (web / "package-lock.json").write_text("{}")
+        monkeypatch.setattr(guard_tools, "WEB", web)
+        monkeypatch.setattr(guard_tools, "INSTALLED", web / "node_modules" / ".package-lock.json")
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+        for name in ("node", "npm"):
+            (tmp_path / name).write_text("#!/bin/sh\necho called >> calls\nmkdir -p node_modules\n")
+            (tmp_path / name).chmod(0o755)
+        with (tmp_path / "npm").open("a") as npm:
+            npm.write("[ ! -e offline ] || { echo 'npm error network is unreachable' >&2; exit 1; }\n")
+            npm.write("touch node_modules/.package-lock.json\n")
+        return web
+
+    def test_the_pages_packages_are_fetched_once_and_again_when_the_lock_is_newer(self, web: Path) -> None:
+        suites = script("suites")
+        assert "page's packages" in str(guard_tools.missing("node"))
+        for calls in (1, 1):
+            suites.fetch_page_packages()
+            assert (web / "calls").read_text().count("called") == calls
+        assert guard_tools.missing("node") is None
+        os.utime(web / "package-lock.json", (4e9, 4e9))
+        suites.fetch_page_packages()
+        assert (web / "calls").read_text().count("called") == 2
+
+    def test_without_a_network_node_is_one_missing_tool(self, web: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        suites = script("suites")
+        (web / "offline").touch()
+        suites.fetch_page_packages()
+        assert "are skipped: npm error network is unreachable" in capsys.readouterr().out
+        assert "page's packages" in suites.missing_tools()["node"]
+
+    def test_without_npm_nothing_is_fetched(self, web: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+        script("suites").fetch_page_packages()
+        assert not (web / "calls").exists()
+        assert "node is not installed" in str(guard_tools.missing("node"))
 
     def test_failing_tests_fail_and_an_unknown_suite_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         suites = script("suites")
+        monkeypatch.setattr(suites, "fetch_page_packages", lambda: None)
         monkeypatch.setattr(suites, "run_pytest", lambda report, run: report.write_text(self.REPORT) and 1)
         assert suites.main([]) == 1
         assert suites.main(["caos"]) == 2

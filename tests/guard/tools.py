@@ -1,0 +1,23 @@
+"""The tools that some tests need and a machine may lack: a test says by a marker of that name that it needs one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+PROGRAMS = {"chromium": ("chromium", "chromium-browser", "google-chrome"), "node": ("node",), "gpu": ("nvidia-smi",)}
+"""Each tool, and the programs of which one is enough."""
+
+WEB = Path(__file__).parents[2] / "web"
+INSTALLED = WEB / "node_modules" / ".package-lock.json"
+"""What npm writes last: without it Node has neither the page's compiler nor the browser's driver."""
+
+
+def missing(tool: str) -> str | None:
+    """Why tests that need a tool can't run here; None if they can."""
+    programs = PROGRAMS[tool]
+    if not any(map(shutil.which, programs)):
+        return f"{tool} is not installed (looked for {', '.join(programs)})"
+    if tool == "node" and not INSTALLED.is_file():
+        return "node has not got the page's packages (`make test` fetches them with npm; or: cd web && npm ci)"
+    return None
