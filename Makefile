@@ -9,7 +9,7 @@ HOST ?= 127.0.0.1
 EXTRA ?= base
 SETUP := pyproject.toml constraints.txt scripts/setup.sh engine/worker/nn/native.c
 
-.PHONY: help serve demo test check bench doctor format web chaos soak gpu conformance media ray constraints clean
+.PHONY: help serve demo test check bench doctor format web wheel chaos soak gpu conformance media ray constraints clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -18,7 +18,7 @@ serve: $(VENV)/$(EXTRA).stamp  ## install if needed, and serve (PORT=, HOST=, CO
 	@exec $(BIN)/parley serve $(CONFIG) --host $(HOST) --port $(PORT) $(if $(WEIGHTS),--weights "$(WEIGHTS)")
 
 demo: $(VENV)/demo.stamp  ## the same with a Gradio page at /gradio beside the page
-	@exec $(BIN)/python -m web.gradio_demo $(CONFIG) --host $(HOST) --port $(PORT)
+	@exec $(BIN)/python -P -m web.gradio_demo $(CONFIG) --host $(HOST) --port $(PORT)
 
 test: $(VENV)/dev.stamp  ## every test that a laptop can run, and a table of what ran, what took longest and what was missing
 	@$(BIN)/python -m scripts.suites
@@ -48,6 +48,9 @@ chaos soak gpu media ray: $(VENV)/dev.stamp  ## the heavy suites, one at a time
 conformance: $(VENV)/dev.stamp  ## unmodified clients, each in an environment that is downloaded once (CLIENTS= names some)
 	@$(BIN)/python tests/conformance/environments.py $(CLIENTS)
 	@$(BIN)/python -m scripts.suites $@ -- $(CLIENTS)
+
+wheel: $(VENV)/dev.stamp  ## try the package on each Python that is here, among packages of the same names (needs a network)
+	@$(BIN)/python -m scripts.wheel $(PYTHONS)
 
 constraints: $(VENV)/dev.stamp  ## write constraints.txt anew from what is installed
 	@$(BIN)/python scripts/pin.py

@@ -1,6 +1,6 @@
 """The demo at ``/gradio``: the page's voice client inside a Gradio page, with text, pictures, recordings and files.
 
-``python -m web.gradio_demo`` serves it beside the page (``make demo``; Gradio comes with the extra ``demo``). The
+``python -P -m web.gradio_demo`` serves it beside the page (``make demo``; Gradio comes with the extra ``demo``). The
 conversation runs in the browser, over the same protocol as the page's; Python lays the page out and keeps the table of
 figures. Nothing is asked of another machine: analytics, histories and links are off, and a content security policy
 keeps the browser at home.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -25,7 +24,7 @@ from app.bench.figures import Figure, interval, percentile
 from app.bench.target import BenchError
 from app.commands import terminal
 from app.realtime.ids import new_id
-from engine import SPEAKER_RATE_HZ, Engine, EngineSpec, Message, Request, Sampling, TextPart, loop
+from engine import SPEAKER_RATE_HZ, Engine, EngineSpec, Message, Request, Sampling, TextPart, child, loop
 from engine.bench.peer import Question, Subject, Times
 
 ANSWER = Question(text="Hello, how are you today? Tell me about the weather.", tokens=30, frames=50)  # four seconds
@@ -88,7 +87,7 @@ def peer(name: str, spec: EngineSpec) -> Generator[Process]:
     threads = max(worker.threads for worker in spec.workers)
     subject = Subject(model=spec.model, weights=spec.weights, threads=threads, slots=slots, options=dict(spec.options))
     process = subprocess.Popen(
-        [sys.executable, "-m", "engine.bench", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [*child.PYTHON, "-m", "engine.bench", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     try:
         assert process.stdin is not None

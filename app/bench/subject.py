@@ -8,7 +8,6 @@ from __future__ import annotations
 import socket
 import ssl
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -23,6 +22,7 @@ import yaml
 
 from app.bench.target import BenchError, Target
 from app.commands.deployment import DEFAULT, path_of
+from engine import child
 from engine.core import Pcm
 
 START_S = 120.0
@@ -87,7 +87,7 @@ def running(config: str | None, certificate: Path | None = None, changes: Change
 @contextmanager
 def _running(config: str | None, certificate: Path | None) -> Generator[Subject]:
     port = _free_port()
-    command = [sys.executable, "-m", "app", "serve", *([config] if config else []), "--port", str(port)]
+    command = [*child.PYTHON, "-m", "app", "serve", *([config] if config else []), "--port", str(port)]
     if certificate is not None:
         command += ["--https", str(certificate)]
     address = f"{'s' if certificate else ''}://127.0.0.1:{port}"

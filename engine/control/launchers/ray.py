@@ -12,6 +12,7 @@ import logging
 import os
 import secrets
 import subprocess
+import sys
 from typing import Any, cast
 
 from engine import child, wire
@@ -73,26 +74,34 @@ class Launcher:
             "name": f"{self._run}.{worker.id}", "namespace": NAMESPACE, "max_restarts": 0,
             "num_cpus": wanted.pop("num_cpus", 0), "num_gpus": wanted.pop("num_gpus", 0), "resources": wanted,
         }  # fmt: skip
-        actor = cast("Any", ray.remote(_Place)).options(**options).remote()
+        actor = cast("Any", ray.remote(_place())).options(**options).remote()
         self._actors[worker.id] = actor
-        started = actor.start.remote("{}:{}".format(*address), task.worker.stages, task.device, token)
+        offer = [
+            *child.WORKER, "--join", "{}:{}".format(*address), "--stages", ",".join(task.worker.stages),
+            "--device", task.device, "--tied",
+        ]  # fmt: skip
+        started = actor.start.remote(offer, child.DEFAULTS, token)
         await asyncio.wrap_future(started.future())
 
 
-class _Place:
-    """The actor: one process, which ends with it."""
+def _place() -> type:
+    """The class of the actor: one process, which ends with it.
 
-    def start(self, address: str, stages: tuple[str, ...], device: str, token: bytes) -> int:
-        """Start the process; its id. The token goes through a pipe: it is in no file and on no command line."""
-        read, write = os.pipe()
-        os.write(write, token)
-        os.close(write)
-        self._process = subprocess.Popen(
-            [
-                *child.COMMAND, "--join", address, "--token-file", f"/dev/fd/{read}",
-                "--stages", ",".join(stages), "--device", device, "--tied",
-            ],
-            stdin=subprocess.PIPE, pass_fds=(read,), env=child.environment(),
-        )  # fmt: skip
-        os.close(read)
-        return self._process.pid
+    A class of a function is sent to the node as it is. A class of this module would be imported there, by a process of
+    Ray's that searches the folder it was started in first.
+    """
+
+    class Place:
+        def start(self, offer: list[str], defaults: dict[str, str], token: bytes) -> int:
+            """Start the process; its id. The token goes through a pipe: it is in no file and on no command line."""
+            read, write = os.pipe()
+            os.write(write, token)
+            os.close(write)
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", *offer, "--token-file", f"/dev/fd/{read}"],
+                stdin=subprocess.PIPE, pass_fds=(read,), env=defaults | os.environ,
+            )  # fmt: skip
+            os.close(read)
+            return self._process.pid
+
+    return Place

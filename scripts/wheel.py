@@ -1,0 +1,123 @@
+"""Build the wheel, and try it as a stranger has it: alone, on each Python here, in a folder with other packages.
+
+    python -m scripts.wheel [PYTHON ...]
+
+For each interpreter a fresh environment gets the wheel and what it needs; then `parley say` speaks and `parley serve` gets
+ready in a folder that has an ``app``, an ``engine`` and a ``web`` of its own. Without names it looks for those that Parley
+supports, on the PATH and in pyenv; one that is not here is named and left out. Needs a network, or a cache of pip's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+ROOT = Path(__file__).resolve().parent.parent
+SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
+SOURCES = ("app", "engine", "web", "configs", "pyproject.toml", "README.md", "LICENSE", "NOTICE")
+UNBUILT = ("__pycache__", "node_modules", "*.so")
+DECOYS = ("app", "engine", "web")
+LINE = "Hello, it is a pleasure to meet you."
+PATIENCE_S = 120.0
+READY = b"Parley is ready"
+
+
+def main(names: list[str]) -> int:
+    """Try the named interpreters, or all that are here; 1 if one of them fails."""
+    console, failed = Console(highlight=False), 0
+    for name in names or [f"python{version}" for version in SUPPORTED]:
+        python = find(name)
+        if python is None:
+            console.print(f"{name}: not here")
+            continue
+        begun_s = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            why = tried(python, Path(folder))
+        failed += why is not None
+        console.print(f"{name}: {why or 'speaks, and serves'} ({time.monotonic() - begun_s:.0f} s)", markup=False)
+    return int(failed > 0)
+
+
+def find(name: str) -> str | None:
+    """An interpreter by its name or path; pyenv's own are found behind shims that refuse to run."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = [shutil.which(name), *(str(path) for path in sorted(pyenv.glob(f"*/bin/{name}"), reverse=True))]
+    return next((one for one in found if one and _works(one)), None)
+
+
+def _works(python: str) -> bool:
+    return subprocess.run([python, "-c", "import venv, ensurepip"], capture_output=True).returncode == 0
+
+
+def tried(python: str, folder: Path) -> str | None:
+    """Build the wheel for one interpreter, install it there, and run it; why it does not work, or None."""
+    fresh = folder / "fresh"
+    pip = [str(fresh / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
+    try:
+        subprocess.run([python, "-m", "venv", str(fresh)], check=True, capture_output=True)
+        wheel = build(folder, str(fresh / "bin" / "python"))
+        subprocess.run([*pip, "-c", str(ROOT / "constraints.txt"), str(wheel)], check=True, capture_output=True)
+        run(fresh, strange(folder / "elsewhere"))
+    except subprocess.SubprocessError as error:
+        output = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip().splitlines()
+        return output[-1] if output else str(error)
+    return None
+
+
+def build(folder: Path, python: str, *options: str) -> Path:
+    """The wheel, made from a copy of the sources: a build leaves its traces beside them. Raises CalledProcessError."""
+    copy = folder / "sources"
+    copy.mkdir()
+    for name in SOURCES:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns(*UNBUILT))
+        else:
+            shutil.copy(source, copy / name)
+    command = [python, "-m", "pip", "wheel", "--quiet", "--no-deps", *options, "--wheel-dir", str(folder), str(copy)]
+    subprocess.run(command, check=True, capture_output=True)
+    return next(folder.glob("parley-*.whl"))
+
+
+def strange(folder: Path) -> Path:
+    """A folder with packages of the names of ours, which raise when they are imported."""
+    for name in DECOYS:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").write_text(f"raise ImportError('this is another {name}')\n")
+    return folder
+
+
+def run(environment: Path, folder: Path) -> None:
+    """`parley say` speaks there, and `parley serve` turns green. Raises CalledProcessError or TimeoutExpired."""
+    parley = str(environment / "bin" / "parley")
+    say = [parley, "say", LINE, "-o", "said.wav"]
+    subprocess.run(say, cwd=folder, check=True, capture_output=True, timeout=PATIENCE_S)
+    serve = [parley, "serve", "--port", "0"]
+    with subprocess.Popen(serve, cwd=folder, stderr=subprocess.PIPE) as server:
+        assert server.stderr is not None
+        patience = threading.Timer(PATIENCE_S, server.kill)
+        patience.start()
+        try:
+            said = list[bytes]()
+            for line in server.stderr:
+                said.append(line)
+                if line.startswith(READY):
+                    break
+            else:
+                raise subprocess.CalledProcessError(server.wait(), serve, stderr=b"".join(said))
+        finally:
+            patience.cancel()
+            server.terminate()
+            server.communicate()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

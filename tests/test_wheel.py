@@ -1,0 +1,57 @@
+"""The package as a stranger has it: a wheel in an environment of its own, among packages of the same names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import wave
+from pathlib import Path
+
+import pytest
+
+from scripts import wheel
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One that has the wheel, and sees what is installed here for the rest."""
+    folder = tmp_path_factory.mktemp("wheel")
+    built = wheel.build(folder, sys.executable, "--no-build-isolation")
+    fresh = folder / "fresh"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", fresh], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", fresh / "bin" / "python", "install", "--no-deps", "--no-index"]
+    subprocess.run([*pip, "--quiet", "--disable-pip-version-check", built], check=True)
+    (site,) = fresh.glob("lib/python*/site-packages")
+    (site / "rest.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return fresh
+
+
+@pytest.mark.slow
+def test_it_speaks_and_serves_beside_packages_of_the_same_names(environment: Path, tmp_path: Path) -> None:
+    folder = wheel.strange(tmp_path / "elsewhere")
+    wheel.run(environment, folder)
+    with wave.open(str(folder / "said.wav")) as said:
+        assert said.getnframes() > said.getframerate()
+
+
+def test_control_the_decoys_raise(environment: Path, tmp_path: Path) -> None:
+    folder = wheel.strange(tmp_path / "elsewhere")
+    for name in wheel.DECOYS:
+        done = subprocess.run(
+            [environment / "bin" / "python", "-c", f"import {name}"], cwd=folder, capture_output=True, text=True
+        )
+        assert f"this is another {name}" in done.stderr
+
+
+def test_an_interpreter_that_is_not_here_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert wheel.main(["python1.5"]) == 0
+    assert capsys.readouterr().out == "python1.5: not here\n"
+
+
+def test_why_it_does_not_work_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def broken(folder: Path, python: str) -> Path:
+        raise subprocess.CalledProcessError(1, [python], stderr=b"a line\nno such thing\n")
+
+    monkeypatch.setattr(wheel, "build", broken)
+    assert wheel.tried(sys.executable, tmp_path) == "no such thing"
