@@ -1,5 +1,5 @@
 # Two commands do everything on a fresh machine: `make serve` and `make test`. `make help` lists the rest.
-# Setting up needs Python 3.11 to 3.13 with venv, and a network once; no root, compiler, Node or ffmpeg.
+# Setting up needs Python 3.11 to 3.14 with venv, and a network once; no root, compiler, Node or ffmpeg.
 
 VENV := .venv
 BIN := $(VENV)/bin

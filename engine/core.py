@@ -18,6 +18,7 @@ SPEAKER_RATE_HZ = 24_000
 """Speech leaves the engine as mono float32 in [-1, 1] at this rate."""
 
 Modality = Literal["text", "audio"]
+Ability = Literal["text", "audio", "image", "video", "tools", "speech"]
 Kind = str
 """What a chunk carries. Families may add kinds of their own between their stages. To the client go:
 
@@ -233,7 +234,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     voices: tuple[Voice, ...] = ()
     """The first one speaks where a request names none."""
     languages: tuple[str, ...] = ("en",)
-    abilities: frozenset[Literal["text", "audio", "image", "video", "tools", "speech"]] = frozenset()
+    abilities: frozenset[Ability] = frozenset()
     frame_s: float = 0.08
     """Length of one codec frame in seconds."""
     context: int = 4096

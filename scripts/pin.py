@@ -30,9 +30,21 @@ def main() -> None:
     base, dev, everything = closure(()), closure(("dev",)), closure(EXTRAS)
     build = {"setuptools": release("setuptools")}
     sizes = {"base": download_mb(base | build), "dev": download_mb(dev | build)}
-    lines = "".join(f"{name}=={version}\n" for name, version in sorted((everything | build).items()))
-    TARGET.write_text(HEADER.format(**sizes) + lines, encoding="utf-8")
+    own = marked()
+    alike = [f"{name}=={version}" for name, version in (everything | build).items() if name not in own]
+    lines = sorted([*alike, *(line for lines in own.values() for line in lines)])
+    TARGET.write_text(HEADER.format(**sizes) + "".join(f"{line}\n" for line in lines), encoding="utf-8")
     print(f"{len(everything | build)} packages pinned; {sizes['base']} MB to serve, {sizes['dev']} MB to develop")
+
+
+def marked() -> dict[str, list[str]]:
+    """The packages of which another machine gets another version: their lines, as the project gives them."""
+    requirements = map(Requirement, metadata.requires(PROJECT) or ())
+    lines: dict[str, list[str]] = {}
+    for one in requirements:
+        if one.marker and str(one.specifier).startswith("==") and "extra" not in str(one.marker):
+            lines.setdefault(canonicalize_name(one.name), []).append(str(one))
+    return lines
 
 
 def closure(extras: tuple[str, ...]) -> dict[str, str]:

@@ -2,9 +2,9 @@
 
     python -m scripts.wheel [PYTHON ...]
 
-For each interpreter a fresh environment gets the wheel and what it needs; then `parley say` speaks and `parley serve` gets
-ready in a folder that has an ``app``, an ``engine`` and a ``web`` of its own. Without names it looks for those that Parley
-supports, on the PATH and in pyenv; one that is not here is named and left out. Needs a network, or a cache of pip's.
+For each interpreter a fresh environment gets the wheel and what it needs; then `parley say` speaks and `parley serve`
+gets ready in a folder that has an ``app``, an ``engine`` and a ``web`` of its own. Without names it looks for those
+that Parley supports, on the PATH and in pyenv; one that is not here is named and left out. Needs a network.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SOURCES = ("app", "engine", "web", "configs", "pyproject.toml", "README.md", "LI
 UNBUILT = ("__pycache__", "node_modules", "*.so")
 DECOYS = ("app", "engine", "web")
 LINE = "Hello, it is a pleasure to meet you."
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0  # for a busy machine: an idle one needs ten seconds
 READY = b"Parley is ready"
 
 
@@ -112,6 +112,8 @@ def run(environment: Path, folder: Path) -> None:
                 if line.startswith(READY):
                     break
             else:
+                if not patience.is_alive():
+                    raise subprocess.TimeoutExpired(serve, PATIENCE_S)
                 raise subprocess.CalledProcessError(server.wait(), serve, stderr=b"".join(said))
         finally:
             patience.cancel()

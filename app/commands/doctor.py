@@ -63,6 +63,9 @@ def examine(spec: EngineSpec, host: str, port: int) -> Iterator[Finding]:
 
 def python(version: tuple[int, int]) -> Finding:
     text = ".".join(map(str, version))
+    if version == (3, 14):
+        step = "to speak with it, make the environment with Python 3.11, 3.12 or 3.13"
+        return Finding("warn", "Python", f"{text}: the built-in model cannot hear, and answers what is typed", step)
     if (3, 11) <= version <= (3, 13):
         return Finding("ok", "Python", text)
     return Finding("fail", "Python", f"{text} is not supported", "make the environment with Python 3.11, 3.12 or 3.13")

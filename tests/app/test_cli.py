@@ -333,6 +333,8 @@ def test_the_doctor_finds_missing_weights() -> None:
     [
         (doctor.python((3, 10)), "fail"),
         (doctor.python((3, 13)), "ok"),
+        (doctor.python((3, 14)), "warn"),
+        (doctor.python((3, 15)), "fail"),
         (doctor.processors(1, 0.0), "warn"),
         (doctor.processors(2, 5.0), "warn"),
         (doctor.processors(2, 0.5), "ok"),

@@ -5,15 +5,16 @@ How it was made, from what, and what it cannot do: ``engine/training/nano``. num
 
 from __future__ import annotations
 
-from engine.core import ModelInfo, TokenCost, Voice
+from engine.core import Ability, ModelInfo, TokenCost, Voice
 from engine.worker.models.nano.code2wav import Code2Wav
-from engine.worker.models.nano.ears import Ears
+from engine.worker.models.nano.deaf import Deaf, hears
 from engine.worker.models.nano.talker import Talker
 from engine.worker.models.nano.thinker import Thinker
 from engine.worker.models.nano.tokens import CONTEXT
 from engine.worker.models.nano.voice import FRAME_S, VOICES, WHO
-from engine.worker.stage import Family, Place
+from engine.worker.stage import Family, Place, Stage
 
+ABILITIES: frozenset[Ability] = frozenset({"text", "audio", "image", "tools", "speech"})
 EXAMPLES = (
     "What can you do?",
     "What is seventeen plus twenty five?",
@@ -29,7 +30,7 @@ def _info(place: Place) -> ModelInfo:
     return ModelInfo(
         name="nano",
         voices=tuple(Voice(id, *WHO[id]) for id in VOICES),
-        abilities=frozenset({"text", "audio", "image", "tools", "speech"}),
+        abilities=ABILITIES if hears() else ABILITIES - {"audio"},
         frame_s=FRAME_S,
         context=CONTEXT,
         # A word and its mark are two tokens, but a word that is not known has a token a letter; speech counts as its
@@ -39,7 +40,15 @@ def _info(place: Place) -> ModelInfo:
     )
 
 
+def _ears(place: Place) -> Stage:
+    if not hears():
+        return Deaf(place)
+    from engine.worker.models.nano.ears import Ears
+
+    return Ears(place)
+
+
 FAMILY = Family(
     info=_info,
-    stages={"ears": Ears, "thinker": Thinker, "talker": Talker, "code2wav": Code2Wav},
+    stages={"ears": _ears, "thinker": Thinker, "talker": Talker, "code2wav": Code2Wav},
 )
