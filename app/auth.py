@@ -97,7 +97,11 @@ class Gate:
             scope[SECRET] = secret
             return None
         if self._keys and not self._is_open(scope):
-            return 401, "invalid_api_key", "This server asks for an API key: send 'Authorization: Bearer <key>'."
+            return (
+                401,
+                "invalid_api_key",
+                "This server asks for an API key: send 'Authorization: Bearer <key>', or 'api-key: <key>'.",
+            )
         return None
 
     def _knows_host(self, host: str) -> bool:
@@ -140,10 +144,12 @@ def address_of(scope: Scope) -> str:
 
 
 def given_key(headers: Headers) -> str | None:
-    """The key that a client sent: as a bearer token, or among a WebSocket's subprotocols."""
+    """The key that a client sent: as a bearer token, as Azure's ``api-key``, or among a WebSocket's subprotocols."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()
+    if key := headers.get("api-key", "").strip():
+        return key
     for line in headers.getlist("sec-websocket-protocol"):
         for word in line.split(","):
             if word.strip().startswith(KEY_SUBPROTOCOL):

@@ -15,6 +15,7 @@ from starlette.datastructures import UploadFile
 from app.auth import secret_of
 from app.http.body import StrictRoute
 from app.http.trouble import HttpRefusal
+from app.realtime import beta
 from app.service import Service
 from app.transports.tether import NoWayBack
 from app.transports.webrtc.calls import Calls
@@ -45,6 +46,8 @@ def calls_routes(service: Service, calls: Calls) -> APIRouter:
 
     @router.post(PATH, status_code=201, response_class=Response, summary="Begin a WebRTC call: an SDP offer, answered")
     async def begin(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
+        if beta.asked_for(request.headers.get("openai-beta", ""), ()):
+            raise beta.refusal()
         offer, start = await _offer_of(request)
         asked, token = request.query_params, request.query_params.get("resume")
         try:

@@ -25,6 +25,7 @@ from app.realtime.line import SOCKET, Line
 from app.realtime.options import AnswerOptions, Options, answer_options
 from app.realtime.playout import Packet
 from app.realtime.reply import Reply
+from app.realtime.tools import functions_only, tell_unreached
 from app.realtime.transcripts import Transcripts
 from app.realtime.trouble import Refusal
 from app.telemetry import log, log_failure
@@ -91,7 +92,8 @@ class Answers:
         """The client asks for an answer."""
         if not self._options.answers:
             raise Refusal("invalid_request", "A transcription session gives no responses.", "type")
-        options, unknown = answer_options(self.options, word.patch)
+        offer = functions_only(word.patch, "response")
+        options, unknown = answer_options(self.options, offer.patch)
         if unknown:
             log("response.unknown_fields", session=self._session_id, fields=",".join(unknown))
         if word.kept and self._current is not None and self._current.active:
@@ -100,7 +102,10 @@ class Answers:
             raise Refusal("too_many_responses", f"{len(self._aside)} responses are under way; wait for one to end.")
         items = await self._inputs(word)
         reply = self._reply(options, items, None, word.kept)
+        tell_unreached(offer.servers, self._conversation, self._tell, self._session_id)
         self._begin(reply, kept=word.kept)
+        if offer.refusal is not None:
+            raise offer.refusal
 
     def cancel(self, response_id: str | None) -> None:
         """The client wants no more of a response: the one it names, or the conversation's."""

@@ -38,6 +38,7 @@ from app.realtime.notices import (
     PlaybackCut,
     PlaybackEnded,
     Queued,
+    ServerUnreached,
     SessionChanged,
     SessionOpened,
     SessionView,
@@ -99,6 +100,8 @@ def _events(notice: Notice) -> list[Event]:
             return [_error(notice)]
         case ItemAdded() | ItemShown() | ItemDropped() | ItemCut():
             return _item_events(notice)
+        case ServerUnreached():
+            return _unreached(notice)
         case PlaybackBegan(answer_id):
             return [{"type": "output_audio_buffer.started", "response_id": answer_id}]
         case PlaybackEnded(answer_id):
@@ -137,6 +140,14 @@ def _item_events(notice: ItemAdded | ItemShown | ItemDropped | ItemCut) -> list[
         case ItemCut(item_id, content_index, audio_end_ms, heard):
             where = {"item_id": item_id, "content_index": content_index, "audio_end_ms": audio_end_ms}
             return [{"type": "conversation.item.truncated", **where, "parley": {"heard_text": heard}}]
+
+
+def _unreached(notice: ServerUnreached) -> list[Event]:
+    """A list of tools that is begun, fails and is empty; the conversation does not keep it."""
+    item = {"id": notice.item_id, "type": "mcp_list_tools", "server_label": notice.server_label, "tools": []}
+    told = {"previous_item_id": notice.previous_id, "item": item}
+    moments = [{"type": f"mcp_list_tools.{moment}", "item_id": notice.item_id} for moment in ("in_progress", "failed")]
+    return [{"type": "conversation.item.added", **told}, *moments, {"type": "conversation.item.done", **told}]
 
 
 def _answer_events(

@@ -87,6 +87,15 @@ class ItemAdded:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerUnreached:
+    """An MCP server whose tools the session can't have: ``item_id`` names the list that would hold them."""
+
+    item_id: str
+    server_label: str
+    previous_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class ItemShown:
     item: Item
 
@@ -288,6 +297,7 @@ Notice = (
     | AudioCommitted
     | AudioCleared
     | ItemAdded
+    | ServerUnreached
     | ItemShown
     | ItemDropped
     | ItemCut

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_type_hi
 import msgspec
 from msgspec import Meta, Struct, field
 
+from app.realtime.beta import check_shape
 from app.realtime.trouble import Refusal
 
 S = TypeVar("S", bound=Struct)
@@ -36,11 +37,12 @@ class PcmaFormat(Struct, frozen=True, tag="audio/pcma"):
 
 
 class Transcription(Struct, frozen=True):
-    """Asks for transcripts of what the user says. ``model`` is echoed: the loaded model hears."""
+    """Asks for transcripts of what the user says. ``model`` is echoed: the loaded model hears.
+
+    Of ``language``, ``prompt``, ``keywords`` and the like nothing is made, so that they are not echoed.
+    """
 
     model: str | None = None
-    language: str | None = None
-    prompt: str | None = None
 
 
 class NoiseReduction(Struct, frozen=True):
@@ -144,7 +146,7 @@ class Options(Struct, frozen=True):
     tracing: Any = None
     truncation: Literal["auto", "disabled"] | RetentionRatio = "auto"
     prompt: Any = None
-    include: list[str] | None = None
+    include: None = None
     reasoning: Any = None
     audio: Audio = Audio()
     parley: Extras = Extras()
@@ -192,6 +194,7 @@ class AnswerOptions(Struct, frozen=True):
 
 def answer_options(session: Options, patch: dict[str, Any]) -> tuple[AnswerOptions, list[str]]:
     """The session's settings with ``patch`` merged in, and the paths of unknown fields. Raises Refusal."""
+    check_shape(patch, "response")
     base = AnswerOptions(
         output_modalities=session.output_modalities,
         instructions=session.instructions,
@@ -209,6 +212,7 @@ def answer_options(session: Options, patch: dict[str, Any]) -> tuple[AnswerOptio
 
 def session_options(current: Options, patch: dict[str, Any]) -> tuple[Options, list[str]]:
     """``current`` with ``patch`` merged in, and the paths of unknown fields. Raises Refusal; then nothing changed."""
+    check_shape(patch, "session")
     merged, unknown = merge(current, {key: value for key, value in patch.items() if key != "model"}, "session")
     if merged.type != current.type:
         message = f"A session's type stays {current.type!r}: connect anew, with ?intent=transcription or without."
@@ -242,8 +246,8 @@ def _merged(current: Struct | None, kind: Any, patch: dict[str, Any], path: str,
     tag = kind.__struct_config__.tag
     tree: dict[str, Any] = msgspec.to_builtins(current) if isinstance(current, kind) else ({"type": tag} if tag else {})
     for key, value in patch.items():
-        if key not in known:
-            if not (key == "type" and tag):
+        if key not in known or known[key] is type(None):  # one that is always null is shown, and nothing made of it
+            if not (key == "type" and tag) and value is not None:
                 unknown.append(f"{path}.{key}")
             continue
         if value is None and type(None) not in get_args(known[key]) and known[key] is not Any:

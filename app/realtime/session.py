@@ -28,6 +28,7 @@ from app.realtime.line import SOCKET, Line
 from app.realtime.microphone import Microphone
 from app.realtime.notices import Notice, SessionView
 from app.realtime.options import Options, Transcription, name_of, session_options
+from app.realtime.tools import functions_only, tell_unreached
 from app.realtime.trouble import Broken, Refusal
 from app.telemetry import log, log_failure
 from engine import EngineError, ModelInfo
@@ -52,6 +53,7 @@ class Session:
         limits, model = house.limits, house.engine.model
         self._conversation = Conversation(new_id("conv"), limits.items, int(limits.conversation_mb * 1e6))
         self._options = opening_options(model, start or {}, asked_model)
+        self._servers = functions_only(start or {}, "session").servers
         self._expires_at_s = int(house.wall() + limits.session_s)
         self._answers = Answers(self.id, house, self._conversation, self._options, tell)
         self._microphone = Microphone(self._answers, self._conversation, house, self._options, tell)
@@ -64,6 +66,7 @@ class Session:
     async def run(self, told: AsyncIterator[Told]) -> None:
         """Serve the client until ``told`` ends. Everything that the session holds is gone when this returns."""
         self._tell(self.greeting())
+        tell_unreached(self._servers, self._conversation, self._tell, self.id)
         async with asyncio.TaskGroup() as tasks:
             self._answers.start(tasks)
             async for one in told:
@@ -191,8 +194,9 @@ class Session:
         self._tell(notices.ItemAdded(item, self._conversation.add(item, after)))
 
     def _configure(self, patch: dict[str, object]) -> None:
-        """Merge the change; on a Refusal nothing has changed."""
-        options, unknown = session_options(self._options, patch)
+        """Merge the change; on a Refusal nothing has changed, unless it is of a tool that is not served."""
+        offer = functions_only(patch, "session")
+        options, unknown = session_options(self._options, offer.patch)
         before, after = name_of(self._options.audio.output.voice), name_of(options.audio.output.voice)
         if self._answers.has_spoken and before != after:
             path = "session.audio.output.voice"
@@ -212,6 +216,9 @@ class Session:
         if options.parley.resume and self._ticket is None:
             self._ticket = self._new_ticket()
         self._tell(notices.SessionChanged(self._view()))
+        tell_unreached(offer.servers, self._conversation, self._tell, self.id)
+        if offer.refusal is not None:
+            raise offer.refusal
 
     def _view(self) -> SessionView:
         view = session_view(self._house, self.id, self._expires_at_s, self._options)
@@ -243,4 +250,7 @@ def opening_options(model: ModelInfo, start: dict[str, Any], asked_model: str = 
     audio, voice = options.audio, model.voices[0].id if model.voices else ""
     heard = replace(audio.input, transcription=Transcription()) if kind == "transcription" else audio.input
     options = replace(options, audio=replace(audio, input=heard, output=replace(audio.output, voice=voice)))
-    return session_options(options, start)[0]
+    offer = functions_only(start, "session")
+    if offer.refusal is not None:
+        raise offer.refusal
+    return session_options(options, offer.patch)[0]

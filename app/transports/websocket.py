@@ -19,6 +19,7 @@ from fastapi.responses import JSONResponse
 from starlette.websockets import WebSocketDisconnect
 
 from app.auth import error_body, secret_of
+from app.realtime import beta
 from app.realtime.commands import Told
 from app.realtime.events import decode
 from app.realtime.events_out import encode
@@ -47,6 +48,9 @@ async def realtime(socket: WebSocket, service: Service, tethers: Tethers) -> Non
     """One connection, from the handshake to the close: a new session, or one that its client comes back to."""
     token = socket.query_params.get("resume")
     try:
+        if beta.asked_for(socket.headers.get("openai-beta", ""), socket.scope.get("subprotocols", ())):
+            await _refuse_beta(socket)
+            return
         if token is not None:
             await _come_back(socket, service, *tethers.find(token, socket.query_params.get("after", "")))
             return
@@ -84,6 +88,14 @@ async def _wait(socket: WebSocket, service: Service, tethers: Tethers) -> None:
 async def _deny(socket: WebSocket, status: int, code: str, message: str) -> None:
     headers = {"retry-after": "5"} if status == 503 else {}
     await socket.send_denial_response(JSONResponse(error_body(status, code, message), status, headers))
+
+
+async def _refuse_beta(socket: WebSocket) -> None:
+    """As the hosted service does: an event, which clients show, and a close code of its own."""
+    await accept(socket)
+    log("session.beta_refused")
+    await socket.send_text(encode(Trouble(beta.refusal(), None))[0])
+    await socket.close(beta.CLOSE, f"invalid_request_error.{beta.CODE}")
 
 
 async def accept(socket: WebSocket) -> None:

@@ -76,6 +76,12 @@ async def test_keys_are_asked_for_everywhere_but_at_the_probes(tmp_path: Path) -
             assert await status(server, path, authorization="Bearer sk-three") == 401
         assert await status(server, "/metrics", authorization="Bearer sk-two") == 200
         assert await status(server, "/metrics", authorization="bearer sk-one") == 200
+        assert await status(server, "/metrics", api_key="sk-two") == 200
+        assert await status(server, "/metrics", api_key="sk-three") == 401
+        assert await status(server, "/metrics", api_key="sk-three", authorization="Bearer sk-one") == 200
+        async with talking(server, additional_headers={"api-key": "sk-one"}) as azure:
+            await azure.alive()
+        assert await refusal(server, additional_headers={"api-key": "sk-on"}) == (401, "invalid_api_key")
         assert await refusal(server) == (401, "invalid_api_key")
         assert await refusal(server, additional_headers={"Authorization": "Bearer sk-on"}) == (401, "invalid_api_key")
         async with talking(server, additional_headers={"Authorization": "Bearer sk-one"}) as client:

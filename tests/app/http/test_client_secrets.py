@@ -83,7 +83,7 @@ async def test_it_opens_any_number_of_sessions_and_nothing_else(locked: Running)
 
 
 async def test_the_model_of_its_session_is_the_session_s(locked: Running) -> None:
-    secret = (await post(locked, {"session": {"model": "gpt-realtime-2", "voice": "unknown"}})).json()
+    secret = (await post(locked, {"session": {"model": "gpt-realtime-2", "colour": "unknown"}})).json()
     assert secret["session"]["model"] == "gpt-realtime-2"
     headers = {"Authorization": f"Bearer {secret['value']}"}
     async with connect(locked.ws, additional_headers=headers) as socket:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -54,6 +55,54 @@ def test_unknown_fields_are_named_and_the_model_stays() -> None:
     options, unknown = session_options(DEFAULT, {"model": "other", "x": 1, "audio": {"y": 2, "input": {"z": {}}}})
     assert options == DEFAULT
     assert unknown == ["session.x", "session.audio.y", "session.audio.input.z"]
+
+
+def test_what_is_not_done_is_not_echoed() -> None:
+    """Words to expect, languages, and what is to be told beside a transcript: nothing is made of them."""
+    heard = {
+        "model": "whisper-1",
+        "language": "no",
+        "languages": ["no"],
+        "keywords": ["Oslo"],
+        "prompt": "x",
+        "delay": "low",
+    }
+    options, unknown = session_options(
+        DEFAULT, {"include": ["item.input_audio_transcription.logprobs"], "audio": {"input": {"transcription": heard}}}
+    )
+    shown = msgspec.to_builtins(options)
+    assert shown["include"] is None
+    assert shown["audio"]["input"]["transcription"] == {"model": "whisper-1"}
+    assert [name.rpartition(".")[2] for name in unknown] == ["include", *list(heard)[1:]]
+    assert session_options(DEFAULT, {"include": None}) == (DEFAULT, [])
+
+
+@pytest.mark.parametrize(
+    ("patch", "told"),
+    [
+        ({"modalities": ["text"]}, "session.modalities is session.output_modalities"),
+        ({"type": "realtime", "voice": "alloy"}, "session.voice is session.audio.output.voice"),
+        ({"turn_detection": None, "instructions": "x"}, "session.turn_detection is session.audio.input.turn_detection"),
+        (
+            {"input_audio_format": "pcm16", "max_response_output_tokens": 5},
+            "session.input_audio_format is session.audio.input.format, "
+            "session.max_response_output_tokens is session.max_output_tokens",
+        ),
+    ],
+)
+def test_the_betas_shape_is_refused_in_a_sentence_that_names_the_new_one(patch: dict[str, Any], told: str) -> None:
+    with pytest.raises(Refusal, match=re.escape(told)) as refused:
+        session_options(DEFAULT, patch)
+    assert refused.value.code == "beta_api_shape_disabled"
+    assert ". " not in str(refused.value)
+
+
+def test_the_betas_fields_beside_gas_are_unknown_ones_like_any_other() -> None:
+    """Some clients send both; answers are told the same."""
+    options, unknown = session_options(DEFAULT, {"voice": "x", "audio": {"output": {"voice": "y"}}, "temperature": 0.8})
+    assert (options.audio.output.voice, unknown) == ("y", ["session.voice", "session.temperature"])
+    with pytest.raises(Refusal, match=r"response\.voice is response\.audio\.output\.voice"):
+        answer_options(DEFAULT, {"voice": "alloy"})
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ NOT_APPLICABLE = {
     "conversation.item.created": "the beta's name of conversation.item.added; never sent in GA",
     "conversation.item.input_audio_transcription.segment": "for models that tell speakers apart; none here does",
     "input_audio_buffer.dtmf_event_received": "SIP",
-    **{f"mcp_list_tools.{moment}": "MCP" for moment in ("in_progress", "completed", "failed")},
+    "mcp_list_tools.completed": "MCP servers are not asked: their lists fail",
     **{f"response.mcp_call.{moment}": "MCP" for moment in ("in_progress", "completed", "failed")},
     **{f"response.mcp_call_arguments.{moment}": "MCP" for moment in ("delta", "done")},
     **{
@@ -134,13 +134,20 @@ async def unheard(client: Witness) -> None:
         await client.alive()
 
 
+async def hosted(client: Witness) -> None:
+    """A tool that the server would have to run: its list fails, and what came with it holds."""
+    session = await client.configure(tools=[{"type": "mcp", "server_label": "files"}], instructions="Be brief.")
+    assert (session["tools"], session["instructions"]) == ([], "Be brief.")
+    await client.until("conversation.item.done")
+
+
 async def refused(client: Witness) -> None:
     await client.send("output_audio_buffer.clear")
     assert (await client.error())["code"] == "invalid_event_for_transport"
 
 
 Scene = Callable[[Any], Awaitable[None]]
-SCENES: list[Scene] = [spoken, by_hand, typed, cut, tools, unheard, refused]
+SCENES: list[Scene] = [spoken, by_hand, typed, cut, tools, unheard, hosted, refused]
 
 
 async def played(server: Running, scenes: list[Scene]) -> list[Witness]:
@@ -184,6 +191,7 @@ CONTROLS = {
     typed: "conversation.item.deleted",
     cut: "conversation.item.truncated",
     tools: "response.function_call_arguments.done",
+    hosted: "mcp_list_tools.failed",
     unheard: "conversation.item.input_audio_transcription.failed",
 }
 

@@ -283,7 +283,7 @@ async def test_out_of_band_responses_run_beside_and_leave_no_item(client: Any) -
 
 async def test_events_of_the_wire_are_text_frames_only(server: Any, talk: Any) -> None:
     async with talk(
-        server, subprotocols=["realtime", "openai-insecure-api-key.sk-none", "openai-beta.realtime-v1"]
+        server, subprotocols=["realtime", "openai-insecure-api-key.sk-none", "openai-agents-sdk.0.20.0"]
     ) as client:
         assert client.socket.subprotocol == "realtime"
         await client.alive()  # Client.next refuses binary frames
