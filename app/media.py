@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Iterator
 from contextlib import suppress
 from fractions import Fraction
 from typing import Any, cast
@@ -15,7 +16,6 @@ import av
 import av.error
 import numpy as np
 import pybase64
-import soundfile  # pyright: ignore[reportMissingTypeStubs]
 from av.filter import Graph
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
@@ -102,26 +102,135 @@ def resample(pcm: Pcm, from_hz: int, to_hz: int) -> Pcm:
 
 
 def decode_audio(data: bytes, limit_s: float) -> Pcm:
-    """A WAV, FLAC, OGG or MP3 file as int16 [samples] at MIC_RATE_HZ, its channels mixed.
+    """The sound of a WAV, FLAC, OGG, MP3, AAC, M4A, MP4 or WebM file, int16 [samples] at MIC_RATE_HZ, channels mixed.
 
-    The header's own word for the length is not trusted: reading stops at ``limit_s``, and that is an error.
+    It is decoded in blocks, and only as far as ``limit_s`` and what that many seconds of stereo at 48 kHz may cost:
+    beyond either it is refused, whatever its header says. Pictures in it are never decoded.
     """
+    container = _container(data)
+    if container is None:
+        raise MediaError(f"not a sound or video file that can be read ({_KINDS})")
     try:
-        with soundfile.SoundFile(io.BytesIO(data)) as file:
-            rate_hz, channels = int(file.samplerate), int(file.channels)
-            if rate_hz not in _RATES_HZ or not 1 <= channels <= _MAX_CHANNELS:
-                raise MediaError(f"audio of {channels} channels at {rate_hz} Hz is not supported")
-            frames = int(limit_s * rate_hz)
-            wave = cast("NDArray[np.int16]", file.read(frames + 1, dtype="int16", always_2d=True))
-    except (soundfile.SoundFileError, RuntimeError, ValueError) as error:
-        if isinstance(error, MediaError):
-            raise
-        raise MediaError("not an audio file that can be read (WAV, FLAC, OGG or MP3)") from None
-    if len(wave) > frames:
-        raise MediaError(f"the audio is longer than {limit_s:g} s")
-    if not len(wave):
+        with av.open(io.BytesIO(data), format=container, options=_FRUGAL, metadata_errors="replace") as file:
+            return _sound(file, limit_s)
+    except (av.error.FFmpegError, RuntimeError, EOFError):
+        raise MediaError(f"the file is damaged or cut off, or is none of those that can be read ({_KINDS})") from None
+
+
+_KINDS = "WAV, FLAC, OGG, MP3, AAC, M4A, MP4 or WebM"
+_CODECS = frozenset(
+    [
+        "pcm_u8",
+        "pcm_s16le",
+        "pcm_s24le",
+        "pcm_s32le",
+        "pcm_f32le",
+        "pcm_f64le",
+        "pcm_s16be",
+        "pcm_s24be",
+        "pcm_f32be",
+        "pcm_alaw",
+        "pcm_mulaw",
+        "flac",
+        "alac",
+        "vorbis",
+        "opus",
+        "libopus",
+        "mp3",
+        "mp3float",
+        "mp2",
+        "mp2float",
+        "aac",
+        "aac_latm",
+        "adpcm_ima_wav",
+        "adpcm_ms",
+        "gsm_ms",
+    ]
+)
+"""What records speech; of all that FFmpeg knows, the rest is never run."""
+
+_FRUGAL = {"codec_whitelist": ",".join(sorted(_CODECS)), "probesize": "1000000"}
+_SAMPLES_S = 2 * 48_000
+"""Samples of all channels that a second may have, on average up to the limit."""
+
+
+def _container(data: bytes) -> str | None:
+    """FFmpeg's name for what the first bytes say. It is not left to guess: some of its formats name other files."""
+    match data[:4]:
+        case b"RIFF" | b"RF64":
+            return "wav" if data[8:12] == b"WAVE" else None
+        case b"fLaC":
+            return "flac"
+        case b"OggS":
+            return "ogg"
+        case b"\x1aE\xdf\xa3":
+            return "matroska"
+        case _:
+            pass
+    if data[4:8] in (b"ftyp", b"moov", b"mdat", b"wide"):
+        return "mov"
+    if data[:3] == b"ID3":
+        return "mp3"
+    if data[:1] == b"\xff" and len(data) > 1 and data[1] & 0xE0 == 0xE0:
+        return "mp3" if data[1] & 0x06 else "aac"  # MPEG audio's layer: AAC's frames (ADTS) have 0 there
+    return None
+
+
+def _sound(file: Any, limit_s: float) -> Pcm:
+    """The samples of an open file's first sound."""
+    stream = next(iter(file.streams.audio), None)
+    if stream is None:
+        raise MediaError("the file holds no sound")
+    if stream.codec_context is None or stream.codec_context.name not in _CODECS:
+        raise MediaError("the file's sound is of a kind that is not read here")
+    stream.codec_context.thread_count = 1
+    pieces, seconds, samples = list[Pcm](), 0.0, 0
+    resampler: tuple[int, Resampler] | None = None
+    for frame in _frames(file, stream):
+        rate_hz, channels = int(frame.sample_rate), len(frame.layout.channels)
+        if rate_hz not in _RATES_HZ or not 1 <= channels <= _MAX_CHANNELS:
+            raise MediaError(f"audio of {channels} channels at {rate_hz} Hz is not supported")
+        seconds, samples = seconds + frame.samples / rate_hz, samples + frame.samples * channels
+        if seconds > limit_s:
+            raise MediaError(f"the audio is longer than {limit_s:g} s")
+        if samples > limit_s * _SAMPLES_S:
+            raise MediaError("the audio has too many samples: send it with a lower rate, or in mono")
+        if resampler is None or resampler[0] != rate_hz:
+            pieces += [resampler[1].flush()] if resampler else []
+            resampler = rate_hz, Resampler(rate_hz, MIC_RATE_HZ)
+        pieces.append(resampler[1].push(_mixed(frame, channels)))
+    if resampler is None or not samples:
         raise MediaError("the audio file holds no samples")
-    return resample(wave.mean(axis=1).astype(np.int16), rate_hz, MIC_RATE_HZ)
+    _check_whole(stream, seconds)
+    return np.concatenate([*pieces, resampler[1].flush()])
+
+
+def _frames(file: Any, stream: Any) -> Iterator[Any]:
+    """What can be decoded; a damaged packet is left out, as players do."""
+    for packet in file.demux(stream):
+        with suppress(av.error.InvalidDataError):
+            yield from packet.decode()
+
+
+def _mixed(frame: Any, channels: int) -> Pcm:
+    """The mean of a frame's channels as int16 [samples], whatever its samples are."""
+    wave: NDArray[Any] = frame.to_ndarray()
+    wave = wave if frame.format.is_planar else wave.reshape(-1, channels).T
+    match wave.dtype.kind:
+        case "f":
+            wave = np.nan_to_num(np.clip(wave, -1, 1) * 32767)
+        case "u":
+            wave = (wave.astype(np.int16) - 128) * 256
+        case _:
+            wave = wave >> (8 * wave.dtype.itemsize - 16)
+    return wave.mean(axis=0).astype(np.int16)
+
+
+def _check_whole(stream: Any, seconds: float) -> None:
+    """Raise if the file says that much more was recorded than is there: half of a recording is not taken for it."""
+    said_s = float(stream.duration * stream.time_base) if stream.duration else 0.0
+    if stream.container.format.name.startswith("mov") and seconds < 0.95 * said_s - 0.5:
+        raise MediaError(f"the file is cut off: {seconds:.1f} s of {said_s:.1f} s are there")
 
 
 def decode_image_url(url: str) -> NDArray[np.uint8]:

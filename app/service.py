@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from app.decoding import Decoding
 from app.realtime.house import House
 from app.realtime.ids import new_id
 from app.realtime.reply import Answering
@@ -71,6 +72,7 @@ class Service:
         self.admin_keys = read_keys(self.settings.admin_key_file, "server.admin_key_file")
         self.secrets = Secrets(self.settings.limits.secrets)
         self.throttle = Throttle()
+        self.decoding = Decoding()
         self.metrics = Metrics(
             lambda: self._engine.stats() if self._engine else {},
             lambda: self._engine.replicas() if self._engine else (),
@@ -109,6 +111,7 @@ class Service:
 
     async def stop(self) -> None:
         """Close the engine, or give up starting it."""
+        await self.decoding.close()
         if self._task is not None:
             self._stop.set()
             if self._engine is None:

@@ -175,7 +175,7 @@ async def _asked(service: Service, body: ChatRequest, names: Names) -> EngineReq
     return EngineRequest(
         id=new_id("chatcmpl"),
         session=new_id("sess"),
-        messages=await engine_messages(with_turn_last(body.messages), house.limits),
+        messages=await engine_messages(with_turn_last(body.messages), house.limits, service.decoding),
         modalities=("text", "audio") if body.speaks else ("text",),
         voice=names.voice,
         sampling=body.sampling(),

@@ -6,12 +6,14 @@ Everything is bounded before it is decoded, and decoded off the event loop. Sour
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
+from app.decoding import Decoding
 from app.http.trouble import HttpRefusal
-from app.media import decode_audio, decode_base64, decode_image_url
+from app.media import decode_base64, decode_image_url
 from app.settings import Limits
 from engine import AudioPart, ImagePart, Message, Part, TextPart, ToolCallPart, ToolResultPart
 
@@ -23,7 +25,9 @@ class TextContent(BaseModel):
 
 class AudioData(BaseModel):
     data: str = Field(description="Base64.")
-    format: Literal["wav", "mp3", "flac", "ogg", "opus"] = "wav"
+    format: Literal["wav", "mp3", "flac", "ogg", "opus", "aac", "m4a", "mp4", "webm"] = Field(
+        default="wav", description="The data itself says what it is."
+    )
 
 
 class AudioContent(BaseModel):
@@ -90,10 +94,10 @@ class ToolMessage(BaseModel):
 ChatMessage = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
 
 
-async def engine_messages(messages: list[ChatMessage], limits: Limits) -> tuple[Message, ...]:
+async def engine_messages(messages: list[ChatMessage], limits: Limits, decoding: Decoding) -> tuple[Message, ...]:
     """What the engine is asked with. Raises HttpRefusal or MediaError."""
-    room = _Room(int(limits.conversation_mb * 1e6))
-    return tuple([await _message(message, f"messages.{i}", limits, room) for i, message in enumerate(messages)])
+    media = _Media(limits.audio_s, decoding, _Room(int(limits.conversation_mb * 1e6)))
+    return tuple([await _message(message, f"messages.{i}", media) for i, message in enumerate(messages)])
 
 
 def with_turn_last(messages: list[ChatMessage]) -> list[ChatMessage]:
@@ -120,30 +124,39 @@ class _Room:
             raise HttpRefusal(400, "invalid_value", message, "messages")
 
 
-async def _message(message: ChatMessage, path: str, limits: Limits, room: _Room) -> Message:
+@dataclass(frozen=True, slots=True)
+class _Media:
+    """How what messages show and play is decoded: recordings of at most ``audio_s`` in their turn, all in one room."""
+
+    audio_s: float
+    decoding: Decoding
+    room: _Room
+
+
+async def _message(message: ChatMessage, path: str, media: _Media) -> Message:
     match message:
         case SystemMessage(content=content):
             return Message("system", _texts(content))
         case UserMessage(content=content):
             parts = [TextContent(type="text", text=content)] if isinstance(content, str) else content
-            return Message("user", tuple([await _part(part, limits, room) for part in parts]))
+            return Message("user", tuple([await _part(part, media) for part in parts]))
         case ToolMessage(content=content, tool_call_id=call_id):
             return Message("tool", (ToolResultPart(call_id, _text(content)),))
         case AssistantMessage():
             return _assistant(message, path)
 
 
-async def _part(part: TextContent | AudioContent | ImageContent, limits: Limits, room: _Room) -> Part:
+async def _part(part: TextContent | AudioContent | ImageContent, media: _Media) -> Part:
     match part:
         case TextContent(text=text):
             return TextPart(text)
         case AudioContent(input_audio=sound):
-            pcm = await asyncio.to_thread(decode_audio, decode_base64(sound.data), limits.audio_s)
-            room.take(pcm.nbytes)
+            pcm = await media.decoding.samples(decode_base64(sound.data), media.audio_s)
+            media.room.take(pcm.nbytes)
             return AudioPart(pcm)
         case ImageContent(image_url=image):
             pixels = await asyncio.to_thread(decode_image_url, image.url)
-            room.take(pixels.nbytes)
+            media.room.take(pixels.nbytes)
             return ImagePart(pixels)
 
 

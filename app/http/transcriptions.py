@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import orjson
 from fastapi import APIRouter, File, Form, Request, UploadFile
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.responses import JSONResponse, Response
 
 from app.http.answering import answer
 from app.http.body import Responses, StrictRoute
 from app.http.live import ClientGone, Live, Write, while_there
 from app.http.names import names_of_model
+from app.http.transcript import MEDIA_TYPES, TIMED, Format, Transcript, span_of
 from app.http.trouble import RESPONSES, HttpRefusal
-from app.media import decode_audio
 from app.realtime.ids import new_id
 from app.service import Service
-from engine import MIC_RATE_HZ, AudioPart, Chunk, Message
+from engine import MIC_RATE_HZ, AudioPart, Chunk, Message, ModelInfo
 from engine import Request as EngineRequest
+from engine.core import Pcm
+
+Granularity = Literal["segment", "word"]
 
 
 class _Recording(StrictRoute):
@@ -28,40 +31,66 @@ class _Recording(StrictRoute):
 def transcriptions(service: Service) -> APIRouter:
     """The route, for one server."""
     router = APIRouter(route_class=_Recording, tags=["Audio"], responses=RESPONSES)
-    media: Responses = {200: {"content": {"application/json": {}, "text/plain": {}, "text/event-stream": {}}}}
+    media: Responses = {
+        200: {"content": {kind: {} for kind in ("application/json", *MEDIA_TYPES.values(), "text/event-stream")}}
+    }
 
     @router.post("/v1/audio/transcriptions", summary="Hear a recording", responses=media, response_model=None)
     async def transcribe(  # pyright: ignore[reportUnusedFunction]
         request: Request,
-        file: Annotated[UploadFile, File(description="WAV, FLAC, OGG or MP3.")],
+        file: Annotated[
+            UploadFile, File(description="WAV, FLAC, OGG, MP3, AAC, M4A, MP4 or WebM; of a video its sound.")
+        ],
         model: Annotated[str, Form()],
-        response_format: Annotated[Literal["json", "text"], Form()] = "json",
+        response_format: Annotated[Format, Form()] = "json",
         stream: Annotated[bool, Form()] = False,
+        granularities: Annotated[list[Granularity] | None, Form(alias="timestamp_granularities[]")] = None,
+        include: Annotated[list[str] | None, Form(alias="include[]")] = None,
     ) -> Response:
         names = names_of_model(service, model)
-        pcm = await _samples(service, file)
+        _check(service.house().engine.model, granularities, include)
+        recording = await file.read()
         if stream:
+            pcm = await _samples(service, recording)
             return Live(lambda write: _events(service, pcm, write), "text/event-stream", names.headers)
         try:
-            text = await while_there(request.receive, _heard(service, pcm))
+            heard = await while_there(request.receive, _transcript(service, recording, response_format))
         except ClientGone:
             return Response(status_code=499)  # nobody reads it
-        if response_format == "text":
-            return PlainTextResponse(text + "\n", headers=names.headers)
-        return JSONResponse({"text": text, "usage": _usage(pcm)}, headers=names.headers)
+        if response_format in MEDIA_TYPES:
+            text, media_type = heard.written(response_format), MEDIA_TYPES[response_format]
+            return Response(text, media_type=media_type, headers=names.headers)
+        return JSONResponse(heard.body(response_format), headers=names.headers)
 
     return router
 
 
-async def _samples(service: Service, file: UploadFile) -> Any:
-    """The recording, decoded. Raises HttpRefusal or MediaError."""
-    house = service.house()
-    if "audio" not in house.engine.model.abilities:
-        raise HttpRefusal(400, "unsupported_value", f"{house.engine.model.name} does not hear.", "model")
-    return await asyncio.to_thread(decode_audio, await file.read(), house.limits.audio_s)
+def _check(model: ModelInfo, granularities: list[Granularity] | None, include: list[str] | None) -> None:
+    """What can't be told is refused, not left out. Raises HttpRefusal."""
+    if "audio" not in model.abilities:
+        raise HttpRefusal(400, "unsupported_value", f"{model.name} does not hear.", "model")
+    if "word" in (granularities or ()):
+        message = f"{model.name} does not tell when each word was said: ask for segments."
+        raise HttpRefusal(400, "unsupported_value", message, "timestamp_granularities[]")
+    if include:
+        raise HttpRefusal(400, "unsupported_parameter", "include[] is not served: leave it out.", "include[]")
 
 
-async def _heard(service: Service, pcm: Any) -> str:
+async def _samples(service: Service, recording: bytes) -> Pcm:
+    """The recording, decoded. Raises MediaError."""
+    return await service.decoding.samples(recording, service.house().limits.audio_s)
+
+
+async def _transcript(service: Service, recording: bytes, format: Format) -> Transcript:
+    """What was heard, and where in the recording, if that is told."""
+    pcm, house = await _samples(service, recording), service.house()
+    text = await _heard(service, pcm)
+    span = await asyncio.to_thread(lambda: span_of(pcm, house.vad())) if format in TIMED else None
+    languages = house.engine.model.languages
+    return Transcript(text, len(pcm) / MIC_RATE_HZ, languages[0] if len(languages) == 1 else None, span)
+
+
+async def _heard(service: Service, pcm: Pcm) -> str:
     """The transcript. Raises HttpRefusal if the model answers to speech without writing down what it heard."""
     words: list[str] = []
 
@@ -82,15 +111,11 @@ async def _heard(service: Service, pcm: Any) -> str:
     return words[-1]
 
 
-async def _events(service: Service, pcm: Any, write: Write) -> None:
+async def _events(service: Service, pcm: Pcm, write: Write) -> None:
     """One delta with all of it: earlier guesses may have been revised, and a delta can't be taken back."""
-    text = await _heard(service, pcm)
+    heard = Transcript(await _heard(service, pcm), len(pcm) / MIC_RATE_HZ)
     for event in (
-        {"type": "transcript.text.delta", "delta": text},
-        {"type": "transcript.text.done", "text": text, "usage": _usage(pcm)},
+        {"type": "transcript.text.delta", "delta": heard.text},
+        {"type": "transcript.text.done", "text": heard.text, "usage": heard.usage},
     ):
         await write(b"data: " + orjson.dumps(event) + b"\n\n")
-
-
-def _usage(pcm: Any) -> dict[str, Any]:
-    return {"type": "duration", "seconds": round(len(pcm) / MIC_RATE_HZ, 3)}

@@ -10,6 +10,7 @@ from openai import APIStatusError, AsyncOpenAI, BadRequestError
 
 from app.http.sound import Format, encoded
 from tests.app.http.test_sound import WAVE
+from tests.app.test_media import KINDS, recorded
 
 
 @pytest.mark.parametrize("format", ["wav", "flac", "opus"])
@@ -24,6 +25,51 @@ async def test_as_text(openai: AsyncOpenAI) -> None:
     file = ("one.wav", encoded(WAVE, "wav"))
     heard: Any = await openai.audio.transcriptions.create(model="script", file=file, response_format="text")
     assert heard.strip() == "1.0 seconds"
+
+
+async def test_with_times(openai: AsyncOpenAI) -> None:
+    """The voice begins after one second."""
+    pcm = np.concatenate([np.zeros_like(WAVE), WAVE])
+    heard: Any = await openai.audio.transcriptions.create(
+        model="whisper-1",
+        file=("one.wav", encoded(pcm, "wav")),
+        response_format="verbose_json",
+        timestamp_granularities=["segment"],
+    )
+    assert (heard.text, heard.language, heard.duration) == ("2.0 seconds", "en", 2.0)
+    assert heard.segments[0].start == pytest.approx(1.0, abs=0.04)
+    assert heard.segments[0].end == pytest.approx(2.0, abs=0.04)
+    assert heard.words is None
+
+
+@pytest.mark.parametrize(("format", "begins"), [("srt", "1\n00:00:0"), ("vtt", "WEBVTT\n\n00:00:0")])
+async def test_as_subtitles(format: Any, begins: str, openai: AsyncOpenAI) -> None:
+    file = ("one.wav", encoded(WAVE, "wav"))
+    heard: Any = await openai.audio.transcriptions.create(model="whisper-1", file=file, response_format=format)
+    assert heard.startswith(begins)
+    assert heard.endswith("\n1.0 seconds\n")
+
+
+@pytest.mark.parametrize("kind", ["webm", "m4a", "mp4 with pictures", "webm with pictures"])
+async def test_what_browsers_and_phones_record_is_heard(kind: str, openai: AsyncOpenAI) -> None:
+    file = (f"one.{kind[:4].strip()}", recorded(*KINDS[kind]))
+    heard: Any = await openai.audio.transcriptions.create(model="whisper-1", file=file)
+    assert heard.text == "2.0 seconds"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"timestamp_granularities": ["word"], "response_format": "verbose_json"}, "timestamp_granularities[]"),
+        ({"include": ["logprobs"]}, "include[]"),
+        ({"response_format": "diarized_json"}, "response_format"),
+    ],
+)
+async def test_what_cannot_be_told_is_refused(fields: Any, param: str, openai: AsyncOpenAI) -> None:
+    file = ("one.wav", encoded(WAVE, "wav"))
+    with pytest.raises(BadRequestError) as refused:
+        await openai.audio.transcriptions.create(model="script", file=file, **fields)
+    assert refused.value.param == param
 
 
 async def test_what_is_no_recording_or_too_long_is_refused(openai: AsyncOpenAI) -> None:
@@ -46,10 +92,3 @@ async def test_an_upload_over_the_cap_is_refused_as_it_comes(openai: AsyncOpenAI
     with pytest.raises(APIStatusError) as refused:
         await openai.audio.transcriptions.create(model="script", file=("one.wav", bytes(27 * 2**20)))
     assert (refused.value.status_code, refused.value.code) == (413, "request_too_large")
-
-
-async def test_a_field_that_is_none_of_ours_is_named(openai: AsyncOpenAI) -> None:
-    file = ("one.wav", encoded(WAVE, "wav"))
-    with pytest.raises(BadRequestError) as refused:
-        await openai.audio.transcriptions.create(model="script", file=file, response_format="srt")
-    assert refused.value.param == "response_format"

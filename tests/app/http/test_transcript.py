@@ -1,0 +1,59 @@
+"""A transcript in the API's formats, and where its voice is in the recording."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from app.http.transcript import Span, Transcript, span_of
+from tests.app.rig import LoudnessVad
+
+HEARD = Transcript("Hello there.", 3725.5, "en", Span(3723.0045, 3725.2, 0.1))
+
+
+def test_subtitles() -> None:
+    assert HEARD.written("srt") == "1\n01:02:03,004 --> 01:02:05,200\nHello there.\n"
+    assert HEARD.written("vtt") == "WEBVTT\n\n01:02:03.004 --> 01:02:05.200\nHello there.\n"
+    assert HEARD.written("text") == "Hello there.\n"
+
+
+def test_words_can_fake_no_subtitle() -> None:
+    odd = dataclasses.replace(HEARD, text="a\n\n2\n00:00 --> 00:01\nb")
+    assert odd.written("srt").splitlines()[2:] == ["a 2 00:00 -> 00:01 b"]
+
+
+def test_silence_has_no_subtitle_and_no_segment() -> None:
+    silent = dataclasses.replace(HEARD, text="")
+    assert (silent.written("srt"), silent.written("vtt"), silent.written("text")) == ("", "WEBVTT\n", "\n")
+    assert silent.body("verbose_json")["segments"] == []
+
+
+def test_verbose_json_has_one_segment_and_no_words() -> None:
+    body = HEARD.body("verbose_json")
+    assert (body["task"], body["language"], body["duration"], body["text"]) == (
+        "transcribe",
+        "en",
+        3725.5,
+        "Hello there.",
+    )
+    (segment,) = body["segments"]
+    assert (segment["start"], segment["end"], segment["text"]) == (3723.005, 3725.2, "Hello there.")
+    assert segment["tokens"] == []
+    assert "words" not in body
+
+
+@pytest.mark.parametrize(("ahead_s", "behind_s"), [(0, 0), (1, 0), (0, 2), (3, 1)])
+def test_the_span_is_that_of_the_voice(ahead_s: int, behind_s: int) -> None:
+    voice = np.tile(np.array([9000, -9000], np.int16), 8_000)
+    pcm = np.concatenate([np.zeros(16_000 * ahead_s, np.int16), voice, np.zeros(16_000 * behind_s, np.int16)])
+    span = span_of(pcm, LoudnessVad())
+    assert span.start_s == pytest.approx(ahead_s, abs=0.032)
+    assert span.end_s == pytest.approx(ahead_s + 1, abs=0.032)
+    assert span.doubt == 0
+
+
+def test_where_no_voice_is_found_the_span_is_the_recording() -> None:
+    assert span_of(np.zeros(16_000, np.int16), LoudnessVad()) == Span(0.0, 1.0, 1.0)
+    assert span_of(np.zeros(10, np.int16), LoudnessVad()).end_s == 10 / 16_000
