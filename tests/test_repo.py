@@ -25,7 +25,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CONSTRAINTS = [
     Requirement(line) for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")
 ]
-PINS = {
+PINS: dict[str, str] = {
     canonicalize_name(one.name): str(one.specifier).removeprefix("==")
     for one in CONSTRAINTS
     if one.marker is None or one.marker.evaluate()

@@ -70,21 +70,22 @@ class Client:
         """The last voiced sample was sent: the next answer counts from here."""
         self._connection.speech_ended()
 
-    async def answer(self) -> Turn:
-        """The next complete answer to speech; one that never came after a while."""
-        return await _turn(self._connection.answer())
+    async def answer(self, limit_s: float | None = None) -> Turn:
+        """The next complete answer to speech; one that never came after ``limit_s``, or TURN_S."""
+        return await _turn(self._connection.answer(), limit_s)
 
     async def microphone(self, pcm: Pcm) -> None:
         """Send int16 [samples] at SPEAKER_RATE_HZ as the microphone of a browser would: 20 ms every 20 ms."""
         await self._connection.speak(pcm)
 
 
-async def _turn(answering: Coroutine[Any, Any, Answer]) -> Turn:
+async def _turn(answering: Coroutine[Any, Any, Answer], limit_s: float | None = None) -> Turn:
+    limit_s = TURN_S if limit_s is None else limit_s
     try:
-        async with asyncio.timeout(TURN_S):
+        async with asyncio.timeout(limit_s):
             return await answering
     except TimeoutError:
-        return Turn(0.0, failure=BenchError(f"no complete answer within {TURN_S:g} s"))
+        return Turn(0.0, failure=BenchError(f"no complete answer within {limit_s:g} s"))
     except ClientError as error:
         return Turn(0.0, failure=error)
 

@@ -107,21 +107,21 @@ async def _voice_round(clients: Sequence[Client], speech: Pcm, number: int) -> l
         await asyncio.wait(silent)
 
 
-async def speak(client: Client, speech: Pcm) -> Turn:
+async def speak(client: Client, speech: Pcm, limit_s: float | None = None) -> Turn:
     """Speak, then stay silent with the microphone on until the answer is complete."""
     await client.microphone(speech)
     client.speech_ended()
     quiet = asyncio.create_task(silence(client))
     try:
-        return await client.answer()
+        return await client.answer(limit_s)
     finally:
         quiet.cancel()
         await asyncio.wait([quiet])
 
 
-async def hear_out(client: Client, speech: Pcm) -> Turn:
+async def hear_out(client: Client, speech: Pcm, limit_s: float | None = None) -> Turn:
     """Speak, and hear the answer to its end."""
-    turn = await speak(client, speech)
+    turn = await speak(client, speech, limit_s)
     await asyncio.sleep(max(0.0, turn.player.ends_s - time.monotonic()))
     return turn
 

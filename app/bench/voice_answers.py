@@ -33,6 +33,9 @@ TURNS = 10
 AGAIN_S = 1.0
 """How long a user waits who found no session."""
 
+PATIENCE_S = 300.0
+"""What is counted here is failures: a machine that is busy with other things may take its time, and the times tell."""
+
 TRACED = 60
 """Events that are kept of a turn that failed."""
 
@@ -138,7 +141,7 @@ async def _diary(path: Path) -> AsyncGenerator[Diary]:
 async def _turn(client: Client, words: Pcm) -> Record:
     """Speak, and hear the answer to its end."""
     async with client.tracing(TRACED) as events:
-        turn = await hear_out(client, words)
+        turn = await hear_out(client, words, PATIENCE_S)
     ttfa_ms = None if turn.ttfa_s is None else round(turn.ttfa_s * 1000, 1)
     trace = () if turn.complete else tuple(events)
     return Record(outcome(turn), ttfa_ms, round(turn.player.seconds, 2), turn.text, trace)

@@ -182,4 +182,4 @@ async def _terminate(process: subprocess.Popen[str], port: int, signals: int) ->
         for _ in range(signals):
             process.send_signal(signal.SIGTERM)
             await asyncio.sleep(0.2)
-        return await asyncio.to_thread(process.wait, 10)
+        return await asyncio.to_thread(process.wait, 60)

@@ -105,7 +105,7 @@ async def test_an_answer_that_fails_is_kept_with_what_the_server_said(
             raise BenchError("no session")
         yield Failing()
 
-    async def lost(client: Any, said: Any) -> Turn:
+    async def lost(client: Any, said: Any, limit_s: float) -> Turn:
         return failed(error={"code": "replica_lost", "message": "it was lost"})
 
     monkeypatch.setattr(voice_answers, "open_client", failing)

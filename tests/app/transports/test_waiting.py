@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from statistics import median
 from typing import Any
 
 import pytest
@@ -68,18 +66,15 @@ async def test_who_leaves_the_line_makes_room_in_it(full: Any) -> None:
 async def test_without_the_wish_one_is_refused_at_once_and_so_is_who_finds_the_line_full(full: Any) -> None:
     async with full(waiting=1) as server, talking(server), line(server) as socket:
         assert await Patient(socket).position() == 1
-        took_s = [await refused(server, query) for query in ["", "?wait=true"] * 10]
-        print(f"refused in {median(took_s) * 1000:.1f} ms (median)")
-        assert median(took_s) < 0.25  # an idle machine needs 3 ms; the bar is 50
+        for query in ["", "?wait=true"] * 10:
+            await refused(server, query)  # how soon: `parley bench`, which holds it to a bar
 
 
-async def refused(server: Running, query: str) -> float:
-    begun_s = time.monotonic()
+async def refused(server: Running, query: str) -> None:
     with pytest.raises(InvalidStatus) as answer:
         await connect(server.ws + query)
     assert answer.value.response.status_code == 503
     assert json.loads(answer.value.response.body or b"{}")["error"]["code"] == "server_full"
-    return time.monotonic() - begun_s
 
 
 async def test_a_wait_that_is_too_long_ends_with_an_error(full: Any) -> None:

@@ -278,7 +278,7 @@ async def test_who_drains_a_replica_learns_when_it_is_empty() -> None:
     await turns()
     assert not emptied.done()
     await ended(guest)
-    await asyncio.wait_for(emptied, 1)
+    await asyncio.wait_for(emptied, 20)
     await pool.emptied("nobody")
 
 

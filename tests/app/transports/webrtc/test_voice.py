@@ -30,7 +30,7 @@ async def nothing(voice: Voice) -> None:
 
 
 async def packet(voice: Voice) -> Any:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(45):
         return await voice.recv()
 
 
