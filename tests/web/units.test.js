@@ -277,17 +277,37 @@ test("the first sound is told once its parts are known, and again when they come
   clock.settle(ledger);
   clock.audible(1080);
   assert.deepEqual(told, [{ heard_ms: 80, after: "sent", ledger }]);
-  clock.begin("spoken", 2000);
+  clock.begin("released", 2000);
   clock.audible(2100);
   clock.settle(ledger);
   assert.deepEqual(told.slice(1), [
-    { heard_ms: 100, after: "spoken", ledger: null },
-    { heard_ms: 100, after: "spoken", ledger },
+    { heard_ms: 100, after: "released", ledger: null },
+    { heard_ms: 100, after: "released", ledger },
   ]);
   clock.begin("spoken", 3000);
   clock.forget();
   clock.audible(3100);
   assert.equal(told.length, 3);
+});
+
+test("a spoken turn's first sound runs from the last word: the silence that ended the turn is part of it", () => {
+  const told = [];
+  const clock = new FirstSoundClock(({ heard_ms, after }) => told.push([heard_ms, after]));
+  const ledger = { ttfa_ms: 50, terms_ms: { talker: 50 }, turn_ms: 320 };
+  clock.begin("spoken", 1000);
+  clock.audible(1040);
+  assert.deepEqual(told, []); // half of the truth would be a better figure than the whole
+  clock.settle(ledger);
+  clock.begin("spoken", 2000);
+  clock.settle(ledger);
+  clock.audible(2080);
+  clock.begin("spoken", 3000);
+  clock.audible(3030);
+  clock.settle(null); // of another server
+  clock.begin("spoken", 4000);
+  clock.settle(null);
+  clock.audible(4020);
+  assert.deepEqual(told, [[360, "spoken"], [400, "spoken"], [30, "ended"], [20, "ended"]]);
 });
 
 test("a stumble on the key goes on with the same turn", () => {

@@ -109,7 +109,7 @@ export class Conversation {
   /** That turn ended at `at_ms`: answer it. */
   endTurn(at_ms: number): void {
     this.client.commitTurn();
-    this.begin("spoken", at_ms);
+    this.begin("released", at_ms);
   }
 
   /** A sound began; `item` where the line knows whose it is. */
@@ -164,7 +164,7 @@ export class Conversation {
     this.tell("change");
   }
 
-  private begin(after: "sent" | "spoken", at_ms: number): void {
+  private begin(after: "sent" | "released" | "spoken", at_ms: number): void {
     this.answerItem = null;
     this.clock.begin(after, at_ms);
     this.tell("change");
@@ -183,7 +183,7 @@ export class Conversation {
 
   private answerDone(outcome: Outcome): void {
     if (outcome.error !== null) this.events.trouble(new Problem("refused", `The answer failed (${outcome.error}): ask again.`));
-    if (outcome.status !== "cancelled") this.clock.settle(outcome.ledger);
+    if (outcome.status !== "cancelled" || this.clock.heardFirst) this.clock.settle(outcome.ledger);
     if (!this.answering && outcome.status !== "cancelled") this.clock.forget(); // it made no sound, and none will come
     this.playingChanged();
     this.tell("answerDone");

@@ -1,20 +1,27 @@
-/** The clock of the first sound: from the end of the user's turn to the answer's first audible sample. */
+/** The clock of the first sound: from the end of what the user says to the answer's first audible sample. */
 
 import type { Ledger } from "./wire";
+
+/**
+ * What the time runs from: `sent`, something typed; `released`, the key of push to talk; `spoken`, the last word; and
+ * `ended`, the end that the server found of a spoken turn, where it does not tell the silence before it.
+ */
+export type After = "sent" | "released" | "spoken" | "ended";
 
 /** How long an answer's first sound took, in ms, and where the time went as far as the server tells. */
 export interface FirstSound {
   readonly heard_ms: number;
-  readonly after: "sent" | "spoken";
+  readonly after: After;
   readonly ledger: Ledger | null;
 }
 
-type Turn = { readonly at_ms: number; readonly after: FirstSound["after"] };
+type Turn = { readonly at_ms: number; readonly after: Exclude<After, "ended"> };
+type Heard = { readonly ms: number; readonly after: Turn["after"] };
 
 export class FirstSoundClock {
   private turn: Turn | null = null; // until its answer sounds
-  private heard: Omit<FirstSound, "ledger"> | null = null; // until the answer's ledger comes
-  private ledger: Ledger | null = null; // until its answer sounds
+  private heard: Heard | null = null; // until the answer's ledger comes
+  private ledger: Ledger | null | undefined; // of an answer that is complete and does not sound yet; null: it has none
 
   constructor(private readonly tell: (figure: FirstSound) => void) {}
 
@@ -23,23 +30,30 @@ export class FirstSoundClock {
     return this.turn !== null;
   }
 
-  /** The user's turn ended at `at_ms`. */
-  begin(after: FirstSound["after"], at_ms: number): void {
-    this.turn = { at_ms, after };
-    this.heard = this.ledger = null;
+  /** Whether an answer was heard whose ledger is still to come. */
+  get heardFirst(): boolean {
+    return this.heard !== null;
   }
 
-  /** The answer's first sample sounds at `at_ms`. */
+  /** The user's turn ended at `at_ms`; of a spoken one that is when the server said so. */
+  begin(after: Turn["after"], at_ms: number): void {
+    this.turn = { at_ms, after };
+    this.heard = null;
+    this.ledger = undefined;
+  }
+
+  /** The answer's first sample sounds at `at_ms`. A spoken turn's figure waits for the silence that ended it. */
   audible(at_ms: number): void {
     if (this.turn === null) return;
-    this.heard = { heard_ms: at_ms - this.turn.at_ms, after: this.turn.after };
+    const { after } = this.turn;
+    this.heard = { ms: at_ms - this.turn.at_ms, after };
     this.turn = null;
-    this.tell({ ...this.heard, ledger: this.ledger });
+    if (this.ledger !== undefined || after !== "spoken") this.tell(figureOf(this.heard, this.ledger ?? null));
   }
 
   /** The answer is complete: before it sounds, when it is short; after, when it is long. */
   settle(ledger: Ledger | null): void {
-    if (this.heard !== null) this.tell({ ...this.heard, ledger });
+    if (this.heard !== null) this.tell(figureOf(this.heard, ledger));
     else this.ledger = ledger;
     this.heard = null;
   }
@@ -48,4 +62,10 @@ export class FirstSoundClock {
   forget(): void {
     this.turn = null;
   }
+}
+
+function figureOf({ ms, after }: Heard, ledger: Ledger | null): FirstSound {
+  if (after !== "spoken") return { heard_ms: ms, after, ledger };
+  if (ledger?.turn_ms === undefined) return { heard_ms: ms, after: "ended", ledger };
+  return { heard_ms: ledger.turn_ms + ms, after, ledger };
 }

@@ -14,7 +14,7 @@ export { STEPS, type Step } from "./probe";
 export { Problem, problemOf, type Code } from "./problem";
 export { Trial } from "./trial";
 export type { Wanted } from "./dial";
-export type { FirstSound } from "./first_sound";
+export type { After, FirstSound } from "./first_sound";
 export type { Ticket } from "./resume";
 export type { LineKind, Place } from "./line";
 export type { Eagerness } from "./session";

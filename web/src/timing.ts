@@ -1,7 +1,7 @@
 /** The first-audio figure: the last one, its spread in this tab, and where the last one's milliseconds went. */
 
 import { element, made } from "./dom";
-import type { FirstSound } from "./library";
+import type { After, FirstSound } from "./library";
 
 /** The server's terms in words; a term that is not here keeps its own name. */
 const TERMS: Record<string, string> = {
@@ -13,11 +13,17 @@ const TERMS: Record<string, string> = {
   code2wav: "Codes to sound",
   packet: "Packing",
 };
-const AFTER = { sent: "after you sent", spoken: "after your turn ended" };
+const AFTER: Record<After, string> = {
+  sent: "after you sent",
+  released: "after you let go",
+  spoken: "after your last word",
+  ended: "after your turn ended",
+};
+const SILENCE = "The silence that ended your turn";
 const REST = "Network, browser, loudspeaker";
 const MAX_FIGURES = 500; // an hour of short turns
 
-/** A stretch of time on the way to the first sound; 0 is the end of the user's turn. */
+/** A stretch of time on the way to the first sound; 0 is the end of what the user said. */
 interface Span {
   readonly name: string;
   readonly from_ms: number;
@@ -35,7 +41,7 @@ export class Timing {
     element("spread").textContent = `p50 ${rank(this.figures, 0.5)} · p95 ${rank(this.figures, 0.95)}`;
     element("after").textContent = `${Math.round(first.heard_ms)} ms ${AFTER[first.after]}`;
     const spans = spansOf(first);
-    element("bars").replaceChildren(...spans.map((span) => row(span, Math.min(0, spans[0]!.from_ms), first.heard_ms)));
+    element("bars").replaceChildren(...spans.map((span) => row(span, Math.min(...spans.map(({ from_ms }) => from_ms)), first.heard_ms)));
   }
 }
 
@@ -45,21 +51,23 @@ function rank(figures: readonly number[], share: number): number {
   return Math.round(sorted[Math.ceil(share * sorted.length) - 1]!);
 }
 
-/** The server's terms one after the other, and what is left of the time to the ear. */
-function spansOf({ heard_ms, ledger }: FirstSound): Span[] {
+/** The silence that ended the turn, the server's terms one after the other, and what is left of the time to the ear. */
+function spansOf({ heard_ms, after, ledger }: FirstSound): Span[] {
   if (ledger === null) return [{ name: "In all (the parts come when the answer ends)", from_ms: 0, ms: heard_ms }];
-  let at_ms = -(ledger.ahead_ms ?? 0);
+  const turn_ms = after === "spoken" ? (ledger.turn_ms ?? 0) : 0;
+  let at_ms = turn_ms - (ledger.ahead_ms ?? 0);
   const spans = Object.entries(ledger.terms_ms).map(([name, ms]) => {
     const span = { name: TERMS[name] ?? name, from_ms: at_ms, ms };
     at_ms += ms;
     return span;
   });
-  const from_ms = Math.max(0, at_ms); // an answer that was ready early waits for the turn's end
-  return [...spans, { name: REST, from_ms, ms: Math.max(0, heard_ms - from_ms) }];
+  const silence = after === "spoken" ? [{ name: SILENCE, from_ms: 0, ms: turn_ms }] : [];
+  const from_ms = Math.max(turn_ms, at_ms); // an answer that was ready early waits for the turn's end
+  return [...silence, ...spans, { name: REST, from_ms, ms: Math.max(0, heard_ms - from_ms) }];
 }
 
 function row({ name, from_ms, ms }: Span, first_ms: number, last_ms: number): HTMLElement {
-  const line = made("tr");
+  const line = made("tr", "", name === SILENCE ? "silence" : "");
   const label = made("th", name);
   label.scope = "row";
   const share = made("td", "", "share");
