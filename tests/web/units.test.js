@@ -243,12 +243,12 @@ test("words keep step with the sound, and what is cut off is never told", (t) =>
   assert.deepEqual(told, ["one", " two"]);
 });
 
-test("without marks, words come with the first sound, and from then on at once", () => {
+test("words of a sound that has no marks come when that is clear, and from then on at once", () => {
   const told = [];
   const subtitles = new Subtitles((item, text) => told.push(text));
   subtitles.begin("a");
   subtitles.text("a", "one ");
-  subtitles.played({ ms: 0, at_ms: performance.now(), until_ms: 40 });
+  subtitles.played({ ms: 2000, at_ms: performance.now(), until_ms: 2040 });
   subtitles.text("a", "two");
   subtitles.text("b", "of another, which is not heard here");
   assert.deepEqual(told, ["one ", "two", "of another, which is not heard here"]);

@@ -38,7 +38,9 @@ export class CallPlayhead {
   }
 
   private report(first: number): void {
-    const { rtpTimestamp, timestamp } = this.playing()!;
+    const source = this.playing();
+    if (source === undefined) return; // browsers forget it after ten silent seconds
+    const { rtpTimestamp, timestamp } = source;
     const ms = ((rtpTimestamp - first) >>> 0) / RTP_PER_MS; // the counter wraps
     const at_ms = timestamp - performance.timeOrigin + this.output_s() * 1000;
     this.tell({ ms, at_ms, until_ms: ms + AHEAD_MS });

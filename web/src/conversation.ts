@@ -9,7 +9,7 @@ import { FirstSoundClock } from "./first_sound";
 import type { Line } from "./line";
 import { Problem } from "./problem";
 import { Subtitles, type Playhead } from "./subtitles";
-import type { ServerEvent } from "./wire";
+import type { ServerEvent, Session } from "./wire";
 import type { VoiceEvents } from "./voice_events";
 
 /** Tells one of VoiceClient's events. */
@@ -30,6 +30,7 @@ export class Conversation {
   private readonly client: RealtimeClient;
   private readonly subtitles: Subtitles;
   private answerItem: string | null = null; // what the answer under way, or last complete, is called
+  private aligned = false; // the server tells how far its voice is
   private shown: string | null = null; // a picture of a turn that has no name yet
 
   constructor(
@@ -40,7 +41,7 @@ export class Conversation {
     this.subtitles = new Subtitles((item, text) => tell("text", "answer", item, text, false));
     this.client = new RealtimeClient({
       send: (event) => this.line?.send(event) ?? false,
-      session: (session) => tell("session", session),
+      session: (session) => this.sessionTold(session),
       ready: () => events.ready(),
       speechStarted: (item) => this.speechStarted(item),
       speechStopped: () => this.speechStopped(),
@@ -128,6 +129,11 @@ export class Conversation {
     if (!this.answering) this.subtitles.flush();
   }
 
+  /** Tell what waits for its sound. */
+  leave(): void {
+    this.subtitles.flush();
+  }
+
   /** The line is gone, and with it what was under way. */
   reset(): void {
     this.line = this.answerItem = this.shown = null;
@@ -176,9 +182,14 @@ export class Conversation {
     this.tell("change");
   }
 
+  private sessionTold(session: Session): void {
+    this.aligned = session.parley?.alignment === true;
+    this.tell("session", session);
+  }
+
   private answerNamed(item: string): void {
     this.answerItem = item;
-    if (this.line?.tellsPlayed) this.subtitles.begin(item);
+    if (this.aligned && this.line?.tellsPlayed) this.subtitles.begin(item);
   }
 
   private answerDone(outcome: Outcome): void {

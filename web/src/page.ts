@@ -122,7 +122,8 @@ for (const gesture of ["pointerdown", "keydown"]) {
   document.addEventListener(gesture, () => voice.wake(), { once: true, capture: true });
 }
 window.addEventListener("pagehide", () => {
-  const { ticket, talking } = voice;
+  const { talking } = voice;
+  const ticket = voice.leave();
   remember("captions", captions.kept());
   remember("back", ticket && { ticket, talking, at_ms: Date.now() });
   if (ticket === null) voice.end(); // else the session waits a while for the next load

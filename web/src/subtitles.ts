@@ -14,6 +14,8 @@ export interface Playhead {
   readonly until_ms: number;
 }
 
+const UNMARKED_MS = 1_500; // longer than any word
+
 export class Subtitles {
   private item: string | null = null; // the one that is told in step
   private words = new SpokenText();
@@ -40,10 +42,10 @@ export class Subtitles {
     this.advance();
   }
 
-  /** The sound has come so far. A sound without marks before it has none: then there is nothing to keep step with. */
+  /** The sound has come so far. One that has no marks by now will have none: there is nothing to keep step with. */
   played(head: Playhead): void {
     if (this.item === null) return;
-    if (!this.words.aligned) return this.flush();
+    if (!this.words.aligned && head.ms > UNMARKED_MS) return this.flush();
     this.head = head;
     this.advance();
   }

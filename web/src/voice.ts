@@ -105,8 +105,9 @@ export class VoiceClient extends Emitter<VoiceEvents> {
     if (!this.talking) void this.inputs.listen(this.inputs.device);
   }
 
-  /** The way back to this session, for a page that is loaded anew; null: there is none. */
-  get ticket(): Ticket | null {
+  /** The page goes away: words that wait for their sound are told, and the way back to this session; null: there is none. */
+  leave(): Ticket | null {
+    this.conversation.leave();
     return this.line === null ? null : this.resume.ticket;
   }
 

@@ -41,6 +41,8 @@ export interface Session {
   readonly parley?: Loaded & {
     readonly voice?: string;
     readonly resume_token?: string;
+    /** Whether it tells how far the voice is in an answer's text. */
+    readonly alignment?: boolean;
   };
 }
 
