@@ -47,10 +47,10 @@ def marked() -> dict[str, list[str]]:
     return lines
 
 
-def closure(extras: tuple[str, ...]) -> dict[str, str]:
-    """Every installed package that the project with ``extras`` needs, and its version."""
+def closure(extras: tuple[str, ...], of: str = PROJECT) -> dict[str, str]:
+    """Every installed package that the project (or another) with ``extras`` needs, and its version."""
     pins: dict[str, str] = {}
-    todo = [(PROJECT, frozenset(extras))]
+    todo = [(of, frozenset(extras))]
     seen = set(todo)
     while todo:
         package, wanted = todo.pop()

@@ -1,5 +1,8 @@
-"""The READMEs' code runs as it stands. A block is run when `<!-- test: run -->` stands above it; with `serve`, a
-server runs meanwhile at the address that the block names."""
+"""The READMEs' code runs as it stands, with the packages that a reader has by then: those of `make serve`, and what an
+earlier block of the same page installs.
+
+A block is run when `<!-- test: run -->` stands above it; with `serve`, a server runs meanwhile at the address that the
+block names; with `install`, nothing is to be left to install in an environment for developing."""
 
 from __future__ import annotations
 
@@ -7,18 +10,51 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from app.bench import subject
+from scripts.pin import closure
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"(?:<!-- test: (\w+) -->\n)?```(bash|python)\n(.*?)```", re.DOTALL)
 TEXTS = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "app/README.md")]
 BLOCKS = [block for text in TEXTS for block in BLOCK.findall(text)]
 WRITTEN_ADDRESS = "127.0.0.1:8000"
+OURS = "parley"
+
+WITHOUT = """\
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name in {absent!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Absent())
+"""
+"""What makes an environment for developing look like a reader's."""
+
+
+def installed(text: str) -> Iterator[tuple[str, frozenset[str]]]:
+    """The Python blocks of a page that are run, each with the packages that its reader has by then."""
+    has = frozenset({OURS, *closure(())})
+    for kind, language, code in BLOCK.findall(text):
+        if kind == "install":
+            has |= {name for quoted in re.findall(r'"(.+?)"', code) for name in needed(Requirement(quoted))}
+        elif language == "python":
+            yield code, has
+
+
+def needed(requirement: Requirement) -> frozenset[str]:
+    """A package that a reader installs, and what it brings along."""
+    return frozenset({canonicalize_name(requirement.name), *closure(tuple(requirement.extras), requirement.name)})
+
+
+PACKAGES = {code: has for text in TEXTS for code, has in installed(text)}
 
 
 @pytest.fixture(scope="module")
@@ -31,19 +67,29 @@ def server() -> Generator[subject.Subject]:
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     """A folder that looks like a clone after `make serve`, into which a block may write."""
-    for name, target in {"configs": ROOT / "configs", "tests": ROOT / "tests", ".venv": Path(sys.prefix)}.items():
-        (tmp_path / name).symlink_to(target)
+    for name in ("configs", "tests", "constraints.txt"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / ".venv").symlink_to(sys.prefix)
     return tmp_path
 
 
-def run(language: str, code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def run(language: str, code: str, folder: Path, has: frozenset[str] | None = None) -> subprocess.CompletedProcess[str]:
+    """``has`` are the packages that the code may import; None: all that are here. pip finds no package elsewhere."""
+    code = code if has is None else WITHOUT.format(absent=absent(has)) + code
     command = ["bash", "-euc", code] if language == "bash" else [sys.executable, "-W", "error", "-c", code]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=110, env=dict(os.environ))
+    env = {**os.environ, "PIP_NO_INDEX": "1"}
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=110, env=env)
+
+
+def absent(has: frozenset[str]) -> set[str]:
+    """The modules of every other package."""
+    found = packages_distributions().items()
+    return {module for module, packages in found if not has & {canonicalize_name(package) for package in packages}}
 
 
 @pytest.mark.parametrize(("language", "code"), [block[1:] for block in BLOCKS if block[0] == "run"])
 def test_a_block_runs(language: str, code: str, clone: Path) -> None:
-    result = run(language, code, clone)
+    result = run(language, code, clone, PACKAGES.get(code))
     assert result.returncode == 0, result.stderr
     assert "first audio after" in result.stdout + result.stderr
     for name in re.findall(r"-o (\S+\.wav)", code):
@@ -53,9 +99,22 @@ def test_a_block_runs(language: str, code: str, clone: Path) -> None:
 @pytest.mark.parametrize(("language", "code"), [block[1:] for block in BLOCKS if block[0] == "serve"])
 def test_a_client_runs_against_a_server(language: str, code: str, clone: Path, server: subject.Subject) -> None:
     assert WRITTEN_ADDRESS in code
-    result = run(language, code.replace(WRITTEN_ADDRESS, server.url.removeprefix("ws://")), clone)
+    address = server.url.removeprefix("ws://")
+    result = run(language, code.replace(WRITTEN_ADDRESS, address), clone, PACKAGES.get(code))
     assert result.returncode == 0, result.stderr
     assert float(result.stdout.split()[0]) > 0.3
+
+
+@pytest.mark.parametrize("code", [code for kind, _, code in BLOCKS if kind == "install"])
+def test_what_a_reader_installs_is_what_is_tested_here(code: str, clone: Path) -> None:
+    result = run("bash", code, clone)
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_package_that_no_block_has_installed_is_missed(clone: Path) -> None:
+    """`openai` comes with the environment for developing; who has only served does not have it."""
+    result = run("python", "import openai", clone, frozenset({OURS, *closure(())}))
+    assert "No module named 'openai'" in result.stderr
 
 
 def test_every_python_block_is_run_and_no_other_is_left_out_by_accident() -> None:
