@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 CONFIG ?= configs/nano.yaml
 PORT ?= 8000
 HOST ?= 127.0.0.1
+HTTPS ?=
 EXTRA ?= base
 SETUP := pyproject.toml constraints.txt scripts/setup.sh engine/worker/nn/native.c
 
@@ -14,8 +15,8 @@ SETUP := pyproject.toml constraints.txt scripts/setup.sh engine/worker/nn/native
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
-serve: $(VENV)/$(EXTRA).stamp  ## install if needed, and serve (PORT=, HOST=, CONFIG=, WEIGHTS=; EXTRA=hf: Hugging Face's)
-	@exec $(BIN)/parley serve $(CONFIG) --host $(HOST) --port $(PORT) $(if $(WEIGHTS),--weights "$(WEIGHTS)")
+serve: $(VENV)/$(EXTRA).stamp  ## install if needed, and serve (PORT=, HOST=, HTTPS=auto, CONFIG=, WEIGHTS=; EXTRA=hf: Hugging Face's)
+	@exec $(BIN)/parley serve $(CONFIG) --host $(HOST) --port $(PORT) $(if $(HTTPS),--https "$(HTTPS)") $(if $(WEIGHTS),--weights "$(WEIGHTS)")
 
 demo: $(VENV)/demo.stamp  ## the same with a Gradio page at /gradio beside the page
 	@exec $(BIN)/python -P -m web.gradio_demo $(CONFIG) --host $(HOST) --port $(PORT)

@@ -83,7 +83,7 @@ def serve(spec: EngineSpec, on_ready: Callable[[str], None] = lambda url: None, 
 
     service.on_ready = ready
     log("server.listening", url=url, keys=len(service.keys))
-    if not service.keys and not _is_loopback(service.settings.host):
+    if not service.keys and not is_loopback(service.settings.host):
         log("server.open_to_all", host=service.settings.host, hint="set server.keys_file")
     Server(config_of(service, extend), service).run(sockets=[listener])
     if service.failure is not None:
@@ -241,5 +241,6 @@ def _url(certificate: Certificate | None, host: str, port: int) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a server that listens there can be reached from this machine alone."""
     return host in ("localhost", "::1") or host.startswith("127.")

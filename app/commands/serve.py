@@ -6,12 +6,17 @@ Knows no route: that is app/server.py.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import urlsplit
 
 from app.commands import terminal
-from app.server import Extend, no_more, serve
+from app.server import Extend, is_loopback, no_more, serve
 from app.settings import Settings, settings_of
-from app.tls import AUTO, addresses, certificate_of, is_any
+from app.tls import AUTO, Certificate, addresses, certificate_of, is_any
 from engine import EngineSpec
 
 
@@ -27,11 +32,44 @@ def run_server(spec: EngineSpec, flags: Mapping[str, str | int | None], extend: 
 
 
 def _announce(url: str, settings: Settings) -> None:
-    terminal.say(f"Parley is ready: talk to it at {url} (Ctrl-C ends it)")
-    if is_any(settings.host):
-        others = [url.replace(settings.host, address) for address in addresses() if ":" not in address]
-        terminal.say(f"From other machines: {', '.join(others[1:] or ['none is connected'])}")
-    certificate = certificate_of(settings)
+    for line in announcement(url, settings, certificate_of(settings), list(addresses())):
+        terminal.say(line)
+
+
+def announcement(
+    url: str, settings: Settings, certificate: Certificate | None, addresses: Sequence[str]
+) -> Iterator[str]:
+    """What a server says once it can be talked to: the address that works here, those that work elsewhere, and what is
+    missing for a microphone there. ``addresses`` are this machine's."""
+    here = _at(url, "::1" if ":" in settings.host else "127.0.0.1") if is_any(settings.host) else url
+    yield f"Parley is ready: talk to it at {here} (Ctrl-C ends it)"
+    if not is_loopback(settings.host):
+        yield from _to_others(url, settings, addresses)
     if certificate is not None and settings.https == AUTO:
-        terminal.say("Browsers warn once, since the certificate is the server's own. Its SHA-256 fingerprint:")
-        terminal.say(certificate.fingerprint)
+        yield "Browsers warn once, since the certificate is the server's own. Its SHA-256 fingerprint:"
+        yield certificate.fingerprint
+
+
+def _to_others(url: str, settings: Settings, addresses: Sequence[str]) -> Iterator[str]:
+    heard = [one for one in addresses if settings.host != "0.0.0.0" or ":" not in one]  # that is every IPv4 address
+    others = [_at(url, address) for address in heard if not ip_address(address).is_loopback]
+    others = (others if is_any(settings.host) else [url]) or ["none: this machine is in no network"]
+    yield f"From other machines: {', '.join(others)}"
+    if settings.https is None:
+        yield "A browser gives its microphone to https pages only, so from there one can type, but not talk. For both:"
+        yield f"  {shlex.join(_https_command(urlsplit(url).port))}"
+    if settings.keys_file is None:
+        yield "Everybody who reaches this address may use it: server.keys_file in the configuration asks for a key."
+
+
+def _at(url: str, address: str) -> str:
+    parts = urlsplit(url)
+    host = f"[{address}]" if ":" in address else address
+    return f"{parts.scheme}://{host}:{parts.port}"
+
+
+def _https_command(port: int | None) -> list[str]:
+    """The command that began this server, with a certificate."""
+    if Path(sys.argv[0]).stem == "parley":
+        return [*sys.argv, "--https", AUTO]
+    return ["parley", "serve", "--host", "0.0.0.0", "--port", str(port), "--https", AUTO]
