@@ -32,6 +32,7 @@ import(new URL("voice.js", root).href).then(({ VoiceClient }) => {
   };
   const show = (who, item, text, final) => {
     const made = line(who, item);
+    if (who === "user" && !final) return; // what they seemed to say stands there already; all of it follows
     made.textContent = final ? text || (who === "user" ? "(not understood)" : made.textContent) : made.textContent + text;
     made.scrollIntoView({ block: "nearest" });
   };
@@ -51,13 +52,14 @@ import(new URL("voice.js", root).href).then(({ VoiceClient }) => {
 
   voice.on("change", refresh);
   voice.on("text", show);
+  voice.on("hearing", (item, text) => (line("user", item).textContent = text));
   voice.on("spoke", (item) => line("user", item));
   voice.on("problem", (found) => problem(found && found.message));
-  voice.on("picture", (picture) => {
+  voice.on("picture", (picture, item) => {
     const shown = Object.assign(document.createElement("img"), { src: picture, alt: "What the model is shown" });
     const made = Object.assign(document.createElement("li"), { className: "user" });
     made.append(shown);
-    find("words").append(made);
+    line("user", item).before(made);
   });
   voice.on("cut", (item, heard) => {
     const made = words.get(item);
@@ -67,16 +69,18 @@ import(new URL("voice.js", root).href).then(({ VoiceClient }) => {
     made.replaceChildren(heard, rest);
   });
   voice.on("firstSound", ({ heard_ms, after, ledger }) => {
-    if (ledger !== null) trigger("submit", { heard_ms, after, terms_ms: ledger.terms_ms });
+    if (ledger !== null) trigger("submit", { heard_ms, after, terms_ms: { turn: ledger.turn_ms ?? 0, ...ledger.terms_ms } });
   });
 
   find("talk").onclick = () => (voice.talking ? voice.end() : voice.start());
   find("mute").onclick = () => voice.mute(!voice.muted);
   find("stop").onclick = () => voice.stop();
   find("voices").onchange = ({ target }) => voice.useVoice(target.value);
-  models.then(({ parley }) => {
-    find("voices").append(...parley.voices.map((name) => new Option(name, name)));
-    find("choice").hidden = parley.voices.length < 2;
+  find("eagerness").onchange = ({ target }) => voice.setEagerness(target.value);
+  find("instructions").onchange = ({ target }) => voice.setInstructions(target.value.trim());
+  voice.loaded().then(({ voice_details }) => {
+    find("voices").append(...voice_details.map(({ id, name }) => new Option(name, id)));
+    find("choice").hidden = voice_details.length < 2;
   });
 
   const watch = () => {

@@ -26,6 +26,7 @@ from engine import ConfigError
 
 PATH = "/gradio"
 TERMS = {
+    "turn": "silence that ended the turn",
     "queue": "waiting",
     "ears": "hearing",
     "thinker_prefill": "reading",

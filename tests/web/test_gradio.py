@@ -81,6 +81,7 @@ class TestInABrowser:
             await page.before(UNPROCESSED)
             await page.do("goto", address)
             await page.until("window.parley !== undefined")
+            await page.do("selectOption", "#voice-client .eagerness", "high")
             await page.do("click", "#voice-client .talk")
             await page.shows(WORDS, "I heard")
             await page.shows(f"{WORDS} .user", "seconds")
@@ -100,7 +101,7 @@ class TestInABrowser:
             await page.shows(WORDS, "a dot")
             await self.add(page, written(tmp_path / "no.wav", b"RIFFnonsense"))
             await self.type_in(page, "say: never")
-            await page.shows("#voice-client .problem", "not an audio file")
+            await page.shows("#voice-client .problem", "can be read")
             if folder := os.environ.get("PARLEY_SCREENSHOTS"):
                 await page.do("screenshot", {"path": f"{folder}/gradio-dark.png"})
 

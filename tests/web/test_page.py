@@ -197,6 +197,29 @@ async def test_speech_is_heard_and_answered(page: Page) -> None:
     assert await page.errors() == []
 
 
+async def test_the_users_words_appear_while_they_speak(page: Page) -> None:
+    await page.start()
+    await page.value("speak(3.0)")
+    await page.state("hearing")
+    await page.until("document.querySelector('#captions .user.partial p')?.textContent.length > 0")
+    assert await page.value("document.getElementById('state').dataset.state") == "hearing"
+    await page.shows("#captions .user:not(.partial)", "seconds")
+    await page.shows("#captions .answer", "I heard")
+    words = "[...document.querySelectorAll('#captions .user p')].map((p) => p.textContent.split(' ').length)"
+    assert await page.value(words) == [2]  # what is known in the end stands in the place of what it was taken for
+
+
+async def test_a_question_typed_while_somebody_speaks_is_no_trouble(page: Page) -> None:
+    await page.start()
+    await page.value("speak(2.0)")
+    await page.state("hearing")
+    await page.ask("say: typed meanwhile")
+    await page.shows("#captions", "typed meanwhile")
+    await page.until("[...document.querySelectorAll('#captions .answer')].some((one) => one.textContent.length > 6)")
+    await page.state("listening")
+    assert await page.value("document.getElementById('notice').hidden")
+
+
 async def test_a_second_thought_while_the_browser_asks_leaves_the_microphone_off(page: Page) -> None:
     await page.value("""{
       const open = navigator.mediaDevices.getUserMedia;
