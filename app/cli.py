@@ -191,6 +191,26 @@ def chat(
 
 
 @cli.command()
+def voices(
+    url: Served = None,
+    key_file: ServedKey = None,
+    config: Config = None,
+    model: Model = None,
+    weights: Weights = None,
+) -> None:
+    """List the voices that --voice takes: id, name, language. No engine is started.
+
+    Example: `parley voices`
+
+    Example: `parley voices --url http://127.0.0.1:8000`
+    """
+    from app.commands import voices as listing
+
+    with plainly():
+        listing.voices(_target(url, key_file, config, model, weights))
+
+
+@cli.command()
 def doctor(
     config: Config = None,
     host: Annotated[str, typer.Option(help="The address to look at.")] = "127.0.0.1",

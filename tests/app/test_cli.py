@@ -55,7 +55,7 @@ def test_version() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["serve", "say", "ask", "chat", "doctor", "bench", "worker", "workers", "scale", "restart"]
+    "command", ["serve", "say", "ask", "chat", "voices", "doctor", "bench", "worker", "workers", "scale", "restart"]
 )
 def test_every_help_teaches_by_example(command: str) -> None:
     result = parley(command, "--help")
@@ -143,6 +143,17 @@ async def test_say_ask_and_chat_use_a_running_server(server: Running, tmp_path: 
     chatted = await asyncio.to_thread(parley, "chat", *url, "-o", "chat.wav", typed="say: yes\nfail\nsaid\n")
     assert chatted.stdout == "yes\nthis is \nI said: yes this is\n"
     assert chatted.stderr.count("first audio after") == 2
+
+
+async def test_voices_are_listed_of_a_configuration_and_of_a_running_server(server: Running) -> None:
+    rows = [line.split() for line in parley("voices").stdout.splitlines()]
+    assert rows[0] == ["id", "name", "language"]
+    assert [row[0] for row in rows[1:]] == ["rms", "slt", "awb"]
+    assert all(row[-1].startswith("en") for row in rows[1:])
+    here = parley("voices", "-c", "script").stdout
+    there = await asyncio.to_thread(parley, "voices", "--url", server.http)
+    assert "tone" in here
+    assert there.stdout == here
 
 
 def test_damaged_media_is_one_sentence(tmp_path: Path) -> None:
