@@ -45,6 +45,8 @@ from app.transports.tether import Tethers
 from app.transports.webrtc.calls import Calls
 from engine import ConfigError, Engine, EngineSpec, loop
 
+VERSION = version("parley")
+
 Extend = Callable[[FastAPI, Service], None]
 """Adds routes of its own to a server's, before those of the page."""
 
@@ -151,9 +153,7 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
             yield
         await service.stop()
 
-    app = FastAPI(
-        title="Parley", version=version("parley"), description=ABOUT, docs_url=None, redoc_url=None, lifespan=lifespan
-    )
+    app = FastAPI(title="Parley", version=VERSION, description=ABOUT, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.state.service, app.state.bodies = service, Bodies()
     app.add_middleware(
         Gate,
@@ -207,7 +207,7 @@ def _add_operations(app: FastAPI, service: Service) -> None:
     @app.get("/health", summary="Green once the engine has answered a request, and while it can", responses={503: {}})
     async def health() -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
         engine = service.engine
-        body = {"status": service.state, "model": engine.model.name if engine else None}
+        body = {"status": service.state, "model": engine.model.name if engine else None, "version": VERSION}
         if engine and engine.missing:
             body["missing"] = ", ".join(engine.missing)  # stages without a replica; lost ones are being started again
         return JSONResponse(body, 200 if service.state == "ready" else 503)

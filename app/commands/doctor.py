@@ -7,36 +7,25 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import psutil
 
 import web
 from app.commands import terminal
+from app.commands.doctor_server import server_findings
+from app.commands.finding import Finding, Level
 from app.commands.sink import device_available
-from engine import Engine, EngineError, EngineSpec
+from app.settings import settings_of
+from engine import Engine, EngineError, EngineSpec, ModelInfo
 from engine.loop import run
 
-Level = Literal["ok", "warn", "fail"]
 MIN_MEMORY_GB = 1.0  # what the server with the built-in model may take
 MIN_DISK_GB = 1.0  # an installation, and room for some recordings
 MIN_FILES = 1024  # a session takes a socket, a worker some pipes
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What was found, and the next step where it is not well."""
-
-    level: Level
-    subject: str
-    text: str
-    step: str = ""
 
 
 def doctor(spec: EngineSpec, host: str, port: int) -> bool:
@@ -55,10 +44,10 @@ def examine(spec: EngineSpec, host: str, port: int) -> Iterator[Finding]:
     yield memory(psutil.virtual_memory().available)
     yield disk(Path.cwd())
     yield open_files(file_limit())
-    yield port_free(host, port)
+    yield from server_findings(settings_of(spec.server), host, port)
     yield page(Path(web.__file__).parent / "dist" / "index.html")
     yield speaker(device_available())
-    yield run(model(spec))
+    yield from run(model(spec))
 
 
 def python(version: tuple[int, int]) -> Finding:
@@ -116,16 +105,6 @@ def file_limit() -> int | None:
     return None if soft == resource.RLIM_INFINITY else soft
 
 
-def port_free(host: str, port: int) -> Finding:
-    where = f"{host}:{port}"
-    try:
-        with socket.create_server((host, port)):
-            return Finding("ok", "port", f"{where} is free")
-    except OSError as error:
-        step = f"stop what listens there, or choose another: parley serve --port {port + 1}"
-        return Finding("fail", "port", f"{where} cannot be taken: {error.strerror or error}", step)
-
-
 def page(index: Path) -> Finding:
     if index.is_file():
         return Finding("ok", "page", "built")
@@ -138,13 +117,22 @@ def speaker(missing: str | None) -> Finding:
     return Finding("warn", "loudspeaker", missing, "the browser has its own; `say` and `ask` write files with -o")
 
 
-async def model(spec: EngineSpec) -> Finding:
+async def model(spec: EngineSpec) -> list[Finding]:
     """Load the model as the server would: that tells more about the weights than looking at their names."""
     begun_s = time.monotonic()
     try:
         async with Engine(spec) as engine:
             took_s = time.monotonic() - begun_s
-            return Finding("ok", "model", f"{engine.model.name} loads in {took_s:.1f} s")
+            return [Finding("ok", "model", f"{engine.model.name} loads in {took_s:.1f} s"), ears(engine.model)]
     except EngineError as error:
         step = "`git checkout engine/weights` restores the built-in ones; --weights names others"
-        return Finding("fail", "model", f"{spec.model}: {error}", step)
+        return [Finding("fail", "model", f"{spec.model}: {error}", step)]
+
+
+def ears(info: ModelInfo) -> Finding:
+    if "audio" in info.abilities:
+        return Finding("ok", "ears", f"{info.name} hears what is said to it")
+    step = (
+        "type instead of talking; on Python 3.11 to 3.13 for x86-64, ARM Linux or macOS the built-in model has its ears"
+    )
+    return Finding("warn", "ears", f"{info.name} does not hear here: it answers what is typed", step)

@@ -134,12 +134,15 @@ def _client(address: Address) -> httpx2.AsyncClient:
     if address.key_file is not None:
         headers["authorization"] = f"Bearer {read_keys(address.key_file, '--key-file')[0]}"
     timeout = httpx2.Timeout(CONNECT_S, read=SILENT_S)
-    return httpx2.AsyncClient(base_url=address.root, headers=headers, timeout=timeout, verify=_trust(), trust_env=False)
+    return httpx2.AsyncClient(base_url=address.root, headers=headers, timeout=timeout, verify=trust(), trust_env=False)
 
 
-def _trust() -> ssl.SSLContext:
-    """The system's authorities, and the certificate that a server of this user signed for itself."""
+def trust(strict: bool = True) -> ssl.SSLContext:
+    """The system's authorities, and the certificate that a server of this user signed for itself; or anybody."""
     context = ssl.create_default_context()
+    if not strict:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return context
     if (own := own_certificate()) is not None:
         context.load_verify_locations(own)
     return context

@@ -330,6 +330,14 @@ def test_the_doctor_finds_a_taken_port() -> None:
     assert "ok   model: script loads in" in result.stderr
 
 
+async def test_the_doctor_knows_a_parley_server_that_holds_the_port(server: Running) -> None:
+    result = await asyncio.to_thread(parley, "doctor", "-c", "script", "--port", str(server.port))
+    assert result.exit_code == 0, result.stderr
+    assert f"runs at {server.http}: ready, with script" in result.stderr
+    for subject in ("UDP: datagrams pass", "https: off", "keys: none are asked for", "ears: script hears"):
+        assert f"ok   {subject}" in result.stderr
+
+
 def test_the_doctor_finds_missing_weights() -> None:
     result = parley("doctor", "-c", "bad.yaml")
     assert result.exit_code == 1

@@ -15,7 +15,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app.server import create_app, serve
+from app.server import VERSION, create_app, serve
 from app.service import Service
 from engine import ConfigError, EngineError, WeightsError, parse_config
 from tests.app.rig import ROOT, Running, eventually, running, script_spec, talking
@@ -35,7 +35,7 @@ async def get(server: Running, path: str, **headers: str) -> httpx.Response:
 
 async def test_health_is_green_once_warm(server: Running) -> None:
     answer = await get(server, "/health")
-    assert (answer.status_code, answer.json()) == (200, {"status": "ready", "model": "script"})
+    assert (answer.status_code, answer.json()) == (200, {"status": "ready", "model": "script", "version": VERSION})
     assert (await get(server, "/livez")).json() == {"status": "alive"}
 
 

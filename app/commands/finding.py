@@ -1,0 +1,18 @@
+"""What a check of the doctor found. Knows no check."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Level = Literal["ok", "warn", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found, and the next step where it is not well."""
+
+    level: Level
+    subject: str
+    text: str
+    step: str = ""
