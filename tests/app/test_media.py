@@ -239,7 +239,7 @@ def test_half_of_a_file_that_says_how_long_it_is_is_not_taken_for_it(tmp_path: P
     """An m4a whose index comes first can be decoded up to the cut."""
     whole, path = recorded("ipod", "aac"), tmp_path / "first.m4a"
     with (
-        av.open(io.BytesIO(whole)) as file,
+        av.open(io.BytesIO(whole), "r") as file,
         av.open(str(path), "w", format="ipod", options={"movflags": "faststart"}) as out,
     ):
         copied = out.add_stream_from_template(file.streams.audio[0])
@@ -264,7 +264,7 @@ def test_damaged_recordings_never_crash(kind: str, noise: bytes, where: float) -
             assert len(decode_audio(damaged, limit_s=3)) <= 3 * 16_000
 
 
-RECORDED = {kind: recorded(*KINDS[kind][:2], 0.3) for kind in ("webm", "m4a", "mp3", "flac")}
+RECORDED = {kind: recorded(KINDS[kind][0], KINDS[kind][1], 0.3) for kind in ("webm", "m4a", "mp3", "flac")}
 
 
 @pytest.mark.fault("I3.4")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable
 
-from tests.conformance.part import LONG, PHRASE, Report
+from app.media import decode_audio
+from engine import MIC_RATE_HZ
+from tests.conformance.part import LONG, PHRASE, WORDS, Report
 
 WORD_S = 0.24
 """The scripted family speaks a word for six codec frames of 40 ms."""
@@ -19,7 +22,7 @@ SPREAD_S = 0.7
 
 def check(scenario: str, report: Report, speech_s: float) -> None:
     assert not report.errors
-    CHECKS[scenario](report, speech_s)
+    (CHECKS | OVER_HTTP)[scenario](report, speech_s)
 
 
 def _text(report: Report, speech_s: float) -> None:
@@ -66,6 +69,29 @@ def _seconds(transcript: str) -> tuple[str, float]:
     assert found, transcript
     return found[1], float(found[2])
 
+
+def _chat(report: Report, speech_s: float) -> None:
+    assert report.transcript == WORDS
+
+
+def _speech(report: Report, speech_s: float) -> None:
+    """An encoder pads what it makes."""
+    pcm = decode_audio(base64.b64decode(report.sound), 60.0)
+    assert abs(len(pcm) / MIC_RATE_HZ - WORD_S * len(WORDS.split())) < LOST_S
+    assert abs(pcm).max() > 1000
+
+
+def _transcription(report: Report, speech_s: float) -> None:
+    found = re.fullmatch(r"([\d.]+) seconds", report.heard)
+    assert found, report.heard
+    assert speech_s - 0.1 < float(found[1]) < speech_s + SPREAD_S  # a client may leave some silence around it
+
+
+OVER_HTTP: dict[str, Callable[[Report, float], None]] = {
+    "chat": _chat,
+    "speech": _speech,
+    "transcription": _transcription,
+}
 
 CHECKS: dict[str, Callable[[Report, float], None]] = {
     "text": _text,

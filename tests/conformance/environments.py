@@ -4,7 +4,7 @@
 
 A folder here with a ``requirements.txt`` or a ``package-lock.json`` is an environment's recipe; what it makes lies in
 ``.conformance/``, which git ignores. Only this program uses the network: it downloads the clients and what they depend
-on from the Python and npm registries, up to 420 MB on disk each, and nothing if they are there. With ``--or-skip`` it
+on from the Python and npm registries, up to 520 MB on disk each, and nothing if they are there. With ``--or-skip`` it
 ends with code 3 and one sentence where a registry is not reached, or a tool is not here. Knows no test.
 """
 
@@ -102,7 +102,10 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One way of using what an environment holds: a program in its recipe, ``client.*`` or ``client_VARIANT.*``."""
+    """One way of using what an environment holds: a program in its recipe.
+
+    ``client.*`` and ``client_VARIANT.*`` hold Realtime sessions, ``over_http.*`` uses the HTTP API.
+    """
 
     environment: Environment
     program: str
@@ -110,16 +113,17 @@ class Client:
     @property
     def name(self) -> str:
         variant = Path(self.program).stem.removeprefix("client")
-        return self.environment.name + variant
+        return self.environment.name + (f"_{variant}" if variant == "over_http" else variant)
 
     @property
     def insists_on_tls(self) -> bool:
         return self.environment.name == "openai_node"
 
 
-def clients() -> Iterator[Client]:
+def clients(programs: str = "client*") -> Iterator[Client]:
+    """Those that hold Realtime sessions, or ``over_http*``."""
     for environment in environments():
-        for path in sorted(environment.recipe.glob("client*")):
+        for path in sorted(environment.recipe.glob(programs)):
             yield Client(environment, path.name)
 
 

@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 
 export const PHRASE = "say: the quick brown fox";
+export const WORDS = PHRASE.slice("say: ".length);
 export const LONG = "long 200";
 export const TOOL_CALL = 'tool get_weather {"city": "Oslo"}';
 export const RECALL = "said";
@@ -43,6 +44,22 @@ export async function speak(task, send, pauseS = 1.2) {
     await sleep(Math.max(0, begun + i * 20 - performance.now()));
     send(pcm.subarray(at, at + PIECE_BYTES));
   }
+}
+
+/** The user's voice as a WAV file. */
+export function wav(task) {
+  const pcm = readFileSync(task.speech);
+  const head = Buffer.from("RIFF....WAVEfmt ....................data....", "latin1");
+  head.writeUInt32LE(36 + pcm.length, 4);
+  head.writeUInt32LE(16, 16);
+  head.writeUInt16LE(1, 20);
+  head.writeUInt16LE(1, 22);
+  head.writeUInt32LE(RATE_HZ, 24);
+  head.writeUInt32LE(RATE_HZ * 2, 28);
+  head.writeUInt16LE(2, 32);
+  head.writeUInt16LE(16, 34);
+  head.writeUInt32LE(pcm.length, 40);
+  return Buffer.concat([head, pcm]);
 }
 
 export const seconds = (bytes) => bytes / 2 / RATE_HZ;

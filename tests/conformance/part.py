@@ -6,9 +6,11 @@ A program is started with its task as JSON and prints its report as JSON on its 
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import sys
 import time
+import wave
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,6 +21,7 @@ PIECE_BYTES = RATE_HZ // 50 * 2  # 20 ms of 16 bits
 TIMEOUT_S = 40.0
 
 PHRASE = "say: the quick brown fox"
+WORDS = PHRASE.removeprefix("say: ")
 LONG = "long 200"
 TOOL_CALL = 'tool get_weather {"city": "Oslo"}'
 RECALL = "said"
@@ -50,6 +53,8 @@ class Report:
     transcript: str = ""
     """Of the last answer."""
     audio_s: float = 0.0
+    sound: str = ""
+    """The speech that came over HTTP: a file, as base64."""
     heard: str = ""
     """The user's own words, as the client was told them."""
     call: dict[str, Any] = field(default_factory=dict)
@@ -84,6 +89,28 @@ async def voice(task: Task, pause_s: float = 1.2) -> AsyncGenerator[bytes]:
     for i, at in enumerate(range(0, len(pcm), PIECE_BYTES)):
         await asyncio.sleep(max(0.0, begun_s + i * 0.02 - time.monotonic()))
         yield pcm[at : at + PIECE_BYTES]
+
+
+def pieces(task: Task) -> list[bytes]:
+    """The user's voice, 20 ms each."""
+    pcm = Path(task.speech).read_bytes()
+    return [pcm[at : at + PIECE_BYTES] for at in range(0, len(pcm), PIECE_BYTES)]
+
+
+def wav(task: Task) -> bytes:
+    """The user's voice as a file."""
+    return riff(Path(task.speech).read_bytes())
+
+
+def riff(pcm: bytes) -> bytes:
+    """16-bit mono samples as a WAV file."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(2)
+        out.setframerate(RATE_HZ)
+        out.writeframes(pcm)
+    return file.getvalue()
 
 
 def seconds(audio: bytes | bytearray) -> float:

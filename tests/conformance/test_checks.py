@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.conformance import environments
-from tests.conformance.checks import CHECKS, check
-from tests.conformance.part import Report
+from tests.conformance.checks import CHECKS, OVER_HTTP, check
+from tests.conformance.part import RATE_HZ, Report, riff
 
 SPEECH_S = 1.5
+
+
+def _sound(seconds: float, loudness: int = 9000) -> str:
+    """A file of a square wave, as base64."""
+    wave = np.tile(np.array([loudness, -loudness], "<i2"), round(seconds * RATE_HZ / 2))
+    return base64.b64encode(riff(wave.tobytes())).decode()
+
+
 VOICE = Report(transcript="I heard 1.9 seconds.", audio_s=0.96, heard="1.9 seconds")
 GOOD = {
     "text": Report(transcript="the quick brown fox", audio_s=0.96),
@@ -24,6 +34,9 @@ GOOD = {
     ),
     "barge_in": dataclasses.replace(VOICE, interrupted=True, interrupted_audio_s=3.0),
     "truncate": Report(transcript="I said: word0 word1 word2 word3", cut_ms=1000),
+    "chat": Report(transcript="the quick brown fox"),
+    "speech": Report(sound=_sound(0.96)),
+    "transcription": Report(heard="1.5 seconds"),
 }  # fmt: skip
 BAD: list[tuple[str, dict[str, Any]]] = [
     ("text", {"transcript": "the quick brown"}),
@@ -41,10 +54,16 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("truncate", {"transcript": "I said: " + " ".join(f"word{i}" for i in range(200))}),
     ("truncate", {"transcript": "I said: nothing"}),
     ("truncate", {"cut_ms": None}),
+    ("chat", {"transcript": "the quick"}),
+    ("chat", {"errors": ["404"]}),
+    ("speech", {"sound": _sound(0.48)}),
+    ("speech", {"sound": _sound(0.96, loudness=0)}),
+    ("transcription", {"heard": ""}),
+    ("transcription", {"heard": "0.7 seconds"}),
 ]
 
 
-@pytest.mark.parametrize("scenario", CHECKS)
+@pytest.mark.parametrize("scenario", [*CHECKS, *OVER_HTTP])
 def test_a_good_report_is_taken(scenario: str) -> None:
     check(scenario, GOOD[scenario], SPEECH_S)
 

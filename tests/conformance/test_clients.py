@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.checks import CHECKS, check
+from tests.conformance.checks import CHECKS, OVER_HTTP, check
 from tests.conformance.conftest import SAID, Place, Play
 from tests.conformance.environments import Client, clients
 from tests.conformance.part import PHRASE
@@ -12,6 +12,8 @@ from tests.conformance.part import PHRASE
 pytestmark = pytest.mark.conformance
 
 CLIENTS = [pytest.param(client, id=client.name) for client in clients()]
+HTTP_CLIENTS = [pytest.param(client, id=client.name) for client in clients("over_http*")]
+HTTP_CASES = [pytest.param(one, name, id=f"{one.name}-{name}") for one in clients("over_http*") for name in OVER_HTTP]
 CASES = [pytest.param(one, name, id=f"{one.name}-{name}") for one in clients() for name in CHECKS]
 
 
@@ -19,6 +21,23 @@ CASES = [pytest.param(one, name, id=f"{one.name}-{name}") for one in clients() f
 def test_a_client(client: Client, scenario: str, script: Place, speech: tuple[str, float], play: Play) -> None:
     recording, speech_s = speech
     check(scenario, play(client, scenario, script, recording), speech_s)
+
+
+@pytest.mark.parametrize(("client", "scenario"), HTTP_CASES)
+def test_a_client_over_http(
+    client: Client, scenario: str, script: Place, speech: tuple[str, float], play: Play
+) -> None:
+    recording, speech_s = speech
+    check(scenario, play(client, scenario, script, recording), speech_s)
+
+
+@pytest.mark.parametrize("client", HTTP_CLIENTS)
+def test_a_recording_is_understood_by_the_built_in_model(
+    client: Client, nano: Place, speech: tuple[str, float], play: Play
+) -> None:
+    report = play(client, "transcription", nano, speech[0])
+    assert not report.errors
+    assert SAID in report.heard.lower()
 
 
 @pytest.mark.parametrize("client", CLIENTS)
