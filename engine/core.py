@@ -145,6 +145,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """How far ahead of its listener the answer's sound may be made; None: as fast as it is read."""
     dump: bool = False
     """Also hand out codec frames and prompt ids."""
+    preemptible: bool = False
+    """Whether it takes free slots only, and is ended as Preempted once another request waits for one.
+
+    From ``Chunks.claim`` on, it keeps the slots that it has.
+    """
     roles: tuple[str, ...] = ("main",)
     """Stages that are declared ``group`` compute each of these, and give one answer: "main", then its companions."""
 

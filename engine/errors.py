@@ -9,6 +9,7 @@
     │   └── ContextOverflow     its prompt is longer than the model's context
     ├── StageUnavailable        no replica of a stage is there to take it
     │   └── Overloaded          all are taken, and the queue is full
+    ├── Preempted               it was preemptible, and another request needed its slots
     ├── ReplicaLost             the replica that served it is gone
     ├── Stalled                 no progress for longer than the deadline
     ├── StageFailed             a stage broke while computing this request
@@ -51,6 +52,10 @@ class StageUnavailable(EngineError):
 
 class Overloaded(StageUnavailable):
     code = "overloaded"
+
+
+class Preempted(EngineError):
+    code = "preempted"
 
 
 class ReplicaLost(EngineError):

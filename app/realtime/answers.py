@@ -65,6 +65,7 @@ class Answers:
         self._current: Reply | None = None  # the conversation's latest, under way or over
         self._aside: set[Reply] = set()  # responses that the conversation does not keep
         self._listening: Reply | None = None
+        self._after: asyncio.Task[None] | None = None  # waits to answer a turn behind the answer that is under way
         self._changed = asyncio.Event()
         self._away = False
         self._asking = Asking(session_id, house)
@@ -98,6 +99,8 @@ class Answers:
             log("response.unknown_fields", session=self._session_id, fields=",".join(unknown))
         if word.kept and self._current is not None and self._current.active:
             self._refuse_second(self._current)
+        if word.kept and word.inputs is None and self._take_over(options):
+            return
         if len(self._aside) >= self._house.limits.responses:
             raise Refusal("too_many_responses", f"{len(self._aside)} responses are under way; wait for one to end.")
         items = await self._inputs(word)
@@ -119,6 +122,8 @@ class Answers:
 
     def interrupt(self, reason: notices.Reason = "turn_detected") -> None:
         """The user speaks over the answer, or over what is still playing of it; or the client wants silence."""
+        if self._after is not None:
+            self._after.cancel()
         if self._current is None:
             return
         if self._current.active:
@@ -127,13 +132,18 @@ class Answers:
             self._current.interrupted()
             self.ear.hushed()
 
-    def listen(self, turn: Turn) -> None:
-        """Open the request that will answer a turn which is still being spoken."""
+    def listen(self, turn: Turn, preemptible: bool = False) -> None:
+        """Open the request that will answer a turn which is still being spoken.
+
+        A ``preemptible`` one is given up where others wait for the engine: nobody knows when such a turn will end.
+        """
+        self._forget_committed()
         if not self._house.turns.ahead:
             return
         options, _ = answer_options(self.options, {})
+        items = (*self._conversation.items, *turn.shown)
         try:
-            reply = self._listening = self._reply(options, (*self._conversation.items, *turn.shown), turn)
+            reply = self._listening = self._reply(options, items, turn, preemptible=preemptible)
         except Refusal:  # the turn may still change what is asked; if not, its end tells
             return
         if turn.paused:
@@ -153,7 +163,7 @@ class Answers:
             self._judge(right=False)
             reply.turn.resume()
             self.stop_listening()
-            self.listen(reply.turn)
+            self.listen(reply.turn, reply.request.preemptible)
 
     def stop_listening(self) -> None:
         """Forget the turn that was being spoken."""
@@ -164,9 +174,25 @@ class Answers:
     def refresh(self) -> None:
         """Listen anew if what the open turn's prompt was made of has changed, as by a truncation."""
         reply = self._listening
-        if reply is not None and reply.turn is not None and reply.basis != self._basis(reply.turn):
+        if reply is None or reply.turn is None or reply.basis == self._basis(reply.turn):
+            return
+        if reply.turn.closed:
+            self._forget_committed()
+        else:
             self.stop_listening()
-            self.listen(reply.turn)
+            self.listen(reply.turn, reply.request.preemptible)
+
+    def committed(self, turn: Turn) -> None:
+        """The turn is in the conversation, and nobody has asked for an answer yet: the client does so itself.
+
+        The request that listened along stays open for that.
+        """
+        reply = self._listening
+        if reply is not None and self._still_right(reply, turn):
+            reply.basis = self._basis(turn)
+            return
+        self.stop_listening()
+        self.transcripts.hear(turn)
 
     def answer_turn(self, turn: Turn) -> None:
         """The turn is over and in the conversation: its answer begins."""
@@ -176,15 +202,65 @@ class Answers:
         if self._current is not None and self._current.active:
             if reply is not None:
                 reply.leave()
-            self.transcripts.hear(turn)
-            self._refuse_second(self._current)
-        if reply is not None and reply.basis.seen != turn.seen:
-            reply.leave()  # it heard the turn, but has not seen all of it
+                reply = None
+            if not self._interrupts:
+                self.transcripts.hear(turn)
+                self._after = self._tasks.create_task(self._answer_after(self._current), name="answer_after")
+                return
+            self.interrupt()  # what was asked for while the user spoke
+        if reply is not None and not self._still_right(reply, turn):
+            reply.leave()
             reply = None
-        if reply is None or reply.answer.closed:  # it failed while it listened: ask again, with the whole turn
+        if reply is None:  # ask again, with the whole turn
             options, _ = answer_options(self.options, {})
             reply = self._reply(options, self._conversation.items, None)
         self._begin(reply, kept=True)
+
+    def _take_over(self, options: AnswerOptions) -> bool:
+        """Let the request that listened along be the answer that the client asks for, if it would be the same."""
+        reply = self._listening
+        if reply is None or reply.turn is None or not reply.turn.closed:
+            return False
+        if reply.answer.closed or reply.answer.options != options or reply.basis != self._basis(reply.turn):
+            self._forget_committed()
+            return False
+        self._begin(reply, kept=True)
+        self._listening = None
+        if reply.turn.paused:
+            self._judge(right=True)
+        return True
+
+    def _still_right(self, reply: Reply, turn: Turn) -> bool:
+        """Whether a request that listened can answer the turn, which is in the conversation since this moment.
+
+        It cannot if it failed, did not see all that was shown, or does not know what else was said meanwhile.
+        """
+        grown = reply.basis._replace(revision=reply.basis.revision + 1)
+        return reply.turn is turn and not reply.answer.closed and grown == self._basis(turn)
+
+    def _forget_committed(self) -> None:
+        """Give up the answer to a committed turn that nobody asked for; its words are still wanted."""
+        reply = self._listening
+        if reply is not None and reply.turn is not None and reply.turn.closed:
+            self.stop_listening()
+            self.transcripts.hear(reply.turn)
+
+    async def _answer_after(self, before: Reply) -> None:
+        """Answer what was said last once ``before`` is over."""
+        while before.active:
+            self._changed.clear()
+            await self._changed.wait()
+        if self._current is before:
+            try:
+                options, _ = answer_options(self.options, {})
+                self._begin(self._reply(options, self._conversation.items, None), kept=True)
+            except Refusal as refusal:
+                self._tell(notices.Trouble(refusal, None))
+
+    @property
+    def _interrupts(self) -> bool:
+        detection = self.options.audio.input.turn_detection
+        return detection is None or detection.interrupt_response
 
     def present(self, present: bool) -> None:
         """Whether the client is there: what is being said waits for one that may come back."""
@@ -203,6 +279,8 @@ class Answers:
         """The client is gone: drop everything without a word."""
         for reply in self._replies():
             reply.leave()
+        if self._after is not None:
+            self._after.cancel()
         self.transcripts.leave()
 
     def fail_all(self, code: str, message: str) -> None:
@@ -281,6 +359,8 @@ class Answers:
             reply.report(self._house.metrics, self._session_id)
         if reply.turn is not None and (took_ms := reply.answer.view.ttfa_ms) is not None:
             self.guesses.took(took_ms)
+        if reply is self._listening and reply.turn is not None and reply.turn.closed:
+            self._forget_committed()  # it was preempted, or failed: it is asked anew when the client wants an answer
         if reply.answer.opened and reply.heard_id is not None:
             self.transcripts.unheard(reply.heard_id)
         if reply is self._current:
@@ -298,10 +378,17 @@ class Answers:
         get, named = self._conversation.get, word.inputs
         return tuple([get(x.id) if isinstance(x, Reference) else await finished(x, format, limit_s) for x in named])
 
-    def _reply(self, options: AnswerOptions, items: tuple[Item, ...], turn: Turn | None, kept: bool = True) -> Reply:
+    def _reply(
+        self,
+        options: AnswerOptions,
+        items: tuple[Item, ...],
+        turn: Turn | None,
+        kept: bool = True,
+        preemptible: bool = False,
+    ) -> Reply:
         """An answer about ``items``, or about ``turn`` after them. Raises Refusal."""
         conversation = self._conversation if kept else None
         answer = Answer(options, conversation, self._house.engine.model.frame_s, self._tell, self.line)
-        request = self._asking.request(answer.id, options, self.options, items, live=turn is not None)
+        request = self._asking.request(answer.id, options, self.options, items, turn is not None, preemptible)
         heard_id = last_unheard(items) if turn is None else turn.item_id
         return Reply(answer, request, turn, heard_id, self._basis(turn), self._house.now)

@@ -23,7 +23,7 @@ class Asking:
         self.truncation = Truncation(house.engine.model)
 
     def request(
-        self, id: str, options: AnswerOptions, session: Options, items: tuple[Item, ...], live: bool
+        self, id: str, options: AnswerOptions, session: Options, items: tuple[Item, ...], live: bool, preemptible: bool
     ) -> Request:
         """``items`` are what the answer is about, cut to the model's context. Raises Refusal if that is forbidden."""
         fitting = self.truncation.fit(session.truncation, items, options)
@@ -33,6 +33,7 @@ class Asking:
             session=self._session_id,
             messages=prompt(options.instructions, fitting),
             live=live,
+            preemptible=preemptible,
             modalities=("text", "audio") if options.speaks else ("text",),
             voice=self._house.voice(options.voice),
             speed=options.audio.output.speed,

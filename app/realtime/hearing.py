@@ -60,15 +60,19 @@ class Turn:
 
     def push(self, pcm: Pcm) -> None:
         """Append int16 [n]. Raises Refusal past the limit; then nothing was taken."""
-        if self.samples + len(pcm) > self._limit:
-            limit_s = self._limit // MIC_RATE_HZ
-            raise Refusal(
-                "input_audio_buffer_full", f"The buffer holds {limit_s} s of audio: commit or clear it.", "audio"
-            )
+        self.check_room(len(pcm))
         if len(pcm):
             self.samples += len(pcm)
             self._blocks.append(pcm)
             self._tell()
+
+    def check_room(self, samples: int) -> None:
+        """Raises Refusal if so many more are past the limit."""
+        if self.samples + samples > self._limit:
+            limit_s = self._limit // MIC_RATE_HZ
+            raise Refusal(
+                "input_audio_buffer_full", f"The buffer holds {limit_s} s of audio: commit or clear it.", "audio"
+            )
 
     def pause(self) -> None:
         """The user may have finished: whoever follows it comes to an end, and may have to follow it anew."""

@@ -42,6 +42,12 @@ STEP = 512
 LONG = 96_000
 """Bytes of one piece that are resampled off the event loop: from here on it would be held up for milliseconds."""
 
+HAND_PAUSE_MS = 1000
+"""While the user holds a key, an answer is begun after so much silence at the latest."""
+
+NEVER_MS = 24 * 3_600_000
+"""More than any session lasts."""
+
 SHORTEST_S = 0.1
 """The protocol's least audio for a commit."""
 
@@ -66,9 +72,11 @@ class Microphone:
         self._recent = Recent()
         self._turn: Turn | None = None
         self._detector: Turns | None = None
+        self._voice = Turns(vad=house.vad())  # of a turn that is committed by hand: when to listen to it, and to guess
         self._detector_start = 0  # the session's position at which the detector began to count
         self._falling = 0.0  # how the user's voice ended before the present pause
         self._quiet_from: int | None = None  # where the listener had heard the last answer; None while somebody speaks
+        self._voice.config = self._by_hand()
         self.configure(options)
 
     def configure(self, options: Options) -> None:
@@ -81,6 +89,7 @@ class Microphone:
             self._drop_turn()
             self._detector = None if detection is None else Turns(vad=self._house.vad())
             self._detector_start = self._recent.position
+            self._voice.reset()
         self._tune()
 
     async def append(self, data: bytes) -> None:
@@ -93,10 +102,10 @@ class Microphone:
     async def hear(self, pcm: Pcm) -> None:
         """Hear int16 [samples] at MIC_RATE_HZ."""
         if self._detector is None:
-            self._hear_by_hand(pcm)
-            return
+            self._turn = self._turn or Turn(self._limit)
+            self._turn.check_room(len(pcm))
         for at in range(0, len(pcm), STEP):
-            self._hear(self._detector, pcm[at : at + STEP])
+            self._hear(pcm[at : at + STEP])
             if len(pcm) > STEP * 8:
                 await asyncio.sleep(0)
 
@@ -108,6 +117,7 @@ class Microphone:
             raise Refusal("input_audio_buffer_commit_empty", message)
         if self._detector is not None:
             self._detector.reset()
+        self._voice.reset()
         self._commit(self._turn, respond=False)
 
     async def look(self, url: str) -> None:
@@ -125,6 +135,7 @@ class Microphone:
         self._recent.clear()
         if self._detector is not None:
             self._detector.reset()
+        self._voice.reset()
         self._tell(notices.AudioCleared())
 
     def playing(self, packet: Packet) -> None:
@@ -167,13 +178,40 @@ class Microphone:
                 words = "" if self._turn is None else self._turn.words
                 return self._house.judge.silence_ms(Moment(words, self._falling), detection.waits)
 
-    def _hear_by_hand(self, pcm: Pcm) -> None:
-        turn = self._turn or Turn(self._limit)
-        turn.push(pcm)
-        self._turn = turn
-        self._recent.push(pcm, 0)
+    def _hear(self, pcm: Pcm) -> None:
+        if self._detector is not None:
+            self._hear_turns(self._detector, pcm)
+        elif self._turn is not None:
+            self._recent.push(pcm, 0)
+            self._turn.push(pcm)
+            self._listen_along(self._turn, pcm)
 
-    def _hear(self, detector: Turns, pcm: Pcm) -> None:
+    def _listen_along(self, turn: Turn, pcm: Pcm) -> None:
+        """A turn that is committed by hand is heard from its first voice on, and an answer is begun in its pauses."""
+        if not self._options.answers:
+            return
+        for event in self._voice.feed(pcm):
+            match event:
+                case SpeechStarted():
+                    self._look(turn)
+                    self._answers.listen(turn, preemptible=True)
+                case SpeechPaused():
+                    self._look(turn)
+                    self._answers.guess()
+                case SpeechResumed():
+                    self._answers.listen_on()
+                case SpeechStopped():  # not by any silence: the client says so
+                    pass
+        self._voice.config = self._by_hand()
+
+    def _by_hand(self) -> TurnConfig:
+        house = self._house.turns
+        pause_ms = self._answers.guesses.pause_ms(HAND_PAUSE_MS) if house.guess_ms else NEVER_MS
+        return TurnConfig(
+            silence_duration_ms=NEVER_MS, min_speech_ms=house.min_speech_ms, echo_guard=False, pause_ms=pause_ms
+        )
+
+    def _hear_turns(self, detector: Turns, pcm: Pcm) -> None:
         keep_ms = detector.config.prefix_padding_ms + detector.config.min_speech_ms + 100
         self._recent.push(pcm, max(keep_ms * MIC_RATE_HZ // 1000, self._quiet_samples()))
         if self._turn is not None:
@@ -260,15 +298,13 @@ class Microphone:
             raise
         self._turn = self._quiet_from = None
         self.sight.forget()
-        if not respond:
-            self._answers.stop_listening()
         self._tell(notices.AudioCommitted(item.id, previous))
         self._tell(notices.ItemAdded(item, previous))
         turn.close()
         if respond:
             self._answers.answer_turn(turn)
         else:
-            self._answers.transcripts.hear(turn)
+            self._answers.committed(turn)
 
     def _look(self, turn: Turn) -> None:
         """What the camera has seen by now is part of the turn."""

@@ -98,8 +98,10 @@ class Reply:
     def open(self) -> None:
         """The answer begins, as far as the client is concerned."""
         self.timing.asked_s = self._now()
-        if self._held_s is not None and self._chunks is not None:
-            self._chunks.due()
+        if self._chunks is not None:
+            self._chunks.claim()
+            if self._held_s is not None:
+                self._chunks.due()
         self.answer.open()
         self._opened.set()
 
@@ -203,8 +205,10 @@ class Reply:
                         await self._present.wait()
                         if chunk.kind == "heard":
                             self._hear(chunk, listener)
-                        if _tells(chunk):
-                            await self._opened.wait()  # nothing is told of a turn before it is committed
+                        if chunk.kind == "heard" and chunk.meta.get("final") and self.turn is not None:
+                            await self.turn.over()  # nothing is told of a turn before it is committed
+                        elif _tells(chunk):
+                            await self._opened.wait()
                         self._take(chunk, listener)
         except (EngineError, Refusal) as error:  # a Refusal: the conversation has no room for the answer
             self.playout.flush()
@@ -217,7 +221,9 @@ class Reply:
     @contextmanager
     def _reading(self, chunks: Chunks) -> Generator[None]:
         self._chunks = chunks
-        if self._held_s is not None and not self.answer.opened:
+        if self.answer.opened:
+            chunks.claim()
+        elif self._held_s is not None:
             chunks.held()
         try:
             yield

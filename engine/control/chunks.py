@@ -23,6 +23,7 @@ class Chunks:
         self.given: Tally = {}
         self.hosts: set[StageReplica] = set()
         self.state: PlayoutState | None = None
+        self.preemptible = request.preemptible
         self._playing_since_s: float | None = None
 
     def __aiter__(self) -> AsyncIterator[Chunk]:
@@ -45,6 +46,10 @@ class Chunks:
     def playing_s(self) -> float | None:
         """For how long the answer has been heard; None: not yet."""
         return None if self._playing_since_s is None else time.monotonic() - self._playing_since_s
+
+    def claim(self) -> None:
+        """Somebody waits for the answer now: a preemptible request is one like all others from here on."""
+        self.preemptible = False
 
     def held(self) -> None:
         """Report that nobody hears the answer for now: the user may go on. All that is awaited comes before it."""

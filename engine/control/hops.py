@@ -130,7 +130,7 @@ class Hops:
         async with AsyncExitStack() as leases:
             request = self._chunks.request
             seats = [pool.info.seats(request) for pool in self._pools]
-            lease = self._pools[hop.first].lease(hop.near, request.session, seats[hop.first])
+            lease = self._pools[hop.first].lease(hop.near, request.session, seats[hop.first], self._preemptible)
             try:
                 async with asyncio.timeout(RESUME_S + self._pools[hop.first].empty_s if hop.losses else None):
                     replica = await leases.enter_async_context(lease)
@@ -141,7 +141,8 @@ class Hops:
                 ) from None
             end = hop.first + 1
             while end < hop.end and self._pools[end].has_room_on(replica.worker, seats[end]):
-                await leases.enter_async_context(self._pools[end].lease(replica.worker, slots=seats[end]))
+                further = self._pools[end].lease(replica.worker, slots=seats[end], preemptible=self._preemptible)
+                await leases.enter_async_context(further)
                 end += 1
             self._chunks.hosts.add(replica)
             leases.callback(self._chunks.hosts.discard, replica)
@@ -149,6 +150,9 @@ class Hops:
             if end < hop.end:
                 self._split(hop, end, replica.worker)
             yield replica
+
+    def _preemptible(self) -> bool:
+        return self._chunks.preemptible
 
     def _split(self, hop: Hop, end: int, near: str) -> None:
         """Give the stages from ``end`` on to a hop of their own."""

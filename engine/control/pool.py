@@ -16,7 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from engine.core import StageInfo
-from engine.errors import ConfigError, Overloaded, ReplicaLost, RequestError, StageUnavailable
+from engine.errors import ConfigError, Overloaded, Preempted, ReplicaLost, RequestError, StageUnavailable
+
+
+def _never() -> bool:
+    return False
 
 
 class Replica(Protocol):
@@ -96,6 +100,7 @@ class StagePool(Generic[R]):
 
     While there is no replica at all they wait ``empty_s`` for one to join. Who gets a request: the worker that it has
     already, else the replica that its session had last (what it computed may still be there), else the policy's choice.
+    A preemptible request does not wait, and who waits takes the slots of the one that has held them longest.
     """
 
     def __init__(self, info: StageInfo, balance: str = "least_queue", queue: int = 64, empty_s: float = 0.0) -> None:
@@ -107,6 +112,7 @@ class StagePool(Generic[R]):
         self._members: dict[str, Member[R]] = {}
         self._waiters: deque[asyncio.Event] = deque()
         self._sessions: OrderedDict[str, str] = OrderedDict()
+        self._preemptible: dict[asyncio.Timeout, Callable[[], bool]] = {}  # leases, the oldest first
 
     def __len__(self) -> int:
         return len(self._members)
@@ -163,28 +169,41 @@ class StagePool(Generic[R]):
             waiter.set()
 
     @asynccontextmanager
-    async def lease(self, prefer: str | None = None, session: str | None = None, slots: int = 1) -> AsyncGenerator[R]:
+    async def lease(
+        self,
+        prefer: str | None = None,
+        session: str | None = None,
+        slots: int = 1,
+        preemptible: Callable[[], bool] = _never,
+    ) -> AsyncGenerator[R]:
         """Slots of a replica, preferably in worker ``prefer``, or where the session was, until the block is left.
+
+        While it is ``preemptible``, the lease may end as Preempted: at once without a free slot, later for who waits.
 
         Raises RequestError when no replica ever has so many, StageUnavailable when there is no replica for ``empty_s``,
         Overloaded when the queue is full, and ReplicaLost when the replica leaves before the block does.
         """
         if slots > self.info.slots:
             raise RequestError(f"the request has {slots} roles, and {self.info.name} {self.info.slots} slots")
-        member = await self._admit(prefer, session, slots)  # no await from here to the entry in its leases
+        member = await self._admit(prefer, session, slots, preemptible)  # no await from here to the entry in its leases
         self._bind(session, member)
         scope = asyncio.timeout(None)
         try:
             async with scope:
                 member.leases[scope] = slots
+                if preemptible():
+                    self._preemptible[scope] = preemptible
                 self._serve_waiters()  # there may be a second free slot
                 yield member.replica
         except TimeoutError:
+            if scope.expired() and member.replica.id in self._members:
+                raise Preempted(f"another request needed a slot of {self.info.name}") from None
             if scope.expired():
                 raise ReplicaLost(f"the {self.info.name} replica {member.replica.id} was lost") from None
             raise
         finally:
             member.leases.pop(scope, None)
+            self._preemptible.pop(scope, None)
             self._empties(member)
             self._serve_waiters()
 
@@ -192,10 +211,15 @@ class StagePool(Generic[R]):
         """Whether a lease preferring this worker would get a slot there without waiting."""
         return not self._waiters and any(m.free(slots) and m.replica.worker == worker for m in self._members.values())
 
-    async def _admit(self, prefer: str | None, session: str | None, slots: int) -> Member[R]:
+    async def _admit(
+        self, prefer: str | None, session: str | None, slots: int, preemptible: Callable[[], bool]
+    ) -> Member[R]:
         """Wait for a free slot, in order of arrival."""
         if not self._waiters and (member := self._pick(prefer, session, slots)):
             return member
+        if preemptible():
+            raise Preempted(f"no slot of {self.info.name} is free")
+        self._preempt()
         if len(self._waiters) >= self._queue:
             raise Overloaded(f"{self.info.name} is full and {self._queue} requests wait already; try again later")
         turn = asyncio.Event()
@@ -208,6 +232,14 @@ class StagePool(Generic[R]):
         finally:
             self._waiters.remove(turn)
             self._serve_waiters()  # its turn, if it could not take it, goes to the next
+
+    def _preempt(self) -> None:
+        """Take the slots of the request that has held them longest, of those that may be preempted."""
+        for scope, preemptible in tuple(self._preemptible.items()):
+            del self._preemptible[scope]
+            if preemptible():
+                scope.reschedule(asyncio.get_running_loop().time())
+                return
 
     async def _turn(self, turn: asyncio.Event) -> None:
         """Wait to be woken; while there is no replica, for ``empty_s`` at most. Raises StageUnavailable."""

@@ -250,7 +250,7 @@ async def test_a_turn_that_the_client_ends_has_what_was_seen_by_then() -> None:
         await call.say("input_audio_buffer.commit")
         await call.say("response.create")
         await call.later(0.04)
-        request = call.engine.requests[0]
+        request = call.engine.requests[-1]
         assert [type(part).__name__ for part in request.messages[-1].parts] == ["ImagePart", "AudioPart"]
 
 

@@ -36,7 +36,7 @@ class FakeChunks:
     def __init__(self, request: Request, inputs: AsyncIterator[Chunk] | None) -> None:
         self.request = request
         self.reports: list[str] = []
-        self.heard_samples = 0
+        self.heard_samples, self.claimed = 0, False
         self._chunks = self._make(inputs)
 
     def __aiter__(self) -> AsyncIterator[Chunk]:
@@ -72,6 +72,9 @@ class FakeChunks:
 
     def played(self, skipped_s: float = 0.0) -> None:
         self.reports.append("played")
+
+    def claim(self) -> None:
+        self.claimed = True
 
     def held(self) -> None:
         self.reports.append("held")
@@ -144,6 +147,12 @@ class Talk:
     async def say(self, type: str, **fields: Any) -> None:
         """One event, and all that follows from it without waiting for a clock."""
         self.mutter(type, **fields)
+        for _ in range(40):
+            await asyncio.sleep(0)
+
+    async def quiet_down(self) -> None:
+        """Wait until all that was muttered is obeyed, however long that took, and what follows from it."""
+        await self._said.join()
         for _ in range(40):
             await asyncio.sleep(0)
 

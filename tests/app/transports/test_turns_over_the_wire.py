@@ -86,8 +86,9 @@ async def test_without_interrupt_response_the_answer_goes_on(client: Any) -> Non
     await client.until("response.output_audio.delta")
     await speak(client, 0.3, 0.4)
     await client.until("input_audio_buffer.committed")
-    assert (await client.error())["code"] == "conversation_already_has_active_response"
-    assert (await client.until("response.done"))["response"]["status"] == "completed"
+    for _ in range(2):  # what was said meanwhile is answered behind it
+        assert (await client.until("response.done"))["response"]["status"] == "completed"
+    assert not client.of("error")
 
 
 async def test_without_create_response_the_client_asks_itself(client: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ import pytest
 
 from engine.control.pool import SESSIONS, StagePool
 from engine.core import StageInfo
-from engine.errors import ConfigError, Overloaded, ReplicaLost, StageUnavailable
+from engine.errors import ConfigError, Overloaded, Preempted, ReplicaLost, StageUnavailable
 from tests.engine.fakes import turns
 
 
@@ -230,6 +231,34 @@ async def test_what_waited_at_the_last_heartbeat_and_is_over_counts_no_more() ->
     async with AsyncExitStack() as held:
         chosen = Counter([(await held.enter_async_context(pool.lease())).id for _ in range(8)])
     assert chosen == {"a": 4, "b": 4}
+
+
+async def test_what_is_preemptible_gives_way_to_who_waits_the_oldest_first() -> None:
+    pool, log = made(Fake("a"), slots=2), list[str]()
+
+    async def hold(name: str, preemptible: Callable[[], bool]) -> None:
+        try:
+            async with pool.lease(preemptible=preemptible):
+                await asyncio.Event().wait()
+        except Preempted:
+            log.append(name)
+
+    claimed: list[str] = []
+    async with asyncio.TaskGroup() as tasks:
+        held = [tasks.create_task(hold(name, lambda name=name: name not in claimed)) for name in ("first", "second")]
+        await turns()
+        with pytest.raises(Preempted, match="no slot"):
+            await pool.lease(preemptible=lambda: True).__aenter__()
+        claimed.append("first")  # somebody waits for its answer by now
+        async with pool.lease():
+            assert log == ["second"]
+            waiting = Guest(pool, [])
+            await turns()
+            assert not held[0].done(), "what was claimed keeps its slot"
+            assert pool.waiting == 1
+        await ended(waiting)
+        held[0].cancel()
+    assert pool.leased == 0
 
 
 async def test_small_differences_in_speed_are_noise() -> None:
