@@ -243,6 +243,21 @@ test("words keep step with the sound, and what is cut off is never told", (t) =>
   assert.deepEqual(told, ["one", " two"]);
 });
 
+test("words of a sound that no loudspeaker plays are told after a while", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const told = [];
+  const subtitles = new Subtitles((item, text) => told.push(text));
+  subtitles.begin("a");
+  subtitles.text("a", "one ");
+  subtitles.mark("a", [[100, 4]]);
+  subtitles.text("a", "two ");
+  t.mock.timers.tick(1_900);
+  assert.deepEqual(told, []);
+  t.mock.timers.tick(200);
+  subtitles.text("a", "three");
+  assert.deepEqual(told, ["one two ", "three"]);
+});
+
 test("words of a sound that has no marks come when that is clear, and from then on at once", () => {
   const told = [];
   const subtitles = new Subtitles((item, text) => told.push(text));

@@ -15,6 +15,7 @@ export interface Playhead {
 }
 
 const UNMARKED_MS = 1_500; // longer than any word
+const UNHEARD_MS = 2_000; // a loudspeaker that has not begun by now lets nothing be heard
 
 export class Subtitles {
   private item: string | null = null; // the one that is told in step
@@ -33,13 +34,14 @@ export class Subtitles {
   text(item: string, delta: string): void {
     if (item !== this.item) return this.tell(item, delta);
     this.words.append(delta);
-    this.advance();
+    if (this.head !== null) this.advance();
   }
 
   mark(item: string, marks: readonly Mark[]): void {
     if (item !== this.item) return;
+    if (this.head === null && !this.words.aligned) this.timer = setTimeout(() => this.flush(), UNHEARD_MS) as unknown as number;
     this.words.mark(marks);
-    this.advance();
+    if (this.head !== null) this.advance();
   }
 
   /** The sound has come so far. One that has no marks by now will have none: there is nothing to keep step with. */
