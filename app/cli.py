@@ -34,7 +34,9 @@ cli = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Config = Annotated[str | None, typer.Option("--config", "-c", help="A deployment: a YAML file, or a name in configs/.")]
+Config = Annotated[
+    str | None, typer.Option("--config", "-c", help="The configuration: a YAML file, or a name in configs/.")
+]
 Output = Annotated[
     str | None,
     typer.Option(
@@ -43,8 +45,8 @@ Output = Annotated[
         "- writes raw 16-bit mono samples at 24 kHz to standard output.",
     ),
 ]  # fmt: skip
-Voice = Annotated[str | None, typer.Option(help="One of the model's voices.")]
-Greedy = Annotated[bool, typer.Option("--greedy", help="Always the likeliest token.")]
+Voice = Annotated[str | None, typer.Option(help="A voice of the model; `parley voices` lists them.")]
+Greedy = Annotated[bool, typer.Option("--greedy", help="Always take the likeliest token.")]
 Model = Annotated[str | None, typer.Option(help="Another model than the one that the configuration names.")]
 Weights = Annotated[str | None, typer.Option(help="A folder of weights, or an id on the Hugging Face hub.")]
 LOCAL = "http://127.0.0.1:8000"
@@ -75,21 +77,27 @@ def _version(asked: bool) -> None:
 
 @cli.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version of Parley.")
+    ] = False,
 ) -> None:
     """Options of every command."""
 
 
 @cli.command()
 def serve(
-    config: Annotated[str, typer.Argument(help="A deployment: a YAML file, or a name in configs/.")] = "nano",
+    config: Annotated[str, typer.Argument(help="The configuration: a YAML file, or a name in configs/.")] = "nano",
     host: Annotated[str | None, typer.Option(help="The address to listen at; 0.0.0.0 opens it to others.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="0 takes any free one.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="The port to listen at; 0 takes any free one.")
+    ] = None,
     https: Annotated[
         str | None,
-        typer.Option(metavar="auto|FILE", help="A certificate; `auto` makes one."),
+        typer.Option(metavar="auto|FILE", help="Serve https with the certificate in this file; `auto` makes one."),
     ] = None,
-    https_key: Annotated[str | None, typer.Option(metavar="FILE", help="Its key, if that is in another file.")] = None,
+    https_key: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The certificate's key, if it is in another file.")
+    ] = None,
     weights: Weights = None,
 ) -> None:
     """Serve a model: a page to talk to at `/`, the Realtime API at `/v1/realtime`, OpenAI's HTTP API at `/v1`.
@@ -107,12 +115,14 @@ def serve(
 
 @cli.command()
 def say(
-    text: Annotated[str, typer.Argument(help="What to speak; - reads it from standard input.")],
+    text: Annotated[str, typer.Argument(help="The text to speak; - reads it from standard input.")],
     output: Output = None,
     voice: Voice = None,
     guidance: Annotated[
         float,
-        typer.Option(min=0, max=10, help="How far the text overrules habit, where the model can be guided; 1: off."),
+        typer.Option(
+            min=0, max=10, help="How much more closely speech follows its text, if the model can be guided; 1 is off."
+        ),
     ] = 1.0,
     url: Served = None,
     key_file: ServedKey = None,
@@ -122,7 +132,7 @@ def say(
 ) -> None:
     """Speak a text as it stands, streaming.
 
-    Without -o it comes from the loudspeaker, or where there is none goes to say.wav.
+    Without -o the sound comes from the loudspeaker; on a machine without one it goes to say.wav.
 
     Example: `parley say "Hello there." -o - | aplay -r 24000 -f S16_LE`
     """
@@ -135,10 +145,15 @@ def say(
 
 @cli.command()
 def ask(
-    text: Annotated[str | None, typer.Option(help="What to ask.")] = None,
-    audio: Annotated[Path | None, typer.Option(metavar="FILE", help="A recording: WAV, FLAC, OGG or MP3.")] = None,
-    image: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="A PNG or JPEG; may be repeated.")] = None,
-    system: Annotated[str | None, typer.Option(help="Instructions; without it there is no system message.")] = None,
+    text: Annotated[str | None, typer.Option(help="The question as text.")] = None,
+    audio: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A recording to be heard (WAV, FLAC, OGG, MP3, M4A, MP4 or WebM)."),
+    ] = None,
+    image: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="A PNG or JPEG picture; the option may be repeated.")
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="Instructions for the model, sent as a system message.")] = None,
     url: Served = None,
     key_file: ServedKey = None,
     model: Model = None,
@@ -146,10 +161,16 @@ def ask(
     voice: Voice = None,
     greedy: Greedy = False,
     seed: Seed = 0,
-    max_text_tokens: Annotated[int, typer.Option(min=1, help="The longest text.")] = _DEFAULT.max_text_tokens,
-    max_frames: Annotated[int, typer.Option(min=1, help="The longest speech, in codec frames.")] = _DEFAULT.max_frames,
+    max_text_tokens: Annotated[
+        int, typer.Option(min=1, help="The longest answer, in tokens of text.")
+    ] = _DEFAULT.max_text_tokens,
+    max_frames: Annotated[
+        int, typer.Option(min=1, help="The longest answer, in codec frames of speech.")
+    ] = _DEFAULT.max_frames,
     output: Output = None,
-    dump: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep ids, codes and samples (.npz).")] = None,
+    dump: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write token ids, codes and samples to this .npz file.")
+    ] = None,
     config: Config = None,
 ) -> None:
     """Ask one thing: pictures, then a recording, then text, in one user message.
@@ -213,8 +234,8 @@ def voices(
 @cli.command()
 def doctor(
     config: Config = None,
-    host: Annotated[str, typer.Option(help="The address to look at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port to look at.")] = 8000,
+    host: Annotated[str, typer.Option(help="The address at which the server is to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port at which the server is to listen.")] = 8000,
 ) -> None:
     """Look for what could keep Parley from working here, and say what to do about it.
 
@@ -287,15 +308,19 @@ def bench(
 
 @cli.command()
 def worker(
-    join: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where the server's cluster.listen is.")],
-    token_file: Annotated[str, typer.Option(metavar="FILE", help="The server's cluster.token_file, or a copy.")],
-    stages: Annotated[str, typer.Option(metavar="STAGE,…", help="What to host.")],
-    replicas: Annotated[int, typer.Option(min=1, help="How many times.")] = 1,
-    devices: Annotated[str, typer.Option(metavar="DEVICE,…", help="One for each replica, unless it is cpu.")] = "cpu",
+    join: Annotated[str, typer.Option(metavar="HOST:PORT", help="The address in the server's `cluster.listen`.")],
+    token_file: Annotated[
+        str, typer.Option(metavar="FILE", help="The file in the server's `cluster.token_file`, or a copy of it.")
+    ],
+    stages: Annotated[str, typer.Option(metavar="STAGE,…", help="The stages to host.")],
+    replicas: Annotated[int, typer.Option(min=1, help="How many replicas of them to host.")] = 1,
+    devices: Annotated[
+        str, typer.Option(metavar="DEVICE,…", help="A device for each replica, or `cpu` for all.")
+    ] = "cpu",
     address: Annotated[str, typer.Option(metavar="IP", help="This machine's address to connect from.")] = "",
-    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the server to be there.")] = 300.0,
+    wait: Annotated[float, typer.Option(min=0, help="How many seconds to wait until the server is there.")] = 300.0,
 ) -> None:
-    """Host stages for a server on another machine. SIGTERM lets them end what they have.
+    """Host stages for a server on another machine. After SIGTERM they finish the answers that they have begun.
 
     Example: `parley worker --join 10.0.0.1:7000 --token-file token --stages talker,code2wav --replicas 2`
     """
@@ -338,10 +363,12 @@ def scale(
 @cli.command()
 def restart(
     key_file: KeyFile,
-    rolling: Annotated[bool, typer.Option("--rolling", help="One after the other: nobody is cut off.")] = False,
+    rolling: Annotated[
+        bool, typer.Option("--rolling", help="Replace the workers one after the other, so that nobody is cut off.")
+    ] = False,
     url: Url = LOCAL,
 ) -> None:
-    """Replace every worker of a running server: its successor is ready before it goes.
+    """Replace every worker of a running server. A worker ends once its successor is ready.
 
     Example: `parley restart --rolling --key-file admin.key`
     """

@@ -118,7 +118,8 @@ def load_config(path: str | Path) -> EngineSpec:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot read the configuration: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"{path}: cannot read the configuration: {reason}") from None
     try:
         return parse_config(text)
     except ConfigError as error:
@@ -129,6 +130,9 @@ def parse_config(text: str) -> EngineSpec:
     """The spec that a YAML text describes."""
     try:
         tree = yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise ConfigError(f"not valid YAML: {line}{' '.join(str(error.problem).split())}") from None
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:  # an impossible date is a ValueError
         raise ConfigError(f"not valid YAML: {' '.join(str(error).split())}") from None
     spec: EngineSpec = build(EngineSpec, tree, "")

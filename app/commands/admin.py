@@ -40,7 +40,7 @@ class Remote:
         except urllib.error.HTTPError as error:
             raise EngineError(_words(error)) from None
         except (OSError, ValueError) as error:
-            raise ConfigError(f"there is no server at {self.url}: {getattr(error, 'reason', error)}") from None
+            raise _unreachable(self.url, error) from None
 
 
 def workers(remote: Remote) -> None:
@@ -78,6 +78,14 @@ def _show(told: Any) -> None:
             f"{row['step_ms']:.1f} ms", str(row["incarnation"]), f"{row['age_s']:.0f} s",
         )  # fmt: skip
     Console(emoji=False).print(table)
+
+
+def _unreachable(url: str, error: OSError | ValueError) -> ConfigError:
+    """Why no server answers there, in one sentence."""
+    if not url.startswith(("http://", "https://")):
+        return ConfigError(f"{url!r} is no address of a server: give one like http://127.0.0.1:8000")
+    reason = getattr(error, "reason", error)
+    return ConfigError(f"there is no server at {url}: {getattr(reason, 'strerror', None) or reason}")
 
 
 def _words(error: urllib.error.HTTPError) -> str:

@@ -33,7 +33,8 @@ def server_findings(settings: Settings, host: str, port: int) -> Iterator[Findin
     yield udp(["127.0.0.1", *(one for one in addresses() if not ipaddress.ip_address(one).is_loopback)])
     yield https(settings, datetime.datetime.now(datetime.UTC))
     yield keys("keys", settings.keys_file, is_loopback(settings.host))
-    yield keys("admin keys", settings.admin_key_file, nobody_asks=True)
+    if settings.admin_key_file is not None:
+        yield keys("admin keys", settings.admin_key_file, nobody_asks=True)
 
 
 def port_free(host: str, port: int) -> Finding:

@@ -67,7 +67,10 @@ def test_every_help_teaches_by_example(command: str) -> None:
     ("arguments", "sentence"),
     [
         (("say", "hi", "-c", "scrpt"), "there is no configuration 'scrpt' (did you mean 'script'?)"),
-        (("say", "hi", "-c", "none.yaml"), "none.yaml: cannot read the configuration"),
+        (("say", "hi", "-c", "none.yaml"), "none.yaml: cannot read the configuration: No such file or directory"),
+        (("serve", "."), "cannot read the configuration: Is a directory"),
+        (("ask", "--audio", "."), "cannot read .: Is a directory"),
+        (("workers", "--key-file", __file__, "--url", "foo"), "'foo' is no address of a server"),
         (("say", "hi", "-c", "script", "--model", "scrip"), "there is no 'scrip' (did you mean 'script'?)"),
         (("say", "hi", "-c", "script", "--voice", "tune"), "script has no voice 'tune' (did you mean 'tone'?)"),
         (("say", " ", "-c", "script"), "say what? The text is empty"),

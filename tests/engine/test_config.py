@@ -34,7 +34,7 @@ BAD = {
     "": "the configuration: must be a mapping",
     "[]": "the configuration: must be a mapping",
     "model: script": "workers: missing",
-    "model: [": "not valid YAML",
+    "model: [": "not valid YAML: line 1: expected the node content, but found '<stream end>'",
     "model: 2024-99-99": "not valid YAML",
     "[" * 500: "not valid YAML",
     "model: script\nworkers: []": "workers: at least one",
