@@ -76,7 +76,7 @@ async def test_a_client_that_never_reads_is_disconnected(serve_with: Any, talk: 
 
 @pytest.mark.fault("N2.1")
 async def test_a_slow_reader_that_overflows_its_bound_is_disconnected(serve_with: Any, talk: Any) -> None:
-    """With a bound of almost nothing one packet is too much, however slowly they are made: the bound is what ends it."""
+    """With a bound of almost nothing one packet is too much, however slowly they come: the bound ends it."""
     async with serve_with(limits={"unsent_s": 0.005}) as server, talk(server) as client:
         await (await client.say("long 20")).send("response.create")
         with pytest.raises(Exception, match=r"close frame|reset"):
