@@ -28,6 +28,7 @@ SOFTEST = 20.0  # a voice ends where it falls 26 dB beneath its loudest
 CLEAR = 8.0  # each word has something within 18 dB of the loudest
 LASTS = 3  # frames in a row: a click is shorter
 BEFORE, AFTER = 15, 25  # frames that are kept around what is clear: words begin and end softly
+GAP_BEFORE, GAP_AFTER = 5, 10  # the same in a long pause between words
 WORTH = 25  # frames: to leave out fewer afterwards is not worth another search
 FIRST = MIC_RATE_HZ // 2  # the voice must reach so far for a first mean
 GROWTH = 2.0  # the search starts over when the voice has grown by this since the mean was taken
@@ -120,8 +121,13 @@ class Utterance:
             self._loudest = lasting
             self._leave_out_what_is_softer()
         self._clear = self._clear + 1 if level > self._clear_level else 0
-        self._behind = 0 if self._clear >= LASTS else self._behind + 1
         self._recent.append((frame, level))
+        if self._clear >= LASTS:
+            if self._behind > AFTER and self._frames:
+                self._draw_together()
+            self._behind = 0
+        else:
+            self._behind += 1
         if self._behind <= AFTER:
             while self._recent:
                 self._keep(*self._recent.popleft())
@@ -134,6 +140,12 @@ class Utterance:
         pause = self._behind > AFTER or len(self) - self.voice_end >= PAUSE
         enough = self.basis * (1.1 if pause else GROWTH) if self.basis or pause else FIRST
         return self.voice_end > enough and self.basis < MEAN_REACH and not self.too_long
+
+    def _draw_together(self) -> None:
+        """The voice goes on after a long pause: less of that is left than ahead of it and behind, the rest is noise."""
+        while len(self._recent) > LASTS + GAP_BEFORE:
+            self._recent.popleft()
+        self._leave_out(np.arange(len(self._frames)) < len(self._frames) - (AFTER - GAP_AFTER))
 
     def _keep(self, frame: Pcm, level: float) -> None:
         self._frames.append(frame)
