@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+import pytest_asyncio
 
 from engine import load_config
 from tests.app.rig import ROOT, running
@@ -95,6 +96,12 @@ for (const { prototype } of [WebSocket, RTCDataChannel]) {
   prototype.send = function (text) { send.call(this, text.replace('"alignment":true', '"alignment":false')); };
 }
 """
+
+
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
+async def _plain_loop() -> None:
+    """asyncio's debug mode costs milliseconds a packet, and a call's sound then comes late."""
+    asyncio.get_running_loop().set_debug(False)
 
 
 async def lags_ms(browser: Chromium, transport: str, *, aligned: bool) -> list[float]:
