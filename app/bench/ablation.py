@@ -34,7 +34,7 @@ LONG = "Repeat after me: " + "the blue car is late and the red house is big, " *
 
 async def spoken(target: Target) -> float:
     """A spoken turn, beyond the silence that ends it."""
-    async with open_client(target) as client:
+    async with open_client(target, END_MS) as client:
         words = await sessions.speech(target, client)
         async with client.cutting():
             return _ms(await sessions.speak(client, words)) - END_MS

@@ -18,7 +18,7 @@ from engine.core import Pcm
 Turn = Answer
 
 END_MS = 500
-"""The silence that ends a turn: the protocol's default, asked for all the same."""
+"""The protocol's default for the silence that ends a turn: for figures that are told without it."""
 
 TURN_S = 30.0
 """An answer that is not complete by then is a failure."""
@@ -124,12 +124,17 @@ def _told(event: Event) -> str:
 
 
 @asynccontextmanager
-async def open_client(target: Target) -> AsyncGenerator[Client]:
-    """A session while the block lasts; the same silence ends a turn at every server. Raises BenchError."""
-    detection = {"type": "server_vad", "silence_duration_ms": END_MS}
+async def open_client(target: Target, end_ms: int | None = None) -> AsyncGenerator[Client]:
+    """A session while the block lasts; turns end as our clients ask, or after a silence of ``end_ms``.
+
+    Raises BenchError.
+    """
+    eagerness = "auto" if end_ms is None else None
     try:
-        async with connect(target.url, model=target.model, key=target.key) as connection:
-            await connection.configure(audio={"input": {"turn_detection": detection}})
+        async with connect(target.url, model=target.model, key=target.key, eagerness=eagerness) as connection:
+            if end_ms is not None:
+                detection = {"type": "server_vad", "silence_duration_ms": end_ms}
+                await connection.configure(audio={"input": {"turn_detection": detection}})
             yield Client(connection)
     except ClientError as error:
         raise BenchError(f"no session at {target.url}: {error}") from None

@@ -25,11 +25,11 @@ ASKED = ("Repeat after me: the red house.", "Repeat after me: the big train.", "
 
 
 async def hesitant(target: Target, count: int) -> list[Figure]:
-    """TTFA(speech end) beyond the silence that ends a turn, of users who pause in mid-sentence.
+    """Last word → first sound beyond the silence that ends a turn, of users who pause in mid-sentence.
 
     Nothing may be heard before the turn is over: an answer to half a sentence would come ``HESITATION_S`` early.
     """
-    async with open_client(target) as client:
+    async with open_client(target, END_MS) as client:
         words = await speech(target, client)
         half = np.zeros(round(HESITATION_S * SPEAKER_RATE_HZ), "<i2")
         turns = [await hear_out(client, np.concatenate([words, half, words])) for _ in range(count)]
@@ -38,13 +38,11 @@ async def hesitant(target: Target, count: int) -> list[Figure]:
     early = sum(ms < 0 for ms in beyond)
     note = f"{count} turns with a pause of {HESITATION_S * 1000:.0f} ms, {early} answered too early"
     held = whole and not early
+    name, p50, p95 = "last word → first sound − end silence", *(percentile(beyond, percent) for percent in (50, 95))
     return [
-        Figure(name="TTFA(speech end) − end silence, p50", value=percentile(beyond, 50) if held else None, unit="ms"),
-        Figure(
-            name="TTFA(speech end) − end silence, p95", value=percentile(beyond, 95) if held else None, unit="ms",
-            bar=20, note=note,
-        ),
-    ]  # fmt: skip
+        Figure(name=f"{name}, p50", value=p50 if held else None, unit="ms"),
+        Figure(name=f"{name}, p95", value=p95 if held else None, unit="ms", bar=20, note=note),
+    ]
 
 
 async def long_conversations(target: Target, count: int) -> Figure:

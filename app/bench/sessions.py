@@ -80,7 +80,7 @@ async def voices(target: Target, rounds: int) -> list[Figure]:
         turns = [turn for i in range(rounds) for turn in await _voice_round(clients, words, i)]
     return [
         *underruns(f"{AT_ONCE} voice sessions, {SPEAKERS} speaking", turns, took),
-        *_first_audio("TTFA(speech end), voice", turns),
+        *_first_audio("last word → first sound", turns),
     ]
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from app.client import websocket
 from app.client.answer import Answer
-from app.client.client import Client, Events, Tool
+from app.client.client import Client, Eagerness, Events, Tool
 from app.client.events import (
     AudioDelta,
     CallDone,
@@ -37,6 +37,7 @@ __all__ = [
     "CallDone",
     "Client",
     "ClientError",
+    "Eagerness",
     "Event",
     "Events",
     "Line",
@@ -65,14 +66,17 @@ async def connect(
     tools: Iterable[Tool] = (),
     trust: ssl.SSLContext | None = None,
     transport: Literal["websocket", "webrtc"] = "websocket",
+    eagerness: Eagerness | None = "auto",
 ) -> AsyncGenerator[Client]:
     """A session at ``http(s)://host:port`` while the block lasts. ``trust`` verifies an ``https`` server's certificate.
 
     Over a WebSocket, a path in ``url`` says where the API lies, if it is not ``/v1``.
+    ``eagerness`` says how soon spoken turns are answered, once they sound finished (``semantic_vad``); with None the
+    server's own default ends them.
     Raises ClientError if there is none to be had.
     """
     opened = _opened(transport)
-    async with opened(url, model, key, trust) as line, Client(line, tools) as client:
+    async with opened(url, model, key, trust) as line, Client(line, tools, eagerness) as client:
         yield client
 
 

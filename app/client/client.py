@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 from weakref import WeakSet
 
 import orjson
@@ -36,6 +36,9 @@ from app.client.reader import Events
 from app.realtime.ids import new_id
 from engine import SPEAKER_RATE_HZ
 from engine.core import Pcm
+
+Eagerness = Literal["low", "medium", "high", "auto"]
+"""How soon a turn is answered that may be over: ``low`` lets its speaker think, ``high`` takes a pause for its end."""
 
 UNASKED = 100
 """Answers to spoken turns that may wait for ``answer``; the oldest goes first."""
@@ -61,12 +64,21 @@ class Tool:
 
 
 class Client:
-    """``async with Client(line) as client:`` is a session that has been greeted. ``now`` is monotonic."""
+    """``async with Client(line) as client:`` is a session that has been greeted. ``now`` is monotonic.
 
-    def __init__(self, line: Line, tools: Iterable[Tool] = (), now: Callable[[], float] = time.monotonic) -> None:
+    With an ``eagerness``, spoken turns end when they sound finished; without, as the server ends them by default.
+    """
+
+    def __init__(
+        self,
+        line: Line,
+        tools: Iterable[Tool] = (),
+        eagerness: Eagerness | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.session: dict[str, Any] = {}
         """The settings in effect."""
-        self._line, self._now = line, now
+        self._line, self._eagerness, self._now = line, eagerness, now
         self._microphone = Microphone(line, now)
         self._tools = {tool.name: tool for tool in tools}
         self._asked: dict[str, Answer] = {}  # by our own name for them, until the server has given them an id
@@ -81,8 +93,8 @@ class Client:
         self._reading = asyncio.create_task(self._read(), name="client:read")
         try:
             await self._until(lambda: bool(self.session))
-            if self._tools:
-                await self.configure(tools=[tool.schema() for tool in self._tools.values()])
+            if asked := self._asked_for():
+                await self.configure(**asked)
         except BaseException:
             await self._leave()
             raise
@@ -103,6 +115,16 @@ class Client:
             if isinstance(event, Trouble) and event.event_id == event_id:
                 raise ClientError(event.message, event.code)
         raise self._gone()
+
+    def _asked_for(self) -> dict[str, Any]:
+        """The settings that its user gave it from the start."""
+        asked: dict[str, Any] = {}
+        if self._tools:
+            asked["tools"] = [tool.schema() for tool in self._tools.values()]
+        if self._eagerness is not None:
+            detection = {"type": "semantic_vad", "eagerness": self._eagerness}
+            asked["audio"] = {"input": {"turn_detection": detection}}
+        return asked
 
     async def say(self, text: str, *pictures: bytes) -> None:
         """Add a message of the user's: PNGs or JPEGs, then text. Nothing is answered yet."""

@@ -134,10 +134,11 @@ class Answer:
         """What the engine counted; the audio that was sent is counted here."""
         self._usage = usage
 
-    def timed(self, ledger: Ledger | None, ahead_ms: float) -> None:
+    def timed(self, ledger: Ledger | None, ahead_ms: float, turn_ms: float | None) -> None:
         """Note where the time to first audio went."""
         if ledger is not None and not self.closed:
-            self.view = replace(self.view, ledger=dict(ledger.terms), ttfa_ms=ledger.ttfa_ms, ahead_ms=ahead_ms)
+            terms = dict(ledger.terms)
+            self.view = replace(self.view, ledger=terms, ttfa_ms=ledger.ttfa_ms, ahead_ms=ahead_ms, turn_ms=turn_ms)
 
     def close(
         self,

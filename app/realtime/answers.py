@@ -214,6 +214,7 @@ class Answers:
         if reply is None:  # ask again, with the whole turn
             options, _ = answer_options(self.options, {})
             reply = self._reply(options, self._conversation.items, None)
+        reply.timing.turn_ms = turn.silence_ms
         self._begin(reply, kept=True)
 
     def _take_over(self, options: AnswerOptions) -> bool:

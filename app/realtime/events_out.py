@@ -301,4 +301,5 @@ def _ledger(view: AnswerView) -> Event:
     """Ours, not the protocol's: where the time to first audio went."""
     terms = {name: round(ms, 3) for name, ms in (view.ledger or {}).items()}
     ahead = {"ahead_ms": round(view.ahead_ms, 3)} if view.ahead_ms else {}
-    return {"ledger": {"ttfa_ms": round(view.ttfa_ms or 0.0, 3), "terms_ms": terms, **ahead}}
+    turn = {} if view.turn_ms is None else {"turn_ms": round(view.turn_ms, 3)}
+    return {"ledger": {"ttfa_ms": round(view.ttfa_ms or 0.0, 3), "terms_ms": terms, **ahead, **turn}}

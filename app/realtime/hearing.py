@@ -27,6 +27,8 @@ class Turn:
         self.closed = False
         self.words = ""
         """All that was said up to the present pause, once ears have heard it: half of it would look unfinished."""
+        self.silence_ms: float | None = None
+        """How long its speaker had been silent when it was found to be over; None where that was not found."""
         self.seen: tuple[Picture, ...] = ()
         """What its speaker showed meanwhile, oldest first."""
         self._limit = limit_samples

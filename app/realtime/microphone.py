@@ -277,8 +277,9 @@ class Microphone:
                 self._falling = 0.0
                 self._answers.listen_on()
                 self._tune()
-            case SpeechStopped(audio_end_ms=end_ms):
+            case SpeechStopped(audio_end_ms=end_ms, speech_end_ms=speech_end_ms):
                 if self._turn is not None:
+                    self._turn.silence_ms = end_ms - speech_end_ms
                     self._stopped(self._turn, self._detector_start + end_ms * MIC_RATE_HZ // 1000)
                     self._tune()
 

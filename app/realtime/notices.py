@@ -159,6 +159,8 @@ class AnswerView:
     """What the terms of the ledger add up to."""
     ahead_ms: float = 0.0
     """How much of that had passed when the user's turn was over."""
+    turn_ms: float | None = None
+    """The silence between the user's last word and the end of their turn; None where they did not speak."""
 
 
 @dataclass(frozen=True, slots=True)

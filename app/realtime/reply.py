@@ -295,7 +295,8 @@ class Reply:
             if self.timing.first_sent_s is None:
                 self.timing.first_sent_s = self._now()
                 if self._chunks is not None:
-                    self.answer.timed(self._chunks.ledger, self.timing.ahead_ms(self._held_s))
+                    ahead_ms = self.timing.ahead_ms(self._held_s)
+                    self.answer.timed(self._chunks.ledger, ahead_ms, self.timing.turn_ms)
                     self._chunks.played(self.playout.skipped_samples / SPEAKER_RATE_HZ)
             self.answer.audio(packet)
             listener.on_sent(packet)

@@ -41,6 +41,17 @@ async def test_a_typed_question_has_a_whole_answer(server: Running) -> None:
     assert answer.complete
     assert answer.ledger is not None
     assert answer.ledger["ttfa_ms"] > 0
+    assert "turn_ms" not in answer.ledger
+
+
+@pytest.mark.parametrize("eagerness", ["auto", "high", None])
+async def test_our_clients_ask_for_turns_that_end_when_they_sound_finished(server: Running, eagerness: Any) -> None:
+    async with connect(server.http, **({} if eagerness == "auto" else {"eagerness": eagerness})) as client:
+        detection = client.session["audio"]["input"]["turn_detection"]
+    if eagerness is None:
+        assert (detection["type"], detection["silence_duration_ms"]) == ("server_vad", 500)
+    else:
+        assert (detection["type"], detection["eagerness"]) == ("semantic_vad", eagerness)
 
 
 async def test_settings_and_text_answers(server: Running) -> None:
@@ -72,17 +83,19 @@ async def test_tools_are_run_and_their_results_answered(server: Running) -> None
 
 
 async def test_a_spoken_turn(server: Running) -> None:
-    async with connect(server.http) as client:
+    async with connect(server.http, eagerness=None) as client:
         events = client.events()
         await client.speak(np.concatenate([silence(0.2), tone(0.5)]))
         client.speech_ended()
-        hush = asyncio.create_task(client.speak(silence(5)), name="hush")
+        hush = asyncio.create_task(client.speak(silence(30)), name="hush")
         answer = await client.answer()
         hush.cancel()
         await asyncio.wait([hush])
         assert answer.text.startswith("I heard")
         assert answer.ttfa_s is not None
         assert 0.3 < answer.ttfa_s < 5
+        assert answer.ledger is not None
+        assert 500 <= answer.ledger["turn_ms"] < 600  # the silence that ended it
         async for event in events:
             if isinstance(event, SpeechStarted):
                 break

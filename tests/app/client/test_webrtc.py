@@ -46,7 +46,7 @@ async def test_a_spoken_turn(server: Running) -> None:
     async with connect(server.http, transport="webrtc") as client:
         await client.speak(np.concatenate([silence(0.2), tone(0.5)]))
         client.speech_ended()
-        hush = asyncio.create_task(client.speak(silence(5)), name="hush")
+        hush = asyncio.create_task(client.speak(silence(30)), name="hush")
         answer = await client.answer()
         hush.cancel()
         await asyncio.wait([hush])
