@@ -25,7 +25,9 @@ Kind = str
 ========== ============================================ =====================================
 kind       data                                         meta
 ========== ============================================ =====================================
-heard      str: the user's words so far, or all         ``final``, ``understood``, ``sure``: bool
+heard      str: the user's words so far, or all         ``final``, ``understood``, ``sure``: bool;
+                                                        of all of them, ``whole``: whether they are
+                                                        a request as they stand, if ears know that
 text       str: the next piece of the answer            ``ids``: token ids of that piece
 call_piece str: the next piece of a call's arguments    ``call_id``, ``name``
 tool_call  dict: ``name``, ``arguments`` (JSON str),    ``call_id``

@@ -1,4 +1,4 @@
-"""How long a silence ends the user's turn: a judge reads what was said so far and how the voice ended.
+"""How long a silence ends the user's turn: a judge reads what was said so far, and how the voice ended.
 
 A judge is a pure function of the moment: no clock, no socket, no model. ``House.judge`` names the one in use.
 """
@@ -20,12 +20,14 @@ Eagerness = Literal["low", "medium", "high"]
 class Moment:
     """The user has stopped for now. ``words`` are what was understood so far, "" if nothing is known.
 
+    ``whole`` says whether ears that know what can be asked take these words for all of a request; None: they can't say.
     ``falling`` says how the voice came to its end: 1 sank as at a sentence's end, -1 was held as one who goes on; 0 is
     neither, or not known.
     """
 
     words: str = ""
     falling: float = 0.0
+    whole: bool | None = None
 
 
 class Judge(Protocol):
@@ -37,21 +39,36 @@ class Judge(Protocol):
 
 
 WAITS_MS: dict[Eagerness, tuple[int, int, int]] = {
-    "high": (200, 400, 2_000),
-    "medium": (300, 600, 4_000),
+    "high": (150, 400, 2_000),
+    "medium": (200, 600, 4_000),
     "low": (600, 1_200, 8_000),
 }
 """After a complete sentence, where one can't say, and at the most (the protocol's 2, 4 and 8 s)."""
 
 
+NO_REQUEST = -0.45
+"""Words that are no request yet: half of one, and then more comes within a second; or what the ears do not know."""
+
+
 class Sentences:
-    """Knows English sentences by their last words, and voices by their fall."""
+    """Knows whole requests by the ears, English sentences by their last words, and voices by their fall."""
 
     def silence_ms(self, moment: Moment, eagerness: Eagerness) -> int:
         short, middle, longest = WAITS_MS[eagerness]
-        certainty = max(-1.0, min(1.0, completeness(moment.words) + 0.35 * moment.falling))
+        certainty = _certainty(moment)
         end = short if certainty > 0 else longest
         return round(middle * (end / middle) ** abs(certainty))
+
+
+def _certainty(moment: Moment) -> float:
+    """That the turn is over: 1; that it will go on: -1."""
+    match moment.whole:
+        case True:
+            return 1.0
+        case False:
+            return min(completeness(moment.words), NO_REQUEST)
+        case None:
+            return max(-1.0, min(1.0, completeness(moment.words) + 0.35 * moment.falling))
 
 
 def completeness(words: str) -> float:
@@ -60,8 +77,10 @@ def completeness(words: str) -> float:
     spoken = re.findall(r"[a-z0-9']+(?:\.[0-9]+)?", text)
     if not spoken:
         return 0.0
-    if text.endswith(("...", "…", ",", "-")) or spoken[-1] in _GOES_ON or spoken[-1] in _HESITATIONS:
+    if text.endswith(("...", "…", ",", "-")) or spoken[-1] in _HESITATIONS:
         return -1.0
+    if spoken[-1] in _GOES_ON:
+        return 0.2 if spoken[-1] in _MAY_END and spoken[0] in _ASKS and len(spoken) >= 4 else -1.0
     if _number_goes_on(spoken):
         return -0.8
     if text.endswith((".", "?", "!")):
@@ -130,6 +149,8 @@ _GOES_ON = _words(
     " might must do does did have has had not very too plus minus times divided hundred thousand i we they he she"
     " called named say spell repeat please"
 )
+_MAY_END = _words("do does did name called please for with from in on at by about to")
+"""Of these: what a question may end in, as "where do you come from"."""
 _ASKS = _words(
     "what who where when why how which is are do does did can could would will should tell say spell repeat give show"
     " please add subtract"

@@ -27,12 +27,15 @@ class Turn:
         self.closed = False
         self.words = ""
         """All that was said up to the present pause, once ears have heard it: half of it would look unfinished."""
+        self.whole: bool | None = None
+        """Whether those words are all of a request, where the ears can say."""
         self.silence_ms: float | None = None
         """How long its speaker had been silent when it was found to be over; None where that was not found."""
         self.seen: tuple[Picture, ...] = ()
         """What its speaker showed meanwhile, oldest first."""
         self._limit = limit_samples
         self._blocks: list[Pcm] = []
+        self._so_far = ""  # what the ears make of it while they listen
         self._end: int | None = None  # how many blocks there were when the user may have finished
         self._news = asyncio.Event()
 
@@ -83,7 +86,14 @@ class Turn:
 
     def resume(self) -> None:
         """The user goes on."""
-        self._end, self.words = None, ""
+        self._end, self.words, self.whole, self._so_far = None, "", None, ""
+
+    def understand(self, words: str, final: bool, whole: bool | None) -> None:
+        """What ears make of the turn: while they listen, or of all of it. Where it is no request, ``words`` is ""."""
+        if final:
+            self.words, self.whole = words if whole is not False else self._so_far, whole
+        else:
+            self._so_far = words
 
     def close(self) -> None:
         """The user has finished. May be called twice."""

@@ -175,8 +175,8 @@ class Microphone:
             case ServerVad(silence_duration_ms=silence_ms):
                 return silence_ms
             case SemanticVad():
-                words = "" if self._turn is None else self._turn.words
-                return self._house.judge.silence_ms(Moment(words, self._falling), detection.waits)
+                said = Moment() if self._turn is None else Moment(self._turn.words, self._falling, self._turn.whole)
+                return self._house.judge.silence_ms(said, detection.waits)
 
     def _hear(self, pcm: Pcm) -> None:
         if self._detector is not None:

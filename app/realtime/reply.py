@@ -232,8 +232,8 @@ class Reply:
 
     def _hear(self, chunk: Chunk, listener: Listener) -> None:
         """What the user says is known before the answer begins, and while they speak."""
-        if chunk.meta.get("final") and self.turn is not None:
-            self.turn.words = chunk.data
+        if self.turn is not None:
+            self.turn.understand(chunk.data, bool(chunk.meta.get("final")), chunk.meta.get("whole"))
         if self.heard_id is not None:
             listener.on_hearing(self.heard_id, chunk.data)
 

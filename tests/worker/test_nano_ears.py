@@ -93,10 +93,19 @@ def noise(seconds: float, rms: float) -> Pcm:
 
 def test_a_request_is_heard_as_it_is_spoken(ears: Ears, request_spoken: Pcm) -> None:
     chunks = hear(ears, list(pieces(request_spoken)))
-    assert chunks[-1] == Chunk("heard", "say the word garlic", {"final": True, "understood": True, "sure": True})
+    said = {"final": True, "understood": True, "sure": True, "whole": True}
+    assert chunks[-1] == Chunk("heard", "say the word garlic", said)
     partial = [chunk for chunk in chunks[:-1] if not chunk.meta["final"]]
     assert len(partial) == len(chunks) - 1 > 0
     assert any("say" in chunk.data for chunk in partial)
+
+
+def test_half_a_request_is_not_taken_for_a_whole_one(ears: Ears, request_spoken: Pcm) -> None:
+    """Though the search is made to end in one: "are you a real program or a" became "… or a robot"."""
+    voiced = np.flatnonzero(np.abs(request_spoken) > 600)
+    for share in (0.3, 0.5):
+        half = request_spoken[: voiced[0] + round(share * (voiced[-1] - voiced[0]))]
+        assert hear(ears, list(pieces(np.concatenate([half, noise(0.15, 3)]))))[-1].meta["whole"] is False
 
 
 def test_the_shortest_request_needs_no_silence_around_it(ears: Ears, recordings: list[Recording]) -> None:

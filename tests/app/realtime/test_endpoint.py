@@ -72,6 +72,15 @@ def test_without_words_and_voice_the_judge_is_worth_no_more_than_a_fixed_silence
 
 
 @pytest.mark.parametrize("eagerness", ["low", "medium", "high"])
+def test_ears_that_know_what_can_be_asked_are_believed(eagerness: Any) -> None:
+    """Whatever the words look like and the voice does: "tell me the time please" is over, "testing one" is not."""
+    short, middle, longest = WAITS_MS[eagerness]
+    assert JUDGE.silence_ms(Moment("ten from twelve please", -1.0, whole=True), eagerness) == short
+    assert 1.5 * middle < JUDGE.silence_ms(Moment("testing one", 1.0, whole=False), eagerness) < longest / 2
+    assert JUDGE.silence_ms(Moment("testing one and", 1.0, whole=False), eagerness) == longest
+
+
+@pytest.mark.parametrize("eagerness", ["low", "medium", "high"])
 def test_a_wait_is_never_longer_than_the_protocol_s(eagerness: Any) -> None:
     short, middle, longest = WAITS_MS[eagerness]
     assert longest == {"low": 8000, "medium": 4000, "high": 2000}[eagerness]
@@ -89,6 +98,9 @@ def test_a_wait_is_never_longer_than_the_protocol_s(eagerness: Any) -> None:
         ("I like it because", -1),
         ("well um", -1),
         ("one two three", -1),
+        ("what can you do", 1),
+        ("where do you come from", 1),
+        ("what is the date of", -1),
         ("0.5", 0),
         ("", 0),
         ("banana", 0),

@@ -66,6 +66,25 @@ async def test_a_reader_that_leaves_disturbs_nobody() -> None:
         await one
 
 
+@pytest.mark.parametrize(
+    ("final", "whole", "words"),
+    [
+        ("hello there", True, "hello there"),
+        ("", False, "hello"),
+        ("hello nano", False, "hello"),
+        ("well", None, "well"),
+    ],
+)
+def test_words_that_are_no_request_are_kept_as_they_were_heard(final: str, whole: bool | None, words: str) -> None:
+    turn = Turn(limit_samples=100)
+    turn.understand("hello", False, None)
+    assert (turn.words, turn.whole) == ("", None)
+    turn.understand(final, True, whole)
+    assert (turn.words, turn.whole) == (words, whole)
+    turn.resume()
+    assert (turn.words, turn.whole) == ("", None)
+
+
 def test_past_the_limit_nothing_of_a_block_is_taken() -> None:
     turn = Turn(limit_samples=3)
     turn.push(block(1, 2))

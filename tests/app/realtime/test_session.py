@@ -318,7 +318,7 @@ async def test_what_was_understood_decides_how_long_a_pause_is_waited_for() -> N
     waits = []
     for words in ("hello", "and"):
         turn = Turn(16_000)
-        turn.words = words
+        turn.understand(words, True, None)
         waits.append(Sentences().silence_ms(Moment(turn.words), "low"))
         turn.resume()
         assert turn.words == ""

@@ -172,13 +172,15 @@ class Ears:
         return [Chunk("heard", text, {"final": False, "understood": True})]
 
     def _final(self, seat: Seat) -> list[Chunk]:
-        text, sure, seat.done = "", False, True
+        text, so_far, sure, seat.done = "", "", False, True
         if search := self._held.get(seat.slot):
+            so_far = search.words()
             search.finish()
             self._release(seat.slot)
             margin = self._margin(search, seat.state) + seat.state.allowance
             text, sure = search.words() if margin > DOUBT else "", margin > REFUSAL
-        return [Chunk("heard", text, {"final": True, "understood": bool(text), "sure": sure})]
+        whole = bool(text) and text == so_far  # else the search was made to end in a request that was not said
+        return [Chunk("heard", text, {"final": True, "understood": bool(text), "sure": sure, "whole": whole})]
 
     def _margin(self, search: Search, hearing: Hearing) -> float:
         """How surely the speech is a request, rather than made into one, in nats."""
