@@ -73,7 +73,7 @@ ROWS = {
     "medium": Row(semantic("medium")),
     "low": Row(semantic("low")),
     "auto": Row(semantic("auto")),
-    "words alone": Row(semantic("auto"), lambda moment: Moment(moment.words)),
+    "words alone": Row(semantic("auto"), lambda moment: Moment(moment.words, listening=moment.listening)),
     "voice alone": Row(semantic("auto"), lambda moment: Moment(falling=moment.falling)),
     "nothing": Row(semantic("auto"), lambda moment: Moment()),
 }

@@ -21,6 +21,7 @@ class Moment:
     """The user has stopped for now. ``words`` are what was understood so far, "" if nothing is known.
 
     ``whole`` says whether ears that know what can be asked take these words for all of a request; None: they can't say.
+    ``listening`` says that ears are about to tell, so that the voice by itself ends nothing yet.
     ``falling`` says how the voice came to its end: 1 sank as at a sentence's end, -1 was held as one who goes on; 0 is
     neither, or not known.
     """
@@ -28,6 +29,7 @@ class Moment:
     words: str = ""
     falling: float = 0.0
     whole: bool | None = None
+    listening: bool = False
 
 
 class Judge(Protocol):
@@ -68,7 +70,8 @@ def _certainty(moment: Moment) -> float:
         case False:
             return min(completeness(moment.words), NO_REQUEST)
         case None:
-            return max(-1.0, min(1.0, completeness(moment.words) + 0.35 * moment.falling))
+            sounds = completeness(moment.words) + 0.35 * moment.falling
+            return max(-1.0, min(0.0 if moment.listening else 1.0, sounds))
 
 
 def completeness(words: str) -> float:

@@ -40,6 +40,11 @@ class Turn:
         self._news = asyncio.Event()
 
     @property
+    def listening(self) -> bool:
+        """Whether ears have heard words in it, and have not told all of them yet."""
+        return bool(self._so_far)
+
+    @property
     def paused(self) -> bool:
         """Whether the user may have finished: who follows the turn is told that it is over."""
         return self._end is not None
@@ -91,7 +96,7 @@ class Turn:
     def understand(self, words: str, final: bool, whole: bool | None) -> None:
         """What ears make of the turn: while they listen, or of all of it. Where it is no request, ``words`` is ""."""
         if final:
-            self.words, self.whole = words if whole is not False else self._so_far, whole
+            self.words, self.whole, self._so_far = words if whole is not False else self._so_far, whole, ""
         else:
             self._so_far = words
 

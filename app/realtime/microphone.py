@@ -175,7 +175,8 @@ class Microphone:
             case ServerVad(silence_duration_ms=silence_ms):
                 return silence_ms
             case SemanticVad():
-                said = Moment() if self._turn is None else Moment(self._turn.words, self._falling, self._turn.whole)
+                turn = self._turn
+                said = Moment() if turn is None else Moment(turn.words, self._falling, turn.whole, turn.listening)
                 return self._house.judge.silence_ms(said, detection.waits)
 
     def _hear(self, pcm: Pcm) -> None:

@@ -80,6 +80,14 @@ def test_ears_that_know_what_can_be_asked_are_believed(eagerness: Any) -> None:
     assert JUDGE.silence_ms(Moment("testing one and", 1.0, whole=False), eagerness) == longest
 
 
+def test_a_voice_that_sinks_ends_nothing_while_the_ears_are_about_to_tell() -> None:
+    """On a busy machine words come late: what is cut off by then can't be told from what is whole."""
+    _, middle, _ = WAITS_MS["medium"]
+    assert JUDGE.silence_ms(Moment(falling=1.0), "medium") < 0.8 * middle
+    assert JUDGE.silence_ms(Moment(falling=1.0, listening=True), "medium") == middle
+    assert JUDGE.silence_ms(Moment(falling=-1.0, listening=True), "medium") > middle
+
+
 @pytest.mark.parametrize("eagerness", ["low", "medium", "high"])
 def test_a_wait_is_never_longer_than_the_protocol_s(eagerness: Any) -> None:
     short, middle, longest = WAITS_MS[eagerness]

@@ -78,11 +78,12 @@ async def test_a_reader_that_leaves_disturbs_nobody() -> None:
 def test_words_that_are_no_request_are_kept_as_they_were_heard(final: str, whole: bool | None, words: str) -> None:
     turn = Turn(limit_samples=100)
     turn.understand("hello", False, None)
-    assert (turn.words, turn.whole) == ("", None)
+    assert (turn.words, turn.whole, turn.listening) == ("", None, True)
     turn.understand(final, True, whole)
-    assert (turn.words, turn.whole) == (words, whole)
+    assert (turn.words, turn.whole, turn.listening) == (words, whole, False)
+    turn.understand("hello", False, None)
     turn.resume()
-    assert (turn.words, turn.whole) == ("", None)
+    assert (turn.words, turn.whole, turn.listening) == ("", None, False)
 
 
 def test_past_the_limit_nothing_of_a_block_is_taken() -> None:
