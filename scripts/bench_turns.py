@@ -2,7 +2,7 @@
 
     python -m engine.training.nano.make_turns out/turns          # the recordings, once
     python scripts/bench_turns.py out/turns [--rows auto,fixed] [--callers 4] [--json FILE]
-    python scripts/bench_turns.py out/turns --smart-turn FILE    # would Smart Turn know the ends from the pauses?
+    python scripts/bench_turns.py out/turns --judged [--smart-turn FILE]     # the waits alone; no timing
 
 Each row is one setting of the same server, asked over the WebSocket as our clients ask. Each recording is said into a
 microphone of its own at its own pace, with a quiet room around it. A *cut* is a turn that ended before the last word's
@@ -14,8 +14,10 @@ that does not do what was asked, refusals and questions back among them. ``fixed
 ``auto``, ``voice alone`` hides the words from the judge, ``words alone`` the voice and the ears' verdict, ``nothing``
 all.
 
-Smart Turn (pipecat-ai, BSD-2-Clause; FILE is its ONNX file, in the wheel of that name) is asked 200 ms after each
-pause and each end.
+With ``--judged`` nothing is timed and no server runs: the ears hear each recording up to 150 ms behind a pause or an
+end, and what the judge makes of that is the wait; a cut is a wait shorter than the pause. Smart Turn (pipecat-ai,
+BSD-2-Clause; FILE is its ONNX file, in the wheel of that name) hears the same 200 ms behind, and stands for the voice,
+by itself or beside the words.
 """
 
 from __future__ import annotations
@@ -38,19 +40,28 @@ import numpy as np
 import soundfile
 
 from app.bench.figures import percentile
-from app.client import Client, SpeechStopped, connect
+from app.client import Client, ClientError, SpeechStopped, connect
 from app.media import resample
-from app.realtime.endpoint import Eagerness, Judge, Moment, Sentences
+from app.realtime.endpoint import Eagerness, Judge, Moment, Sentences, fall
+from app.realtime.hearing import Turn
 from app.realtime.house import House
 from app.server import Server, config_of
 from app.service import Service
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ, EngineSpec, load_config
 from engine.core import Pcm
 from engine.training.nano.dialogues import answers_rightly
+from engine.training.nano.eval_ears import hear
+from engine.worker.models.nano.ears import Ears
+from engine.worker.stage import Place
 
 CONFIG = Path(__file__).parents[1] / "configs" / "nano.yaml"
 LEAD_S = 0.5
 PIECE = SPEAKER_RATE_HZ // 50
+GUESS_MS = 120
+"""No turn ends sooner: the ears are asked for all of it only then."""
+HEARD_S = 0.15
+VOICE = 0.35
+"""What the judge makes of a voice's fall, beside words."""
 ANSWER_S = 25.0
 """After the last word; an answer that has not come by then is missing."""
 
@@ -126,13 +137,14 @@ def main() -> None:
     parser.add_argument("--kinds", default="whole,inserted,apart", help="which recordings, by comma")
     parser.add_argument("--callers", type=int, default=4, help="how many speak at once")
     parser.add_argument("--json", type=Path, help="keep every outcome there")
+    parser.add_argument("--judged", action="store_true", help="the waits alone, without a server")
     parser.add_argument("--smart-turn", type=Path, metavar="FILE")
     args = parser.parse_args()
     kinds = args.kinds.split(",")
     scripts = [one for one in json.loads((args.folder / "index.json").read_text()) if one["kind"] in kinds]
     recordings = [(one, soundfile.read(args.folder / one["file"], dtype="int16")[0]) for one in scripts]
-    if args.smart_turn:
-        smart_turn(args.smart_turn, recordings)
+    if args.judged:
+        judged(recordings, args.smart_turn)
     else:
         asyncio.run(table(recordings, args.rows.split(","), args.callers, args.json))
 
@@ -196,7 +208,7 @@ async def _said(client: Client, script: Any, pcm: Pcm) -> Outcome:
         async with asyncio.timeout(end_s + ANSWER_S):
             while answer is None or answer.player.audible_s is None or answer.player.audible_s < ended_s:
                 answer = await client.answer()
-    except TimeoutError:
+    except (TimeoutError, ClientError):
         answer = None
     finally:
         for task in (speaking, watching):
@@ -239,25 +251,70 @@ async def serving(spec: EngineSpec) -> AsyncGenerator[tuple[Judged, str]]:
         await task
 
 
-def smart_turn(weights: Path, recordings: Sequence[tuple[Any, Pcm]]) -> None:
-    """How well the probability that a turn is over tells ends from pauses, and what each asking takes."""
-    finished = _finished(weights)
-    ends: list[float] = []
-    pauses: list[float] = []
-    took: list[float] = []
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A pause in a recording, or its end, and what is known of it; ``finished`` is Smart Turn's probability."""
+
+    script: Any
+    is_end: bool
+    moment: Moment
+    finished: float = 0.5
+
+    @property
+    def sounds(self) -> float:
+        """As a fall of the voice: 1 is surely over, -1 will go on."""
+        return 2 * self.finished - 1
+
+
+Wait = Callable[[Silence], float]
+
+
+def judged(recordings: Sequence[tuple[Any, Pcm]], smart_turn: Path | None) -> None:
+    """What the judge would wait at each pause and each end."""
+    ears, finished = Ears(Place()), None if smart_turn is None else _finished(smart_turn)
+    silences: list[Silence] = []
     for script, pcm in recordings:
-        for at_s, kept in ((script["end_s"], ends), (script["pause_at_s"], pauses)):
-            if at_s:
-                quiet = np.zeros(MIC_RATE_HZ // 5, np.int16)
-                begun_s = time.thread_time()
-                kept.append(finished(np.concatenate([pcm[: round(at_s * MIC_RATE_HZ)], quiet])))
-                took.append((time.thread_time() - begun_s) * 1000)
-    above = np.mean([[end > pause for pause in pauses] for end in ends])
-    print(f"an end is held for likelier an end than a pause in {above:.2f} of {len(ends)} × {len(pauses)} pairs")
-    for limit in (0.5, 0.9, 0.97):
-        said = [f"{sum(one > limit for one in some)} of {len(some)}" for some in (ends, pauses)]
-        print(f"above {limit}: {said[0]} ends, {said[1]} pauses")
-    print(f"one asking takes {_ms(took, 50)} of CPU")
+        silences += [_silence(ears, finished, script, pcm, at) for at in ("pause_at_s", "end_s") if script[at]]
+    print("| setting | wait at the end, p50 / p95 | cut: chosen by / held out |")
+    print("|---|---|---|")
+    for name, wait in _waits(finished is not None).items():
+        ends = [wait(one) for one in silences if one.is_end]
+        pauses = [one for one in silences if not one.is_end]
+        cut = {half: [wait(one) < one.script["pause_s"] * 1000 for one in pauses if one.script["chosen"] is half]
+               for half in (True, False)}  # fmt: skip
+        cuts = " / ".join(f"{sum(half)} of {len(half)}" for half in cut.values())
+        print(f"| {name} | {_ms(ends, 50)} / {_ms(ends, 95)} | {cuts} |")
+
+
+def _waits(with_smart_turn: bool) -> dict[str, Wait]:
+    judge = Sentences()
+
+    def by(eagerness: Eagerness, sees: Callable[[Silence], Moment]) -> Wait:
+        return lambda one: max(GUESS_MS, judge.silence_ms(sees(one), eagerness))
+
+    waits: dict[str, Wait] = {"fixed": lambda one: 500}
+    waits |= {name: by(name, lambda one: one.moment) for name in ("high", "medium", "low")}
+    waits["words and voice, no verdict of the ears"] = by("medium", lambda one: replace(one.moment, whole=None))
+    waits["words alone"] = by("medium", lambda one: Moment(one.moment.words))
+    waits["voice alone"] = by("medium", lambda one: Moment(falling=one.moment.falling))
+    waits["nothing"] = by("medium", lambda one: Moment())
+    if with_smart_turn:
+        waits["Smart Turn for the voice"] = by("medium", lambda one: replace(one.moment, falling=one.sounds))
+        waits["Smart Turn for the voice, no words"] = by("medium", lambda one: Moment(falling=one.sounds))
+        waits["Smart Turn alone, believed"] = by("medium", lambda one: Moment(falling=one.sounds / VOICE))
+    return waits
+
+
+def _silence(ears: Ears, finished: Callable[[Pcm], float] | None, script: Any, pcm: Pcm, at: str) -> Silence:
+    said, quiet = pcm[: round(script[at] * MIC_RATE_HZ)], np.zeros(MIC_RATE_HZ // 5, np.int16)
+    room = np.random.default_rng(0).normal(0, 3, round((0.3 + HEARD_S) * MIC_RATE_HZ)).astype(np.int16)
+    split = round(0.3 * MIC_RATE_HZ)
+    turn = Turn(len(pcm) * 2)
+    for chunk in hear(ears, np.concatenate([room[:split], said, room[split:]]))[0]:
+        turn.understand(chunk.data, chunk.meta["final"], chunk.meta.get("whole"))
+    moment = Moment(turn.words, fall(said), turn.whole)
+    sure = 0.5 if finished is None else finished(np.concatenate([said, quiet]))
+    return Silence(script, at == "end_s", moment, sure)
 
 
 def _finished(weights: Path) -> Callable[[Pcm], float]:

@@ -146,21 +146,26 @@ def _shares(outcomes: list[Outcome]) -> list[float]:
 
 
 def alone(ears: Ears, recording: Recording) -> Outcome:
-    """The stage by itself, stepped as the loop would after every piece."""
-    pace: Any = SimpleNamespace()
-    seat = Seat(request=Request(id="r", session="s", messages=(), live=True), slot=0, pace=pace)
-    ears.open(seat)
-    chunks: list[Chunk] = []
-    for piece in pieces(recording.pcm):
-        seat.rows.append(piece)
-        chunks += run(ears, seat)
-    seat.ended, started = True, time.perf_counter()
-    chunks += run(ears, seat)
-    late_ms = (time.perf_counter() - started) * 1000
+    """The stage by itself."""
+    chunks, late_ms = hear(ears, recording.pcm)
     heard, sure = (chunks[-1].data, chunks[-1].meta["sure"]) if chunks[-1].meta["understood"] else ("", True)
     if recording.expect is None:
         return Outcome(heard, not heard, late_ms, sure)
     return Outcome(heard, recording.expect in meanings(heard), late_ms, sure)
+
+
+def hear(ears: Ears, pcm: Pcm) -> tuple[list[Chunk], float]:
+    """What the stage tells, stepped as the loop would after every piece, and the ms it took behind the last one."""
+    pace: Any = SimpleNamespace()
+    seat = Seat(request=Request(id="r", session="s", messages=(), live=True), slot=0, pace=pace)
+    ears.open(seat)
+    chunks: list[Chunk] = []
+    for piece in pieces(pcm):
+        seat.rows.append(piece)
+        chunks += run(ears, seat)
+    seat.ended, started = True, time.perf_counter()
+    chunks += run(ears, seat)
+    return chunks, (time.perf_counter() - started) * 1000
 
 
 def run(ears: Ears, seat: Seat) -> list[Chunk]:
