@@ -142,11 +142,15 @@ def main() -> None:
     args = parser.parse_args()
     kinds = args.kinds.split(",")
     scripts = [one for one in json.loads((args.folder / "index.json").read_text()) if one["kind"] in kinds]
-    recordings = [(one, soundfile.read(args.folder / one["file"], dtype="int16")[0]) for one in scripts]
+    recordings = [(one, _pcm(args.folder / one["file"])) for one in scripts]
     if args.judged:
         judged(recordings, args.smart_turn)
     else:
         asyncio.run(table(recordings, args.rows.split(","), args.callers, args.json))
+
+
+def _pcm(path: Path) -> Any:
+    return soundfile.read(path, dtype="int16")[0]
 
 
 async def table(recordings: Sequence[tuple[Any, Pcm]], names: Sequence[str], callers: int, kept: Path | None) -> None:
