@@ -179,7 +179,7 @@ class Ears:
             self._release(seat.slot)
             margin = self._margin(search, seat.state) + seat.state.allowance
             text, sure = search.words() if margin > DOUBT else "", margin > REFUSAL
-        whole = bool(text) and text == so_far  # else the search was made to end in a request that was not said
+        whole = text == so_far if so_far else None  # else the search was made to end in a request that was not said
         return [Chunk("heard", text, {"final": True, "understood": bool(text), "sure": sure, "whole": whole})]
 
     def _margin(self, search: Search, hearing: Hearing) -> float:
