@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -32,7 +32,7 @@ def draw(stage: Thinker, drawn: list[int], **options: Any) -> list[Chunk]:
     seat = Seat(request, 0, pace=pace)
     stage.open(seat)
     stage._begin(seat, Sensed(None, request.messages, ()))
-    chunks = [chunk for i in drawn for chunk in stage._take(seat, i)]
+    chunks: list[Chunk] = [chunk for i in drawn for chunk in cast("list[Chunk]", stage._take(seat, i))]
     while not seat.done and seat.state.script:
         chunks += stage.step([seat])[0]  # type: ignore[operator]
     return chunks
