@@ -9,7 +9,7 @@ from typing import Any
 
 from app.realtime.conversation import prompt
 from app.realtime.house import House
-from app.realtime.items import Heard, Item, MessageItem
+from app.realtime.items import Heard, Item, MessageItem, ToolListItem
 from app.realtime.options import AnswerOptions, Options
 from app.realtime.truncation import Truncation
 from engine import Request, Tool
@@ -46,7 +46,7 @@ class Asking:
 
 def last_unheard(items: tuple[Item, ...]) -> str | None:
     """The item whose speech the answer's ears will transcribe: the last one, if no one has yet."""
-    last = items[-1] if items else None
+    last = next((item for item in reversed(items) if not isinstance(item, ToolListItem)), None)
     if isinstance(last, MessageItem) and any(
         isinstance(part, Heard) and part.transcript is None for part in last.content
     ):

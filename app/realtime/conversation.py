@@ -7,7 +7,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.realtime.items import CallItem, CallOutputItem, Content, Heard, Item, MessageItem, Picture, Spoken, Text
+from app.realtime.items import (
+    CallItem,
+    CallOutputItem,
+    Content,
+    Heard,
+    Item,
+    MessageItem,
+    Picture,
+    Spoken,
+    Text,
+    ToolListItem,
+)
 from app.realtime.trouble import Refusal
 from engine import SPEAKER_RATE_HZ, AudioPart, ImagePart, Message, Part, TextPart, ToolCallPart, ToolResultPart
 
@@ -139,6 +150,8 @@ def _message(item: Item) -> Message | None:
             return Message("assistant", (ToolCallPart(item.name, item.arguments, item.call_id),))
         case CallOutputItem():
             return Message("tool", (ToolResultPart(item.call_id, item.output),))
+        case ToolListItem():
+            return None
 
 
 def _part(content: Content) -> Part | None:
@@ -171,7 +184,7 @@ def _size(item: Item) -> int:
     match item:
         case MessageItem(content=content):
             return sum(map(_content_size, content))
-        case CallItem(arguments=text) | CallOutputItem(output=text):
+        case CallItem(arguments=text) | CallOutputItem(output=text) | ToolListItem(server_label=text):
             return len(text)
 
 

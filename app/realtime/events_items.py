@@ -23,6 +23,7 @@ from app.realtime.items import (
     Speaker,
     Spoken,
     Text,
+    ToolListItem,
 )
 from app.realtime.trouble import Refusal
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
@@ -91,6 +92,8 @@ def decode_input(tree: Any, path: str) -> NewItem | Reference:
 
 def encode_item(item: Item, with_media: bool = False) -> dict[str, Any]:
     """An item as the protocol shows it; sound, and most of what a camera saw, only when it is asked for."""
+    if isinstance(item, ToolListItem):
+        return {"id": item.id, "type": "mcp_list_tools", "server_label": item.server_label, "tools": []}
     head = {"id": item.id, "object": "realtime.item", "status": item.status}
     match item:
         case MessageItem(role=role, content=content):

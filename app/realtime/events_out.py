@@ -143,11 +143,10 @@ def _item_events(notice: ItemAdded | ItemShown | ItemDropped | ItemCut) -> list[
 
 
 def _unreached(notice: ServerUnreached) -> list[Event]:
-    """A list of tools that is begun, fails and is empty; the conversation does not keep it."""
-    item = {"id": notice.item_id, "type": "mcp_list_tools", "server_label": notice.server_label, "tools": []}
-    told = {"previous_item_id": notice.previous_id, "item": item}
-    moments = [{"type": f"mcp_list_tools.{moment}", "item_id": notice.item_id} for moment in ("in_progress", "failed")]
-    return [{"type": "conversation.item.added", **told}, *moments, {"type": "conversation.item.done", **told}]
+    """A list of tools that is begun, and fails."""
+    item, previous_id = notice.item, notice.previous_id
+    moments = [{"type": f"mcp_list_tools.{moment}", "item_id": item.id} for moment in ("in_progress", "failed")]
+    return [_item_event("added", item, previous_id), *moments, _item_event("done", item, previous_id)]
 
 
 def _answer_events(

@@ -111,4 +111,12 @@ class CallOutputItem:
     status: Status = "completed"
 
 
-Item = MessageItem | CallItem | CallOutputItem
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolListItem:
+    """The tools of an MCP server that the client named: none, since it is not asked for them."""
+
+    id: str
+    server_label: str
+
+
+Item = MessageItem | CallItem | CallOutputItem | ToolListItem

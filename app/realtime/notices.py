@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from app.realtime.items import CallItem, Item, MessageItem
+from app.realtime.items import CallItem, Item, MessageItem, ToolListItem
 from app.realtime.options import AnswerOptions, Options
 from app.realtime.trouble import Refusal
 from app.realtime.usage import Usage
@@ -88,10 +88,9 @@ class ItemAdded:
 
 @dataclass(frozen=True, slots=True)
 class ServerUnreached:
-    """An MCP server whose tools the session can't have: ``item_id`` names the list that would hold them."""
+    """An MCP server whose tools the session can't have: its list stays empty."""
 
-    item_id: str
-    server_label: str
+    item: ToolListItem
     previous_id: str | None
 
 

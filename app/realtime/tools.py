@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from app.realtime.conversation import Conversation
 from app.realtime.ids import new_id
+from app.realtime.items import ToolListItem
 from app.realtime.notices import Notice, ServerUnreached
 from app.realtime.trouble import Refusal
 from app.telemetry import log
@@ -50,10 +51,17 @@ def functions_only(patch: dict[str, Any], path: str) -> Offer:
 def tell_unreached(
     servers: tuple[str, ...], conversation: Conversation, tell: Callable[[Notice], None], session_id: str
 ) -> None:
-    """MCP servers that were named are not asked for their tools."""
+    """MCP servers are not asked for their tools: each is told once to have failed, while there is room for its list."""
+    listed = {item.server_label for item in conversation.items if isinstance(item, ToolListItem)}
     for label in servers:
-        log("session.mcp_not_served", session=session_id, tools=1)
-        tell(ServerUnreached(new_id("mcpl"), label, conversation.last_id))
+        if label in listed:
+            continue
+        log("session.mcp_not_served", session=session_id)
+        item = ToolListItem(id=new_id("mcpl"), server_label=label)
+        try:
+            tell(ServerUnreached(item, conversation.add(item)))
+        except Refusal:
+            return
 
 
 def _kind(tool: Any) -> str:

@@ -10,7 +10,18 @@ from collections.abc import Sequence
 
 import msgspec
 
-from app.realtime.items import CallItem, CallOutputItem, Content, Heard, Item, MessageItem, Picture, Spoken, Text
+from app.realtime.items import (
+    CallItem,
+    CallOutputItem,
+    Content,
+    Heard,
+    Item,
+    MessageItem,
+    Picture,
+    Spoken,
+    Text,
+    ToolListItem,
+)
 from app.realtime.options import AnswerOptions, RetentionRatio
 from app.realtime.trouble import Refusal
 from engine import MIC_RATE_HZ, ModelInfo
@@ -83,6 +94,8 @@ class Truncation:
                 return cost.message + cost.character * len(name + arguments)
             case CallOutputItem(output=output):
                 return cost.message + cost.character * len(output)
+            case ToolListItem():
+                return 0.0
 
     def _content_cost(self, content: Content) -> float:
         cost = self._model.cost

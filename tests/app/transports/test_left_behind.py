@@ -27,9 +27,29 @@ async def test_a_hosted_tool_fails_alone(client: Client) -> None:
     assert begun["item_id"] == failed["item_id"]
     calls = await client.ask("tool look {}")
     assert [item["type"] for item in calls["output"]] == ["function_call"]
-    assert (
-        client.of("conversation.item.added")[1]["previous_item_id"] is None
-    )  # the list is no item of the conversation
+    assert client.of("conversation.item.added")[1]["previous_item_id"] == failed["item_id"]
+    await client.send("conversation.item.retrieve", item_id=failed["item_id"])  # as OpenAI's agents for JavaScript do
+    assert (await client.until("conversation.item.retrieved"))["item"] == added["item"]
+
+
+async def test_a_client_that_names_the_server_again_is_told_once(client: Client) -> None:
+    """Clients repeat all their settings whenever one changes."""
+    for _ in range(3):
+        await client.configure(tools=[FILES, LOOK])
+    await client.configure(tools=[{**FILES, "server_label": "mail"}])
+    await client.alive()
+    assert [event["item"]["server_label"] for event in client.of("conversation.item.done")[:2]] == ["files", "mail"]
+    assert len(client.of("mcp_list_tools.failed")) == 2
+
+
+async def test_where_there_is_no_room_for_a_list_the_session_goes_on(serve_with: Any) -> None:
+    many: Any = {"tools": [{**FILES, "server_label": f"{n}"} for n in range(9)]}
+    async with serve_with(limits={"items": 3}) as server, httpx.AsyncClient(base_url=server.http) as http:
+        secret = (await http.post("/v1/realtime/client_secrets", json={"session": many})).json()["value"]
+        async with talking(server, additional_headers={"Authorization": f"Bearer {secret}"}) as client:
+            assert (await client.configure(instructions="Kept.", **many))["instructions"] == "Kept."
+            assert len(client.of("mcp_list_tools.failed")) == 3
+            assert not client.of("error")
 
 
 async def test_one_answers_hosted_tool_fails_alone_too(client: Client) -> None:
