@@ -12,7 +12,8 @@ tells: see make_turns); *first sound* is the first 20 ms above −45 dBFS that a
 the silence that ended those turns, *in vain* how many answers were begun in pauses and forgotten. A wrong answer is one
 that does not do what was asked, refusals and questions back among them. ``fixed`` is server_vad with 500 ms; of
 ``auto``, ``voice alone`` hides the words from the judge, ``words alone`` the voice and the ears' verdict, ``nothing``
-all.
+all. ``held`` is push to talk: nobody finds the turn's end, the key is let go with the last word, and *first sound*
+counts from the commit; ``held late`` is held in silence for 4 s before the first word.
 
 With ``--judged`` nothing is timed and no server runs: the ears hear each recording up to 150 ms behind a pause or an
 end, and what the judge makes of that is the wait; a cut is a wait shorter than the pause. Smart Turn (pipecat-ai,
@@ -40,7 +41,7 @@ import numpy as np
 import soundfile
 
 from app.bench.figures import percentile
-from app.client import Client, ClientError, SpeechStopped, connect
+from app.client import Answer, Client, ClientError, SpeechStopped, connect
 from app.media import resample
 from app.realtime.endpoint import Eagerness, Judge, Moment, Sentences, fall
 from app.realtime.hearing import Turn
@@ -70,8 +71,11 @@ ANSWER_S = 25.0
 class Row:
     """How a server is asked, and what its judge does not see."""
 
-    detection: dict[str, Any]
+    detection: dict[str, Any] | None
+    """None: push to talk."""
     hides: Callable[[Moment], Moment] = lambda moment: moment
+    lead_s: float = LEAD_S
+    """Silence ahead of the first word."""
 
 
 def semantic(eagerness: str) -> dict[str, Any]:
@@ -87,6 +91,8 @@ ROWS = {
     "words alone": Row(semantic("auto"), lambda moment: Moment(moment.words, listening=moment.listening)),
     "voice alone": Row(semantic("auto"), lambda moment: Moment(falling=moment.falling)),
     "nothing": Row(semantic("auto"), lambda moment: Moment()),
+    "held": Row(None, lead_s=0.0),
+    "held late": Row(None, lead_s=4.0),
 }
 
 
@@ -194,14 +200,12 @@ def _ms(values: Sequence[float], percent: float) -> str:
 async def _asked(free: asyncio.Semaphore, url: str, row: Row, script: Any, pcm: Pcm) -> Outcome:
     async with free, connect(url, eagerness=None) as client:
         await client.configure(audio={"input": {"turn_detection": row.detection}})
-        return await _said(client, script, pcm)
+        return await (_held(client, script, pcm, row.lead_s) if row.detection is None else _said(client, script, pcm))
 
 
 async def _said(client: Client, script: Any, pcm: Pcm) -> Outcome:
     """Say a recording, and hear the answer to the whole of it."""
-    rng = np.random.default_rng(0)
-    room = [rng.normal(0, 3, round(s * MIC_RATE_HZ)).astype(np.int16) for s in (LEAD_S, ANSWER_S)]
-    wave = resample(np.concatenate([room[0], pcm, room[1]]), MIC_RATE_HZ, SPEAKER_RATE_HZ)
+    wave = _in_a_room(pcm, LEAD_S, ANSWER_S)
     end_s = LEAD_S + script["end_s"]
     stops: list[int] = []
     watching = asyncio.create_task(_watch(client, stops), name="watch")
@@ -218,7 +222,33 @@ async def _said(client: Client, script: Any, pcm: Pcm) -> Outcome:
         for task in (speaking, watching):
             task.cancel()
         await asyncio.wait([speaking, watching])
-    cut = any(stop_ms < end_s * 1000 for stop_ms in stops)
+    return _outcome(script, answer, ended_s, cut=any(stop_ms < end_s * 1000 for stop_ms in stops))
+
+
+async def _held(client: Client, script: Any, pcm: Pcm, lead_s: float) -> Outcome:
+    """Hold the key while a recording is said, let it go with the last word, and hear the answer."""
+    words: Pcm = pcm[: round(script["end_s"] * MIC_RATE_HZ)]
+    answer, let_go_s = None, 0.0
+    try:
+        async with asyncio.timeout(lead_s + script["end_s"] + ANSWER_S):
+            await client.speak(_in_a_room(words, lead_s, 0.0))
+            let_go_s = time.monotonic()
+            await client.send("input_audio_buffer.commit")
+            answer = await client.respond()
+    except (TimeoutError, ClientError):
+        pass
+    return _outcome(script, answer, let_go_s, cut=False)
+
+
+def _in_a_room(pcm: Pcm, before_s: float, behind_s: float) -> Pcm:
+    """int16 at SPEAKER_RATE_HZ: a quiet room before and behind."""
+    rng = np.random.default_rng(0)
+    room = [rng.normal(0, 3, round(s * MIC_RATE_HZ)).astype(np.int16) for s in (before_s, behind_s)]
+    return resample(np.concatenate([room[0], pcm, room[1]]), MIC_RATE_HZ, SPEAKER_RATE_HZ)
+
+
+def _outcome(script: Any, answer: Answer | None, ended_s: float, cut: bool) -> Outcome:
+    """What became of a recording of which the last word, or the key's release, was at ``ended_s``."""
     said: Any = {"text": script["text"], "kind": script["kind"], "chosen": script["chosen"], "cut": cut}
     if answer is None or answer.player.audible_s is None:
         return Outcome(first_sound_ms=None, wait_ms=None, right=False, answer="", **said)
