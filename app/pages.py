@@ -8,16 +8,17 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+import fastapi_offline
 from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
-from swagger_ui_bundle import swagger_ui_path  # pyright: ignore[reportMissingTypeStubs]
 
 from app.auth import refuse
 
-_SWAGGER = "/docs/files"
+_DOCS = "/docs/files"
+_DOCS_FILES = Path(fastapi_offline.__file__).parent / "static"  # Swagger UI, as its makers build it
 _NO_PAGE = "Parley is running. Realtime API: WS /v1/realtime. Documentation: /docs. The page is not built (web/dist).\n"
 
 
@@ -39,19 +40,19 @@ def page_paths() -> frozenset[str]:
 
 def add_pages(app: FastAPI) -> None:
     """Add the pages' routes; last, since the page answers for every path that nothing else has."""
-    app.openapi_version = "3.0.3"  # the newest that the bundled Swagger UI reads
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:  # pyright: ignore[reportUnusedFunction]
         return get_swagger_ui_html(
             openapi_url=app.openapi_url or "",
             title=f"{app.title}: API",
-            swagger_js_url=f"{_SWAGGER}/swagger-ui-bundle.js",
-            swagger_css_url=f"{_SWAGGER}/swagger-ui.css",
-            swagger_favicon_url=f"{_SWAGGER}/favicon-32x32.png",
+            swagger_js_url=f"{_DOCS}/swagger-ui-bundle.js",
+            swagger_css_url=f"{_DOCS}/swagger-ui.css",
+            swagger_favicon_url=f"{_DOCS}/favicon.png",
+            swagger_ui_parameters={"validatorUrl": None},  # another server, which it would show a badge of
         )
 
-    app.mount(_SWAGGER, _Files(directory=swagger_ui_path))
+    app.mount(_DOCS, _Files(directory=_DOCS_FILES))
     folder = page_files()
     if folder is not None:
         app.mount("/", _Files(directory=folder, html=True))
