@@ -80,6 +80,11 @@ class Answer:
     def options(self) -> AnswerOptions:
         return self.view.options
 
+    @options.setter
+    def options(self, options: AnswerOptions) -> None:
+        """What the client asks for in the end; before ``open``."""
+        self.view = replace(self.view, options=options)
+
     def open(self) -> None:
         self._opened = True
         self._tell(AnswerOpened(self.view))

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from app.realtime import notices
 from app.realtime.answer import Answer
 from app.realtime.asking import Asking, last_unheard
@@ -99,12 +101,10 @@ class Answers:
             log("response.unknown_fields", session=self._session_id, fields=",".join(unknown))
         if word.kept and self._current is not None and self._current.active:
             self._refuse_second(self._current)
-        if word.kept and word.inputs is None and self._take_over(options):
-            return
-        if len(self._aside) >= self._house.limits.responses:
-            raise Refusal("too_many_responses", f"{len(self._aside)} responses are under way; wait for one to end.")
-        items = await self._inputs(word)
-        reply = self._reply(options, items, None, word.kept)
+        reply = self._taken_over(options) if word.kept and word.inputs is None else None
+        if reply is None:
+            self._check_number()
+            reply = self._reply(options, await self._inputs(word), None, word.kept)
         tell_unreached(offer.servers, self._conversation, self._tell, self._session_id)
         self._begin(reply, kept=word.kept)
         if offer.refusal is not None:
@@ -217,19 +217,23 @@ class Answers:
         reply.timing.turn_ms = turn.silence_ms
         self._begin(reply, kept=True)
 
-    def _take_over(self, options: AnswerOptions) -> bool:
-        """Let the request that listened along be the answer that the client asks for, if it would be the same."""
+    def _taken_over(self, options: AnswerOptions) -> Reply | None:
+        """The request that listened along, if what it answers is what the client asks for."""
         reply = self._listening
         if reply is None or reply.turn is None or not reply.turn.closed:
-            return False
-        if reply.answer.closed or reply.answer.options != options or reply.basis != self._basis(reply.turn):
+            return None
+        same = replace(reply.answer.options, metadata=options.metadata) == options  # which changes no answer
+        if reply.answer.closed or not same or reply.basis != self._basis(reply.turn):
             self._forget_committed()
-            return False
-        self._begin(reply, kept=True)
-        self._listening = None
+            return None
+        self._listening, reply.answer.options = None, options
         if reply.turn.paused:
             self._judge(right=True)
-        return True
+        return reply
+
+    def _check_number(self) -> None:
+        if len(self._aside) >= self._house.limits.responses:
+            raise Refusal("too_many_responses", f"{len(self._aside)} responses are under way; wait for one to end.")
 
     def _still_right(self, reply: Reply, turn: Turn) -> bool:
         """Whether a request that listened can answer the turn, which is in the conversation since this moment.

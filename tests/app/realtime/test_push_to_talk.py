@@ -41,6 +41,29 @@ async def test_a_turn_is_heard_while_it_is_held_and_answered_by_the_request_that
     ]  # fmt: skip
 
 
+async def test_what_the_client_notes_of_an_answer_costs_no_second_request() -> None:
+    """Most clients tell their answers apart by metadata."""
+    async with talking() as talk:
+        await by_hand(talk)
+        await talk.hear(tone(0.3))
+        talk.mutter("input_audio_buffer.commit")
+        await talk.say("response.create", response={"metadata": {"client_event_id": "mine"}})
+        assert [event["response"]["metadata"] for event in talk.of("response.created")] == [{"client_event_id": "mine"}]
+        assert talk.statuses() == ["completed"]
+    assert len(talk.engine.asked) == 1
+
+
+async def test_hosted_tools_of_an_answer_that_was_listened_for_are_told_as_ever() -> None:
+    async with talking() as talk:
+        await by_hand(talk)
+        await talk.hear(tone(0.3))
+        talk.mutter("input_audio_buffer.commit")
+        server = {"type": "mcp", "server_label": "docs", "server_url": "https://mcp.example"}
+        await talk.say("response.create", response={"tools": [server]})
+        assert talk.of("mcp_list_tools.failed")
+        assert talk.statuses() == ["completed"]
+
+
 async def test_an_answer_is_begun_in_a_pause_and_given_once_the_key_is_released() -> None:
     async with talking() as talk:
         await by_hand(talk)
