@@ -128,8 +128,8 @@ def test_without_the_phones_other_speech_becomes_a_command(
     ears: Ears, recordings: list[Recording], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nano_ears, "DOUBT", -math.inf)
-    outside = [r for r in recordings if r.expect is None][4::22]
-    assert sum(alone(ears, r).heard != "" for r in outside) >= 2
+    outside = [r for r in recordings if r.expect is None][4::12]
+    assert sum(alone(ears, r).heard != "" for r in outside) >= len(outside) - 1
 
 
 @pytest.mark.slow

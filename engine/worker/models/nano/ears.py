@@ -2,9 +2,9 @@
 
 They listen while the user speaks. The search is cheap but the cepstral mean, which it subtracts, is only known once
 some speech has been heard: so the search starts over from the first sample whenever much more has been heard than the
-mean was taken from, and at the first pause. Silence is left out of it (``utterance``), and the noise beneath the voice
-is turned down (``hush``). Beside the requests lies a loop of plain phones; what fits that loop better is no request,
-and is not understood. They know no answer and nothing of what was said before.
+mean was taken from; in noise at the first pause, too. Silence is left out of it (``utterance``), and the noise beneath
+the voice is turned down (``hush``). Beside the requests lies a loop of plain phones; what fits that loop better is no
+request, and is not understood. They know no answer and nothing of what was said before.
 """
 
 from __future__ import annotations

@@ -32,7 +32,9 @@ GAP_BEFORE, GAP_AFTER = 5, 10  # the same in a long pause between words
 WORTH = 25  # frames: to leave out fewer afterwards is not worth another search
 FIRST = MIC_RATE_HZ // 2  # the voice must reach so far for a first mean
 GROWTH = 2.0  # the search starts over when the voice has grown by this since the mean was taken
-PAUSE = MIC_RATE_HZ * 80 // 1000  # quiet for so long, the user may have finished: take the mean of everything
+NOISY_DB = 25.0  # where the voice is less far above the noise, a mean of all that was said is worth another search:
+NOISY_GROWTH = 1.1  # once the user may have finished; else that search would only come between them and the answer
+PAUSE = MIC_RATE_HZ * 80 // 1000  # quiet for so long, the user may have finished
 MEAN_REACH = MIC_RATE_HZ * 28 // 10  # from 3 s on pocketsphinx itself moves the mean
 
 _HISS = np.random.default_rng(0).normal(0, HISS, LONGEST + FRAME).astype(np.int32)
@@ -138,7 +140,8 @@ class Utterance:
     def _outgrown(self) -> bool:
         """Whether much more has been heard than the mean was taken from."""
         pause = self._behind > AFTER or len(self) - self.voice_end >= PAUSE
-        enough = self.basis * (1.1 if pause else GROWTH) if self.basis or pause else FIRST
+        growth = NOISY_GROWTH if pause and self.clear_db < NOISY_DB else GROWTH
+        enough = self.basis * growth if self.basis or pause else FIRST
         return self.voice_end > enough and self.basis < MEAN_REACH and not self.too_long
 
     def _draw_together(self) -> None:
