@@ -26,7 +26,7 @@ from engine.worker.models.nano import ears as nano_ears
 from engine.worker.models.nano import hush as nano_hush
 from engine.worker.models.nano import utterance as nano_utterance
 from engine.worker.models.nano.ears import PIECE, ROW, Ears
-from engine.worker.models.nano.utterance import FIRST, Utterance
+from engine.worker.models.nano.utterance import FIRST, MEAN_REACH, Utterance
 from engine.worker.stage import Place, Seat
 
 LIVE = Request(id="r", session="s", messages=(), live=True)
@@ -186,20 +186,25 @@ def test_the_words_depend_on_the_samples_only(ears: Ears, request_spoken: Pcm, r
     assert hear(ears, [request_spoken], slot=2)[-1] == in_pieces
 
 
-def test_the_last_search_is_under_way_long_before_an_answer_is_begun(recordings: list[Recording]) -> None:
-    """It takes a tenth of what was said: begun 200 ms into the silence, as the answer, it came after the turn's end."""
-    late_ms: list[float] = []
+@pytest.mark.parametrize(("noise", "latest_ms", "share"), [(3, 0, 0.45), (400, 100, 0.8)])
+def test_no_search_starts_over_between_the_last_word_and_the_answer(
+    recordings: list[Recording], noise: int, latest_ms: float, share: float
+) -> None:
+    """It takes a tenth of what was said. In noise it is worth that, and is under way when the answer is begun."""
+    rng, late_ms = np.random.default_rng(0), list[float]()
     for recording in recordings[::20]:
-        utterance = Utterance()
-        begun = 0
-        for piece in pieces(np.concatenate([np.zeros(4_800, np.int16), recording.pcm, np.zeros(8_000, np.int16)])):
+        utterance, begun = Utterance(), 0
+        pcm = np.concatenate([np.zeros(4_800), recording.pcm, np.zeros(8_000)]) + rng.normal(
+            0, noise, 12_800 + len(recording.pcm)
+        )
+        for piece in pieces(np.clip(pcm, -32768, 32767).astype(np.int16)):
             utterance.push(piece)
             if utterance.stale:
                 utterance.stale, begun = False, len(utterance)
         late_ms.append((begun - utterance.voice_end) * 1000 / MIC_RATE_HZ)
-        assert utterance.basis > utterance.voice_end / 1.2
+        assert utterance.basis >= min(MEAN_REACH, utterance.voice_end * share)
     assert len(late_ms) > 10
-    assert max(late_ms) <= 100
+    assert max(late_ms) <= latest_ms
 
 
 def test_a_step_is_bounded_whatever_comes_at_once(ears: Ears, request_spoken: Pcm) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from engine.core import MIC_RATE_HZ, Pcm
-from engine.worker.models.nano.utterance import AFTER, BEFORE, FRAME, LASTS, LONGEST, Utterance
+from engine.worker.models.nano.utterance import AFTER, AHEAD, BEFORE, FRAME, LASTS, LONGEST, Utterance
 
 MARGIN = (BEFORE + AFTER + 2 * LASTS) * FRAME
 
@@ -47,10 +47,17 @@ def test_what_is_kept_does_not_depend_on_how_much_silence_was_around_it() -> Non
     assert (long.basis, long.voice_end) == (alone.basis, alone.voice_end)
 
 
+def test_a_voice_that_is_there_at_once_has_silence_ahead_of_it() -> None:
+    at_once = said(voice(1), quiet(1)).pcm()
+    ahead, first = at_once[: AHEAD * FRAME], at_once[AHEAD * FRAME : (AHEAD + 3) * FRAME]
+    assert np.abs(ahead).max() < 30
+    assert np.abs(first).max() > 300
+
+
 def test_of_a_long_pause_a_little_is_kept() -> None:
     assert len(said(voice(1), quiet(20), voice(1))) <= 2.4 * MIC_RATE_HZ + AFTER * FRAME
     short = said(voice(1), quiet(0.3), voice(1))
-    assert len(short) == round(2.3 * MIC_RATE_HZ)
+    assert len(short) == round(2.3 * MIC_RATE_HZ) + AHEAD * FRAME
 
 
 @pytest.mark.parametrize("rms", [90, 300])

@@ -28,6 +28,8 @@ SOFTEST = 20.0  # a voice ends where it falls 26 dB beneath its loudest
 CLEAR = 8.0  # each word has something within 18 dB of the loudest
 LASTS = 3  # frames in a row: a click is shorter
 BEFORE, AFTER = 15, 25  # frames that are kept around what is clear: words begin and end softly
+AHEAD = 5  # frames of silence ahead of a voice that is there from the first sample, as where a key is held: the search
+# mishears the first word of a request that begins without any
 GAP_BEFORE, GAP_AFTER = 5, 10  # the same in a long pause between words
 WORTH = 25  # frames: to leave out fewer afterwards is not worth another search
 FIRST = MIC_RATE_HZ // 2  # the voice must reach so far for a first mean
@@ -53,7 +55,8 @@ class Utterance:
         self._frames: list[Pcm] = []
         self._levels: list[float] = []  # of every frame that is kept, root mean square
         self._ranked: list[float] = []  # the same, the softest first
-        self._recent: deque[tuple[Pcm, float]] = deque(maxlen=BEFORE + LASTS)  # kept once a voice turns out to begin
+        silence = [(np.zeros(FRAME, np.int16), HISS)] * AHEAD
+        self._recent: deque[tuple[Pcm, float]] = deque(silence, BEFORE + LASTS)  # kept once a voice turns out to begin
         self._rest: Pcm = np.empty(0, np.int16)  # less than a frame
         self._last = deque([0.0] * LASTS, LASTS)  # levels of the latest frames
         self._loudest = 0.0  # level that lasted
