@@ -14,10 +14,14 @@ from engine.core import Pcm
 
 
 class Decoding:
-    """The one thread of a server that decodes recordings; it starts with the first of them."""
+    """The one thread of a server that decodes recordings."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "decoding")
+
+    def start(self) -> None:
+        """Have the thread ready; else it starts with the first recording."""
+        self._thread.submit(int)
 
     async def samples(self, data: bytes, limit_s: float) -> Pcm:
         """As ``decode_audio``, in its turn. One whose client leaves before that is never decoded. Raises MediaError."""

@@ -107,6 +107,7 @@ class Service:
 
     def start(self) -> None:
         """Start the engine; ``state`` tells when it is warm."""
+        self.decoding.start()
         self._task = asyncio.create_task(self._serve(), name="service")
 
     async def stop(self) -> None:

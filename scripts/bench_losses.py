@@ -84,7 +84,9 @@ def expected_sound(words: list[str]) -> Any:
     """The script family's tones of these words, in one go: its definition, written down a second time."""
     spoken = [word + " " for word in words[:-1]] + words[-1:]
     tones = np.repeat([sum(word.encode()) % 16 for word in spoken], 6 * 960)
-    return 0.2 * np.sin(np.cumsum(2 * np.pi * 220 * 2 ** (tones / 12) / 24000))
+    wave = 0.2 * np.sin(np.cumsum(2 * np.pi * 220 * 2 ** (tones / 12) / 24000))
+    wave.reshape(len(words), -1)[:, -480:] = 0  # half a frame of silence ends each word
+    return wave
 
 
 @dataclass(slots=True)

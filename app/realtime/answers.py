@@ -364,7 +364,7 @@ class Answers:
             reply.report(self._house.metrics, self._session_id)
         if reply.turn is not None and (took_ms := reply.answer.view.ttfa_ms) is not None:
             self.guesses.took(took_ms)
-        if reply is self._listening and reply.turn is not None and reply.turn.closed:
+        if reply is self._listening and reply.answer.closed and reply.turn is not None and reply.turn.closed:
             self._forget_committed()  # it was preempted, or failed: it is asked anew when the client wants an answer
         if reply.answer.opened and reply.heard_id is not None:
             self.transcripts.unheard(reply.heard_id)

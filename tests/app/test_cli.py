@@ -162,7 +162,9 @@ async def test_voices_are_listed_of_a_configuration_and_of_a_running_server(serv
 def test_damaged_media_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "x.wav").write_bytes(b"RIFF\xff\xff\xff\xffWAVE")
     (tmp_path / "x.png").write_bytes(b"not a picture")
-    assert "cannot read x.wav: not an audio file" in parley("ask", "-c", "script", "--audio", "x.wav").stderr
+    assert (
+        "cannot read x.wav: the file is damaged or cut off" in parley("ask", "-c", "script", "--audio", "x.wav").stderr
+    )
     assert "neither a PNG nor a JPEG" in parley("ask", "-c", "script", "--image", "x.png").stderr
 
 
