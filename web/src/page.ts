@@ -48,6 +48,7 @@ voice.on("text", (who, item, text, final) => {
   welcome.hidden = true;
   if (final) captions.complete(item, who, text);
   else captions.append(item, who, text);
+  if (!voice.answering) captions.settle("answer"); // its last words are shown when they are heard, behind its end
 });
 voice.on("hearing", (item, text) => {
   welcome.hidden = true;
@@ -72,6 +73,7 @@ voice.on("line", (_kind, fellBack, resumed) => {
 voice.on("picture", (picture, item) => captions.show(item, picture));
 
 function show(): void {
+  if (!voice.answering) captions.settle("answer");
   stage.show();
   settings.show();
   examples.show(voice.state, voice.answering);
