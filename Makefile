@@ -10,7 +10,7 @@ HTTPS ?=
 EXTRA ?= base
 SETUP := pyproject.toml constraints.txt scripts/setup.sh engine/worker/nn/native.c
 
-.PHONY: help serve demo test check bench doctor format web wheel chaos soak gpu conformance media ray constraints clean
+.PHONY: help serve demo test check bench doctor format web wheel chaos soak gpu conformance media ray attacks constraints clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -43,7 +43,7 @@ format: $(VENV)/dev.stamp  ## put the code into shape
 web:  ## rebuild the page from web/src (needs Node; its output is committed)
 	cd web && npm ci --no-audit --no-fund && npm run build
 
-chaos soak gpu media ray: $(VENV)/dev.stamp  ## the heavy suites, one at a time
+chaos soak gpu media ray attacks: $(VENV)/dev.stamp  ## the heavy suites, one at a time
 	@$(BIN)/python -m scripts.suites $@
 
 conformance: $(VENV)/dev.stamp  ## unmodified clients, each in an environment that is downloaded once (CLIENTS= names some)

@@ -36,7 +36,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The heavy suites run only when they are asked for: by marker (`make soak`), or by a test's full name."""
     if not config.option.markexpr and not any("::" in argument for argument in config.args):
-        heavy = {"gpu", "soak", "chaos", "conformance", "bench", "media", "ray"}
+        heavy = {"attacks", "gpu", "soak", "chaos", "conformance", "bench", "media", "ray"}
         left = [item for item in items if heavy.isdisjoint(mark.name for mark in item.iter_markers())]
         config.hook.pytest_deselected(items=[item for item in items if item not in left])
         items[:] = left

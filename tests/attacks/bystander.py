@@ -1,0 +1,90 @@
+"""The healthy client beside an attack: round trips of what costs nothing, and answers if it asks. Prints Waits as JSON.
+
+    python -m tests.attacks.bystander WS_URL KEY [asks]
+
+It runs in a process of its own, so that an attacker in the test's process does not count as the server's slowness; a
+line on its input ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import WebSocketException
+
+from tests.attacks.target import Waits
+
+EVERY_S = 0.02
+GIVEN_UP_S = 60.0
+
+
+class Client:
+    """One session; ``waits_ms`` are its round trips, ``answers`` those that were completed."""
+
+    def __init__(self, socket: ClientConnection, asks: bool) -> None:
+        self._socket, self._asks = socket, asks
+        self.waits_ms: list[float] = []
+        self.answers = 0
+        self.broken: str | None = None
+
+    async def run(self) -> None:
+        """Until it is cancelled, or something goes wrong."""
+        try:
+            await self._socket.recv()  # session.created
+            if self._asks:
+                await self._ask()
+            while True:
+                begun = time.perf_counter()
+                async with asyncio.timeout(GIVEN_UP_S):
+                    await self._socket.send('{"type":"input_audio_buffer.clear"}')
+                    while (await self._event())["type"] != "input_audio_buffer.cleared":
+                        pass
+                self.waits_ms.append((time.perf_counter() - begun) * 1000)
+                await asyncio.sleep(EVERY_S)
+        except (WebSocketException, OSError, TimeoutError) as error:
+            self.broken = f"{type(error).__name__}: {error}"
+
+    async def _event(self) -> dict[str, Any]:
+        event: dict[str, Any] = msgspec.json.decode(await self._socket.recv())
+        if event["type"] == "response.done" and self._asks:
+            if (status := event["response"]["status"]) != "completed":
+                self.broken = f"an answer ended as {status}: {event['response'].get('status_details')}"
+            self.answers += 1
+            await self._ask()
+        return event
+
+    async def _ask(self) -> None:
+        words = [{"type": "input_text", "text": "what is two plus three"}]
+        item = {"type": "message", "role": "user", "content": words}
+        response = {"conversation": "none", "input": [item], "output_modalities": ["text"]}
+        await self._socket.send(msgspec.json.encode({"type": "response.create", "response": response}).decode())
+
+
+async def main(url: str, key: str, asks: bool) -> None:
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    with suppress(OSError):
+        os.nice(-10)
+    async with connect(url, max_size=None, compression=None, ping_interval=None, additional_headers=headers) as socket:
+        client = Client(socket, asks)
+        task = asyncio.create_task(client.run())
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        await asyncio.to_thread(sys.stdin.readline)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+    waits = client.waits_ms or [GIVEN_UP_S * 1000]
+    seen = Waits(len(waits), statistics.median(waits), max(waits), client.answers, client.broken)
+    sys.stdout.buffer.write(msgspec.json.encode(seen))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2], "asks" in sys.argv[3:]))
