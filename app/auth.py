@@ -5,17 +5,16 @@ Runs before any route and before a WebSocket's upgrade. Knows no session; no key
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import ipaddress
 import json
 import math
-from collections.abc import Sequence
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.keys import Keys
 from app.secrets import PREFIX, Secret, Secrets
 from app.settings import Settings
 from app.telemetry import log
@@ -36,8 +35,22 @@ SECRET_ROUTES = frozenset(
 )
 """What a client secret opens: a session, and what a browser asks before it has one."""
 
-SECRET = "parley.secret"
-"""Where the scope carries the Secret that a connection came with."""
+CALLER = "parley.caller"
+"""Where the scope carries the Caller that a request came from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sends a request, as far as keys tell."""
+
+    owner: str = ""
+    """The name of the key, or of the key behind the client secret; empty where no keys are set."""
+    secret: Secret | None = None
+    """The client secret that it came with, if it came with one."""
+
+    def reaches(self, maker: Caller) -> bool:
+        """Whether what ``maker`` made is this one's, too: a key has what its secrets made, a secret only its own."""
+        return self.owner == maker.owner and self.secret in (None, maker.secret)
 
 
 class Gate:
@@ -51,7 +64,7 @@ class Gate:
         self,
         app: ASGIApp,
         settings: Settings,
-        keys: tuple[str, ...],
+        keys: Keys,
         secrets: Secrets,
         throttle: Throttle,
         open_paths: frozenset[str],
@@ -88,13 +101,15 @@ class Gate:
         return refusal
 
     def _key_refusal(self, scope: Scope, given: str | None) -> tuple[int, str, str] | None:
-        if given is not None and is_one_of(given, self._keys):
+        owner = self._keys.owner(given) if given is not None else None
+        if owner is not None:
+            scope[CALLER] = Caller(owner)
             return None
         if given is not None and given.startswith(PREFIX) and _route(scope) in SECRET_ROUTES:
             secret = self._secrets.find(given)
             if secret is None:
                 return 401, "invalid_api_key", _EXPIRED
-            scope[SECRET] = secret
+            scope[CALLER] = Caller(secret.owner, secret)
             return None
         if self._keys and not self._is_open(scope):
             return (
@@ -126,15 +141,19 @@ class Gate:
 _EXPIRED = "The client secret is unknown or has expired: ask for a new one at POST /v1/realtime/client_secrets."
 
 
-def is_one_of(given: str, keys: Sequence[str]) -> bool:
-    """Whether a key is one of those, in a time that tells nothing of them."""
-    digest = _digest(given)
-    return sum(hmac.compare_digest(digest, _digest(key)) for key in keys) > 0  # any() would stop at a match
+def caller_of(scope: Scope) -> Caller:
+    """Who sends a request: what they make is theirs. Nobody by name where no keys are set."""
+    return scope.get(CALLER, Caller())
+
+
+def owner_of(scope: Scope) -> str:
+    """The name of the key that a request came with, or of the key behind its client secret; empty without keys."""
+    return caller_of(scope).owner
 
 
 def secret_of(scope: Scope) -> Secret | None:
     """The client secret that a connection came with, if it came with one."""
-    return scope.get(SECRET)
+    return caller_of(scope).secret
 
 
 def address_of(scope: Scope) -> str:
@@ -176,11 +195,6 @@ def error_body(status: int, code: str, message: str) -> dict[str, dict[str, str 
 
 def _route(scope: Scope) -> tuple[str, str]:
     return scope.get("method", "websocket"), scope["path"]
-
-
-def _digest(key: str) -> bytes:
-    """Keys of any length compare in the same time."""
-    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
 def _host_name(host: str) -> str:

@@ -10,7 +10,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 PREFIX = "ek_"
@@ -23,14 +23,16 @@ class TooManySecrets(Exception):
     """As many are alive as the server keeps."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Secret:
     """``session`` is the change of settings that sessions opened with it start from."""
 
-    value: str
+    value: str = field(repr=False)
     session: dict[str, Any]
     expires_s: float
     """On the monotonic clock."""
+    owner: str = ""
+    """The name of the key that it was made with."""
 
 
 class Secrets:
@@ -41,12 +43,12 @@ class Secrets:
         # By digest: how long a look-up takes tells something about digests, and nothing about the keys.
         self._alive: dict[bytes, Secret] = {}
 
-    def issue(self, session: dict[str, Any], lifetime_s: float = LIFETIME_S) -> Secret:
+    def issue(self, session: dict[str, Any], lifetime_s: float = LIFETIME_S, owner: str = "") -> Secret:
         """A new secret, of 256 random bits. Raises TooManySecrets."""
         self._forget()
         if len(self._alive) >= self._limit:
             raise TooManySecrets(f"{self._limit} client secrets are alive, as many as there may be.")
-        secret = Secret(PREFIX + secrets.token_hex(32), session, self._now() + lifetime_s)
+        secret = Secret(PREFIX + secrets.token_hex(32), session, self._now() + lifetime_s, owner)
         self._alive[_digest(secret.value)] = secret
         return secret
 

@@ -14,12 +14,13 @@ from typing import Literal, Protocol
 import numpy as np
 
 from app.decoding import Decoding
+from app.keys import Keys, read_keys
 from app.realtime.house import House
 from app.realtime.ids import new_id
 from app.realtime.reply import Answering
 from app.realtime.turns import Silero, Vad
 from app.secrets import Secrets
-from app.settings import read_keys, settings_of
+from app.settings import settings_of
 from app.telemetry import Metrics, Stats, log, log_failure
 from app.throttle import Throttle
 from app.tls import certificate_of
@@ -67,9 +68,9 @@ class Service:
 
     def __init__(self, spec: EngineSpec, make_engine: MakeEngine = Engine, vad: Callable[[], Vad] = Silero) -> None:
         self.settings = settings_of(spec.server)
-        self.keys = read_keys(self.settings.keys_file)
+        self.keys = Keys(read_keys(self.settings.keys_file))
         self.certificate = certificate_of(self.settings)
-        self.admin_keys = read_keys(self.settings.admin_key_file, "server.admin_key_file")
+        self.admin_keys = Keys(read_keys(self.settings.admin_key_file, "server.admin_key_file"))
         self.secrets = Secrets(self.settings.limits.secrets)
         self.throttle = Throttle()
         self.decoding = Decoding()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from engine import ConfigError
@@ -84,7 +83,8 @@ class Settings:
     https_key: str | None = None
     """The file of the certificate's key, where that is another one."""
     keys_file: str | None = None
-    """A file with one API key a line (# starts a comment); with it, every route but /livez and /health asks for one."""
+    """A file with one API key a line, ``name: key`` or the key alone (# starts a comment); with it, every route but
+    /livez and /health asks for one. The name stands in logs and metrics, and owns what is made with the key."""
     admin_key_file: str | None = None
     """A file with the keys of those who may change the fleet of workers at /admin; without it nobody may."""
     allowed_hosts: tuple[str, ...] = ()
@@ -133,18 +133,3 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
     if settings.drain_s < 0:
         raise ConfigError("server.drain_s: must not be below 0")
     return settings
-
-
-def read_keys(path: str | None, name: str = "server.keys_file") -> tuple[str, ...]:
-    """The keys in a file; none without one. Raises ConfigError, which shows no key."""
-    if path is None:
-        return ()
-    try:
-        lines = Path(path).expanduser().read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise ConfigError(f"{name}: cannot read {path}: {reason}") from None
-    keys = tuple(line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#"))
-    if not keys:
-        raise ConfigError(f"{name}: {path} holds no key")
-    return keys

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from app.keys import read_keys
 from app.media import MediaError, decode_audio, resample
-from app.settings import read_keys
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ, EngineError
 from engine.core import Pcm
 
@@ -37,7 +37,7 @@ class Target:
 def target_of(url: str, model: str, key_file: str | None, recording: Path | None) -> Target:
     """What the command line names. Raises EngineError or MediaError, which name the file."""
     keys = read_keys(key_file, "--key-file")
-    return Target(url, model, keys[0] if keys else None, None if recording is None else spoken(recording))
+    return Target(url, model, keys[0].value if keys else None, None if recording is None else spoken(recording))
 
 
 def spoken(recording: Path) -> Pcm:

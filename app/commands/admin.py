@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from app.commands import terminal
-from app.settings import read_keys
+from app.keys import read_keys
 from engine import ConfigError, EngineError, RequestError
 
 DRAIN_S = 3600.0  # a rolling restart waits for answers under way, worker by worker
@@ -31,7 +31,7 @@ class Remote:
     def ask(self, method: str, path: str, body: object = None) -> Any:
         """The server's JSON answer. Raises EngineError with its own words."""
         (key, *_) = read_keys(self.key_file, "--key-file")
-        headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+        headers = {"authorization": f"Bearer {key.value}", "content-type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
         try:
             request = urllib.request.Request(self.url.rstrip("/") + path, data, headers, method=method)

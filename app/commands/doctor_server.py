@@ -18,8 +18,9 @@ from cryptography import x509
 
 from app.commands.finding import Finding
 from app.commands.server import trust
+from app.keys import read_keys
 from app.server import is_loopback
-from app.settings import Settings, read_keys
+from app.settings import Settings
 from app.tls import AUTO, addresses, certificate_of, own_certificate
 from engine import ConfigError
 

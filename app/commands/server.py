@@ -16,7 +16,7 @@ import httpx2
 import orjson
 
 from app.commands.wire import Completion, Speech, completion_body, speech_body
-from app.settings import read_keys
+from app.keys import read_keys
 from app.tls import own_certificate
 from engine import Chunk, EngineError, Ledger, ModelInfo, Request, RequestError, Voice
 
@@ -132,7 +132,7 @@ def _client(address: Address) -> httpx2.AsyncClient:
     """Raises EngineError. No proxy of the environment is asked: servers of one's own lie behind none."""
     headers = {"content-type": "application/json"}
     if address.key_file is not None:
-        headers["authorization"] = f"Bearer {read_keys(address.key_file, '--key-file')[0]}"
+        headers["authorization"] = f"Bearer {read_keys(address.key_file, '--key-file')[0].value}"
     timeout = httpx2.Timeout(CONNECT_S, read=SILENT_S)
     return httpx2.AsyncClient(base_url=address.root, headers=headers, timeout=timeout, verify=trust(), trust_env=False)
 

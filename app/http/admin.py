@@ -12,7 +12,7 @@ import msgspec
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
 
-from app.auth import ADMIN, address_of, given_key, is_one_of
+from app.auth import ADMIN, address_of, given_key
 from app.http.body import StrictRoute
 from app.http.trouble import RESPONSES, HttpRefusal
 from app.service import Service, Serving
@@ -67,7 +67,7 @@ def _gate(service: Service) -> Any:
         if not service.admin_keys:
             message = "This server has no admin key: name a file that holds one in server.admin_key_file."
             raise HttpRefusal(403, "no_admin_key", message)
-        if given is None or not is_one_of(given, service.admin_keys):
+        if given is None or service.admin_keys.owner(given) is None:
             if given is not None:
                 service.throttle.failed(address_of(request.scope))
             raise HttpRefusal(401, "invalid_admin_key", "Send the admin key: 'Authorization: Bearer <key>'.")

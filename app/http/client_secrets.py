@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
+from app.auth import owner_of
 from app.http.body import StrictRoute
 from app.http.trouble import RESPONSES, HttpRefusal
 from app.realtime.events_out import encode_session
@@ -46,17 +47,17 @@ def client_secrets(service: Service) -> APIRouter:
     router = APIRouter(route_class=_SmallBody, tags=["Realtime"], responses=RESPONSES)
 
     @router.post("/v1/realtime/client_secrets", summary="Make a short-lived key for a browser")
-    async def create(body: SecretRequest) -> ClientSecret:  # pyright: ignore[reportUnusedFunction]
-        return _issue(service, body)
+    async def create(body: SecretRequest, request: Request) -> ClientSecret:  # pyright: ignore[reportUnusedFunction]
+        return _issue(service, body, owner_of(request.scope))
 
     return router
 
 
-def _issue(service: Service, body: SecretRequest) -> ClientSecret:
+def _issue(service: Service, body: SecretRequest, owner: str) -> ClientSecret:
     house, lifetime_s = service.house(), body.expires_after.seconds
     options = opening_options(house.engine.model, body.session)
     try:
-        secret = service.secrets.issue(body.session, lifetime_s)
+        secret = service.secrets.issue(body.session, lifetime_s, owner)
     except TooManySecrets as error:
         raise HttpRefusal(429, "too_many_client_secrets", str(error)) from None
     log("client_secret.issued", lifetime_s=lifetime_s)

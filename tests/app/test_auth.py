@@ -12,9 +12,11 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app.auth import OPEN_PATHS
-from app.settings import read_keys, settings_of
-from app.throttle import AT_ONCE, EVERY_S
+from app.auth import OPEN_PATHS, Caller, Gate, owner_of
+from app.keys import Key, Keys
+from app.secrets import Secrets
+from app.settings import settings_of
+from app.throttle import AT_ONCE, EVERY_S, Throttle
 from engine import ConfigError
 from tests.app.rig import Running, running, script_spec, talking
 
@@ -144,13 +146,53 @@ async def test_no_route_is_left_out_of_the_checks(tmp_path: Path) -> None:
                 assert (await http.request(method, path)).status_code == no_key, path
 
 
-def test_a_keys_file_that_is_missing_or_empty_is_a_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"server\.keys_file: cannot read"):
-        read_keys(str(tmp_path / "none"))
-    (tmp_path / "empty").write_text("# nothing\n")
-    with pytest.raises(ConfigError, match="holds no key"):
-        read_keys(str(tmp_path / "empty"))
-    assert read_keys(None) == ()
+async def scope_behind(gate: Gate, key: str | None, path: str = "/v1/realtime/calls") -> dict[str, Any] | None:
+    """What a route sees of a request, or None if it does not see it."""
+    headers = [(b"host", b"localhost")] + ([] if key is None else [(b"authorization", f"Bearer {key}".encode())])
+    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": path, "headers": headers, "client": ("::1", 1)}
+    passed: list[Any] = []
+
+    async def receive() -> Any:
+        raise AssertionError("the gate reads no body")
+
+    async def send(message: Any) -> None:
+        pass
+
+    async def route(scope: Any, receive: Any, send: Any) -> None:
+        passed.append(scope)
+
+    gate._app = route
+    await gate(scope, receive, send)
+    return passed[0] if passed else None
+
+
+def gate_of(*keys: Key) -> tuple[Gate, Secrets]:
+    secrets = Secrets(8)
+    return Gate(None, settings_of({}), Keys(keys), secrets, Throttle(), frozenset()), secrets  # pyright: ignore[reportArgumentType]
+
+
+async def test_a_route_is_told_whose_key_a_request_came_with() -> None:
+    gate, secrets = gate_of(Key("alice", "sk-alice"), Key("bob", "sk-bob"))
+    alices = secrets.issue({}, owner="alice")
+    for key, owner in (("sk-alice", "alice"), ("sk-bob", "bob"), (alices.value, "alice")):
+        assert owner_of(await scope_behind(gate, key) or {}) == owner
+    assert await scope_behind(gate, "sk-alic") is None
+    assert await scope_behind(gate, None) is None
+
+
+async def test_without_keys_nobody_has_a_name() -> None:
+    gate, secrets = gate_of()
+    for key in (None, "any", secrets.issue({}).value):
+        assert owner_of(await scope_behind(gate, key) or {"missing": True}) == ""
+
+
+def test_a_key_reaches_what_its_secrets_made_and_a_secret_only_its_own() -> None:
+    secrets = Secrets(8)
+    one, two, others = secrets.issue({}, owner="a"), secrets.issue({}, owner="a"), secrets.issue({}, owner="b")
+    key, page, another, stranger = Caller("a"), Caller("a", one), Caller("a", two), Caller("b", others)
+    assert [key.reaches(made) for made in (key, page, another, stranger)] == [True, True, True, False]
+    assert [page.reaches(made) for made in (key, page, another, stranger)] == [False, True, False, False]
+    assert Caller().reaches(Caller())
 
 
 @pytest.mark.parametrize(
