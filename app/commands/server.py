@@ -57,7 +57,7 @@ class Server:
 
     async def __aenter__(self) -> Self:
         try:
-            self.model = _model(await self.get("/v1/models"), self._address.url)
+            self.model = _model(await self._get("/v1/models"), self._address.url)
         except BaseException:
             await self._http.aclose()
             raise
@@ -66,7 +66,7 @@ class Server:
     async def __aexit__(self, *error: object) -> None:
         await self._http.aclose()
 
-    async def get(self, path: str) -> Any:
+    async def _get(self, path: str) -> Any:
         """The JSON at a path. Raises ServerError."""
         async with self._told("GET", path) as response:
             body = await response.aread()
@@ -155,7 +155,7 @@ def _model(listed: Any, url: str) -> ModelInfo:
         about = model["parley"]
         return ModelInfo(
             name=model["id"],
-            voices=tuple(Voice(id, id) for id in about["voices"]),
+            voices=tuple(Voice(one["id"], one["name"], one["language"]) for one in about["voice_details"]),
             languages=tuple(about["languages"]),
             abilities=frozenset(about["abilities"]),
         )

@@ -18,11 +18,17 @@ from app.service import Service
 from engine import ModelInfo
 
 
+class AudioVoice(BaseModel):
+    id: str
+    name: str
+    language: str = Field(description="BCP 47; empty where the voice speaks every language that the model does.")
+
+
 class Loaded(BaseModel):
     """Ours, not the API's: what the model can do."""
 
     voices: list[str]
-    voice_details: list[dict[str, str]]
+    voice_details: list[AudioVoice]
     examples: list[str]
     languages: list[str]
     abilities: list[str]
@@ -40,12 +46,6 @@ class Model(BaseModel):
 class Models(BaseModel):
     object: Literal["list"] = "list"
     data: list[Model]
-
-
-class AudioVoice(BaseModel):
-    id: str
-    name: str
-    language: str = Field(description="BCP 47; empty where the voice speaks every language that the model does.")
 
 
 class AudioVoices(BaseModel):
@@ -78,8 +78,7 @@ def models(service: Service) -> APIRouter:
 
     @router.get("/v1/audio/voices", tags=["Audio"], summary="The voices that the loaded model has")
     async def voices() -> AudioVoices:  # pyright: ignore[reportUnusedFunction]
-        loaded = service.house().engine.model.voices
-        return AudioVoices(voices=[AudioVoice(id=one.id, name=one.name, language=one.language) for one in loaded])
+        return AudioVoices(voices=_voices(service.house().engine.model))
 
     @router.get("/v1/audio/models", tags=["Audio"], summary="The loaded model, if it speaks or hears")
     async def audio_models() -> AudioModels:  # pyright: ignore[reportUnusedFunction]
@@ -92,10 +91,14 @@ def models(service: Service) -> APIRouter:
 def _model(info: ModelInfo, created: int) -> Model:
     loaded = Loaded(
         voices=list(info.voice_ids),
-        voice_details=[{"id": voice.id, "name": voice.name, "language": voice.language} for voice in info.voices],
+        voice_details=_voices(info),
         examples=list(info.examples),
         languages=list(info.languages),
         abilities=sorted(info.abilities),
         context=info.context,
     )
     return Model(id=info.name, created=created, parley=loaded)
+
+
+def _voices(info: ModelInfo) -> list[AudioVoice]:
+    return [AudioVoice(id=voice.id, name=voice.name, language=voice.language) for voice in info.voices]

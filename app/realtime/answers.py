@@ -140,10 +140,9 @@ class Answers:
         self._forget_committed()
         if not self._house.turns.ahead:
             return
-        options, _ = answer_options(self.options, {})
         items = (*self._conversation.items, *turn.shown)
         try:
-            reply = self._listening = self._reply(options, items, turn, preemptible=preemptible)
+            reply = self._listening = self._reply(self._usual, items, turn, preemptible=preemptible)
         except Refusal:  # the turn may still change what is asked; if not, its end tells
             return
         if turn.paused:
@@ -212,8 +211,7 @@ class Answers:
             reply.leave()
             reply = None
         if reply is None:  # ask again, with the whole turn
-            options, _ = answer_options(self.options, {})
-            reply = self._reply(options, self._conversation.items, None)
+            reply = self._reply(self._usual, self._conversation.items, None)
         reply.timing.turn_ms = turn.silence_ms
         self._begin(reply, kept=True)
 
@@ -257,10 +255,14 @@ class Answers:
             await self._changed.wait()
         if self._current is before:
             try:
-                options, _ = answer_options(self.options, {})
-                self._begin(self._reply(options, self._conversation.items, None), kept=True)
+                self._begin(self._reply(self._usual, self._conversation.items, None), kept=True)
             except Refusal as refusal:
                 self._tell(notices.Trouble(refusal, None))
+
+    @property
+    def _usual(self) -> AnswerOptions:
+        """What an answer is made with that nobody asked anything special of."""
+        return answer_options(self.options, {})[0]
 
     @property
     def _interrupts(self) -> bool:

@@ -71,12 +71,10 @@ class Microphone:
         self._echo = Resampler(SPEAKER_RATE_HZ, MIC_RATE_HZ)
         self._recent = Recent()
         self._turn: Turn | None = None
-        self._detector: Turns | None = None
-        self._voice = Turns(vad=house.vad())  # of a turn that is committed by hand: when to listen to it, and to guess
+        self._detector = Turns(vad=house.vad())
         self._detector_start = 0  # the session's position at which the detector began to count
         self._falling = 0.0  # how the user's voice ended before the present pause
         self._quiet_from: int | None = None  # where the listener had heard the last answer; None while somebody speaks
-        self._voice.config = self._by_hand()
         self.configure(options)
 
     def configure(self, options: Options) -> None:
@@ -85,12 +83,16 @@ class Microphone:
         format, detection = options.audio.input.format, options.audio.input.turn_detection
         if format != before.audio.input.format:
             self._decoder = Decoder(format)
-        if (detection is None) != (self._detector is None):
+        if (detection is None) != (before.audio.input.turn_detection is None):
             self._drop_turn()
-            self._detector = None if detection is None else Turns(vad=self._house.vad())
+            self._detector = Turns(vad=self._house.vad())
             self._detector_start = self._recent.position
-            self._voice.reset()
         self._tune()
+
+    @property
+    def _by_hand(self) -> bool:
+        """Whether the client says when a turn is over."""
+        return self._options.audio.input.turn_detection is None
 
     async def append(self, data: bytes) -> None:
         """Hear bytes in the session's format. Long pieces are heard in steps, so that other sessions get their turn."""
@@ -101,7 +103,7 @@ class Microphone:
 
     async def hear(self, pcm: Pcm) -> None:
         """Hear int16 [samples] at MIC_RATE_HZ."""
-        if self._detector is None:
+        if self._by_hand:
             self._turn = self._turn or Turn(self._limit)
             self._turn.check_room(len(pcm))
         for at in range(0, len(pcm), STEP):
@@ -115,9 +117,7 @@ class Microphone:
             held_ms = 0 if self._turn is None else round(self._turn.seconds * 1000)
             message = f"A turn needs {SHORTEST_S * 1000:.0f} ms of audio; the buffer holds {held_ms} ms."
             raise Refusal("input_audio_buffer_commit_empty", message)
-        if self._detector is not None:
-            self._detector.reset()
-        self._voice.reset()
+        self._detector.reset()
         self._commit(self._turn, respond=False)
 
     async def look(self, url: str) -> None:
@@ -133,21 +133,18 @@ class Microphone:
         """Forget what was said since the last turn."""
         self._drop_turn()
         self._recent.clear()
-        if self._detector is not None:
-            self._detector.reset()
-        self._voice.reset()
+        self._detector.reset()
         self._tell(notices.AudioCleared())
 
     def playing(self, packet: Packet) -> None:
         """The listener hears this now, or after what he was sent before: its echo is not the user."""
-        if self._detector is not None:
+        if not self._by_hand:
             pcm = (np.clip(packet.samples, -1, 1) * 32767).astype(np.int16)
             self._detector.playing(self._echo.push(pcm))
 
     def hushed(self) -> None:
         """Nothing of what was not yet played will be."""
-        if self._detector is not None:
-            self._detector.stopped()
+        self._detector.stopped()
 
     def answered(self, left_s: float) -> None:
         """The answer is over, and heard in ``left_s`` seconds: from then on the user may be silent for too long."""
@@ -155,18 +152,23 @@ class Microphone:
 
     def _tune(self) -> None:
         """Set the detector by the session's settings, by what the user said, and by how the session's guesses went."""
-        detection, house = self._options.audio.input.turn_detection, self._house.turns
-        if detection is None or self._detector is None:
+        detection, house, guesses = self._options.audio.input.turn_detection, self._house.turns, self._answers.guesses
+        if detection is None:  # it only tells when to listen, and when to begin an answer: no silence ends the turn
+            self._detector.config = TurnConfig(
+                silence_duration_ms=NEVER_MS,
+                min_speech_ms=house.min_speech_ms,
+                echo_guard=False,
+                pause_ms=guesses.pause_ms(HAND_PAUSE_MS) if house.guess_ms else NEVER_MS,
+            )
             return
         silence_ms = self._silence_ms(detection)
-        pause_ms = self._answers.guesses.pause_ms(silence_ms) if self._options.responds else silence_ms
         self._detector.config = TurnConfig(
             detection.threshold,
             detection.prefix_padding_ms,
             silence_ms,
             house.min_speech_ms,
             house.echo_guard,
-            pause_ms,
+            guesses.pause_ms(silence_ms) if self._options.responds else silence_ms,
         )
 
     def _silence_ms(self, detection: ServerVad | SemanticVad) -> int:
@@ -180,8 +182,8 @@ class Microphone:
                 return self._house.judge.silence_ms(said, detection.waits)
 
     def _hear(self, pcm: Pcm) -> None:
-        if self._detector is not None:
-            self._hear_turns(self._detector, pcm)
+        if not self._by_hand:
+            self._hear_turns(pcm)
         elif self._turn is not None:
             self._recent.push(pcm, 0)
             self._turn.push(pcm)
@@ -191,7 +193,7 @@ class Microphone:
         """A turn that is committed by hand is heard from its first voice on, and an answer is begun in its pauses."""
         if not self._options.answers:
             return
-        for event in self._voice.feed(pcm):
+        for event in self._detector.feed(pcm):
             match event:
                 case SpeechStarted():
                     self._look(turn)
@@ -203,22 +205,16 @@ class Microphone:
                     self._answers.listen_on()
                 case SpeechStopped():  # not by any silence: the client says so
                     pass
-        self._voice.config = self._by_hand()
+        self._tune()
 
-    def _by_hand(self) -> TurnConfig:
-        house = self._house.turns
-        pause_ms = self._answers.guesses.pause_ms(HAND_PAUSE_MS) if house.guess_ms else NEVER_MS
-        return TurnConfig(
-            silence_duration_ms=NEVER_MS, min_speech_ms=house.min_speech_ms, echo_guard=False, pause_ms=pause_ms
-        )
-
-    def _hear_turns(self, detector: Turns, pcm: Pcm) -> None:
-        keep_ms = detector.config.prefix_padding_ms + detector.config.min_speech_ms + 100
+    def _hear_turns(self, pcm: Pcm) -> None:
+        config = self._detector.config
+        keep_ms = config.prefix_padding_ms + config.min_speech_ms + 100
         self._recent.push(pcm, max(keep_ms * MIC_RATE_HZ // 1000, self._quiet_samples()))
         if self._turn is not None:
             self._push(self._turn, pcm)
             self._tune()  # more may have been understood
-        for event in detector.feed(pcm):
+        for event in self._detector.feed(pcm):
             self._on_turn(event)
         self._mind_the_silence()
 
@@ -247,8 +243,7 @@ class Microphone:
         if turn.samples + len(pcm) <= self._limit:
             turn.push(pcm)
             return
-        if self._detector is not None:
-            self._detector.reset()
+        self._detector.reset()
         self._stopped(turn, self._recent.position)
 
     def _on_turn(self, event: TurnEvent) -> None:
