@@ -8,8 +8,8 @@ from __future__ import annotations
 import ipaddress
 import json
 import math
+import re
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -87,7 +87,8 @@ class Gate:
 
     def _refusal(self, scope: Scope) -> tuple[int, str, str] | None:
         headers = Headers(scope=scope)
-        host, origin = headers.get("host", ""), headers.get("origin")
+        hosts, origin = headers.getlist("host"), headers.get("origin")
+        host = hosts[0] if len(hosts) == 1 else ""
         if not self._knows_host(host):
             return 403, "host_not_allowed", "The Host header names no host of this server: see server.allowed_hosts."
         if origin is not None and not self._knows_origin(origin, host):
@@ -127,10 +128,10 @@ class Gate:
     def _knows_origin(self, origin: str, host: str) -> bool:
         """The page came from this very server, or from an origin that the settings list."""
         origin = origin.lower().rstrip("/")
-        try:
-            return origin in self._origins or urlsplit(origin).netloc == host.lower()
-        except ValueError:
-            return False
+        if origin in self._origins:
+            return True
+        scheme, _, rest = origin.partition("://")
+        return scheme in ("http", "https") and rest == host.lower()
 
     def _is_open(self, scope: Scope) -> bool:
         """Probes, and the files of the page: they hold no secret, what they call asks for a key."""
@@ -157,7 +158,7 @@ def secret_of(scope: Scope) -> Secret | None:
 
 
 def address_of(scope: Scope) -> str:
-    """Where a connection comes from; uvicorn puts there what a proxy on this machine says of it."""
+    """Where a request comes from, as far as ``app/proxies.py`` believes it."""
     client = scope.get("client")
     return client[0] if client else ""
 
@@ -193,15 +194,20 @@ def error_body(status: int, code: str, message: str) -> dict[str, dict[str, str 
     return {"error": {"type": kind, "code": code, "message": message, "param": None}}
 
 
+_HOST = re.compile(r"(\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\s:/?#@\[\]\\]+))(:[0-9]{0,5})?")
+
+
 def _route(scope: Scope) -> tuple[str, str]:
     return scope.get("method", "websocket"), scope["path"]
 
 
 def _host_name(host: str) -> str:
-    """The name in a Host header, without its port and an IPv6 address's brackets."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower()
+    """The name in a Host header, without its port and an IPv6 address's brackets; empty if it is malformed.
+
+    Source: RFC 9110, 7.2, and RFC 3986, 3.2.2.
+    """
+    known = _HOST.fullmatch(host)
+    return (known["address"] or known["name"]).lower() if known else ""
 
 
 def _is_address(name: str) -> bool:

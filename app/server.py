@@ -33,6 +33,7 @@ from app.http.speech import speech
 from app.http.transcriptions import transcriptions
 from app.http.trouble import add_errors
 from app.pages import add_pages, page_paths
+from app.proxies import Peers
 from app.realtime.events import MAX_MESSAGE_BYTES
 from app.service import MakeEngine, Service
 from app.telemetry import configure_logging, log
@@ -107,6 +108,7 @@ def config_of(service: Service, extend: Extend = no_more) -> uvicorn.Config:
         timeout_graceful_shutdown=3,
         log_level="warning",
         access_log=False,
+        proxy_headers=False,  # app/proxies.py believes those that the settings name
         server_header=False,
         date_header=False,
         ssl_certfile=service.certificate.path if service.certificate is not None else None,
@@ -166,6 +168,7 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
         open_paths=OPEN_PATHS | page_paths(),
     )
     _add_cors(app, service.settings.allowed_origins)
+    app.add_middleware(Peers, trusted=service.settings.trusted_proxies)
     add_errors(app)
 
     tethers = Tethers()
@@ -188,7 +191,7 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
 
 
 def _add_cors(app: FastAPI, origins: tuple[str, ...]) -> None:
-    """Let the pages of allowed origins read what they get. Outermost, since a preflight carries no key."""
+    """Let the pages of allowed origins read what they get. Outside the Gate, since a preflight carries no key."""
     if origins:
         app.add_middleware(
             CORSMiddleware,

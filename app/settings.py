@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.proxies import check_proxies
 from engine import ConfigError
 from engine.config import build
 
@@ -91,6 +92,9 @@ class Settings:
     """Names besides localhost and IP addresses that the Host header may carry: DNS rebinding needs a name."""
     allowed_origins: tuple[str, ...] = ()
     """Origins of pages besides the server's own that may connect, like ``https://example.org``."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses or networks of reverse proxies, like ``127.0.0.1`` or ``10.0.0.0/24``. Their ``X-Forwarded-For`` and
+    ``X-Forwarded-Proto`` are believed, so each has to write these headers itself; nobody else's are."""
     ice_servers: tuple[IceServer, ...] = ()
     """What calls may ask for a way through NATs, the server's side and the browser's; by default nobody is asked."""
     strict_names: bool = False
@@ -127,6 +131,7 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
             raise ConfigError(f"server.limits.{name}: must be above 0")
     if settings.camera_every_s <= 0:
         raise ConfigError("server.camera_every_s: must be above 0")
+    check_proxies(settings.trusted_proxies)
     for i, one in enumerate(settings.ice_servers):
         if not one.urls or not all(url.startswith(("stun:", "stuns:", "turn:", "turns:")) for url in one.urls):
             raise ConfigError(f"server.ice_servers[{i}].urls: must be addresses like stun:host:port or turn:host:port")

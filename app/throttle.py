@@ -6,10 +6,11 @@ addresses there are, and whoever floods it from many forgets only failures.
 
 from __future__ import annotations
 
-import ipaddress
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+
+from app.addresses import subscriber
 
 AT_ONCE = 20
 """A person mistypes a few times, and a page that tries again by itself does so some times a minute."""
@@ -29,23 +30,14 @@ class Throttle:
 
     def wait_s(self, address: str) -> float:
         """Seconds until this address may try a key again; 0: it may."""
-        paid_s = self._paid_s.get(_network(address), 0.0)
+        paid_s = self._paid_s.get(subscriber(address), 0.0)
         # To the microsecond: sums of fractions are a little above or below what was added up.
         return max(0.0, round(paid_s - self.now() - (AT_ONCE - 1) * EVERY_S, 6))
 
     def failed(self, address: str) -> None:
         """It tried a wrong one."""
-        network, now_s = _network(address), self.now()
-        self._paid_s[network] = max(now_s, self._paid_s.get(network, 0.0)) + EVERY_S
-        self._paid_s.move_to_end(network)
+        who, now_s = subscriber(address), self.now()
+        self._paid_s[who] = max(now_s, self._paid_s.get(who, 0.0)) + EVERY_S
+        self._paid_s.move_to_end(who)
         if len(self._paid_s) > self._most:
             self._paid_s.popitem(last=False)
-
-
-def _network(address: str) -> str:
-    """A subscriber has an IPv6 network of 64 bits at least, and one IPv4 address."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    return address if parsed.version == 4 else parsed.exploded[:19]

@@ -48,6 +48,24 @@ async def test_a_foreign_host_is_refused(server: Running) -> None:
     assert await refusal(server, "evil.example") == (403, "host_not_allowed")
 
 
+async def test_a_malformed_host_is_refused_whatever_it_begins_with(server: Running) -> None:
+    """F20. A port may be empty (RFC 3986)."""
+    for host in ("localhost:", "[::1]", "LOCALHOST:80", "[::ffff:127.0.0.1]:1"):
+        assert await status(server, host=host) == 200, host
+    for host in ("[::1]evil.example", "127.0.0.1:x@evil.example", "localhost:80@evil.example", "[::1]:8000:9"):
+        assert await status(server, host=host) == 403, host
+    for host in ("[localhost]", "[::1", "::1", "localhost/evil", "localhost?", "localhost evil", "127.0.0.1:999999"):
+        assert await status(server, host=host) == 403, host
+
+
+async def test_an_origin_is_that_of_a_web_page(server: Running) -> None:
+    own = f"127.0.0.1:{server.port}"
+    assert await status(server, origin=f"http://{own}") == 200
+    assert await status(server, origin=f"https://{own}") == 200  # a proxy in front may speak TLS
+    for other in (f"ftp://{own}", own, f"http://{own}@evil.example", f"http://{own}/evil", "http://", ""):
+        assert await status(server, origin=other) == 403, other
+
+
 @pytest.mark.fault("S1.1")
 async def test_a_foreign_origin_is_refused_before_the_upgrade(server: Running) -> None:
     assert await refusal(server, origin="https://evil.example") == (403, "origin_not_allowed")

@@ -68,6 +68,16 @@ def test_an_ipv6_network_is_one_address(throttle: Throttle) -> None:
     assert throttle.wait_s("2001:db8:1:3::1") == 0
 
 
+def test_an_ipv4_client_of_a_socket_on_ipv6_is_one_address() -> None:
+    """F11: all of them were one network, and twenty wrong keys of one of them locked all out."""
+    throttle = Throttle()
+    for _ in range(AT_ONCE):
+        throttle.failed("::ffff:10.0.0.1")
+    assert throttle.wait_s("10.0.0.1") > 0
+    assert throttle.wait_s("::ffff:10.0.0.1") > 0
+    assert throttle.wait_s("::ffff:10.0.0.2") == 0
+
+
 @pytest.mark.fault("S2.4")
 def test_the_table_is_bounded_and_keeps_who_failed_last(clock: Clock) -> None:
     throttle = Throttle(clock, addresses=2)

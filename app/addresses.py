@@ -1,0 +1,24 @@
+"""Addresses of clients: one way to write each, and which of them are one subscriber's. Knows no socket."""
+
+from __future__ import annotations
+
+import ipaddress
+
+
+def plain(address: str) -> str:
+    """The address as everything else knows it: a socket on ``::`` sees IPv4 clients as ``::ffff:a.b.c.d``."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return str(mapped or parsed)
+
+
+def subscriber(address: str) -> str:
+    """What stands for all addresses of one subscriber, who has one IPv4 address, and 64 bits of IPv6 at least."""
+    try:
+        parsed = ipaddress.ip_address(plain(address).partition("%")[0])
+    except ValueError:
+        return address
+    return str(parsed) if parsed.version == 4 else str(ipaddress.ip_network((parsed, 64), strict=False))
