@@ -8,7 +8,7 @@ from typing import Literal
 from app.realtime.session import Session
 from app.service import Service
 
-GOING_AWAY, SLOW = 1001, 1008
+GOING_AWAY, SLOW, TOO_LARGE = 1001, 1008, 1009
 
 
 How = Literal["goodbye", "cut", "gone"]

@@ -18,10 +18,12 @@ from aiortc.exceptions import InvalidAccessError, InvalidStateError, OperationEr
 from aiortc.rtcrtpsender import RTCRtpSender
 
 from app.realtime.commands import Hear, See, Told
+from app.realtime.events_out import encode
+from app.realtime.notices import Trouble
 from app.realtime.trouble import Refusal
 from app.settings import Settings
 from app.telemetry import log
-from app.transports.leave import GOING_AWAY, SLOW, Leave, first
+from app.transports.leave import GOING_AWAY, SLOW, TOO_LARGE, Leave, first
 from app.transports.outbox import Outbox
 from app.transports.tether import Link
 from app.transports.webrtc.camera import ignore, watch_camera
@@ -29,6 +31,7 @@ from app.transports.webrtc.channel import Channel
 from app.transports.webrtc.ears import Ears
 from app.transports.webrtc.guard import take_plausible
 from app.transports.webrtc.inbox import Inbox
+from app.transports.webrtc.messages import bound_messages
 from app.transports.webrtc.offer import UNPARSEABLE, checked
 from app.transports.webrtc.voice import Voice
 from app.transports.websocket import told_in
@@ -64,7 +67,7 @@ class Leg:
         self._connection = RTCPeerConnection(_configuration(settings))
         self._channel: asyncio.Future[RTCDataChannel] = asyncio.get_running_loop().create_future()
         self._connected, self._over = asyncio.Event(), asyncio.Event()
-        self._why = ""
+        self._leave = Leave(1000, "", "gone")
 
     @property
     def lag_s(self) -> float:
@@ -90,6 +93,8 @@ class Leg:
             raise Refusal("invalid_offer", f"The SDP offer can't be answered: {error}.", "sdp") from None
         for transport in {one.transport.transport for one in (connection.sctp, *connection.getReceivers()) if one}:
             take_plausible(transport, self._heard)
+        if connection.sctp is not None:
+            bound_messages(connection.sctp, self._refuse)
         return connection.localDescription.sdp
 
     async def carry(self) -> Leave:
@@ -142,13 +147,23 @@ class Leg:
 
     def leave(self, why: str) -> None:
         """The connection is over. May be called twice."""
-        self._why = self._why or why
-        self._over.set()
+        self._end_with(Leave(1000, why, "gone"))
 
     def _end(self) -> None:
         """Nothing more is heard of its client."""
         self._gone.set()
         self._inbox.wake()
+
+    def _end_with(self, leave: Leave) -> None:
+        if not self._over.is_set():
+            self._leave = leave
+            self._over.set()
+
+    def _refuse(self, message: str) -> None:
+        """The client goes too far: it is told so, and left."""
+        for text in encode(Trouble(Refusal("message_too_large", message), None)):
+            self.link.outbox.put(text)
+        self._end_with(Leave(TOO_LARGE, message))
 
     def _said(self, message: str | bytes) -> None:
         self._inbox.put(told_in(message), len(message))
@@ -215,7 +230,7 @@ class Leg:
                 await self._over.wait()
         except TimeoutError:
             raise Leave(1006, "the client did not connect", "gone") from None
-        raise Leave(1000, self._why, "gone")
+        raise self._leave
 
     async def _watch_inbox(self) -> None:
         await self._inbox.overflowed.wait()

@@ -1,0 +1,91 @@
+"""What a client may cost by its data channel: aiortc's SCTP, with a bound on all that it does for one datagram.
+
+A client that keeps to the protocol meets none of them. Source: RFC 9260 (SCTP), RFC 8831 (data channels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from app.transports.webrtc.reassembly import Reassembly, TooLarge, Waiting
+
+MAX_CHANNELS = 16
+"""Data channels of one connection: one carries the events, and pages open some for themselves."""
+
+AHEAD_FRAGMENTS = 1024
+"""How far a fragment may be ahead of one that is missing: the window that aiortc offers has room for 950 full ones."""
+
+MAX_DUPLICATES = 64
+"""Fragments that came twice, told at a time."""
+
+
+def bound_messages(sctp: Any, refuse: Callable[[str], None]) -> None:
+    """Let an RTCSctpTransport take messages of a size, in so many channels; ``refuse`` is told who goes beyond."""
+    _Bounds(sctp, refuse)
+
+
+class _Bounds:
+    """What takes the place of some methods of one RTCSctpTransport."""
+
+    def __init__(self, sctp: Any, refuse: Callable[[str], None]) -> None:
+        self._sctp, self._refuse = sctp, refuse
+        self._waiting = Waiting()
+        self._refused = False
+        self._handle, self._receive_data = sctp._handle_data, sctp._receive_data_chunk
+        self._receive_sack, self._receive_message = sctp._receive_sack_chunk, sctp._data_channel_receive
+        sctp._handle_data, sctp._receive_data_chunk = self.handle, self.receive_data
+        sctp._receive_sack_chunk, sctp._data_channel_receive = self.receive_sack, self.receive_message
+        sctp._get_inbound_stream, sctp._mark_received = self.stream, self.mark_received
+
+    async def handle(self, data: bytes) -> None:
+        """One datagram; none after one that went too far."""
+        try:
+            if not self._refused:
+                await self._handle(data)
+        except TooLarge as error:
+            self._refused = True
+            self._refuse(str(error))
+
+    async def receive_data(self, chunk: Any) -> None:
+        """A fragment, unless there is no room for it: then it is as if it was lost."""
+        last = self._sctp._last_received_tsn
+        if last is not None and not AHEAD_FRAGMENTS < (chunk.tsn - last & 0xFFFFFFFF) < 0x80000000:
+            await self._receive_data(chunk)
+
+    async def receive_sack(self, chunk: Any) -> None:
+        """What the client has of what was sent; one that tells of more than was sent is none."""
+        sctp = self._sctp
+        sent = sctp._local_tsn - 1 - chunk.cumulative_tsn & 0xFFFFFFFF
+        told = sum(max(0, last - first + 1) for first, last in chunk.gaps)
+        if sent < 0x80000000 and told <= sent and all(last <= sent for _, last in chunk.gaps):
+            await self._receive_sack(chunk)
+
+    async def receive_message(self, stream_id: int, kind: int, data: bytes) -> None:
+        """A whole message; one for a channel too many has no reader."""
+        channels = self._sctp._data_channels
+        if stream_id in channels or len(channels) < MAX_CHANNELS:
+            await self._receive_message(stream_id, kind, data)
+
+    def stream(self, stream_id: int) -> Reassembly:
+        """Where a stream's fragments wait. Raises TooLarge where there are more streams than channels may be."""
+        streams = self._sctp._inbound_streams
+        if stream_id not in streams:
+            if len(streams) >= MAX_CHANNELS:
+                raise TooLarge(f"More than {MAX_CHANNELS} data channels are open.")
+            streams[stream_id] = Reassembly(self._waiting)
+        return streams[stream_id]
+
+    def mark_received(self, tsn: int) -> bool:
+        """Note a fragment's number; whether it came before. aiortc sorts all that are early for each."""
+        sctp = self._sctp
+        behind = sctp._last_received_tsn - tsn & 0xFFFFFFFF < 0x80000000
+        if behind or tsn in sctp._sack_misordered:
+            if len(sctp._sack_duplicates) < MAX_DUPLICATES:
+                sctp._sack_duplicates.append(tsn)
+            return True
+        sctp._sack_misordered.add(tsn)
+        while (following := sctp._last_received_tsn + 1 & 0xFFFFFFFF) in sctp._sack_misordered:
+            sctp._sack_misordered.remove(following)
+            sctp._last_received_tsn = following
+        return False

@@ -1,0 +1,101 @@
+"""What a caller may cost the others: messages without end, reports of what was never sent; each with its control."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import aioice.ice
+import pytest
+from aiortc.rtcsctptransport import DataChunk, SackChunk
+
+from tests.app.transports.webrtc.caller import Caller
+from tests.attacks.target import MB, Target, attacked
+
+pytestmark = pytest.mark.attacks
+
+LOOPBACK = "import aioice.ice; aioice.ice.get_host_addresses = lambda use_ipv4, use_ipv6: ['127.0.0.1']\n"
+UNBOUNDED_MESSAGES = "from app.transports.webrtc import leg; leg.bound_messages = lambda sctp, refuse: None\n"
+LONGEST_MS, MOST_MB = 100, 300
+
+
+@pytest.fixture(autouse=True)
+def _loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aioice.ice, "get_host_addresses", lambda use_ipv4, use_ipv6: ["127.0.0.1"])
+
+
+@asynccontextmanager
+async def calling(aim: Target, *tracks: Any) -> AsyncGenerator[Caller]:
+    """A call to the target, with these tracks beside the microphone's."""
+    caller: Any = Caller(aim)  # pyright: ignore[reportArgumentType]  # of a server it needs the address
+    for track in tracks:
+        caller.peer.addTrack(track)
+    try:
+        yield await caller.connect()
+    finally:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(10):
+                await caller.hang_up()
+
+
+async def endless_message(call: Caller, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send so many bytes of a message that has no last fragment, until all was taken or the call is over."""
+    original = DataChunk.__bytes__
+
+    def cut(self: DataChunk) -> bytes:
+        if self.stream_id == 901:
+            self.flags &= ~1
+        return original(self)
+
+    monkeypatch.setattr(DataChunk, "__bytes__", cut)
+    sctp: Any = call.peer.sctp
+    await sctp._send(901, 51, bytes(size), ordered=False)
+    while sctp.state == "connected" and (sctp._outbound_queue or sctp._sent_queue):  # noqa: ASYNC110 - aiortc tells nobody
+        await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_a_message_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarded: bool) -> None:
+    """aiortc walks all fragments for each of them: 24 MB took 43 s. Here the first 256 kB are the last ones."""
+    before = LOOPBACK + (UNBOUNDED_MESSAGES if not guarded else "")
+    async with attacked(tmp_path, before=before, asks=guarded) as (aim, bystander, peak), calling(aim) as call:
+        begun_s = aim.cpu_s()
+        async with asyncio.timeout(60):
+            await endless_message(call, 8 * MB, monkeypatch)
+        refused = "error" in call.types()
+        cpu_s = aim.cpu_s() - begun_s
+        tracebacks = aim.tracebacks
+    print(f"{cpu_s:.2f} s of CPU, {bystander.waits}, {peak.grown_mb:.0f} MB")
+    assert refused == guarded
+    if guarded:
+        assert cpu_s < 2.0
+        assert tracebacks == 0
+        assert bystander.waits.broken is None
+        assert bystander.waits.longest_ms <= LONGEST_MS
+        assert peak.grown_mb <= MOST_MB
+    else:
+        assert cpu_s > 3.0
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_reports_of_what_was_never_sent(tmp_path: Path, guarded: bool) -> None:
+    """Twenty datagrams, each with 200 gaps of 65535 fragments: aiortc counts them all, a second for each datagram."""
+    before = LOOPBACK + (UNBOUNDED_MESSAGES if not guarded else "")
+    async with attacked(tmp_path, before=before, asks=guarded) as (aim, bystander, _), calling(aim) as call:
+        sctp: Any = call.peer.sctp
+        report = SackChunk()
+        report.cumulative_tsn, report.gaps = sctp._last_received_tsn, [(1, 0xFFFF)] * 200
+        for _ in range(20 if guarded else 2):
+            await sctp._send_chunk(report)
+        await call.send("input_audio_buffer.clear")
+        await call.until("input_audio_buffer.cleared")
+        await asyncio.sleep(0.5)
+    print(bystander.waits)
+    if guarded:
+        assert bystander.waits.broken is None
+        assert bystander.waits.longest_ms <= LONGEST_MS
+    else:
+        assert bystander.waits.longest_ms > 500
