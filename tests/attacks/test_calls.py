@@ -1,30 +1,56 @@
-"""What a caller may cost the others: messages without end, reports of what was never sent; each with its control."""
+"""What a caller may cost the others: messages without end, false reports, giant pictures; each with its control."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import aioice.ice
+import av
 import pytest
+from aiortc import MediaStreamTrack
 from aiortc.rtcsctptransport import DataChunk, SackChunk
 
 from tests.app.transports.webrtc.caller import Caller
+from tests.app.transports.webrtc.test_camera import giant
 from tests.attacks.target import MB, Target, attacked
 
 pytestmark = pytest.mark.attacks
 
 LOOPBACK = "import aioice.ice; aioice.ice.get_host_addresses = lambda use_ipv4, use_ipv6: ['127.0.0.1']\n"
 UNBOUNDED_MESSAGES = "from app.transports.webrtc import leg; leg.bound_messages = lambda sctp, refuse: None\n"
+UNBOUNDED_FRAMES = """
+import av
+from app.transports.webrtc import camera
+camera.MAX_PIXELS, camera._decoder = 1 << 62, lambda kind: av.CodecContext.create("libvpx", "r")
+"""
 LONGEST_MS, MOST_MB = 100, 300
 
 
 @pytest.fixture(autouse=True)
 def _loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aioice.ice, "get_host_addresses", lambda use_ipv4, use_ipv6: ["127.0.0.1"])
+
+
+class Giant(MediaStreamTrack):
+    """Two key frames a second of 64×64 pixels, whose header says 16383×16383."""
+
+    kind = "video"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._number, self._data = 0, giant(16383, 16383)
+
+    async def recv(self) -> av.Packet:
+        await asyncio.sleep(0.5)
+        packet = av.Packet(self._data)
+        packet.pts, packet.time_base = self._number * 45_000, Fraction(1, 90_000)
+        self._number += 1
+        return packet
 
 
 @asynccontextmanager
@@ -99,3 +125,25 @@ async def test_reports_of_what_was_never_sent(tmp_path: Path, guarded: bool) -> 
         assert bystander.waits.longest_ms <= LONGEST_MS
     else:
         assert bystander.waits.longest_ms > 500
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_a_picture_that_says_it_is_giant(tmp_path: Path, guarded: bool) -> None:
+    """libvpx makes room for what a header says: 900 MB and two seconds for one frame."""
+    before = LOOPBACK + (UNBOUNDED_FRAMES if not guarded else "")
+    async with attacked(tmp_path, before=before, asks=guarded) as (aim, bystander, peak):
+        async with calling(aim, Giant()) as call:
+            if guarded:
+                assert (await call.until("error"))["error"]["code"] == "picture_too_large"
+            await asyncio.sleep(4)
+            await call.send("input_audio_buffer.clear")
+            await call.until("input_audio_buffer.cleared")
+        tracebacks, warnings = aim.tracebacks, aim.log.count("failed to decode")
+    print(bystander.waits, peak.grown_mb)
+    if guarded:
+        assert tracebacks == warnings == 0
+        assert bystander.waits.broken is None
+        assert bystander.waits.longest_ms <= LONGEST_MS
+        assert peak.grown_mb <= MOST_MB
+    else:
+        assert peak.grown_mb > MOST_MB

@@ -26,7 +26,7 @@ from app.telemetry import log
 from app.transports.leave import GOING_AWAY, SLOW, TOO_LARGE, Leave, first
 from app.transports.outbox import Outbox
 from app.transports.tether import Link
-from app.transports.webrtc.camera import ignore, watch_camera
+from app.transports.webrtc.camera import Camera, ignore
 from app.transports.webrtc.channel import Channel
 from app.transports.webrtc.ears import Ears
 from app.transports.webrtc.guard import take_plausible
@@ -64,6 +64,7 @@ class Leg:
         """When something came from its client for the last time."""
         self._way_s = 0.0
         self._ears = Ears(self._hear)
+        self._camera = Camera(settings.camera_every_s, self._see, self._refuse_picture)
         self._connection = RTCPeerConnection(_configuration(settings))
         self._channel: asyncio.Future[RTCDataChannel] = asyncio.get_running_loop().create_future()
         self._connected, self._over = asyncio.Event(), asyncio.Event()
@@ -88,6 +89,9 @@ class Leg:
             async with asyncio.timeout(GATHER_S):
                 await connection.setRemoteDescription(offer)
                 self._ears.attach(transceiver.receiver)
+                for one in connection.getTransceivers():
+                    if one.kind == "video":
+                        self._camera.attach(one)
                 await connection.setLocalDescription(await connection.createAnswer())
         except (*UNPARSEABLE, OperationError, InvalidStateError, InvalidAccessError, ConnectionError) as error:
             raise Refusal("invalid_offer", f"The SDP offer can't be answered: {error}.", "sdp") from None
@@ -174,6 +178,9 @@ class Leg:
     def _hear(self, pcm: Pcm) -> None:
         self._inbox.put(Told(Hear(pcm)), pcm.nbytes)
 
+    def _refuse_picture(self, message: str) -> None:
+        self._inbox.put(Told(Refusal("picture_too_large", message)), 0)
+
     def _see(self, frame: See) -> None:
         self._inbox.put(Told(frame), frame.pixels.nbytes)
 
@@ -241,11 +248,11 @@ class Leg:
         raise Leave(GOING_AWAY, "the client came back over another connection", "cut")
 
     async def _read(self, track: Any) -> None:
-        """Every track is read: what aiortc decodes waits without a bound."""
+        """Every track is read to its end, also those of which nothing comes: aiortc bounds none."""
         if track is None:
             return
         if track.kind == "video":
-            await watch_camera(track, self._settings.camera_every_s, self._see)
+            await self._camera.watch()
         else:
             await ignore(track)
 
