@@ -1,4 +1,4 @@
-"""Bytes to samples and pixels, with every size checked before anything is decoded.
+"""Bytes to samples, with every size checked before anything is decoded; pictures are in ``images``.
 
 Raises MediaError in one sentence. Knows no session; does not read files or addresses that a client names.
 """
@@ -6,10 +6,8 @@ Raises MediaError in one sentence. Knows no session; does not read files or addr
 from __future__ import annotations
 
 import io
-import struct
 from collections.abc import Iterator
 from contextlib import suppress
-from fractions import Fraction
 from typing import Any, cast
 
 import av
@@ -17,16 +15,11 @@ import av.error
 import numpy as np
 import pybase64
 from av.filter import Graph
-from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from engine import MIC_RATE_HZ
 from engine.core import Pcm
 
-MAX_PIXELS = 16_000_000
-"""More than any camera still that a model downscales anyway; 48 MB once decoded."""
-
-MAX_IMAGE_BYTES = 10 * 1024 * 1024
 _MAX_CHANNELS = 8
 _RATES_HZ = range(4_000, 192_001)
 
@@ -231,79 +224,3 @@ def _check_whole(stream: Any, seconds: float) -> None:
     said_s = float(stream.duration * stream.time_base) if stream.duration else 0.0
     if stream.container.format.name.startswith("mov") and seconds < 0.95 * said_s - 0.5:
         raise MediaError(f"the file is cut off: {seconds:.1f} s of {said_s:.1f} s are there")
-
-
-def decode_image_url(url: str) -> NDArray[np.uint8]:
-    """A ``data:image/png;base64,`` or ``data:image/jpeg;base64,`` URI as uint8 [height, width, 3]. Fetches nothing."""
-    head, comma, body = url.partition(",")
-    if not comma or head not in ("data:image/png;base64", "data:image/jpeg;base64", "data:image/jpg;base64"):
-        raise MediaError("image_url must be a data URI of a PNG or JPEG in base64; addresses are not fetched")
-    if len(body) > MAX_IMAGE_BYTES * 4 // 3 + 4:
-        raise MediaError(f"the image is larger than {MAX_IMAGE_BYTES // 2**20} MiB")
-    return decode_image(decode_base64(body))
-
-
-def decode_image(data: bytes) -> NDArray[np.uint8]:
-    """A PNG (its first picture) or JPEG as uint8 [height, width, 3], upright."""
-    name, (width, height) = _image_header(data)
-    if not (width and height):
-        raise MediaError("the image has no pixels")
-    if width * height > MAX_PIXELS:
-        raise MediaError(f"the image has {width}x{height} pixels; at most {MAX_PIXELS / 1e6:g} million are taken")
-    try:
-        decoder: Any = av.CodecContext.create(name, "r")
-        frame = cast("VideoFrame", [*decoder.decode(av.Packet(data)), *decoder.decode(None)][0])
-        pixels = cast("NDArray[np.uint8]", frame.to_ndarray(format="rgb24"))
-    except (av.error.FFmpegError, IndexError, ValueError):
-        raise MediaError("the image is damaged") from None
-    if pixels.shape[0] * pixels.shape[1] > MAX_PIXELS:
-        raise MediaError("the image is larger than its header says")
-    return np.ascontiguousarray(np.rot90(pixels, k=round(_rotation(frame) / 90)))
-
-
-def encode_frame(frame: VideoFrame, longest: int) -> tuple[NDArray[np.uint8], bytes]:
-    """A camera's frame as uint8 [height, width, 3] and as JPEG, no side longer than ``longest`` pixels."""
-    scale = min(1.0, longest / max(frame.width, frame.height))
-    width, height = (max(2, round(side * scale) // 2 * 2) for side in (frame.width, frame.height))
-    pixels = cast("NDArray[np.uint8]", frame.to_ndarray(format="rgb24", width=width, height=height))
-    encoder: Any = av.CodecContext.create("mjpeg", "w")
-    encoder.width, encoder.height, encoder.pix_fmt = width, height, "yuvj420p"
-    encoder.time_base = Fraction(1, 1)
-    small = frame.reformat(width, height, "yuvj420p")
-    small.pts, small.time_base = 0, Fraction(1, 1)
-    return pixels, b"".join(bytes(packet) for packet in [*encoder.encode(small), *encoder.encode(None)])
-
-
-def image_url(jpeg: bytes) -> str:
-    """A JPEG as a data URI."""
-    return "data:image/jpeg;base64," + pybase64.b64encode(jpeg).decode("ascii")
-
-
-def _rotation(frame: Any) -> float:
-    return float(getattr(frame, "rotation", 0) or 0)
-
-
-def _image_header(data: bytes) -> tuple[str, tuple[int, int]]:
-    """The decoder's name, and the width and height that the file itself declares."""
-    if data[:8] == b"\x89PNG\r\n\x1a\n" and data[12:16] == b"IHDR" and len(data) >= 24:
-        return "png", struct.unpack(">II", data[16:24])
-    if data[:2] == b"\xff\xd8":
-        return "mjpeg", _jpeg_size(data)
-    raise MediaError("the image is neither a PNG nor a JPEG")
-
-
-def _jpeg_size(data: bytes) -> tuple[int, int]:
-    """Width and height from the start-of-frame segment (ITU-T T.81, B.2.2)."""
-    at = 2
-    while at + 9 <= len(data):
-        if data[at] != 0xFF:
-            break
-        marker = data[at + 1]
-        if marker == 0xFF or marker == 0x01 or 0xD0 <= marker <= 0xD8:
-            at += 1 if marker == 0xFF else 2
-            continue
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            height, width = struct.unpack(">HH", data[at + 5 : at + 9])
-            return width, height
-        at += 2 + struct.unpack(">H", data[at + 2 : at + 4])[0]
-    raise MediaError("the image is damaged")

@@ -11,7 +11,8 @@ from app.commands import terminal
 from app.commands.answer import Answer, Show, answer, save_dump
 from app.commands.sink import STDOUT, Nowhere, Sink, check_file, check_output, open_sink
 from app.commands.source import Target, opened
-from app.media import MediaError, decode_audio, decode_image
+from app.images import image_of
+from app.media import MediaError, decode_audio
 from app.realtime.ids import new_id
 from engine import (
     AudioPart,
@@ -48,7 +49,7 @@ class Question:
 
     def request(self) -> Request:
         """The request it makes: images, then audio, then text. Reads the files; raises RequestError."""
-        parts: list[Part] = [_decoded(path, lambda data: ImagePart(decode_image(data))) for path in self.images]
+        parts: list[Part] = [_decoded(path, lambda data: ImagePart(image_of(data).decode())) for path in self.images]
         if self.audio is not None:
             parts.append(_decoded(self.audio, lambda data: AudioPart(decode_audio(data, MAX_AUDIO_S))))
         if self.text is not None:

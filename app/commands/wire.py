@@ -13,7 +13,7 @@ import numpy as np
 import pybase64
 from numpy.typing import NDArray
 
-from app.media import MAX_IMAGE_BYTES
+from app.images import MAX_IMAGE_BYTES
 from engine import (
     MIC_RATE_HZ,
     AudioPart,

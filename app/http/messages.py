@@ -13,7 +13,8 @@ from pydantic import BaseModel, Field
 
 from app.decoding import Decoding
 from app.http.trouble import HttpRefusal
-from app.media import decode_base64, decode_image_url
+from app.images import image_of_url
+from app.media import decode_base64
 from app.settings import Limits
 from engine import AudioPart, ImagePart, Message, Part, TextPart, ToolCallPart, ToolResultPart
 
@@ -155,9 +156,9 @@ async def _part(part: TextContent | AudioContent | ImageContent, media: _Media) 
             media.room.take(pcm.nbytes)
             return AudioPart(pcm)
         case ImageContent(image_url=image):
-            pixels = await asyncio.to_thread(decode_image_url, image.url)
-            media.room.take(pixels.nbytes)
-            return ImagePart(pixels)
+            weighed = image_of_url(image.url)
+            media.room.take(weighed.size)
+            return ImagePart(await asyncio.to_thread(weighed.decode))
 
 
 def _assistant(message: AssistantMessage, path: str) -> Message:

@@ -382,8 +382,15 @@ class Answers:
         if word.inputs is None:
             return self._conversation.items
         format, limit_s = self.options.audio.input.format, self._house.limits.audio_s
-        get, named = self._conversation.get, word.inputs
-        return tuple([get(x.id) if isinstance(x, Reference) else await finished(x, format, limit_s) for x in named])
+        named = [self._conversation.get(x.id) if isinstance(x, Reference) else x for x in word.inputs]
+        return await finished(named, format, limit_s, self._check_inputs)
+
+    def _check_inputs(self, size: int) -> None:
+        """An answer is about no more than a conversation may hold. Raises Refusal."""
+        most_mb = self._house.limits.conversation_mb
+        if size > most_mb * 1e6:
+            message = f"The items of response.input take more than {most_mb:g} MB once they are decoded."
+            raise Refusal("invalid_value", message, "response.input")
 
     def _reply(
         self,

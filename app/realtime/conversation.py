@@ -20,6 +20,7 @@ from app.realtime.items import (
     ToolListItem,
 )
 from app.realtime.trouble import Refusal
+from app.realtime.weights import size_of
 from engine import SPEAKER_RATE_HZ, AudioPart, ImagePart, Message, Part, TextPart, ToolCallPart, ToolResultPart
 
 ROOT = "root"
@@ -34,6 +35,10 @@ class Conversation:
         self.revision = 0
         self._limit, self._limit_bytes = limit, limit_bytes
         self._items: dict[str, Item] = {}
+        self._sizes: dict[str, int] = {}
+        self._held = 0  # the sum of the sizes
+        self._lighter: dict[str, Item] = {}  # what items become where room is short: their words, without the sound
+        self._spare = 0  # what that would free
 
     @property
     def items(self) -> tuple[Item, ...]:
@@ -49,32 +54,52 @@ class Conversation:
             raise Refusal("item_create_duplicate_item_id", f"There is an item {item.id!r} already.", "item.id")
         if len(self._items) >= self._limit:
             raise Refusal("conversation_full", f"The conversation holds {self._limit} items; delete some.", "item")
-        if not self._has_room(item):
-            message = f"The conversation holds {self._limit_bytes / 1e6:g} MB; delete some items."
-            raise Refusal("conversation_full", message, "item")
+        size = size_of(item)
+        self.check_room(size)
         if after is not None and after != ROOT and after not in self._items:
             raise Refusal("item_create_invalid_previous_item_id", f"There is no item {after!r}.", "previous_item_id")
+        self._make_room(size)
         self.revision += 1
-        if after is None or after == self.last_id:
-            before = self.last_id
-            self._items[item.id] = item
-            return before
-        others = list(self._items.values())
+        last = self.last_id
+        self._keep(item)
+        if after is None or after == last:
+            return last
+        others = [one for one in self._items.values() if one is not item]
         at = 0 if after == ROOT else 1 + list(self._items).index(after)
         others.insert(at, item)
         self._items = {one.id: one for one in others}
         return None if after == ROOT else after
 
-    def _has_room(self, item: Item) -> bool:
-        """Whether the item fits; if it must, speech that was transcribed becomes its transcript, the oldest first."""
-        over = sum(map(_size, self._items.values())) + _size(item) - self._limit_bytes
-        for old in tuple(self._items.values()):
-            if over <= 0:
-                break
-            light = _without_sound(old)
-            over -= _size(old) - _size(light)
-            self._items[old.id] = light
-        return over <= 0
+    def check_room(self, size: int) -> None:
+        """Raises Refusal if so many bytes do not fit, even without the sound of speech whose words are known."""
+        if self._held + size - self._spare > self._limit_bytes:
+            message = f"The conversation holds {self._limit_bytes / 1e6:g} MB; delete some items."
+            raise Refusal("conversation_full", message, "item")
+
+    def _make_room(self, size: int) -> None:
+        """Speech that was transcribed becomes its transcript, the oldest first, until so many bytes fit."""
+        for id in tuple(self._items):
+            if self._held + size <= self._limit_bytes:
+                return
+            if id in self._lighter:
+                self._keep(self._lighter[id])
+
+    def _keep(self, item: Item) -> None:
+        """Put the item in the place of the one of its id, or at the end, and count it."""
+        self._forget(item.id)
+        self._items[item.id], self._sizes[item.id] = item, size_of(item)
+        self._held += self._sizes[item.id]
+        light = _without_sound(item)
+        if light is not item:
+            self._lighter[item.id] = light
+            self._spare += self._sizes[item.id] - size_of(light)
+
+    def _forget(self, id: str) -> None:
+        """Count the item of that id no more, if there is one."""
+        size, light = self._sizes.pop(id, 0), self._lighter.pop(id, None)
+        self._held -= size
+        if light is not None:
+            self._spare -= size - size_of(light)
 
     def get(self, id: str, code: str = "item_retrieve_invalid_item_id") -> Item:
         if id not in self._items:
@@ -88,13 +113,14 @@ class Conversation:
 
     def drop(self, id: str) -> None:
         self.get(id, "item_delete_invalid_item_id")
+        self._forget(id)
         del self._items[id]
         self.revision += 1
 
     def put(self, item: Item) -> None:
         """Replace the item of that id, if it is still there."""
         if item.id in self._items:
-            self._items[item.id] = item
+            self._keep(item)
             self.revision += 1
 
     def heard(self, id: str) -> Heard | None:
@@ -110,7 +136,7 @@ class Conversation:
             content = tuple(
                 replace(part, transcript=transcript) if isinstance(part, Heard) else part for part in item.content
             )
-            self._items[id] = replace(item, content=content)
+            self._keep(replace(item, content=content))
 
     def cut(self, id: str, content_index: int, audio_end_ms: int) -> str:
         """Truncate an answer to what its listener heard; its words. Raises Refusal if it is no speech, or shorter."""
@@ -177,22 +203,3 @@ def _without_sound(item: Item) -> Item:
         if not isinstance(part, Picture)
     )
     return replace(item, content=tuple(words))
-
-
-def _size(item: Item) -> int:
-    """Bytes that an item holds, about."""
-    match item:
-        case MessageItem(content=content):
-            return sum(map(_content_size, content))
-        case CallItem(arguments=text) | CallOutputItem(output=text) | ToolListItem(server_label=text):
-            return len(text)
-
-
-def _content_size(content: Content) -> int:
-    match content:
-        case Text(text) | Spoken(text):
-            return len(text)
-        case Heard(pcm):
-            return pcm.nbytes
-        case Picture(pixels, url):
-            return pixels.nbytes + len(url)

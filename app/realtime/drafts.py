@@ -1,34 +1,103 @@
-"""What a client puts into the conversation, decoded off the event loop: sounds to samples, pictures to pixels."""
+"""What a client puts into the conversation: weighed first, all of a command together, then decoded off the event loop.
+
+Knows no wire format and no engine.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from app.media import MediaError, decode_image_url, resample
+from app.images import Image, image_of_url
+from app.media import MediaError, resample
 from app.realtime.commands import Draft, NewItem, RawAudio, RawPicture
 from app.realtime.formats import Format, rate_of, samples_of
 from app.realtime.items import Content, Heard, Item, MessageItem, Picture, Text
+from app.realtime.weights import heard_size, picture_size, size_of
 from engine import MIC_RATE_HZ
+from engine.core import Pcm
 
 
-async def finished(item: NewItem, format: Format, limit_s: float) -> Item:
-    """The item with its contents decoded; its audio is in ``format``. Raises MediaError."""
-    if not isinstance(item, Draft):
-        return item
-    content = tuple([await _content(part, format, limit_s) for part in item.content])
-    return MessageItem(id=item.id, role=item.role, content=content)
+async def finished(
+    items: Sequence[NewItem | Item], format: Format, limit_s: float, check_room: Callable[[int], None]
+) -> tuple[Item, ...]:
+    """The items with their contents decoded; their audio is in ``format``, at most ``limit_s`` of it in an item.
+
+    ``check_room`` is told the bytes of all of them together before anything is decoded, and raises Refusal if that is
+    too much. Raises MediaError.
+    """
+    weighed = [_Weighed.of(item, format, limit_s) if isinstance(item, Draft) else item for item in items]
+    check_room(sum(one.size if isinstance(one, _Weighed) else size_of(one) for one in weighed))
+    return tuple([await one.finished() if isinstance(one, _Weighed) else one for one in weighed])
 
 
-async def _content(part: Text | RawAudio | RawPicture, format: Format, limit_s: float) -> Content:
-    match part:
-        case Text():
-            return part
-        case RawAudio(data, transcript):
-            pcm, rate_hz = samples_of(data, format), rate_of(format)
-            if not 0 < len(pcm) <= limit_s * rate_hz:
-                raise MediaError(
-                    f"audio of an item lasts from one sample to {limit_s:g} s, not {len(pcm) / rate_hz:g} s"
-                )
-            return Heard(await asyncio.to_thread(resample, pcm, rate_hz, MIC_RATE_HZ), transcript)
-        case RawPicture(url, detail):
-            return Picture(await asyncio.to_thread(decode_image_url, url), url, detail)
+@dataclass(frozen=True, slots=True)
+class _Sound:
+    """Samples at the rate that they came at."""
+
+    pcm: Pcm
+    rate_hz: int
+    transcript: str | None
+
+    @property
+    def size(self) -> int:
+        return heard_size(len(self.pcm) * MIC_RATE_HZ // self.rate_hz, self.transcript)
+
+    async def content(self) -> Content:
+        return Heard(await asyncio.to_thread(resample, self.pcm, self.rate_hz, MIC_RATE_HZ), self.transcript)
+
+
+@dataclass(frozen=True, slots=True)
+class _Image:
+    image: Image
+    raw: RawPicture
+
+    @property
+    def size(self) -> int:
+        return picture_size(self.image.size, self.raw.url, self.raw.detail)
+
+    async def content(self) -> Content:
+        return Picture(await asyncio.to_thread(self.image.decode), self.raw.url, self.raw.detail)
+
+
+@dataclass(frozen=True, slots=True)
+class _Weighed:
+    """A draft of which it is known what it takes."""
+
+    bare: MessageItem
+    """With what needs no decoding: its id, and its texts."""
+    parts: tuple[Text | _Sound | _Image, ...]
+
+    @classmethod
+    def of(cls, draft: Draft, format: Format, limit_s: float) -> _Weighed:
+        """Raises MediaError."""
+        parts, left = list[Text | _Sound | _Image](), int(limit_s * rate_of(format))
+        for part in draft.content:
+            match part:
+                case Text():
+                    parts.append(part)
+                case RawAudio(data, transcript):
+                    sound = _Sound(samples_of(data, format), rate_of(format), transcript)
+                    left -= _checked(sound, left, limit_s)
+                    parts.append(sound)
+                case RawPicture(url):
+                    parts.append(_Image(image_of_url(url), part))
+        texts = tuple(part for part in parts if isinstance(part, Text))
+        return cls(MessageItem(id=draft.id, role=draft.role, content=texts), tuple(parts))
+
+    @property
+    def size(self) -> int:
+        return size_of(self.bare) + sum(part.size for part in self.parts if not isinstance(part, Text))
+
+    async def finished(self) -> Item:
+        content = [part if isinstance(part, Text) else await part.content() for part in self.parts]
+        return MessageItem(id=self.bare.id, role=self.bare.role, content=tuple(content))
+
+
+def _checked(sound: _Sound, left: int, limit_s: float) -> int:
+    """The samples of a sound of which ``left`` may be. Raises MediaError."""
+    if not 0 < len(sound.pcm) <= left:
+        seconds = len(sound.pcm) / sound.rate_hz
+        raise MediaError(f"audio of an item lasts from one sample to {limit_s:g} s in all, not {seconds:g} s")
+    return len(sound.pcm)

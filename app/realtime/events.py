@@ -24,6 +24,9 @@ MAX_AUDIO_CHARS = 15 * 1024 * 1024
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024 + 64 * 1024
 """A whole text frame: the audio above in its envelope. A larger one closes the connection with 1009."""
 
+MAX_INPUTS = 2000
+"""Items of one ``response.input``: as many as a conversation holds, unless the server's settings say otherwise."""
+
 MAX_DELAY_MS = 2000
 """More than any player buffers of a call: who reports it did not measure."""
 
@@ -108,6 +111,8 @@ def _respond(event: _Respond) -> Command:
         return commands.Respond(patch, kept)
     if not isinstance(inputs, list):
         raise Refusal("invalid_type", "response.input must be a list of items.", "response.input")
+    if len(cast("list[Any]", inputs)) > MAX_INPUTS:
+        raise Refusal("invalid_value", f"response.input holds more than {MAX_INPUTS} items.", "response.input")
     items = tuple(decode_input(item, f"response.input[{i}]") for i, item in enumerate(cast("list[Any]", inputs)))
     return commands.Respond(patch, kept, items)
 

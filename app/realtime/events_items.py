@@ -9,7 +9,8 @@ import numpy as np
 import pybase64
 from msgspec import Struct
 
-from app.media import MAX_IMAGE_BYTES, MediaError, decode_base64, resample
+from app.images import MAX_IMAGE_BYTES
+from app.media import MediaError, decode_base64, resample
 from app.realtime.commands import Draft, NewItem, RawAudio, RawPicture, Reference
 from app.realtime.ids import new_id
 from app.realtime.items import (
@@ -29,6 +30,10 @@ from app.realtime.trouble import Refusal
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
 
 _MAX_PARTS = 64
+_MAX_NAME = 128
+"""Characters of an id, or of a function's name."""
+_DETAILS = 16
+"""Characters of a picture's ``detail``: the protocol has three words."""
 _IMAGE_CHARS = MAX_IMAGE_BYTES * 4 // 3 + 64
 
 
@@ -65,16 +70,18 @@ def decode_item(tree: dict[str, Any], path: str) -> NewItem:
     match tree.get("type"):
         case "message":
             message = _convert(tree, _Message, path)
-            if len(message.content) > _MAX_PARTS:
-                raise Refusal("invalid_value", f"{path}.content holds more than {_MAX_PARTS} parts.", f"{path}.content")
+            if not 1 <= len(message.content) <= _MAX_PARTS:
+                raise Refusal("invalid_value", f"{path}.content must hold 1 to {_MAX_PARTS} parts.", f"{path}.content")
             parts = (_part(part, message.role, f"{path}.content[{i}]") for i, part in enumerate(message.content))
             return Draft(_id(message.id, path), message.role, tuple(parts))
         case "function_call":
             call = _convert(tree, _Call, path)
-            call_id = call.call_id or new_id("call")
+            call_id = _name(call.call_id or new_id("call"), f"{path}.call_id")
+            _name(call.name, f"{path}.name")
             return CallItem(id=_id(call.id, path), call_id=call_id, name=call.name, arguments=call.arguments)
         case "function_call_output":
             output = _convert(tree, _CallOutput, path)
+            _name(output.call_id, f"{path}.call_id")
             return CallOutputItem(id=_id(output.id, path), call_id=output.call_id, output=output.output)
         case other:
             raise Refusal("invalid_value", f"{path}.type {other!r:.60} is no item that is served here.", f"{path}.type")
@@ -86,7 +93,7 @@ def decode_input(tree: Any, path: str) -> NewItem | Reference:
         raise Refusal("invalid_type", f"{path} must be an object.", path)
     item = cast("dict[str, Any]", tree)
     if item.get("type") == "item_reference":
-        return Reference(str(item.get("id")))
+        return Reference(_name(str(item.get("id")), f"{path}.id"))
     return decode_item(item, path)
 
 
@@ -144,7 +151,7 @@ def _part(part: _Part, role: Speaker, path: str) -> Text | RawAudio | RawPicture
                 raise Refusal("invalid_value", f"{path}.audio: {error}.", f"{path}.audio") from None
         case "input_image" if role == "user":
             url = picture_url(_needed(part.image_url, f"{path}.image_url"), f"{path}.image_url")
-            return RawPicture(url, part.detail or "auto")
+            return RawPicture(url, (part.detail or "auto")[:_DETAILS])
         case "output_audio" if role == "assistant":
             return Text(_needed(part.transcript, f"{path}.transcript"))
         case _:
@@ -159,9 +166,13 @@ def _needed(value: str | None, path: str) -> str:
 
 
 def _id(given: str | None, path: str) -> str:
-    if given is not None and not 1 <= len(given) <= 128:
-        raise Refusal("invalid_value", f"{path}.id must have 1 to 128 characters.", f"{path}.id")
-    return given or new_id("item")
+    return new_id("item") if given is None else _name(given, f"{path}.id")
+
+
+def _name(given: str, path: str) -> str:
+    if not 1 <= len(given) <= _MAX_NAME:
+        raise Refusal("invalid_value", f"{path} must have 1 to {_MAX_NAME} characters.", path)
+    return given
 
 
 def _convert(tree: dict[str, Any], kind: Any, path: str) -> Any:

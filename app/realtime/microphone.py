@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from app.media import Resampler, decode_image_url
+from app.images import image_of_url
+from app.media import MediaError, Resampler
 from app.realtime import notices
 from app.realtime.answers import Answers
 from app.realtime.commands import See
@@ -22,7 +23,7 @@ from app.realtime.house import House
 from app.realtime.items import Heard, MessageItem
 from app.realtime.options import Options, SemanticVad, ServerVad
 from app.realtime.playout import Packet
-from app.realtime.sight import Sight
+from app.realtime.sight import MAX_FRAME_BYTES, Sight
 from app.realtime.trouble import Refusal
 from app.realtime.turns import (
     SpeechPaused,
@@ -123,7 +124,10 @@ class Microphone:
     async def look(self, url: str) -> None:
         """See a picture of the client's camera, if one is due. Raises MediaError."""
         if self.sight.due(self._house.now()):
-            self.see(See(await asyncio.to_thread(decode_image_url, url), url))
+            image = image_of_url(url)
+            if image.size > MAX_FRAME_BYTES:
+                raise MediaError(f"a camera's picture has at most {MAX_FRAME_BYTES // 3_000_000} million pixels")
+            self.see(See(await asyncio.to_thread(image.decode), url))
 
     def see(self, frame: See) -> None:
         """A picture of the client's camera: it joins the turn that is spoken, or the next one."""

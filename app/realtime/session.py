@@ -146,7 +146,8 @@ class Session:
                 self._configure(patch)
             case commands.AddItem(item, after):
                 format, limit_s = self._options.audio.input.format, self._house.limits.audio_s
-                self._add(await finished(item, format, limit_s), after)
+                (whole,) = await finished((item,), format, limit_s, self._conversation.check_room)
+                self._add(whole, after)
             case commands.Respond():
                 await self._answers.respond(word)
             case commands.Cancel(response_id):

@@ -14,6 +14,9 @@ from app.realtime.items import Picture
 PICTURES = 3
 """Of one turn: two tell that something moves, a third one where to."""
 
+MAX_FRAME_BYTES = 3 * 4_000_000
+"""Of one picture's pixels: more than any video has, and a turn's pictures leave most of the conversation's room."""
+
 FRESH_S = 5.0
 """A picture that is older says nothing of this turn."""
 

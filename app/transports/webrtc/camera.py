@@ -20,7 +20,7 @@ from aiortc.rtp import RTP_HISTORY_SIZE
 from av.error import FFmpegError
 from av.video.codeccontext import VideoCodecContext
 
-from app.media import encode_frame, image_url
+from app.images import encode_frame, image_url
 from app.realtime.commands import See
 
 LONGEST = 640

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 
-from app.realtime.conversation import ROOT, Conversation, prompt
-from app.realtime.items import CallItem, CallOutputItem, Heard, Item, MessageItem, Picture, Spoken, Text
+from app.realtime.conversation import ROOT, Conversation, _without_sound, prompt
+from app.realtime.items import (
+    CallItem,
+    CallOutputItem,
+    Heard,
+    Item,
+    MessageItem,
+    Picture,
+    Spoken,
+    Text,
+    ToolListItem,
+)
 from app.realtime.trouble import Refusal
+from app.realtime.weights import size_of
 from engine import AudioPart, ImagePart, Message, TextPart, ToolCallPart, ToolResultPart
 
 
@@ -52,13 +65,14 @@ def test_what_cannot_be_added_changes_nothing(conversation: Conversation, item: 
     assert (conversation.items, conversation.revision) == before
 
 
-def test_speech_of_long_ago_stays_as_its_words(conversation: Conversation) -> None:
+def test_speech_of_long_ago_stays_as_its_words() -> None:
+    conversation = Conversation("conv_1", limit=10, limit_bytes=13_000)
     for n in range(4):
         conversation.add(MessageItem(id=f"u{n}", role="user", content=(Heard(np.ones(1_500, np.int16)),)))
         if n != 1:
             conversation.transcribe(f"u{n}", f"words {n}")
     kinds = [type(item.content[0]) for item in conversation.items if isinstance(item, MessageItem)]
-    assert kinds == [Text, Heard, Heard, Heard]  # 12 kB in 10: one had to go, the oldest that was understood
+    assert kinds == [Text, Heard, Heard, Heard]  # 14 kB in 13: one had to go, the oldest that was understood
     assert prompt("", conversation.items)[0].parts == (TextPart("words 0"),)
 
 
@@ -78,6 +92,84 @@ def test_what_a_camera_saw_long_ago_makes_room_as_well(conversation: Conversatio
 def test_text_counts_too(conversation: Conversation) -> None:
     with pytest.raises(Refusal):
         conversation.add(typed("a", "x" * 10_001))
+
+
+LONG = "n" * 1_000
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        MessageItem(id=LONG, role="user", content=()),
+        typed("a", LONG),
+        typed("a", "\N{GRINNING FACE}" * 250),
+        MessageItem(id="a", role="user", content=(Heard(np.zeros(1, np.int16), LONG),)),
+        MessageItem(id="a", role="user", content=(Picture(np.zeros((1, 1, 3), np.uint8), "data:", LONG),)),
+        MessageItem(id="a", role="user", content=(Picture(np.zeros((1, 1, 3), np.uint8), LONG),)),
+        MessageItem(id="a", role="assistant", content=(Spoken("a", ((1, 1),) * 6),)),
+        MessageItem(id="a", role="assistant", content=(Text("a"),), token_ids=(1,) * 25),
+        CallItem(id=LONG, call_id="c", name="n", arguments=""),
+        CallItem(id="a", call_id=LONG, name="n", arguments=""),
+        CallItem(id="a", call_id="c", name=LONG, arguments=""),
+        CallItem(id="a", call_id="c", name="n", arguments=LONG),
+        CallOutputItem(id="a", call_id=LONG, output=""),
+        CallOutputItem(id="a", call_id="c", output=LONG),
+        ToolListItem(id="a", server_label=LONG),
+    ],
+)
+def test_whatever_an_item_holds_counts(item: Item) -> None:
+    """A thousand bytes of it: what is not counted can be any size."""
+    Conversation("conv_1", limit=10, limit_bytes=2_200).add(item)
+    with pytest.raises(Refusal) as refused:
+        Conversation("conv_1", limit=10, limit_bytes=1_500).add(item)
+    assert refused.value.code == "conversation_full"
+
+
+def test_what_is_held_is_the_sum_of_what_is_there(conversation: Conversation) -> None:
+    """However items came and went: the running total is that of a conversation that begins with them."""
+    rng = np.random.default_rng(17)
+    for n in range(300):
+        id, act = f"i{rng.integers(12)}", rng.integers(6)
+        with suppress(Refusal):
+            match act:
+                case 0 | 1:
+                    conversation.add(MessageItem(id=id, role="user", content=(Heard(np.zeros(700, np.int16)),)))
+                case 2:
+                    conversation.add(typed(id, "x" * int(rng.integers(500))), ROOT)
+                case 3:
+                    conversation.transcribe(id, f"words {n}")
+                case 4:
+                    conversation.put(said(id))
+                case _:
+                    conversation.drop(id)
+        held = sum(map(size_of, conversation.items))
+        assert conversation._held == held
+        light = [_without_sound(item) for item in conversation.items]
+        assert conversation._spare == held - sum(map(size_of, light))
+
+
+def test_an_item_that_does_not_fit_takes_nothing_of_the_others(conversation: Conversation) -> None:
+    conversation.add(MessageItem(id="a", role="user", content=(Heard(np.zeros(2_000, np.int16), "hello"),)))
+    before = conversation.items
+    with pytest.raises(Refusal):
+        conversation.add(typed("b", "x" * 10_000))
+    assert conversation.items == before
+
+
+def test_an_item_weighs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were all weighed for each, a conversation of 2000 items of 64 texts would take a minute to put together."""
+    weighed: list[str] = []
+
+    def size(item: Item) -> int:
+        weighed.append(item.id)
+        return size_of(item)
+
+    monkeypatch.setattr("app.realtime.conversation.size_of", size)
+    conversation = Conversation("conv_1", limit=2_000, limit_bytes=10_000_000)
+    for n in range(200):
+        conversation.add(typed(f"i{n}"))
+        conversation.drop(f"i{n // 2}") if n % 2 else None
+    assert len(weighed) <= 3 * 200
 
 
 def test_a_cut_answer_goes_back_to_the_prompt_as_far_as_it_was_heard(conversation: Conversation) -> None:

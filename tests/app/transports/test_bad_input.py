@@ -45,6 +45,15 @@ def picture(data: bytes, kind: str = "png") -> str:
     return message({"type": "input_image", "image_url": f"data:image/{kind};base64,{b64(data)}"})
 
 
+def shown(data: bytes, times: int) -> dict[str, Any]:
+    part = {"type": "input_image", "image_url": f"data:image/png;base64,{b64(data)}"}
+    return {"type": "message", "role": "user", "content": [part] * times}
+
+
+def pictures(data: bytes, times: int) -> str:
+    return json.dumps({"type": "conversation.item.create", "item": shown(data, times)})
+
+
 SMALL = png(2, 2, b"\x00" + b"\xff\x00\x00" * 2 + b"\x00" + b"\x00\xff\x00" * 2)
 REFUSED = {
     "not JSON": ("hello", "invalid_json"),
@@ -100,10 +109,36 @@ REFUSED = {
             {
                 "type": "conversation.item.create",
                 "previous_item_id": "nobody",
-                "item": {"type": "message", "role": "user", "content": []},
+                "item": {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "a"}]},
             }
         ),
         "item_create_invalid_previous_item_id",
+    ),
+    "an item without content": (
+        '{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[]}}',
+        "invalid_value",
+    ),
+    "a call id that is too long": (
+        json.dumps(
+            {
+                "type": "conversation.item.create",
+                "item": {"type": "function_call_output", "call_id": "c" * 129, "output": ""},
+            }
+        ),
+        "invalid_value",
+    ),
+    "a function's name that is too long": (
+        json.dumps(
+            {
+                "type": "conversation.item.create",
+                "item": {"type": "function_call", "name": "n" * 129, "arguments": "{}"},
+            }
+        ),
+        "invalid_value",
+    ),
+    "2001 items of input": (
+        json.dumps({"type": "response.create", "response": {"input": [{"type": "item_reference", "id": "x"}] * 2001}}),
+        "invalid_value",
     ),
     "a truncation of nothing": (
         '{"type":"conversation.item.truncate","item_id":"x","content_index":0,"audio_end_ms":0}',
@@ -114,6 +149,15 @@ REFUSED = {
     "a truncated WAV": (message({"type": "input_audio", "audio": b64(b"RIFF\xff\xff\xff\xffWAVEf")}), "invalid_value"),
     "an image bomb": (picture(png(65_535, 65_535)), "invalid_value"),
     "an image of no pixels": (picture(png(0, 5)), "invalid_value"),
+    "two pictures of 48 MB": (pictures(png(4000, 4000), 2), "conversation_full"),
+    "120 pictures of 48 MB for one answer": (
+        json.dumps({"type": "response.create", "response": {"input": [shown(png(4000, 4000), 40)] * 3}}),
+        "invalid_value",
+    ),
+    "a camera's picture of 16 megapixels": (
+        json.dumps({"type": "parley.camera.frame", "image_url": shown(png(4000, 4000), 1)["content"][0]["image_url"]}),
+        "invalid_value",
+    ),
     "a truncated image": (picture(SMALL[:50]), "invalid_value"),
     "an SVG": (picture(b"<svg/>", "svg+xml"), "invalid_value"),
     "an image that is a text": (picture(b"hello"), "invalid_value"),
@@ -237,7 +281,7 @@ async def test_a_double_commit_is_an_empty_one(client: Any) -> None:
 
 
 async def test_an_item_id_is_given_once(client: Any) -> None:
-    item = {"id": "mine", "type": "message", "role": "user", "content": []}
+    item = {"id": "mine", "type": "message", "role": "user", "content": [{"type": "input_text", "text": "a"}]}
     await client.send("conversation.item.create", item=item)
     await client.send("conversation.item.create", item=item)
     assert (await client.error())["code"] == "item_create_duplicate_item_id"
@@ -342,7 +386,7 @@ async def test_a_refused_connection_is_no_error_in_the_log(serve_with: Any, capl
 
 def test_the_sample_picture_is_one() -> None:
     """The refusals above are for the right reason: the same PNG, undamaged, is taken."""
-    from app.media import decode_image
+    from app.images import image_of
 
-    assert decode_image(SMALL)[:, 0].tolist() == [[255, 0, 0], [0, 255, 0]]
+    assert image_of(SMALL).decode()[:, 0].tolist() == [[255, 0, 0], [0, 255, 0]]
     assert io.BytesIO(SMALL).read(4) == b"\x89PNG"

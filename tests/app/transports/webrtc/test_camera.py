@@ -17,7 +17,7 @@ from aiortc import RTCRtpReceiver, VideoStreamTrack
 from aiortc.rtcrtpparameters import RTCRtpCodecParameters
 from av.error import FFmpegError
 
-from app.media import decode_image_url, encode_frame
+from app.images import encode_frame, image_of_url
 from app.realtime.commands import See
 from app.transports.webrtc import camera as camera_module
 from app.transports.webrtc.camera import LONGEST, MAX_FRAMES, Camera
@@ -200,7 +200,7 @@ async def test_vp8_is_chosen_where_both_sides_have_it() -> None:
 def test_a_frame_is_scaled_and_can_be_read_again(size: tuple[int, int], small: tuple[int, int]) -> None:
     pixels, jpeg = encode_frame(picture(*size), LONGEST)
     assert pixels.shape == (small[1], small[0], 3)
-    again = decode_image_url("data:image/jpeg;base64," + base64.b64encode(jpeg).decode())
+    again = image_of_url("data:image/jpeg;base64," + base64.b64encode(jpeg).decode()).decode()
     assert again.shape == pixels.shape
     assert int(again.mean()) == pytest.approx(200, abs=6)
 
@@ -216,7 +216,7 @@ async def test_the_newest_pictures_join_the_turn(serve_with: Any) -> None:
         added = next(event for event in caller.of("conversation.item.added") if event["item"]["role"] == "user")
         parts = added["item"]["content"]
         assert [part["type"] for part in parts] == ["input_image"] * 3 + ["input_audio"]
-        assert decode_image_url(parts[2]["image_url"]).shape == (240, 320, 3)
+        assert image_of_url(parts[2]["image_url"]).decode().shape == (240, 320, 3)
         assert caller.of("response.done")[0]["response"]["status"] == "completed"
         await caller.hang_up()
         await server.empty()
