@@ -9,14 +9,16 @@ import ipaddress
 import json
 import math
 import re
-from dataclasses import dataclass
+from contextlib import ExitStack
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.callers import Caller
 from app.keys import Keys
-from app.secrets import PREFIX, Secret, Secrets
+from app.secrets import PREFIX, Secrets
 from app.settings import Settings
+from app.shares import Shares, ShareTaken
 from app.telemetry import log
 from app.throttle import EVERY_S, Throttle
 
@@ -35,26 +37,17 @@ SECRET_ROUTES = frozenset(
 )
 """What a client secret opens: a session, and what a browser asks before it has one."""
 
+ANSWER_ROUTES = frozenset(
+    ("POST", f"/v1/{path}") for path in ("chat/completions", "audio/speech", "audio/transcriptions")
+)
+"""What takes a place among the answers over HTTP, from before its body is read."""
+
 CALLER = "parley.caller"
 """Where the scope carries the Caller that a request came from."""
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who sends a request, as far as keys tell."""
-
-    owner: str = ""
-    """The name of the key, or of the key behind the client secret; empty where no keys are set."""
-    secret: Secret | None = None
-    """The client secret that it came with, if it came with one."""
-
-    def reaches(self, maker: Caller) -> bool:
-        """Whether what ``maker`` made is this one's, too: a key has what its secrets made, a secret only its own."""
-        return self.owner == maker.owner and self.secret in (None, maker.secret)
-
-
 class Gate:
-    """ASGI middleware: 403 for a foreign Host or Origin, 401 without a key where keys are set.
+    """ASGI middleware: 403 for a foreign Host or Origin, 401 without a key where keys are set, 429 beyond one's share.
 
     A client secret is as good as a key on ``SECRET_ROUTES``; an expired one is refused there even without any keys.
     Who has tried many wrong keys is refused with 429 for a while, whatever key he sends then.
@@ -67,9 +60,11 @@ class Gate:
         keys: Keys,
         secrets: Secrets,
         throttle: Throttle,
+        shares: Shares,
         open_paths: frozenset[str],
     ) -> None:
         self._app, self._open_paths, self._secrets, self._throttle = app, open_paths, secrets, throttle
+        self._shares = shares
         self._hosts = {name.lower() for name in ("localhost", settings.host, *settings.allowed_hosts)}
         self._origins = {origin.lower().rstrip("/") for origin in settings.allowed_origins}
         self._keys = keys
@@ -80,10 +75,21 @@ class Gate:
             return
         refusal = self._refusal(scope)
         if refusal is None:
-            await self._app(scope, receive, send)
-        else:
+            refusal = await self._pass(scope, receive, send)
+        if refusal is not None:
             log("request.refused", path=scope["path"], status=refusal[0], code=refusal[1])
             await refuse(scope, send, *refusal)
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> tuple[int, str, str] | None:
+        """Let a request in, as one of its caller's share where its route answers with the engine."""
+        with ExitStack() as places:
+            if _route(scope) in ANSWER_ROUTES:
+                try:
+                    places.enter_context(self._shares.hold("answers", caller_of(scope)))
+                except ShareTaken as taken:
+                    return 429, taken.code, str(taken)
+            await self._app(scope, receive, send)
+        return None
 
     def _refusal(self, scope: Scope) -> tuple[int, str, str] | None:
         headers = Headers(scope=scope)
@@ -104,13 +110,13 @@ class Gate:
     def _key_refusal(self, scope: Scope, given: str | None) -> tuple[int, str, str] | None:
         owner = self._keys.owner(given) if given is not None else None
         if owner is not None:
-            scope[CALLER] = Caller(owner)
+            scope[CALLER] = Caller(owner, address=address_of(scope))
             return None
         if given is not None and given.startswith(PREFIX) and _route(scope) in SECRET_ROUTES:
             secret = self._secrets.find(given)
             if secret is None:
                 return 401, "invalid_api_key", _EXPIRED
-            scope[CALLER] = Caller(secret.owner, secret)
+            scope[CALLER] = Caller(secret.maker.owner, secret, address_of(scope))
             return None
         if self._keys and not self._is_open(scope):
             return (
@@ -144,17 +150,12 @@ _EXPIRED = "The client secret is unknown or has expired: ask for a new one at PO
 
 def caller_of(scope: Scope) -> Caller:
     """Who sends a request: what they make is theirs. Nobody by name where no keys are set."""
-    return scope.get(CALLER, Caller())
+    return scope.setdefault(CALLER, Caller(address=address_of(scope)))
 
 
 def owner_of(scope: Scope) -> str:
     """The name of the key that a request came with, or of the key behind its client secret; empty without keys."""
     return caller_of(scope).owner
-
-
-def secret_of(scope: Scope) -> Secret | None:
-    """The client secret that a connection came with, if it came with one."""
-    return caller_of(scope).secret
 
 
 def address_of(scope: Scope) -> str:

@@ -13,6 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.callers import Caller
+from app.shares import Shares, ShareTaken
+
 PREFIX = "ek_"
 LIFETIME_S = 600
 LIFETIMES_S = (10, 7200)
@@ -20,7 +23,7 @@ LIFETIMES_S = (10, 7200)
 
 
 class TooManySecrets(Exception):
-    """As many are alive as the server keeps."""
+    """As many are alive as the server keeps, or as the share of their maker."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,24 +34,32 @@ class Secret:
     session: dict[str, Any]
     expires_s: float
     """On the monotonic clock."""
-    owner: str = ""
-    """The name of the key that it was made with."""
+    maker: Caller = field(default_factory=Caller)
 
 
 class Secrets:
-    """The secrets alive: at most ``limit``, each usable any number of times until it expires. ``now`` is monotonic."""
+    """The secrets alive: at most ``limit``, each usable any number of times until it expires or is withdrawn.
 
-    def __init__(self, limit: int, now: Callable[[], float] = time.monotonic) -> None:
-        self._limit, self._now = limit, now
+    ``now`` is monotonic. ``shares`` bounds those of one key, and of one address.
+    """
+
+    def __init__(self, limit: int, now: Callable[[], float] = time.monotonic, shares: Shares | None = None) -> None:
+        self._limit, self._now, self._shares = limit, now, shares
         # By digest: how long a look-up takes tells something about digests, and nothing about the keys.
         self._alive: dict[bytes, Secret] = {}
 
-    def issue(self, session: dict[str, Any], lifetime_s: float = LIFETIME_S, owner: str = "") -> Secret:
+    def issue(self, session: dict[str, Any], lifetime_s: float = LIFETIME_S, maker: Caller | None = None) -> Secret:
         """A new secret, of 256 random bits. Raises TooManySecrets."""
-        self._forget()
+        self.forget()
+        maker = maker or Caller()
         if len(self._alive) >= self._limit:
             raise TooManySecrets(f"{self._limit} client secrets are alive, as many as there may be.")
-        secret = Secret(PREFIX + secrets.token_hex(32), session, self._now() + lifetime_s, owner)
+        if self._shares is not None:
+            try:
+                self._shares.take("secrets", maker)
+            except ShareTaken as taken:
+                raise TooManySecrets(str(taken)) from None
+        secret = Secret(PREFIX + secrets.token_hex(32), session, self._now() + lifetime_s, maker)
         self._alive[_digest(secret.value)] = secret
         return secret
 
@@ -57,9 +68,23 @@ class Secrets:
         secret = self._alive.get(_digest(value))
         return secret if secret is not None and self._now() < secret.expires_s else None
 
-    def _forget(self) -> None:
+    def withdraw(self, caller: Caller, value: str | None = None) -> list[Secret]:
+        """End the secret of that value, or all of them, as far as they are the caller's; returns those that were."""
+        self.forget()
+        return self._end(lambda one: caller.reaches(one.maker) and value in (None, one.value))
+
+    def forget(self) -> None:
+        """Let go of those that have expired."""
         now_s = self._now()
-        self._alive = {digest: one for digest, one in self._alive.items() if now_s < one.expires_s}
+        self._end(lambda one: now_s >= one.expires_s)
+
+    def _end(self, which: Callable[[Secret], bool]) -> list[Secret]:
+        ended = {digest: one for digest, one in self._alive.items() if which(one)}
+        for digest, one in ended.items():
+            del self._alive[digest]
+            if self._shares is not None:
+                self._shares.give("secrets", one.maker)
+        return list(ended.values())
 
 
 def _digest(value: str) -> bytes:

@@ -165,6 +165,7 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
         keys=service.keys,
         secrets=service.secrets,
         throttle=service.throttle,
+        shares=service.shares,
         open_paths=OPEN_PATHS | page_paths(),
     )
     _add_cors(app, service.settings.allowed_origins)

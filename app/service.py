@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from typing import Literal, Protocol
 
 import numpy as np
 
+from app.callers import Caller
 from app.decoding import Decoding
 from app.keys import Keys, read_keys
 from app.realtime.house import House
@@ -21,6 +22,7 @@ from app.realtime.reply import Answering
 from app.realtime.turns import Silero, Vad
 from app.secrets import Secrets
 from app.settings import settings_of
+from app.shares import Kind, Shares, ShareTaken
 from app.telemetry import Metrics, Stats, log, log_failure
 from app.throttle import Throttle
 from app.tls import certificate_of
@@ -56,11 +58,11 @@ MakeEngine = Callable[[EngineSpec], AbstractAsyncContextManager[Serving]]
 
 
 class Closed(Exception):
-    """No session can be opened now; ``code`` says why."""
+    """No session can be opened now; ``code`` says why. ``status`` is HTTP's: 429 where the caller has had its share."""
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, status: int = 503) -> None:
         super().__init__(message)
-        self.code = code
+        self.code, self.status = code, status
 
 
 class Service:
@@ -71,12 +73,14 @@ class Service:
         self.keys = Keys(read_keys(self.settings.keys_file))
         self.certificate = certificate_of(self.settings)
         self.admin_keys = Keys(read_keys(self.settings.admin_key_file, "server.admin_key_file"))
-        self.secrets = Secrets(self.settings.limits.secrets)
+        self.shares = Shares(self.settings.limits, lambda: len(self.keys) > 1)
+        self.secrets = Secrets(self.settings.limits.secrets, shares=self.shares)
         self.throttle = Throttle()
         self.decoding = Decoding()
         self.metrics = Metrics(
             lambda: self._engine.stats() if self._engine else {},
             lambda: self._engine.replicas() if self._engine else (),
+            self.shares,
         )
         self.failure: EngineError | None = None
         self.draining = asyncio.Event()
@@ -137,9 +141,13 @@ class Service:
         return self._sessions + self._waiting.given >= self.settings.limits.sessions
 
     @contextmanager
-    def waiting(self, moved: Callable[[int], None]) -> Generator[Waiter]:
+    def waiting(self, moved: Callable[[int], None], caller: Caller | None = None) -> Generator[Waiter]:
         """A place in the line while the block lasts; ``moved`` is told which. Raises Closed."""
         self.house()
+        with self.share("waiting", caller or Caller()):
+            yield from self._in_line(moved)
+
+    def _in_line(self, moved: Callable[[int], None]) -> Generator[Waiter]:
         try:
             waiter = self._waiting.join(moved)
         except LineFull:
@@ -157,14 +165,35 @@ class Service:
         if not self.full:
             self._waiting.call()
 
+    def withdraw_secrets(self, caller: Caller, value: str | None) -> int:
+        """End the caller's client secret of that value, or all of them, and what was opened with them; how many."""
+        gone = self.secrets.withdraw(caller, value)
+        self.shares.withdraw(lambda one: one.secret in gone)
+        log("client_secret.withdrawn", key=caller.owner, count=len(gone))
+        return len(gone)
+
     @contextmanager
-    def admit(self, waiter: Waiter | None = None) -> Generator[House]:
+    def share(self, kind: Kind, caller: Caller) -> Generator[None]:
+        """One of the places that this caller may hold, while the block lasts. Raises Closed."""
+        with ExitStack() as places:
+            try:
+                places.enter_context(self.shares.hold(kind, caller))
+            except ShareTaken as taken:
+                raise self._refused(taken.code, str(taken), 429) from None
+            yield
+
+    @contextmanager
+    def admit(self, caller: Caller | None = None, waiter: Waiter | None = None) -> Generator[House]:
         """A place for one session while the block lasts, for one who waited or if there is any. Raises Closed."""
         if waiter is not None:
             self._waiting.leave(waiter)
         house = self.house()
         if self.full:
             raise self._refused("server_full", f"All {self._sessions} sessions are taken; try again later.")
+        with self.share("sessions", caller or Caller()):
+            yield from self._in_session(house)
+
+    def _in_session(self, house: House) -> Generator[House]:
         self._sessions += 1
         self.metrics.sessions.set(self._sessions)
         try:
@@ -230,9 +259,9 @@ class Service:
         log("engine.failed", code=error.code)
         self.on_failure()
 
-    def _refused(self, code: str, message: str) -> Closed:
+    def _refused(self, code: str, message: str, status: int = 503) -> Closed:
         self.metrics.sessions_refused.labels(code).inc()
-        return Closed(code, message)
+        return Closed(code, message, status)
 
 
 async def _warm_up(engine: Serving) -> None:

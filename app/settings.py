@@ -44,6 +44,12 @@ class Limits:
     """Answers over HTTP at a time, apart from the sessions; one more is refused with 503."""
     secrets: int = 1000
     """Client secrets alive at a time: a page needs one for each call, and each holds at most 64 kB of settings."""
+    key_share: float = 0.5
+    """The part of the sessions, calls, places in the waiting line, answers over HTTP and client secrets that one key
+    may hold where there are several keys: some are left for the others. At least one of each; 1: all of them."""
+    address_share: float = 0.75
+    """The same for one address, or one IPv6 network of 64 bits; this machine's own is not bounded. A reverse proxy
+    belongs into ``server.trusted_proxies``, or all of its clients are one address."""
     unsent_s: float = 10.0
     """Audio that may wait for a socket: pacing puts 1.5 s there, more means that its client does not read."""
     send_timeout_s: float = 2.0
@@ -129,6 +135,9 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
     ):
         if getattr(settings.limits, name) <= 0:
             raise ConfigError(f"server.limits.{name}: must be above 0")
+    for name in ("key_share", "address_share"):
+        if not 0 < getattr(settings.limits, name) <= 1:
+            raise ConfigError(f"server.limits.{name}: must be above 0, and at most 1")
     if settings.camera_every_s <= 0:
         raise ConfigError("server.camera_every_s: must be above 0")
     check_proxies(settings.trusted_proxies)

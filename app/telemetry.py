@@ -10,6 +10,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -22,6 +23,15 @@ _ENGINE = logging.getLogger("engine")
 _SECONDS = (0.02, 0.04, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2, 0.3, 0.5, 0.8, 1.2, 2.0, 5.0, 10.0)
 _RATIOS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.5, 2.0)
 
+
+class Held(Protocol):
+    """What keys hold of the server's places: kind, the key's name, and how many."""
+
+    def held(self) -> Iterable[tuple[str, str, int]]: ...
+
+    def refused(self) -> Iterable[tuple[str, str, int]]: ...
+
+
 Stats = Mapping[str, Mapping[str, int]]
 Replicas = Sequence[ReplicaInfo]
 
@@ -29,7 +39,12 @@ Replicas = Sequence[ReplicaInfo]
 class Metrics:
     """One server's metrics, in a registry of its own."""
 
-    def __init__(self, stats: Callable[[], Stats] = dict, replicas: Callable[[], Replicas] = tuple) -> None:
+    def __init__(
+        self,
+        stats: Callable[[], Stats] = dict,
+        replicas: Callable[[], Replicas] = tuple,
+        shares: Held | None = None,
+    ) -> None:
         self.registry = CollectorRegistry()
         self.sessions = Gauge("parley_sessions", "Open sessions", registry=self.registry)
         tasks = Gauge("parley_tasks", "Tasks of the server's event loop", registry=self.registry)
@@ -56,6 +71,8 @@ class Metrics:
         self.registry.register(_Stages(stats))
         self.registry.register(_Replicas(replicas))
         self.registry.register(_Prefixes(replicas))
+        if shares is not None:
+            self.registry.register(_Shares(shares))
 
     def page(self) -> bytes:
         """The Prometheus text format."""
@@ -129,6 +146,22 @@ class _Prefixes(Collector):
                 evicted.add_metric(where, known.evicted)
                 held.add_metric(where, known.held_bytes)
         return asked, reused, hits, evicted, held
+
+
+class _Shares(Collector):
+    """What each key holds of the server's places at the moment of the scrape, and how often it was refused one."""
+
+    def __init__(self, shares: Held) -> None:
+        self._shares = shares
+
+    def collect(self) -> Iterable[Metric]:
+        labels = ["kind", "key"]
+        held = GaugeMetricFamily("parley_share_held", "Places that a key holds, by the key's name", labels=labels)
+        refused = CounterMetricFamily("parley_share_refused", "Places refused for the share's sake", labels=labels)
+        for family, figures in ((held, self._shares.held()), (refused, self._shares.refused())):
+            for kind, owner, count in figures:
+                family.add_metric([kind, owner], count)
+        return held, refused
 
 
 def _latest(replicas: Replicas) -> dict[tuple[str, str], ReplicaInfo]:

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 from starlette.datastructures import UploadFile
 
-from app.auth import secret_of
+from app.auth import caller_of
 from app.http.body import StrictRoute
 from app.http.trouble import HttpRefusal
 from app.realtime import beta
@@ -49,12 +49,13 @@ def calls_routes(service: Service, calls: Calls) -> APIRouter:
         if beta.asked_for(request.headers.get("openai-beta", ""), ()):
             raise beta.refusal()
         offer, start = await _offer_of(request)
+        caller = caller_of(request.scope)
         asked, token = request.query_params, request.query_params.get("resume")
         try:
             if token is None:
-                id, answer = await calls.begin(offer, start, asked.get("model", "")[:200])
+                id, answer = await calls.begin(offer, start, asked.get("model", "")[:200], caller)
             else:
-                id, answer = await calls.resume(offer, token, asked.get("after", ""))
+                id, answer = await calls.resume(offer, token, asked.get("after", ""), caller)
         except NoWayBack as lost:
             raise HttpRefusal(lost.status, lost.code, str(lost)) from None
         return Response(answer, 201, {"location": f"{PATH}/{id}"}, SDP)
@@ -79,7 +80,7 @@ def calls_routes(service: Service, calls: Calls) -> APIRouter:
 async def _offer_of(request: Request) -> tuple[str, dict[str, Any] | None]:
     """The offer, and the settings that the session begins with. Raises HttpRefusal."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    secret = secret_of(request.scope)
+    secret = caller_of(request.scope).secret
     start = secret.session if secret is not None else None
     if kind == SDP:
         return _text(await request.body()), start

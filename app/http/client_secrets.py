@@ -7,7 +7,8 @@ from typing import Any, Literal
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from app.auth import owner_of
+from app.auth import caller_of
+from app.callers import Caller
 from app.http.body import StrictRoute
 from app.http.trouble import RESPONSES, HttpRefusal
 from app.realtime.events_out import encode_session
@@ -38,6 +39,16 @@ class ClientSecret(BaseModel):
     session: dict[str, Any] = Field(description="The settings in effect.")
 
 
+class WithdrawRequest(BaseModel):
+    """What has leaked, or is not needed any more."""
+
+    value: str | None = Field(default=None, max_length=200, description="Without it, all that this key has made.")
+
+
+class Withdrawn(BaseModel):
+    withdrawn: int = Field(description="How many open nothing any more. What was opened with them has ended.")
+
+
 class _SmallBody(StrictRoute):
     max_bytes = 64 * 1024  # instructions and tools; as many secrets as may be alive each keep one
 
@@ -48,18 +59,25 @@ def client_secrets(service: Service) -> APIRouter:
 
     @router.post("/v1/realtime/client_secrets", summary="Make a short-lived key for a browser")
     async def create(body: SecretRequest, request: Request) -> ClientSecret:  # pyright: ignore[reportUnusedFunction]
-        return _issue(service, body, owner_of(request.scope))
+        return _issue(service, body, caller_of(request.scope))
+
+    @router.post("/v1/realtime/client_secrets/withdraw", summary="End a short-lived key, or all that this key has made")
+    async def withdraw(body: WithdrawRequest, request: Request) -> Withdrawn:  # pyright: ignore[reportUnusedFunction]
+        gone = service.withdraw_secrets(caller_of(request.scope), body.value)
+        if body.value is not None and not gone:
+            raise HttpRefusal(404, "client_secret_not_found", "No client secret of this key has that value.", "value")
+        return Withdrawn(withdrawn=gone)
 
     return router
 
 
-def _issue(service: Service, body: SecretRequest, owner: str) -> ClientSecret:
+def _issue(service: Service, body: SecretRequest, maker: Caller) -> ClientSecret:
     house, lifetime_s = service.house(), body.expires_after.seconds
     options = opening_options(house.engine.model, body.session)
     try:
-        secret = service.secrets.issue(body.session, lifetime_s, owner)
+        secret = service.secrets.issue(body.session, lifetime_s, maker)
     except TooManySecrets as error:
         raise HttpRefusal(429, "too_many_client_secrets", str(error)) from None
-    log("client_secret.issued", lifetime_s=lifetime_s)
+    log("client_secret.issued", key=maker.owner, lifetime_s=lifetime_s)
     session = session_view(house, new_id("sess"), int(house.wall() + house.limits.session_s), options)
     return ClientSecret(value=secret.value, expires_at=int(house.wall() + lifetime_s), session=encode_session(session))

@@ -54,8 +54,8 @@ def refusal_of(error: Exception) -> HttpRefusal:
     match error:
         case HttpRefusal():
             return error
-        case Closed(code=code):
-            return HttpRefusal(503, code, str(error))
+        case Closed(code=code, status=status):
+            return HttpRefusal(status, code, str(error))
         case Refusal(code=code, param=param):
             return HttpRefusal(400, code, str(error), param)
         case MediaError():
@@ -91,7 +91,7 @@ async def _refused(request: Request, error: Exception) -> JSONResponse:
 
 def response_of(refusal: HttpRefusal) -> JSONResponse:
     """The whole answer to a request that is refused before it began."""
-    headers = {"retry-after": RETRY_AFTER_S} if refusal.status_code == 503 else None
+    headers = {"retry-after": RETRY_AFTER_S} if refusal.status_code in (429, 503) else None
     return JSONResponse(body_of(refusal), refusal.status_code, headers)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Literal
 
+from app.callers import Caller
 from app.realtime.session import Session
 from app.service import Service
 
-GOING_AWAY, SLOW, TOO_LARGE = 1001, 1008, 1009
+GOING_AWAY, SLOW, NOT_ALLOWED, TOO_LARGE = 1001, 1008, 1008, 1009
 
 
 How = Literal["goodbye", "cut", "gone"]
@@ -37,6 +38,13 @@ async def watch(session: Session, service: Service) -> None:
     except TimeoutError:
         session.end("server_shutting_down", "The server is shutting down.")
     raise Leave(GOING_AWAY, "the server is shutting down")
+
+
+async def while_valid(session: Session, maker: Caller) -> None:
+    """End the session when the key or the client secret that it was opened with is withdrawn."""
+    await maker.withdrawn.wait()
+    session.end("key_withdrawn", "The key that this session was opened with has been withdrawn.")
+    raise Leave(NOT_ALLOWED, "the key was withdrawn")
 
 
 def first(group: BaseExceptionGroup[Leave]) -> Leave:

@@ -14,6 +14,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import count
 
+from app.callers import Caller
 from app.realtime.commands import Told
 from app.realtime.events_out import encode
 from app.realtime.ids import new_id
@@ -77,7 +78,9 @@ class Link:
 class Tether:
     """One session's. ``away`` and ``back`` tell the session when nobody listens, and when somebody does again."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, maker: Caller | None = None) -> None:
+        self.maker = maker or Caller()
+        """Whose session it is."""
         self.away: Callable[[], None] = lambda: None
         self.back: Callable[[float | None], None] = lambda heard_s: None
         self.ended = asyncio.Event()
@@ -174,10 +177,13 @@ class Tethers:
         self._kept[_digest(token)] = tether
         return token
 
-    def find(self, token: str, after: str) -> tuple[Tether, int]:
-        """The session of a token, and the number behind which its events are to be told. Raises NoWayBack."""
+    def find(self, token: str, after: str, caller: Caller) -> tuple[Tether, int]:
+        """The session of a token, and the number behind which its events are to be told. Raises NoWayBack.
+
+        It is its owner's: with another key a token is worth nothing. A page may come back with a newer client secret.
+        """
         tether = self._kept.get(_digest(token))
-        if tether is None or tether.ended.is_set():
+        if tether is None or tether.ended.is_set() or tether.maker.owner != caller.owner:
             raise NoWayBack(404, "resume_not_found", "There is no such session, or it is over: open a new one.")
         number = int(after) if after.isascii() and after.isdecimal() and len(after) < 10 else -1
         if tether.missed(number) is None:

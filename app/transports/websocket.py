@@ -18,7 +18,7 @@ from fastapi import WebSocket
 from fastapi.responses import JSONResponse
 from starlette.websockets import WebSocketDisconnect
 
-from app.auth import error_body, secret_of
+from app.auth import caller_of, error_body
 from app.realtime import beta
 from app.realtime.commands import Told
 from app.realtime.events import decode
@@ -31,7 +31,7 @@ from app.realtime.trouble import Broken, Refusal
 from app.service import Closed, Service
 from app.settings import Limits
 from app.telemetry import log
-from app.transports.leave import GOING_AWAY, SLOW, Leave, first, watch
+from app.transports.leave import GOING_AWAY, SLOW, Leave, first, watch, while_valid
 from app.transports.outbox import Outbox
 from app.transports.tether import Link, NoWayBack, Tether, Tethers
 from app.waiting import Waiter
@@ -46,22 +46,22 @@ FAREWELL = 1000
 
 async def realtime(socket: WebSocket, service: Service, tethers: Tethers) -> None:
     """One connection, from the handshake to the close: a new session, or one that its client comes back to."""
-    token = socket.query_params.get("resume")
+    token, caller = socket.query_params.get("resume"), caller_of(socket.scope)
     try:
         if beta.asked_for(socket.headers.get("openai-beta", ""), socket.scope.get("subprotocols", ())):
             await _refuse_beta(socket)
             return
         if token is not None:
-            await _come_back(socket, service, *tethers.find(token, socket.query_params.get("after", "")))
+            await _come_back(socket, service, *tethers.find(token, socket.query_params.get("after", ""), caller))
             return
         if service.full and socket.query_params.get("wait") == "true":
             await _wait(socket, service, tethers)
             return
-        with service.admit() as house:
+        with service.admit(caller) as house:
             await accept(socket)
             await _converse(socket, service, house, tethers)
     except Closed as closed:
-        await _deny(socket, 503, closed.code, str(closed))
+        await _deny(socket, closed.status, closed.code, str(closed))
     except NoWayBack as lost:
         await _deny(socket, lost.status, lost.code, str(lost))
     except WebSocketDisconnect:
@@ -71,11 +71,11 @@ async def realtime(socket: WebSocket, service: Service, tethers: Tethers) -> Non
 async def _wait(socket: WebSocket, service: Service, tethers: Tethers) -> None:
     """A session for a client that would rather wait for it than be refused. Raises Closed if the line is full, too."""
     outbox = Outbox(service.settings.limits.unsent_s)
-    with service.waiting(lambda place: outbox.put(encode(Queued(place))[0])) as waiter:
+    with service.waiting(lambda place: outbox.put(encode(Queued(place))[0]), caller_of(socket.scope)) as waiter:
         await accept(socket)
         try:
             early = await in_line(socket, service, waiter, outbox)
-            with service.admit(waiter) as house:
+            with service.admit(caller_of(socket.scope), waiter) as house:
                 await _converse(socket, service, house, tethers, early)
         except Closed as closed:
             outbox.put(encode(Trouble(Broken(closed.code, str(closed)), None))[0])
@@ -86,7 +86,7 @@ async def _wait(socket: WebSocket, service: Service, tethers: Tethers) -> None:
 
 
 async def _deny(socket: WebSocket, status: int, code: str, message: str) -> None:
-    headers = {"retry-after": "5"} if status == 503 else {}
+    headers = {"retry-after": "5"} if status in (429, 503) else {}
     await socket.send_denial_response(JSONResponse(error_body(status, code, message), status, headers))
 
 
@@ -112,7 +112,7 @@ async def _converse(
     ``early`` is what the client said before there was a session.
     """
     link = _link(socket, house.limits, early)
-    tether, model = Tether(link), socket.query_params.get("model", "")[:200]
+    tether, model = Tether(link, caller_of(socket.scope)), socket.query_params.get("model", "")[:200]
     line = replace(SOCKET, ticket=lambda: tethers.issue(tether))
     session = Session(house, tether.tell, model, _start(socket), line)
     tether.away, tether.back = session.away, session.back
@@ -122,6 +122,7 @@ async def _converse(
         async with asyncio.TaskGroup() as tasks, aclosing(tether.told()) as told:
             tasks.create_task(_carry(socket, link, tether, house.limits), name=f"write:{session.id}")
             tasks.create_task(watch(session, service), name=f"watch:{session.id}")
+            tasks.create_task(while_valid(session, tether.maker), name=f"key:{session.id}")
             await session.run(told)
             raise Leave(1000, "the client left", "gone")
     except* Leave as leaves:
@@ -177,7 +178,7 @@ async def _end_with(tether: Tether) -> None:
 
 def _start(socket: WebSocket) -> dict[str, Any]:
     """The settings that the session begins with: those of the client's secret, and the kind that its address names."""
-    secret = secret_of(socket.scope)
+    secret = caller_of(socket.scope).secret
     kind = {"type": "transcription"} if socket.query_params.get("intent") == "transcription" else {}
     return {**(secret.session if secret is not None else {}), **kind}
 

@@ -12,10 +12,12 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app.auth import OPEN_PATHS, Caller, Gate, owner_of
+from app.auth import OPEN_PATHS, Gate, owner_of
+from app.callers import Caller
 from app.keys import Key, Keys
 from app.secrets import Secrets
-from app.settings import settings_of
+from app.settings import Limits, settings_of
+from app.shares import Shares
 from app.throttle import AT_ONCE, EVERY_S, Throttle
 from engine import ConfigError
 from tests.app.rig import Running, running, script_spec, talking
@@ -186,12 +188,14 @@ async def scope_behind(gate: Gate, key: str | None, path: str = "/v1/realtime/ca
 
 def gate_of(*keys: Key) -> tuple[Gate, Secrets]:
     secrets = Secrets(8)
-    return Gate(None, settings_of({}), Keys(keys), secrets, Throttle(), frozenset()), secrets  # pyright: ignore[reportArgumentType]
+    settings, passing = settings_of({}), Shares(Limits(), lambda: False)
+    app: Any = None
+    return Gate(app, settings, Keys(keys), secrets, Throttle(), passing, frozenset()), secrets
 
 
 async def test_a_route_is_told_whose_key_a_request_came_with() -> None:
     gate, secrets = gate_of(Key("alice", "sk-alice"), Key("bob", "sk-bob"))
-    alices = secrets.issue({}, owner="alice")
+    alices = secrets.issue({}, maker=Caller("alice"))
     for key, owner in (("sk-alice", "alice"), ("sk-bob", "bob"), (alices.value, "alice")):
         assert owner_of(await scope_behind(gate, key) or {}) == owner
     assert await scope_behind(gate, "sk-alic") is None
@@ -206,8 +210,9 @@ async def test_without_keys_nobody_has_a_name() -> None:
 
 def test_a_key_reaches_what_its_secrets_made_and_a_secret_only_its_own() -> None:
     secrets = Secrets(8)
-    one, two, others = secrets.issue({}, owner="a"), secrets.issue({}, owner="a"), secrets.issue({}, owner="b")
-    key, page, another, stranger = Caller("a"), Caller("a", one), Caller("a", two), Caller("b", others)
+    key, stranger = Caller("a"), Caller("b")
+    one, two, others = (secrets.issue({}, maker=maker) for maker in (key, key, stranger))
+    page, another, stranger = Caller("a", one), Caller("a", two), Caller("b", others)
     assert [key.reaches(made) for made in (key, page, another, stranger)] == [True, True, True, False]
     assert [page.reaches(made) for made in (key, page, another, stranger)] == [False, True, False, False]
     assert Caller().reaches(Caller())

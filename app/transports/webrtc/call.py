@@ -12,6 +12,7 @@ from collections.abc import Generator
 from contextlib import aclosing, contextmanager
 from typing import Any
 
+from app.callers import Caller
 from app.realtime.events_out import encode
 from app.realtime.house import House
 from app.realtime.line import Line
@@ -19,7 +20,7 @@ from app.realtime.notices import AudioPiece, Notice
 from app.realtime.session import Session
 from app.service import Service
 from app.telemetry import log
-from app.transports.leave import Leave, first, watch
+from app.transports.leave import Leave, first, watch, while_valid
 from app.transports.outbox import Outbox
 from app.transports.tether import Tether, Tethers
 from app.transports.webrtc.inbox import Inbox
@@ -31,16 +32,25 @@ LEAD_S, PACKET_S = 0.040, 0.020
 
 
 class Call:
-    """``id`` is the protocol's ``rtc_…``. ``start`` are the settings that its session begins with."""
+    """``id`` is the protocol's ``rtc_…``. ``start`` are the settings that its session begins with.
+
+    ``maker`` is whose it is.
+    """
 
     def __init__(
-        self, id: str, home: tuple[Service, House, Tethers], start: dict[str, Any] | None, model: str = ""
+        self,
+        id: str,
+        home: tuple[Service, House, Tethers],
+        start: dict[str, Any] | None,
+        model: str = "",
+        maker: Caller | None = None,
     ) -> None:
         self.id, self.inbox = id, Inbox()
         self._service, house, self._tethers = home
         self.now = house.now
         leg = self.leg = Leg(id, self._service.settings, self.inbox, house.now)
-        self.tether = Tether(leg.link)
+        self.maker = maker or Caller()
+        self.tether = Tether(leg.link, self.maker)
         self._over = asyncio.Event()
         self._why = ""
         line = Line(
@@ -62,6 +72,7 @@ class Call:
                 tasks.create_task(self._carry(leg), name=f"leg:{self.id}")
                 tasks.create_task(self._watch_hang_up(), name=f"hang-up:{self.id}")
                 tasks.create_task(watch(self._session, self._service), name=f"watch:{self.id}")
+                tasks.create_task(while_valid(self._session, self.maker), name=f"key:{self.id}")
                 await self._session.run(told)
                 raise Leave(1000, "the client stayed away", "gone")
         except* Leave as leaves:

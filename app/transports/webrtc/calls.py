@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+from app.callers import Caller
 from app.media import MediaError
 from app.realtime.ids import new_id
 from app.realtime.trouble import Refusal
@@ -18,6 +19,9 @@ from app.transports.webrtc.leg import Leg
 
 Answered = asyncio.Future[tuple[str, str]]
 """A call's id, and the answer to its client's offer."""
+
+Begin = tuple[dict[str, Any] | None, str, Caller]
+"""The settings that a call's session begins with, the model that was asked for, and who asked."""
 
 
 class Calls:
@@ -39,17 +43,20 @@ class Calls:
                 for call in self._calls.values():
                     call.hang_up("the server is gone")
 
-    async def begin(self, offer: str, start: dict[str, Any] | None, model: str = "") -> tuple[str, str]:
+    async def begin(
+        self, offer: str, start: dict[str, Any] | None, model: str = "", maker: Caller | None = None
+    ) -> tuple[str, str]:
         """A call for an SDP offer: its id, and the answer. Raises Refusal, and Closed where there is no room."""
         limit = self._service.settings.limits.calls
         if len(self._calls) >= limit:
             raise Closed("server_full", f"All {limit} calls are taken; try again later.")
         id, answer = new_id("rtc"), _future()
-        return await self._rooted(id, answer, lambda: self._serve(id, offer, answer, (start, model)))
+        begin = (start, model, maker or Caller())
+        return await self._rooted(id, answer, lambda: self._serve(id, offer, answer, begin))
 
-    async def resume(self, offer: str, token: str, after: str) -> tuple[str, str]:
+    async def resume(self, offer: str, token: str, after: str, caller: Caller) -> tuple[str, str]:
         """As ``begin``, another connection for a call whose client comes back. Raises NoWayBack, too."""
-        tether, number = self._tethers.find(token, after)
+        tether, number = self._tethers.find(token, after, caller)
         call, answer = next(one for one in self._calls.values() if one.tether is tether), _future()
         return await self._rooted(call.id, answer, lambda: self._join(call, offer, answer, number))
 
@@ -78,8 +85,9 @@ class Calls:
             if not answer.done():
                 answer.set_exception(error)
 
-    async def _serve(self, id: str, offer: str, answer: Answered, begin: tuple[dict[str, Any] | None, str]) -> None:
-        with self._service.admit() as house:
+    async def _serve(self, id: str, offer: str, answer: Answered, begin: Begin) -> None:
+        maker = begin[2]
+        with self._service.share("calls", maker), self._service.admit(maker) as house:
             call = self._calls[id] = Call(id, (self._service, house, self._tethers), *begin)
             leg = call.leg
             try:

@@ -1,0 +1,27 @@
+"""Who sends a request, as far as keys and addresses tell: what they make is theirs. Knows no request and no route."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from app.secrets import Secret
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Caller:
+    """The sender of one request."""
+
+    owner: str = ""
+    """The name of the key, or of the key behind the client secret; empty where no keys are set."""
+    secret: Secret | None = None
+    """The client secret that the request came with, if it came with one."""
+    address: str = ""
+    withdrawn: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+    """The key or the client secret was withdrawn: what was opened with it ends."""
+
+    def reaches(self, maker: Caller) -> bool:
+        """Whether what ``maker`` made is this one's, too: a key has what its secrets made, a secret only its own."""
+        return self.owner == maker.owner and self.secret in (None, maker.secret)

@@ -1,0 +1,109 @@
+"""What one key, and one address, may hold of a server's places: some are always left for the others.
+
+A server with one key, or none, is all of that key's. Places are counted from before a request's body is read until what
+it opened is over. Knows no route and no clock.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from app.addresses import subscriber
+from app.callers import Caller
+from app.settings import Limits
+
+Kind = Literal["sessions", "calls", "waiting", "answers", "secrets"]
+
+
+class ShareTaken(Exception):
+    """The key, or the address, holds as many places as it may; the others' are no concern of its."""
+
+    code = "share_full"
+
+
+class Shares:
+    """The places held, by kind. ``several`` tells whether there is another key to leave some for."""
+
+    def __init__(self, limits: Limits, several: Callable[[], bool]) -> None:
+        self._limits, self._several = limits, several
+        self._keys, self._addresses = Counter[tuple[Kind, str]](), Counter[tuple[Kind, str]]()
+        self._holders = Counter[Caller]()
+        self._refused = Counter[tuple[Kind, str]]()
+
+    @contextmanager
+    def hold(self, kind: Kind, caller: Caller) -> Generator[None]:
+        """A place while the block lasts. Raises ShareTaken."""
+        self.take(kind, caller)
+        self._holders[caller] += 1
+        try:
+            yield
+        finally:
+            self._drop(self._holders, caller)
+            self.give(kind, caller)
+
+    def take(self, kind: Kind, caller: Caller) -> None:
+        """A place until it is given back. Raises ShareTaken."""
+        self._check(kind, caller)
+        self._keys[kind, caller.owner] += 1
+        self._addresses[kind, subscriber(caller.address)] += 1
+
+    def give(self, kind: Kind, caller: Caller) -> None:
+        """Give back what was taken."""
+        self._drop(self._keys, (kind, caller.owner))
+        self._drop(self._addresses, (kind, subscriber(caller.address)))
+
+    def held(self) -> Iterator[tuple[Kind, str, int]]:
+        """How many places of which kind each key holds, by its name."""
+        for (kind, owner), count in self._keys.items():
+            yield kind, owner, count
+
+    def refused(self) -> Iterator[tuple[Kind, str, int]]:
+        """How often each key was refused a place of a kind, by the key's name."""
+        for (kind, owner), count in self._refused.items():
+            yield kind, owner, count
+
+    def withdraw(self, ends: Callable[[Caller], bool]) -> None:
+        """Tell those who hold a place, and for whom ``ends`` is true, that they may not any more."""
+        for caller in [one for one in self._holders if ends(one)]:
+            caller.withdrawn.set()
+
+    def _check(self, kind: Kind, caller: Caller) -> None:
+        of_key, of_address = self._most(kind, self._limits.key_share), self._most(kind, self._limits.address_share)
+        if self._several() and self._keys[kind, caller.owner] >= of_key:
+            self._refuse(kind, caller, f"The key {caller.owner!r}", of_key)
+        if not _is_local(caller.address) and self._addresses[kind, subscriber(caller.address)] >= of_address:
+            self._refuse(kind, caller, f"The address {caller.address}", of_address)
+
+    def _refuse(self, kind: Kind, caller: Caller, who: str, most: int) -> None:
+        self._refused[kind, caller.owner] += 1
+        raise ShareTaken(f"{who} has its share of this server, {most} {_NAMES[kind]}: end one, or try again later.")
+
+    def _most(self, kind: Kind, share: float) -> int:
+        return max(1, int(getattr(self._limits, kind) * share))
+
+    def _drop(self, counts: Counter[Any], key: Any) -> None:
+        """Counts that are zero are forgotten, or every address that ever came would be kept."""
+        counts[key] -= 1
+        if not counts[key]:
+            del counts[key]
+
+
+_NAMES = {
+    "sessions": "sessions",
+    "calls": "calls",
+    "waiting": "places in the waiting line",
+    "answers": "answers under way",
+    "secrets": "client secrets",
+}
+
+
+def _is_local(address: str) -> bool:
+    """This machine's own user may take all of it. A proxy here that no setting names is taken for that user."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return True  # a socket of this machine, which has no address
