@@ -22,6 +22,7 @@ async def test_a_typed_question_is_answered_aloud_and_in_words(page: Page) -> No
     await page.hush()
     assert await page.value("document.getElementById('welcome').hidden")
     assert await page.value("document.getElementById('question').value") == ""
+    assert not await page.value("document.querySelectorAll('#captions [aria-busy]').length")  # a screen reader reads it
     await page.shows("#route", "WebSocket")
     assert await page.errors() == []
 
