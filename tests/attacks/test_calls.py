@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from fractions import Fraction
@@ -11,11 +12,14 @@ from typing import Any
 
 import aioice.ice
 import av
+import httpx
 import pytest
 from aiortc import MediaStreamTrack
 from aiortc.rtcsctptransport import DataChunk, SackChunk
 
+from tests.app.rig import eventually
 from tests.app.transports.webrtc.caller import Caller
+from tests.app.transports.webrtc.offers import corpus
 from tests.app.transports.webrtc.test_camera import giant
 from tests.attacks.target import MB, Target, attacked
 
@@ -147,3 +151,44 @@ async def test_a_picture_that_says_it_is_giant(tmp_path: Path, guarded: bool) ->
         assert peak.grown_mb <= MOST_MB
     else:
         assert peak.grown_mb > MOST_MB
+
+
+async def test_two_thousand_offers_that_went_wrong(tmp_path: Path) -> None:
+    """Each is answered or refused, in one shape; nothing is left of any, and nobody waits."""
+    async with attacked(tmp_path, before=LOOPBACK, asks=True) as (aim, bystander, peak):
+        base, descriptors = await offer_with_camera(), aim.descriptors()
+        statuses = Counter[int]()
+        async with httpx.AsyncClient(base_url=aim.http, timeout=30) as http:
+            for n, body in enumerate(corpus(base, 2000)):
+                answer = await posted(http, body, as_form=n % 5 == 0)
+                statuses[answer.status_code] += 1
+                if answer.status_code == 201:
+                    await http.post(f"{answer.headers['location']}/hangup")
+                else:
+                    assert answer.json()["error"]["type"] == "invalid_request_error", (n, answer.text)
+            await eventually(lambda: aim.descriptors() <= descriptors + 2)
+        tracebacks = aim.tracebacks
+    print(statuses, bystander.waits, peak.grown_mb)
+    assert not {status for status in statuses if status not in (201, 400, 413)}
+    assert statuses[201] > 100
+    assert statuses[400] > 100
+    assert tracebacks == 0
+    assert bystander.waits.broken is None
+    assert bystander.waits.longest_ms <= LONGEST_MS
+    assert peak.grown_mb <= MOST_MB
+
+
+async def offer_with_camera() -> str:
+    caller = Caller(None)  # pyright: ignore[reportArgumentType]
+    caller.peer.addTrack(Giant())
+    sdp = await caller.offer()
+    await caller.hang_up()
+    return sdp
+
+
+async def posted(http: httpx.AsyncClient, body: bytes, *, as_form: bool) -> httpx.Response:
+    if as_form:
+        return await http.post(
+            "/v1/realtime/calls", files={"sdp": (None, body), "session": (None, '{"type":"realtime"}')}
+        )
+    return await http.post("/v1/realtime/calls", content=body, headers={"content-type": "application/sdp"})

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
 import aioice.ice
 from aiortc import RTCConfiguration, RTCDataChannel, RTCIceServer, RTCPeerConnection
-from aiortc.exceptions import InvalidAccessError, InvalidStateError, OperationError
 from aiortc.rtcrtpsender import RTCRtpSender
 
 from app.realtime.commands import Hear, See, Told
 from app.realtime.events_out import encode
 from app.realtime.notices import Trouble
 from app.realtime.trouble import Refusal
+from app.service import Closed
 from app.settings import Settings
 from app.telemetry import log
 from app.transports.leave import GOING_AWAY, SLOW, TOO_LARGE, Leave, first
@@ -32,7 +33,7 @@ from app.transports.webrtc.ears import Ears
 from app.transports.webrtc.guard import take_plausible
 from app.transports.webrtc.inbox import Inbox
 from app.transports.webrtc.messages import bound_messages
-from app.transports.webrtc.offer import UNPARSEABLE, checked
+from app.transports.webrtc.offer import checked
 from app.transports.webrtc.voice import Voice
 from app.transports.websocket import told_in
 from engine.core import Pcm
@@ -76,7 +77,7 @@ class Leg:
         return self._way_s + self.player_s
 
     async def accept(self, sdp: str) -> str:
-        """The answer to an offer, with every address of the server. Raises Refusal."""
+        """The answer to an offer, with every address of the server. Raises Refusal, and Closed."""
         connection = self._connection
         offer = checked(sdp)
         connection.on("connectionstatechange", self._on_state)
@@ -87,14 +88,16 @@ class Leg:
         )
         try:
             async with asyncio.timeout(GATHER_S):
-                await connection.setRemoteDescription(offer)
+                with self._answerable():
+                    await connection.setRemoteDescription(offer)
                 self._ears.attach(transceiver.receiver)
                 for one in connection.getTransceivers():
                     if one.kind == "video":
                         self._camera.attach(one)
-                await connection.setLocalDescription(await connection.createAnswer())
-        except (*UNPARSEABLE, OperationError, InvalidStateError, InvalidAccessError, ConnectionError) as error:
-            raise Refusal("invalid_offer", f"The SDP offer can't be answered: {error}.", "sdp") from None
+                with self._answerable():
+                    await connection.setLocalDescription(await connection.createAnswer())
+        except TimeoutError:
+            raise Closed("unavailable", "The server's own addresses were not found in time; try again.") from None
         for transport in {one.transport.transport for one in (connection.sctp, *connection.getReceivers()) if one}:
             take_plausible(transport, self._heard)
         if connection.sctp is not None:
@@ -148,6 +151,15 @@ class Leg:
                 await self._connection.close()
         except TimeoutError:
             log("call.close_late", call=self._id, after_s=CLOSE_S)
+
+    @contextmanager
+    def _answerable(self) -> Generator[None]:
+        """Whatever aiortc stumbles over is the offer's fault: it is checked, and nothing of ours runs in here."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - see above
+            log("call.unanswerable", call=self._id, error=type(error).__name__)
+            raise Refusal("invalid_offer", "The SDP offer can't be answered: its sections do not fit.", "sdp") from None
 
     def leave(self, why: str) -> None:
         """The connection is over. May be called twice."""

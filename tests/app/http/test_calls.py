@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+from collections import Counter
 from contextlib import suppress
 from typing import Any
 
@@ -22,6 +24,7 @@ from app.transports.webrtc.offer import MAX_CANDIDATES, checked
 from engine import ConfigError
 from tests.app.rig import Client, Running, eventually
 from tests.app.transports.webrtc.caller import Caller, calling
+from tests.app.transports.webrtc.offers import corpus
 
 CALLS = "/v1/realtime/calls"
 SDP = {"content-type": "application/sdp"}
@@ -96,6 +99,59 @@ async def test_what_else_is_wrong_with_a_request(offer: str, server: Running) ->
         assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
     assert (await post(server, CALLS + "/rtc_1/hangup")).json()["error"]["code"] == "call_not_found"
     await server.empty()
+
+
+@pytest.mark.fault("I1.1")
+async def test_an_offer_that_went_wrong_is_answered_or_refused(
+    server: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Never a 500, never a traceback, and nothing is left. `make attacks` tries two thousand."""
+    caller, before = Caller(None), sockets()  # pyright: ignore[reportArgumentType]
+    caller.peer.addTransceiver("video")
+    base = await caller.offer()
+    await caller.hang_up()
+    statuses = Counter[int]()
+    async with httpx.AsyncClient(base_url=server.http, timeout=20) as http:
+        for body in corpus(base, 200):
+            answer = await http.post(CALLS, content=body, headers=SDP)
+            statuses[answer.status_code] += 1
+            if answer.status_code == 201:
+                await http.post(f"{answer.headers['location']}/hangup")
+            else:
+                assert answer.json()["error"]["code"] == "invalid_offer", (body, answer.text)
+    assert set(statuses) == {201, 400}
+    assert min(statuses.values()) > 20
+    await server.empty()
+    await eventually(lambda: sockets() == before)
+    gc.collect()  # a task that failed without a reader says so when it is collected
+    assert not [one.message for one in caplog.records if one.exc_info or "Traceback" in one.getMessage()]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "a=rtpmap:96 opus/48000/2\r\na=fmtp:97 x=1\r\n",
+        "a=group:BUNDLE nobody 0\r\n",
+        "a=mid:0\r\n" + "a=rtpmap:96 opus/48000/2\r\n" * 200,
+        "a=rtcp-fb:* nack\r\n" * 300,
+        "a=ice-ufrag:x\r\n",
+    ],
+    ids=["format that is not listed", "bundle of nothing", "formats", "feedback", "short ufrag"],
+)
+def test_what_aiortc_stumbles_over_is_refused_before_it_does(offer: str, more: str) -> None:
+    with pytest.raises(Refusal):
+        checked(offer + more if "group" not in more else offer.replace("a=group:BUNDLE 0 1\r\n", more))
+
+
+@pytest.mark.fault("I1.1")
+def test_candidates_that_lead_nowhere_are_left_out(offer: str) -> None:
+    """A multicast group, everybody, nobody, a port that is none: a check of them would be a failure in a task."""
+    line = "a=candidate:1 1 udp 2 {} {} typ host\r\n"
+    ways = [("224.0.0.1", 9), ("255.255.255.255", 9), ("0.0.0.0", 9), ("::", 9), ("fe80::1%lo", 9), ("127.0.0.1", 0)]
+    nowhere = "".join(line.format(*way) for way in [*ways, ("127.0.0.1", 65536), ("10.0.0.1", "x")])
+    good = "".join(line.format(host, 9) for host in ("10.0.0.1", "::1", "2001:db8::1"))
+    sdp = checked(offer + nowhere + good).sdp
+    assert [line for line in sdp.splitlines() if "candidate" in line] == good.splitlines()
 
 
 @given(st.data())
