@@ -11,6 +11,7 @@
     │   └── Overloaded          all are taken, and the queue is full
     ├── Preempted               it was preemptible, and another request needed its slots
     ├── ReplicaLost             the replica that served it is gone
+    │   └── BatchLost           a step of several requests broke; each goes on alone
     ├── Stalled                 no progress for longer than the deadline
     ├── StageFailed             a stage broke while computing this request
     └── WireError               a frame between processes is malformed, or from a stranger
@@ -60,6 +61,10 @@ class Preempted(EngineError):
 
 class ReplicaLost(EngineError):
     code = "replica_lost"
+
+
+class BatchLost(ReplicaLost):
+    code = "batch_lost"
 
 
 class Stalled(EngineError):

@@ -1,7 +1,8 @@
 """What a request has been given, and what its stages left, so that another replica can go on where one was lost.
 
-What is counted does not depend on how it was cut: samples of audio, frames of codes, characters of text, and chunks
-of the other kinds. What says where it belongs (``meta["at"]``) is passed on again: whoever eats it knows what he has.
+What is counted does not depend on how it was cut: samples of audio, frames of codes, characters of text (and tokens
+that have none), and chunks of the other kinds. What says where it belongs (``meta["at"]``) is passed on again: whoever
+eats it knows what they have.
 """
 
 from __future__ import annotations
@@ -55,10 +56,17 @@ def _key(chunk: Chunk) -> str:
     """How many preliminary ones come before a final one depends on the time; that the final one comes does not."""
     if "at" in chunk.meta:
         return f"{chunk.kind}, placed"
+    if _is_mute(chunk):
+        return "text, mute"
     return f"{chunk.kind}, final" if chunk.meta.get("final") else chunk.kind
 
 
 def _units(chunk: Chunk) -> int:
     if "at" in chunk.meta:
         return 0
-    return len(chunk.data) if chunk.kind in _SLICED else 1
+    return len(chunk.data) if chunk.kind in _SLICED and not _is_mute(chunk) else 1
+
+
+def _is_mute(chunk: Chunk) -> bool:
+    """Whether it is a token of a text that has no characters."""
+    return chunk.kind == "text" and not chunk.data

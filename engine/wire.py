@@ -44,13 +44,14 @@ class Resume(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a lost replica had given of a request, and is to be left out: to the client, and to the next hop.
 
     ``playing_s`` is for how long the listener has heard it, None if he has not begun. ``kept`` is what its stages left
-    for who goes on, in the order that they did.
+    for who goes on, in the order that they did. ``alone``: it may be what broke, and steps with no other.
     """
 
     client: dict[str, int]
     onward: dict[str, int]
     playing_s: float | None
     kept: tuple[Chunk, ...] = ()
+    alone: bool = False
 
 
 class Open(Frame, frozen=True, tag="open"):

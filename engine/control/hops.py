@@ -20,7 +20,7 @@ from engine.control.chunks import Chunks
 from engine.control.pool import StagePool
 from engine.control.replica import StageReplica
 from engine.core import Chunk
-from engine.errors import EngineError, ReplicaLost, RequestError, StageUnavailable
+from engine.errors import BatchLost, EngineError, ReplicaLost, RequestError, StageUnavailable
 from engine.stream import Stream, Taken, Tape, closing
 from engine.tally import Kept, Tally, count
 
@@ -46,12 +46,18 @@ class Hop:
     near: str | None = None
     given: Tally = field(default_factory=dict[str, int])
     losses: int = 0
+    alone: bool = False
+    """Whether it broke in a step with others: it begins again, and steps with nobody."""
 
     def lost(self, error: ReplicaLost) -> None:
         """Be ready for another replica. Raises the error if there must be none."""
         self.losses += 1
         if self.losses == LIVES:
             raise ReplicaLost(f"{error}, the second that this request has lost; ask again") from error
+        self.rewind(error)
+
+    def rewind(self, error: ReplicaLost) -> None:
+        """Be fed the same again. Raises the error if that is no longer there."""
         if not self.inputs.whole:
             raise error
         self.inputs.rewind()
@@ -88,7 +94,8 @@ class Hops:
         except EngineError:
             raise
         except Exception as error:
-            raise RequestError(f"the request's input broke: {error!r}") from error
+            log.error("%s: the request's input broke", self._chunks.request.id, exc_info=error)
+            raise RequestError("The request's input broke while it was read; the server's log says why.") from error
         self._chunks.timeline.commit_s = time.monotonic()
         turn.close()
 
@@ -161,6 +168,14 @@ class Hops:
         hop.end, hop.onward, hop.given = end, between, {}
 
     async def _run(self, hop: Hop, replica: StageReplica) -> None:
+        try:
+            await self._once(hop, replica)
+        except BatchLost as error:  # of a request that steps alone, this cannot come again
+            hop.rewind(error)
+            hop.alone = True
+            await self._once(hop, replica)
+
+    async def _once(self, hop: Hop, replica: StageReplica) -> None:
         stages = tuple(pool.info.name for pool in self._pools[hop.first : hop.end])
         opening = wire.Open("", self._chunks.request, stages, wire.CREDIT, self._chunks.state, self._resume(hop))
 
@@ -177,8 +192,8 @@ class Hops:
         await replica.host.run(opening, hop.inputs, out)
 
     def _resume(self, hop: Hop) -> wire.Resume | None:
-        """What the next replica of a hop must know of those that were lost."""
-        if not hop.losses:
+        """What a hop that begins again must be told of what was given before."""
+        if not hop.losses and not hop.alone:
             return None
         chunks = self._chunks
-        return wire.Resume(dict(chunks.given), dict(hop.given), chunks.playing_s, self._kept.chunks())
+        return wire.Resume(dict(chunks.given), dict(hop.given), chunks.playing_s, self._kept.chunks(), hop.alone)

@@ -55,7 +55,7 @@ class Orchestrator:
             what = "the answer was not read" if chunks.stream else "no progress"
             chunks.stream.fail(Stalled(f"{what} for {self._stall_s:g} s{_awaited(pools, chunks)}"))
         except BaseExceptionGroup as group:
-            chunks.stream.fail(_told(plain(group)))
+            chunks.stream.fail(_told(chunks.request.id, plain(group)))
         finally:
             chunks.stream.close()
 
@@ -85,12 +85,12 @@ def _awaited(pools: Sequence[Pool], chunks: Chunks) -> str:
     return ""
 
 
-def _told(error: BaseException) -> EngineError:
+def _told(request: str, error: BaseException) -> EngineError:
     """What the caller is told; a mistake of our own is logged, too."""
     if isinstance(error, EngineError):
         return error
-    log.error("a request failed", exc_info=error)
-    return EngineError(f"the engine made a mistake: {error!r}")
+    log.error("request %s failed", request, exc_info=error)
+    return EngineError("The engine made a mistake of its own; the server's log says which. Ask again.")
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -8,21 +8,18 @@ no model (they come as Stages), no pool and no client; what it says goes through
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from engine import wire
 from engine.config import ChunkSpec, Schedule
 from engine.core import Chunk, ModelInfo
-from engine.errors import EngineError, StageFailed
+from engine.errors import BatchLost, EngineError
 from engine.worker.group import Hosted
 from engine.worker.prefix import Prefixes
 from engine.worker.run import ListenerPace, Run, Send
 from engine.worker.scheduler import Listener, Scheduler
-from engine.worker.stage import Seat, Stage
-
-log = logging.getLogger(__name__)
+from engine.worker.stage import Seat, Stage, failed
 
 SETTLE = 2  # turns of the event loop from a request's arrival to its first row: its task, then its bridges
 
@@ -162,9 +159,9 @@ class Worker:
             await run.work(self._rows_ahead)
         except EngineError as error:
             self._send(wire.Failed(run.id, error.code, str(error)))
-        except Exception as error:
-            log.exception("run %s failed", run.id)
-            self._send(wire.Failed(run.id, StageFailed.code, f"one of {', '.join(stages)} failed: {error!r}"))
+        except Exception as error:  # noqa: BLE001 - whatever one request makes a model raise ends that request
+            broken = failed(" or ".join(stages), run.request.id, error)
+            self._send(wire.Failed(run.id, broken.code, str(broken)))
         finally:
             run.close()
             for name, slot in taken:
@@ -194,7 +191,7 @@ class Worker:
     def _step(self, batch: list[tuple[Run, Hosted]]) -> None:
         stage = batch[0][1].group.stage
         began_s = self._clock()
-        results = self._compute(stage, [hosted.entry.seat for _, hosted in batch])
+        results = self._compute(stage, batch)
         ended_s = self._clock()
         self.steps += 1
         self._scheduler.timed(stage.info.name, ended_s - began_s)
@@ -204,15 +201,20 @@ class Worker:
             except EngineError as error:
                 run.fail(error)
             except Exception as error:  # noqa: BLE001 - a result that is none ends its request, never the loop
-                run.fail(_broken(stage, error))
+                run.fail(failed(stage.info.name, run.request.id, error))
 
-    def _compute(self, stage: Stage, seats: list[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
+    def _compute(self, stage: Stage, batch: list[tuple[Run, Hosted]]) -> Sequence[Sequence[Chunk] | EngineError]:
+        """A step of seats. Where it breaks and several requests are in it, nobody knows whose fault that is, nor what
+        has become of their state: each begins again behind what it has given, and alone."""
+        seats = [hosted.entry.seat for _, hosted in batch]
         try:
             results = stage.step(seats)
             if len(results) != len(seats):
                 raise ValueError(f"{len(results)} results for {len(seats)} seats")
-        except Exception as error:  # noqa: BLE001 - whatever a model raises ends these requests, never the loop
-            return [_broken(stage, error)] * len(seats)
+        except Exception as error:  # noqa: BLE001 - whatever a model raises ends a request, never the loop
+            requests = list(dict.fromkeys(run.request.id for run, _ in batch))
+            broken = failed(stage.info.name, ", ".join(requests), error)
+            return [broken if len(requests) == 1 else BatchLost(str(broken))] * len(seats)
         return results
 
     def _rest(self, now_s: float) -> None:
@@ -232,8 +234,3 @@ def _slots(n: int) -> asyncio.LifoQueue[int]:
     for slot in reversed(range(n)):
         slots.put_nowait(slot)
     return slots
-
-
-def _broken(stage: Stage, error: Exception) -> StageFailed:
-    log.error("a step of %s failed", stage.info.name, exc_info=error)
-    return StageFailed(f"{stage.info.name} failed: {error!r}")

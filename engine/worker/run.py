@@ -64,6 +64,7 @@ class Run:
         self.inputs = Stream(depth=BETWEEN_STAGES)
         self._send, self._credit, self._wake = send, credit, wake
         self._past = Past()
+        self._apart = False
         self._taken = 0
         self._over = asyncio.Event()
         self._error: EngineError | None = None
@@ -71,7 +72,7 @@ class Run:
 
     def resume(self, from_: wire.Resume, now_s: float) -> None:
         """Go on where a lost replica was: what that had given does not leave again."""
-        self._past = Past(from_)
+        self._past, self._apart = Past(from_), from_.alone
         self.listener.resume(from_.client.get("audio", 0) / SPEAKER_RATE_HZ, from_.playing_s, now_s)
 
     def left(self, info: StageInfo) -> list[Chunk]:
@@ -85,7 +86,9 @@ class Run:
         """Add the next stage of the line, with a seat for each role."""
         info = stage.info
         together = len(seats) if info.group == "guided" else 1
-        group = Group(stage, [Entry(seat, info.name, info.order, self.listener, together) for seat in seats])
+        group = Group(
+            stage, [Entry(seat, info.name, info.order, self.listener, together, self._apart) for seat in seats]
+        )
         if self.groups:
             self.groups[-1].following = group
         self.groups.append(group)

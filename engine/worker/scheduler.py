@@ -79,6 +79,8 @@ class Entry:
     order: int
     listener: Listener
     seats: int = 1
+    alone: bool = False
+    """Whether it steps with no other request: a step of several has broken, and it was one of them."""
 
 
 @dataclass(slots=True)
@@ -125,6 +127,9 @@ class Scheduler:
         ranked.sort(key=lambda entry: self.urgency(entry, now_s))
         stage = self._together(ranked, now_s)
         batch = [entry for entry in ranked if entry.stage == stage]
+        if batch[0].alone:
+            return batch[:1]
+        batch = [entry for entry in batch if not entry.alone]
         sizes = itertools.accumulate(entry.seats for entry in batch)
         fits = sum(size <= self.max_batch[stage] for size in sizes)
         return batch[: max(fits, 1)]  # a group that is larger than a batch steps alone

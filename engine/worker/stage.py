@@ -6,11 +6,12 @@ its stages. The step loop knows no model; a stage knows no loop, no socket and n
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,11 @@ from numpy.typing import NDArray
 from engine.core import Chunk, ModelInfo, Request, StageInfo
 from engine.errors import EngineError, StageFailed
 from engine.stream import windows
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Pace(Protocol):
@@ -86,8 +92,9 @@ class Stage(Protocol):
     consumer of the upstream stream, puts each row on ``seat.rows`` and waits while more than a few lie uneaten; it runs
     between steps, so it must not compute long. ``step`` advances every seat of the batch once: one decode step, one
     bounded piece of prefill, or one chunk of codec frames. It returns, for each seat in order, the chunks it emits, or
-    an EngineError that ends that seat's request and no other. A stage that keeps what it computed for sessions does so
-    in ``prefixes`` (a Prefixes), whose counts the worker tells.
+    an EngineError that ends that seat's request and no other. What is done for one seat alone is ``guarded``, so that
+    its error is its own; where a step raises all the same, every request of the batch begins again, alone. A stage
+    that keeps what it computed for sessions does so in ``prefixes`` (a Prefixes), whose counts the worker tells.
     """
 
     info: StageInfo
@@ -97,6 +104,24 @@ class Stage(Protocol):
     def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]: ...
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]: ...
+
+
+def guarded(
+    stage: Stage, seat: Seat, work: Callable[Concatenate[Seat, P], T], *args: P.args, **named: P.kwargs
+) -> T | EngineError:
+    """What ``work`` makes of a seat, or the error that ends the seat's request: what it raises reaches no other."""
+    try:
+        return work(seat, *args, **named)
+    except EngineError as error:
+        return error
+    except Exception as error:  # noqa: BLE001 - whatever one request makes a model raise ends that request
+        return failed(stage.info.name, seat.request.id, error)
+
+
+def failed(stage: str, request: str, error: Exception) -> StageFailed:
+    """What a request is told of an error that is no fault of its own; the log is told all."""
+    log.error("request %s: the stage %s failed", request, stage, exc_info=error)
+    return StageFailed(f"The stage {stage} failed while it computed this answer; the server's log says why.")
 
 
 def rehearse(stage: Stage, count: int, row: Any) -> None:

@@ -44,3 +44,11 @@ def test_a_state_supersedes_the_one_before_it_whatever_its_shape_and_the_others_
 
 def test_nothing_is_kept_of_a_request_that_left_nothing() -> None:
     assert Kept([]).chunks() == Kept([STAGE]).chunks() == ()
+
+
+def test_a_token_without_characters_is_not_given_twice() -> None:
+    given: dict[str, int] = {}
+    mute, word = Chunk("text", "", {"ids": [419]}), Chunk("text", "Hello", {"ids": [1]})
+    for chunk in (mute, word):
+        count(given, chunk)
+    assert [fresh(given, chunk) for chunk in (mute, word, mute)] == [None, None, mute]

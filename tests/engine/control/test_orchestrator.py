@@ -188,8 +188,9 @@ async def test_inputs_that_raise_end_the_request_with_one_engine_error(error: Ex
         raise error
 
     async with rigged([FakeStage()]) as rig:
-        with pytest.raises(RequestError, match=str(error)) as caught:
+        with pytest.raises(RequestError) as caught:
             await read(rig, raising(), live=True)
+        assert "worse" not in str(caught.value)
         assert caught.value is error or caught.value.__cause__ is error
         await settled(rig)
 
@@ -417,6 +418,6 @@ async def test_a_bug_of_ours_is_an_engine_error_too_and_logged(
 ) -> None:
     async with rigged([FakeStage()]) as rig:
         monkeypatch.setattr(rig.remotes[0], "run", lambda *_: 1 / 0)
-        with caplog.at_level(logging.ERROR), pytest.raises(EngineError, match="ZeroDivisionError"):
+        with caplog.at_level(logging.ERROR), pytest.raises(EngineError, match="made a mistake of its own"):
             await read(rig)
         assert "ZeroDivisionError" in caplog.text

@@ -13,7 +13,7 @@ from engine import wire
 from engine.core import SPEAKER_RATE_HZ, Chunk
 from engine.errors import ContextOverflow, RequestError, StageFailed
 from engine.worker.stage import Seat
-from tests.engine.fakes import Desk, FakeStage, Result, echo, fed, opened, turns, until, working
+from tests.engine.fakes import Desk, FakeStage, Result, echo, fed, opened, request, turns, until, working
 
 
 async def settled(desk: Desk) -> None:
@@ -154,6 +154,30 @@ async def test_a_seat_that_fails_ends_its_own_run_only(how: Any) -> None:
         await desk.ended("bad", "good")
         assert [failed.code for failed in desk.of(wire.Failed, "bad")] == ["stage_failed"]
         assert desk.data("good") == [1, 2, 3]
+        await settled(desk)
+
+
+async def test_a_step_of_several_that_raises_has_each_begin_again_alone() -> None:
+    def act(seat: Seat) -> Result:
+        return raises() if seat.rows and seat.rows[0].data == "bad" else echo(seat)
+
+    stage = FakeStage(act=act)
+    async with working(stage) as desk:
+        desk.put(opened("good"), opened("bad"), *fed("good", 1), *fed("bad", "bad"))
+        await desk.ended("good", "bad")
+        for run in ("good", "bad"):
+            (failed,) = desk.of(wire.Failed, run)
+            assert failed.code == "batch_lost"
+            assert "Error" not in failed.message, "what is within is for the log"
+        stage.batches.clear()
+        alone = wire.Resume({}, {}, None, alone=True)
+        again = [wire.Open(run, request(id=run), ("a",), 64, resume=alone) for run in ("good2", "bad2")]
+        ends = wire.End("good2"), wire.End("other")
+        desk.put(*again, opened("other"), *fed("good2", 1), *fed("bad2", "bad"), *fed("other", 2), *ends)
+        await desk.ended("good2", "bad2", "other")
+        assert all(len(batch) == 1 for batch in stage.batches), "who may have broken a step is in no other's"
+        assert [failed.code for failed in desk.of(wire.Failed, "bad2")] == ["stage_failed"]
+        assert (desk.data("good2"), desk.data("other")) == ([1], [2])
         await settled(desk)
 
 

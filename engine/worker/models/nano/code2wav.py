@@ -15,7 +15,7 @@ from engine.core import Chunk, StageInfo
 from engine.errors import EngineError
 from engine.worker.models.nano.source import Source
 from engine.worker.models.nano.voice import BOOKS, SIZE, Floats, run, session, voice_of
-from engine.worker.stage import Books, Place, Seat, rehearse, state_due
+from engine.worker.stage import Books, Place, Seat, guarded, rehearse, state_due
 
 WARM = 4  # frames: more than a first chunk
 
@@ -57,14 +57,18 @@ class Code2Wav:
                 fed[len(seat.rows[0][0])].append(seat)
             else:
                 seat.done = True
-        sounds: dict[int, list[Chunk]] = {}
+        sounds: dict[int, list[Chunk] | EngineError] = {}
         for alike in fed.values():
             rows = [seat.rows.popleft() for seat in alike]
-            for seat, controls, (codes, meta) in zip(alike, self._controls(alike, rows), rows, strict=True):
-                sounds[id(seat)] = [Chunk("audio", seat.state.render(controls), meta)]
-                if state_due(seat.state.frames - len(codes), seat.state.frames):
-                    sounds[id(seat)].append(self._state(seat))
+            for seat, controls, row in zip(alike, self._controls(alike, rows), rows, strict=True):
+                sounds[id(seat)] = guarded(self, seat, self._rendered, controls, *row)
         return [sounds.get(id(seat), []) for seat in seats]
+
+    def _rendered(self, seat: Seat, controls: Floats, codes: Floats, meta: dict[str, Any]) -> list[Chunk]:
+        """The sound of a window's codes, and now and then the state behind it."""
+        sound = Chunk("audio", seat.state.render(controls), meta)
+        due = state_due(seat.state.frames - len(codes), seat.state.frames)
+        return [sound, self._state(seat)] if due else [sound]
 
     def _controls(self, seats: Sequence[Seat], rows: Sequence[Any]) -> Floats:
         """Windows of one length -> [seats, 4 x frames, 133]; the conv tails stay with the slots."""

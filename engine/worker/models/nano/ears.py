@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from engine.errors import EngineError, WeightsError
 from engine.worker.models.nano.hush import Hush, Voices, Wiener, noise_of, through
 from engine.worker.models.nano.utterance import MEAN_REACH, Utterance
 from engine.worker.models.nano.voice import session
-from engine.worker.stage import Place, Seat
+from engine.worker.stage import Place, Seat, guarded
 
 WEIGHTS = Path(__file__).parents[3] / "weights" / "nano"
 PIECE = MIC_RATE_HZ // 5  # samples a step searches at most: 10 to 20 ms of work
@@ -143,17 +144,19 @@ class Ears:
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
         """One search starts over at most: where eight users begin at once, a step would last for over a second, with
         decoders to be loaded for most of them, and a worker that says nothing for so long is given up."""
-        for seat in seats:
-            _hear(seat)
-        stale = [seat for seat in seats if seat.state.utterance.stale]
+        failed = {seat.slot: error for seat in seats if (error := guarded(self, seat, _hear))}
+        stale = [seat for seat in seats if seat.slot not in failed and seat.state.utterance.stale]
         for seat in stale[:1]:
-            self._start_over(seat.slot, seat.state)
+            if error := guarded(self, seat, self._start_over, seat.state):
+                failed[seat.slot] = error
         for seat in stale[1:]:
             seat.hungry = False  # its turn comes with a next step
-        return [[] if seat.state.utterance.stale else self._listen(seat) for seat in seats]
+        return [failed[seat.slot] if seat.slot in failed else guarded(self, seat, self._listen) for seat in seats]
 
     def _listen(self, seat: Seat) -> list[Chunk]:
         hearing: Hearing = seat.state
+        if hearing.utterance.stale:
+            return []
         utterance = hearing.utterance
         if utterance.basis and hearing.searched < len(utterance):
             piece = utterance.pcm(hearing.searched, hearing.searched + PIECE)
@@ -187,10 +190,10 @@ class Ears:
         fits = not hearing.utterance.too_long and search.coverage() > COVERAGE
         return search.margin() if fits else -math.inf
 
-    def _start_over(self, slot: int, hearing: Hearing) -> None:
+    def _start_over(self, seat: Seat, hearing: Hearing) -> None:
         """Search again from the first sample, with the cepstral mean of what has been heard."""
-        self._release(slot)
-        search = self._held[slot] = self._free.pop() if self._free else self._search()
+        self._release(seat.slot)
+        search = self._held[seat.slot] = self._free.pop() if self._free else self._search()
         hearing.searched, utterance = 0, hearing.utterance
         utterance.stale, pcm = False, utterance.pcm()
         noise = noise_of(pcm)
@@ -201,8 +204,9 @@ class Ears:
 
     def _release(self, slot: int) -> None:
         if search := self._held.pop(slot, None):
-            search.end()
-            self._free.append(search)
+            with suppress(RuntimeError):  # it broke before it had begun: nobody is given it again
+                search.end()
+                self._free.append(search)
 
     def _search(self) -> Search:
         unknown = noise_of(np.empty(0, np.int16))

@@ -182,8 +182,14 @@ def _within(value: Any, schema: Mapping[str, Any], allowed: Any) -> Any:
         return next((a for a in cast("list[Any]", allowed) if str(a).lower() == value.lower()), None)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
-    low, high = schema.get("minimum", value), schema.get("maximum", value)
+    low, high = _bound(schema, "minimum", value), _bound(schema, "maximum", value)
     return value if low <= value <= high else None
+
+
+def _bound(schema: Mapping[str, Any], name: str, value: float) -> float:
+    """A limit of a schema, which is the client's own; what is no number is none."""
+    bound = schema.get(name)
+    return bound if isinstance(bound, int | float) and not isinstance(bound, bool) else value
 
 
 _SECONDS = {"sec": 1, "min": 60, "hou": 3600}

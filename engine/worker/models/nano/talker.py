@@ -17,7 +17,7 @@ from engine.core import Chunk, Request, StageInfo
 from engine.errors import EngineError, RequestError
 from engine.worker.models.nano.voice import FRAME_S, LATENT, Floats, run, session, voice_of
 from engine.worker.spoken import Said, Speller, grammar
-from engine.worker.stage import Place, Seat, rehearse, state_due
+from engine.worker.stage import Place, Seat, guarded, rehearse, state_due
 
 LETTERS = "^ abcdefghijklmnopqrstuvwxyz',.?"
 LETTER_INDEX = {letter: index for index, letter in enumerate(LETTERS)}
@@ -108,20 +108,21 @@ class Talker:
         yield speller.flush()
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
-        main = [seat for seat in seats if seat.role == "main"]
+        failed: dict[int, EngineError] = {}
         for seat in seats:
-            if seat.role == "main":
-                self._read(seat)
-            else:
+            if seat.role != "main":
                 seat.rows.clear()
+            elif error := guarded(self, seat, self._read):
+                failed[seat.slot] = error
+        main = [seat for seat in seats if seat.role == "main" and seat.slot not in failed]
         speaking = [seat for seat in main if seat.state.speakable and seat.state.frames < seat.request.max_frames]
         codes = iter(self._speak(speaking) if speaking else ())
-        chunks = [self._given(seat, next(codes)) if seat in speaking else [] for seat in seats]
+        given = {seat.slot: guarded(self, seat, self._given, next(codes)) for seat in speaking}
         for seat in main:
             speech: Speech = seat.state
             seat.hungry = not speech.speakable
             seat.done = speech.frames >= seat.request.max_frames or (seat.hungry and speech.complete)
-        return chunks
+        return [failed.get(seat.slot, given.get(seat.slot, [])) for seat in seats]
 
     def _read(self, seat: Seat) -> None:
         """Take the rows, then encode every letter that has become decidable."""

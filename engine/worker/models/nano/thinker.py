@@ -51,7 +51,7 @@ from engine.worker.models.nano.tokens import (
 )
 from engine.worker.prefix import Prefixes
 from engine.worker.sampling import draw
-from engine.worker.stage import Place, Seat
+from engine.worker.stage import Place, Seat, guarded
 
 PIECE = 128
 """The most ids that one step prefills for a request: about 10 ms."""
@@ -148,18 +148,19 @@ class Thinker:
         """One decode step of all seats together, or one piece of prefill for those that have just begun."""
         said: dict[int, list[Chunk] | EngineError] = {}
         for seat in seats:
-            if seat.rows and (error := self._begin(seat, seat.rows.popleft())):
+            if seat.rows and (error := guarded(self, seat, self._begin, seat.rows.popleft())):
                 said[seat.slot] = error
-        decoding = [seat for seat in seats if len(seat.state.pending) == 1]
-        batches = [[seat] for seat in seats if len(seat.state.pending) > 1] + [decoding] * bool(decoding)
+        thinking = [seat for seat in seats if seat.slot not in said]
+        decoding = [seat for seat in thinking if len(seat.state.pending) == 1]
+        batches = [[seat] for seat in thinking if len(seat.state.pending) > 1] + [decoding] * bool(decoding)
         for batch in batches:
             ids = [seat.state.pending[:PIECE] for seat in batch]
             logits = self._net.advance([s.slot for s in batch], ids, [s.state.fed for s in batch])
             for seat, fed, row in zip(batch, ids, logits, strict=True):
-                said[seat.slot] = self._advanced(seat, len(fed), row)
+                said[seat.slot] = guarded(self, seat, self._advanced, len(fed), row)
         return [said[seat.slot] if seat.slot in said else _recite(seat) for seat in seats]
 
-    def _begin(self, seat: Seat, sensed: Sensed) -> RequestError | None:
+    def _begin(self, seat: Seat, sensed: Sensed) -> EngineError | None:
         """Find what to say, or to think about. Returns why, where a tool must be called and none can be."""
         seat.hungry = False
         messages, heard = sensed.messages, sensed.heard

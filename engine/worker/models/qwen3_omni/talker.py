@@ -19,7 +19,7 @@ from engine.worker.nn.sampler import FAILED, Draw
 from engine.worker.nn.slots import Batch
 from engine.worker.nn.tips import Tip
 from engine.worker.prefix import Prefixes
-from engine.worker.stage import Place, Seat, state_due
+from engine.worker.stage import Place, Seat, guarded, state_due
 
 
 class Talker:
@@ -70,8 +70,8 @@ class Talker:
         batch = Batch()
         for seat in to_keep(seats):
             self._remember(seat)
-        turns = self._hear_all(seats, batch)
-        beginning, going = self._speakers(seats, batch, results)
+        turns = self._hear_all(seats, batch, results)
+        beginning, going = self._speakers([seat for seat in seats if id(seat) not in results], batch, results)
         results |= (self._replay if self.net.graphs else self._compute)(beginning, going, batch)
         for seat in turns:
             seat.state.unkept = True
@@ -81,14 +81,20 @@ class Talker:
             seat.hungry = not seat.rows and not seat.state.ended
         return [results.get(id(seat), []) for seat in seats]
 
-    def _hear_all(self, seats: Sequence[Seat], batch: Batch) -> list[Seat]:
+    def _hear_all(
+        self, seats: Sequence[Seat], batch: Batch, results: dict[int, list[Chunk] | EngineError]
+    ) -> list[Seat]:
         """Add what comes before the text, in bounded pieces; who has now heard all of it."""
         room = self.source.piece  # rows a step: what is being spoken waits for no more
         heard: list[Seat] = []
         for seat in seats:
             if room > 0:
                 unheard = not seat.state.lead
-                room -= self._prepare(seat, batch)
+                taken = guarded(self, seat, self._prepare, batch)
+                if isinstance(taken, EngineError):
+                    results[id(seat)] = taken
+                    continue
+                room -= taken
                 heard += [seat] if unheard and seat.state.lead else []
         return heard
 
@@ -99,14 +105,19 @@ class Talker:
         beginning: list[tuple[Seat, int]] = []
         going: list[tuple[Seat, int]] = []
         for seat in sorted(seats, key=by_slot):
-            speech: Speech = seat.state
-            if speech.frames < len(speech.spoken):
-                self._follow(seat, batch)
-            elif speech.frames >= speech.limit:
-                results[id(seat)] = self._cut(seat)
-            elif (text := self._next_text(seat)) is not None:
-                (going if speech.started else beginning).append((seat, text))
+            found = guarded(self, seat, self._next, batch)
+            if isinstance(found, int):
+                (going if seat.state.started else beginning).append((seat, found))
+            elif found is not None:
+                results[id(seat)] = found
         return beginning, going
+
+    def _next(self, seat: Seat, batch: Batch) -> int | list[Chunk] | None:
+        """The next text of a seat that speaks; of others, what comes of them."""
+        speech: Speech = seat.state
+        if speech.frames < len(speech.spoken):
+            return self._follow(seat, batch)
+        return self._cut(seat) if speech.frames >= speech.limit else self._next_text(seat)
 
     def _prepare(self, seat: Seat, batch: Batch) -> int:
         """Take in what comes before the text, up to one piece of the user's; how many rows that had."""
@@ -276,7 +287,7 @@ class Talker:
 
     def _framed(self, seats: Sequence[Seat], frames: NDArray[np.int16]) -> dict[int, list[Chunk] | EngineError]:
         """What comes of a frame of each seat."""
-        return {id(seat): self._frame(seat, frame) for seat, frame in zip(seats, frames, strict=True)}
+        return {id(seat): guarded(self, seat, self._frame, frame) for seat, frame in zip(seats, frames, strict=True)}
 
     def _frame(self, seat: Seat, frame: NDArray[np.int16]) -> list[Chunk] | EngineError:
         speech: Speech = seat.state

@@ -28,7 +28,7 @@ from engine.worker.nn.sampler import FAILED, Draw
 from engine.worker.nn.slots import Batch
 from engine.worker.nn.tips import Tip
 from engine.worker.prefix import Prefixes
-from engine.worker.stage import Place, Seat
+from engine.worker.stage import Place, Seat, guarded
 
 ENCODED = 4  # pieces' worth of prompts that a GPU encodes in one step
 
@@ -75,20 +75,23 @@ class Thinker:
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
         results: dict[int, list[Chunk] | EngineError] = {}
         for seat in seats:
-            if seat.rows:
-                self._begin(seat)
-        for seat in to_keep(seats):
+            if seat.rows and (error := guarded(self, seat, self._begin)):
+                results[id(seat)] = error
+        sane = [seat for seat in seats if id(seat) not in results]
+        for seat in to_keep(sane):
             self._remember(seat)
-        results |= self._read(seats)
+        results |= self._read(sane)
         writing = [seat for seat in seats if seat.state.writing and id(seat) not in results]
         free = sorted((seat for seat in writing if seat.state.script is None), key=by_slot)
         if free:
-            results |= {id(seat): self._take(seat, id_) for seat, id_ in zip(free, self._write(free), strict=True)}
+            written = zip(free, self._write(free), strict=True)
+            results |= {id(seat): guarded(self, seat, self._take, id_) for seat, id_ in written}
         for seat in seats:
             seat.hungry = not seat.state.reading and not seat.state.writing  # the user is still speaking
         for seat in writing:
             if (script := seat.state.script) is not None:
-                results[id(seat)] = self._take(seat, script.popleft() if script else next(iter(self.ends)))
+                token = script.popleft() if script else next(iter(self.ends))
+                results[id(seat)] = guarded(self, seat, self._take, token)
         return [results.get(id(seat), []) for seat in seats]
 
     def _begin(self, seat: Seat) -> None:
@@ -141,7 +144,9 @@ class Thinker:
             assert thought.prompt is not None
             told[id(seat)] = chunks = encoded.get(id(seat), [])
             if thought.rows is None:
-                chunks += self._encode([seat])[id(seat)]
+                told[id(seat)] = chunks = guarded(self, seat, lambda one: self._encode([one])[id(one)])
+                if isinstance(chunks, EngineError):
+                    continue
                 if thought.prompt.media_end > thought.fed:
                     break
             end = min(len(thought.prompt.ids), thought.fed + self.source.piece)
@@ -183,23 +188,19 @@ class Thinker:
             assert thought.rows is not None
             batch.add(piece.seat.slot, piece.rows.start, thought.rows[piece.rows], thought.prompt.places[:, piece.rows])
         hidden, tapped = self.net.append(batch, deep(pieces))
+        failed: dict[int, EngineError] = {}
         for piece, heard in zip(pieces, self._heard(pieces, tapped), strict=True):
-            piece.chunks.extend(self._took(piece.seat, piece.rows, heard))
-        ends = zip(pieces, batch.lasts, strict=True)
+            _extend(piece, guarded(self, piece.seat, self._took, piece.rows, heard), failed)
+        ends = [pair for pair in zip(pieces, batch.lasts, strict=True) if id(pair[0].seat) not in failed]
         ended = [(one, at) for one, at in ends if one.seat.state.writing and one.seat.state.script is None]
         if not ended:
-            return {}
+            return failed
         thoughts: list[Thought] = [piece.seat.state for piece, _ in ended]
         last = hidden[put([at for _, at in ended], self.source.device)]
         tokens = self.net.choose(last, [one.how for one in thoughts], [one.made for one in thoughts])
-        failed: dict[int, EngineError] = {}
         for (piece, _), token in zip(ended, tokens, strict=True):
-            taken = self._take(piece.seat, token)
-            if isinstance(taken, EngineError):
-                failed[id(piece.seat)] = taken
-            else:
-                piece.chunks.extend(taken)
-                piece.seat.state.unkept = not piece.seat.done
+            _extend(piece, guarded(self, piece.seat, self._take, token), failed)
+            piece.seat.state.unkept = not piece.seat.done and id(piece.seat) not in failed
         return failed
 
     def _heard(self, pieces: Sequence[Piece], tapped: Tensor) -> list[NDArray[np.float32]]:
@@ -292,3 +293,11 @@ class Thinker:
             used["prompt_ids"] = thought.prompt.ids.tolist()
         finish = "stop" if token in self.ends else "length"
         return Chunk("usage", used, {"finish": "tool" if thought.called and finish == "stop" else finish})
+
+
+def _extend(piece: Piece, made: list[Chunk] | EngineError, failed: dict[int, EngineError]) -> None:
+    """Add what was made of a piece to its chunks, or note that its seat has failed."""
+    if isinstance(made, EngineError):
+        failed[id(piece.seat)] = made
+    else:
+        piece.chunks.extend(made)

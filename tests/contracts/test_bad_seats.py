@@ -1,0 +1,104 @@
+"""One user's bad request ends their own answer, and changes nobody else's, whatever stage it breaks and however."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import AudioPart, Engine, EngineSpec, Message, Request, StageFailed, TextPart
+from engine.core import Tool
+from engine.registry import load
+from engine.worker.models.nano.ears import Ears
+from tests.contracts.bad_seats import BAD, Breaking, Moment, bad_requests, many_among_good, one_among_good, plain
+from tests.contracts.test_resume import Got, read, spec
+
+STAGES = ["ears", "thinker", "talker", "code2wav"]
+BROKEN: list[tuple[str, Moment]] = [("script", "before"), ("script", "after"), ("nano", "after")]
+SECOND = (3000 * np.sin(np.arange(16_000) / 9)).astype(np.int16)
+
+
+def stage_of(model: str, name: str) -> Any:
+    return Ears if (model, name) == ("nano", "ears") else load("engine.worker.models", model, "FAMILY").stages[name]
+
+
+def told(id: str, text: str, **fields: Any) -> Request:
+    return Request(id=id, session=id, messages=(Message("assistant", (TextPart(text),)),), **fields)
+
+
+def spoken(id: str, length: int) -> Request:
+    pcm = np.tile(SECOND, 2)[: 16_000 + 320 * length]
+    return Request(id=id, session=id, messages=(Message("user", (AudioPart(pcm),)),))
+
+
+def asked(stage: str, number: int, id: str = "") -> Request:
+    """A request that passes through a stage for several steps."""
+    if stage == "ears":
+        return spoken(id or f"good{number}", number)
+    return told(id or f"good{number}", f"Number {number}.")
+
+
+async def whole(engine: Engine, request: Request) -> Got:
+    asyncio.get_running_loop().set_debug(False)  # its stack traces would take most of the time
+    return await read(engine, request)
+
+
+def batched(model: str) -> EngineSpec:
+    """One worker that steps eight together."""
+    one = spec(model, "together", replicas=1)
+    return replace(one, workers=tuple(replace(worker, max_batch=8) for worker in one.workers))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(("model", "moment"), BROKEN)
+async def test_a_step_that_breaks_costs_only_who_broke_it(
+    model: str, stage: str, moment: Moment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nth = random.Random(f"{model} {stage} {moment}").randint(1, 2)
+    good = [asked(stage, number) for number in range(7)]
+    async with Engine(batched(model)) as engine:
+        breaking = Breaking(monkeypatch, stage_of(model, stage), moment, nth)
+        plain(await one_among_good(engine, whole, good, asked(stage, 3, BAD)))
+    assert breaking.together, "the bad one was in no batch with others: nothing is proved"
+
+
+async def test_without_going_on_alone_others_would_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control."""
+    monkeypatch.setattr("engine.worker.process.BatchLost", StageFailed)
+    good = [asked("thinker", number) for number in range(7)]
+    async with Engine(batched("script")) as engine:
+        Breaking(monkeypatch, stage_of("script", "thinker"), "before", 2)
+        with pytest.raises(AssertionError, match="was lost"):
+            await one_among_good(engine, whole, good, asked("thinker", 3, BAD))
+
+
+@pytest.mark.parametrize(
+    ("model", "count"),
+    [
+        ("script", 40),
+        ("nano", 8),
+        pytest.param("script", 1000, marks=pytest.mark.soak),
+        pytest.param("nano", 1000, marks=pytest.mark.soak),
+    ],
+)
+async def test_random_bad_requests_change_no_good_answer(model: str, count: int) -> None:
+    good = [told(f"good{number}", f"Number {number}.") for number in range(7)]
+    async with Engine(batched(model)) as engine:
+        assert await many_among_good(engine, whole, good, bad_requests(count, count, good[0])) >= 7
+
+
+@pytest.mark.parametrize("bound", [None, "soon", [], {}, True, 10**30])
+async def test_a_tools_limit_that_is_no_number_is_no_limit(bound: Any) -> None:
+    """It raised within the step of all: eight other users' answers failed with it."""
+    schema = {"type": "object", "properties": {"seconds": {"type": "integer", "minimum": bound}}}
+    asked = Request(
+        id="r", session="s", messages=(Message("user", (TextPart("Set a timer for ten minutes."),)),),
+        tools=(Tool("set_timer", "", schema),), modalities=("text",),
+    )  # fmt: skip
+    async with Engine(batched("nano")) as engine:
+        got = await whole(engine, asked)
+    assert ("tool_call" in dict(got.others)) == (bound != 10**30)
