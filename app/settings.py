@@ -22,6 +22,10 @@ class Limits:
     """Open sessions; one more is refused with 503 before the upgrade."""
     calls: int = 16
     """Of these, WebRTC calls: one takes 0.04 of a core for its sound, beside what its answers take."""
+    offers: int = 8
+    """Of the calls, those whose client has not connected yet: offers that nobody follows never take all of them."""
+    sidebands: int = 8
+    """Further sockets on one call: a backend needs one, and each of them is told every event."""
     waiting: int = 16
     """Clients that wait for a session, if they asked to (``?wait=true``); one more is refused."""
     wait_s: float = 60.0
@@ -45,8 +49,8 @@ class Limits:
     secrets: int = 1000
     """Client secrets alive at a time: a page needs one for each call, and each holds at most 64 kB of settings."""
     key_share: float = 0.5
-    """The part of the sessions, calls, places in the waiting line, answers over HTTP and client secrets that one key
-    may hold where there are several keys: some are left for the others. At least one of each; 1: all of them."""
+    """The part of the sessions, calls, offers, places in the waiting line, answers over HTTP and client secrets that
+    one key may hold where there are several keys: some are left for the others. At least one of each; 1: all."""
     address_share: float = 0.75
     """The same for one address, or one IPv6 network of 64 bits; this machine's own is not bounded. A reverse proxy
     belongs into ``server.trusted_proxies``, or all of its clients are one address."""
@@ -121,6 +125,8 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
     for name in (
         "sessions",
         "calls",
+        "offers",
+        "sidebands",
         "waiting",
         "wait_s",
         "session_s",

@@ -16,7 +16,7 @@ from app.addresses import subscriber
 from app.callers import Caller
 from app.settings import Limits
 
-Kind = Literal["sessions", "calls", "waiting", "answers", "secrets"]
+Kind = Literal["sessions", "calls", "offers", "waiting", "answers", "secrets"]
 
 
 class ShareTaken(Exception):
@@ -95,6 +95,7 @@ class Shares:
 _NAMES = {
     "sessions": "sessions",
     "calls": "calls",
+    "offers": "calls that are being connected",
     "waiting": "places in the waiting line",
     "answers": "answers under way",
     "secrets": "client secrets",

@@ -61,8 +61,8 @@ def calls_routes(service: Service, calls: Calls) -> APIRouter:
         return Response(answer, 201, {"location": f"{PATH}/{id}"}, SDP)
 
     @router.post(PATH + "/{call_id}/hangup", response_class=Response, summary="End a call")
-    async def hang_up(call_id: str) -> Response:  # pyright: ignore[reportUnusedFunction]
-        call = calls.find(call_id)
+    async def hang_up(call_id: str, request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
+        call = calls.find(call_id, caller_of(request.scope))
         if call is None:
             raise HttpRefusal(404, "call_not_found", f"There is no call {call_id[:64]!r}, or it is over.", "call_id")
         call.hang_up("it was hung up")

@@ -1,6 +1,7 @@
 """``WS /v1/realtime?call_id=rtc_…``: a second socket on a call, which sees its events and may send it commands.
 
-For a backend that watches a page's call, or runs its tools. It leaves without ending the call, and ends with it.
+For a backend that watches a page's call, or runs its tools. It leaves without ending the call, and ends with it. The
+call is one of its own: made with its key, or with a client secret that its key made.
 """
 
 from __future__ import annotations
@@ -9,43 +10,44 @@ import asyncio
 from contextlib import aclosing
 
 from fastapi import WebSocket
-from fastapi.responses import JSONResponse
 
-from app.auth import error_body
-from app.service import Service
+from app.auth import caller_of
+from app.service import Closed, Service
 from app.telemetry import log
 from app.transports.leave import Leave, first
 from app.transports.outbox import Outbox
 from app.transports.webrtc.call import Call
 from app.transports.webrtc.calls import Calls
-from app.transports.websocket import accept, frames, say_goodbye, write
+from app.transports.websocket import accept, deny, frames, say_goodbye, write
 
 
 async def sideband(socket: WebSocket, service: Service, calls: Calls) -> None:
     """One connection, from the handshake to the close."""
     id = socket.query_params["call_id"]
-    call = calls.find(id)
+    call, limits = calls.find(id, caller_of(socket.scope)), service.settings.limits
     if call is None:
-        body = error_body(404, "call_not_found", f"There is no call {id[:64]!r}, or it is over.")
-        await socket.send_denial_response(JSONResponse(body, 404))
+        await deny(socket, 404, "call_not_found", f"There is no call {id[:64]!r}, or it is over.")
         return
-    await accept(socket)
-    await _follow(socket, service, call)
+    outbox = Outbox(limits.unsent_s)
+    try:
+        with call.listening(outbox, limits.sidebands):
+            call.greet(outbox)
+            await accept(socket)
+            await _follow(socket, service, call, outbox)
+    except Closed as closed:
+        await deny(socket, closed.status, closed.code, str(closed))
 
 
-async def _follow(socket: WebSocket, service: Service, call: Call) -> None:
-    limits = service.settings.limits
-    outbox, leave = Outbox(limits.unsent_s), Leave(1000, "")
+async def _follow(socket: WebSocket, service: Service, call: Call, outbox: Outbox) -> None:
+    limits, leave = service.settings.limits, Leave(1000, "")
     log("sideband.opened", call=call.id)
     try:
         async with asyncio.TaskGroup() as tasks, aclosing(frames(socket)) as said:
-            with call.listening(outbox):
-                call.greet(outbox)
-                tasks.create_task(write(socket, outbox, limits.send_timeout_s), name=f"sideband:{call.id}")
-                tasks.create_task(_end_with(call), name=f"sideband-end:{call.id}")
-                async for frame in said:
-                    call.say(frame)
-                raise Leave(1000, "the client left", "gone")
+            tasks.create_task(write(socket, outbox, limits.send_timeout_s), name=f"sideband:{call.id}")
+            tasks.create_task(_end_with(call), name=f"sideband-end:{call.id}")
+            async for frame in said:
+                call.say(frame)
+            raise Leave(1000, "the client left", "gone")
     except* Leave as leaves:
         leave = first(leaves)
     log("sideband.closed", call=call.id, code=leave.code)

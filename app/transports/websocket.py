@@ -61,9 +61,9 @@ async def realtime(socket: WebSocket, service: Service, tethers: Tethers) -> Non
             await accept(socket)
             await _converse(socket, service, house, tethers)
     except Closed as closed:
-        await _deny(socket, closed.status, closed.code, str(closed))
+        await deny(socket, closed.status, closed.code, str(closed))
     except NoWayBack as lost:
-        await _deny(socket, lost.status, lost.code, str(lost))
+        await deny(socket, lost.status, lost.code, str(lost))
     except WebSocketDisconnect:
         pass
 
@@ -85,7 +85,8 @@ async def _wait(socket: WebSocket, service: Service, tethers: Tethers) -> None:
             await say_goodbye(socket, outbox, leave, service.settings.limits.send_timeout_s)
 
 
-async def _deny(socket: WebSocket, status: int, code: str, message: str) -> None:
+async def deny(socket: WebSocket, status: int, code: str, message: str) -> None:
+    """Refuse before the upgrade."""
     headers = {"retry-after": "5"} if status in (429, 503) else {}
     await socket.send_denial_response(JSONResponse(error_body(status, code, message), status, headers))
 

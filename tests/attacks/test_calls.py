@@ -153,6 +153,7 @@ async def test_a_picture_that_says_it_is_giant(tmp_path: Path, guarded: bool) ->
         assert peak.grown_mb > MOST_MB
 
 
+@pytest.mark.timeout(600)
 async def test_two_thousand_offers_that_went_wrong(tmp_path: Path) -> None:
     """Each is answered or refused, in one shape; nothing is left of any, and nobody waits."""
     async with attacked(tmp_path, before=LOOPBACK, asks=True) as (aim, bystander, peak):

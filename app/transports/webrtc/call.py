@@ -18,7 +18,7 @@ from app.realtime.house import House
 from app.realtime.line import Line
 from app.realtime.notices import AudioPiece, Notice
 from app.realtime.session import Session
-from app.service import Service
+from app.service import Closed, Service
 from app.telemetry import log
 from app.transports.leave import Leave, first, watch, while_valid
 from app.transports.outbox import Outbox
@@ -111,8 +111,11 @@ class Call:
             outbox.put(text)
 
     @contextmanager
-    def listening(self, outbox: Outbox) -> Generator[None]:
-        """Put every event of the session into ``outbox`` too, while the block lasts."""
+    def listening(self, outbox: Outbox, most: int) -> Generator[None]:
+        """Put every event of the session into ``outbox`` too, while the block lasts. Raises Closed beyond so many."""
+        if len(self.tether.others) >= most:
+            message = f"{most} sockets listen to this call already, as many as may."
+            raise Closed("too_many_sidebands", message, 429)
         self.tether.others.add(outbox)
         try:
             yield

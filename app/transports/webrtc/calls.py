@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 from app.callers import Caller
@@ -30,6 +30,7 @@ class Calls:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._calls: dict[str, Call] = {}
+        self._offers = 0  # whose clients have not connected yet
         self._tethers = Tethers()
         self._tasks: asyncio.TaskGroup | None = None
 
@@ -58,11 +59,12 @@ class Calls:
         """As ``begin``, another connection for a call whose client comes back. Raises NoWayBack, too."""
         tether, number = self._tethers.find(token, after, caller)
         call, answer = next(one for one in self._calls.values() if one.tether is tether), _future()
-        return await self._rooted(call.id, answer, lambda: self._join(call, offer, answer, number))
+        return await self._rooted(call.id, answer, lambda: self._join(call, offer, answer, number, caller))
 
-    def find(self, id: str) -> Call | None:
-        """The call of this id, while it lasts."""
-        return self._calls.get(id)
+    def find(self, id: str, caller: Caller) -> Call | None:
+        """The call of this id, while it lasts, for those whose it is: its id stands in logs, and is no secret."""
+        call = self._calls.get(id)
+        return call if call is not None and caller.reaches(call.maker) else None
 
     async def _rooted(
         self, id: str, answer: Answered, work: Callable[[], Coroutine[Any, Any, None]]
@@ -87,9 +89,10 @@ class Calls:
 
     async def _serve(self, id: str, offer: str, answer: Answered, begin: Begin) -> None:
         maker = begin[2]
-        with self._service.share("calls", maker), self._service.admit(maker) as house:
+        with self._service.share("calls", maker), self._service.admit(maker) as house, self._offer(maker) as connected:
             call = self._calls[id] = Call(id, (self._service, house, self._tethers), *begin)
             leg = call.leg
+            leg.connected = connected
             try:
                 if await _accepted(leg, id, offer, answer):
                     log("call.opened", call=id)
@@ -99,13 +102,33 @@ class Calls:
                 del self._calls[id]
                 await leg.close()
 
-    async def _join(self, call: Call, offer: str, answer: Answered, after: int) -> None:
-        leg = Leg(call.id, self._service.settings, call.inbox, call.now)
-        try:
-            if await _accepted(leg, call.id, offer, answer):
-                await call.join(leg, after)
-        finally:
-            await leg.close()
+    async def _join(self, call: Call, offer: str, answer: Answered, after: int, caller: Caller) -> None:
+        with self._offer(caller) as connected:
+            leg = Leg(call.id, self._service.settings, call.inbox, call.now)
+            leg.connected = connected
+            try:
+                if await _accepted(leg, call.id, offer, answer):
+                    await call.join(leg, after)
+            finally:
+                await leg.close()
+
+    @contextmanager
+    def _offer(self, caller: Caller) -> Generator[Callable[[], None]]:
+        """A place for a client that has not connected yet; it is given back when that is called, or at the end.
+
+        Raises Closed.
+        """
+        with ExitStack() as place:
+            place.enter_context(self._service.share("offers", caller))
+            limit = self._service.settings.limits.offers
+            if self._offers >= limit:
+                raise Closed("server_full", f"{limit} calls are being connected already; try again in a moment.")
+            self._offers += 1
+            place.callback(self._follow)
+            yield place.close
+
+    def _follow(self) -> None:
+        self._offers -= 1
 
 
 async def _accepted(leg: Leg, id: str, offer: str, answer: Answered) -> bool:

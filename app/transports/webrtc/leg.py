@@ -59,6 +59,8 @@ class Leg:
         """Where the call's events go, and what its client says."""
         self.link.told = inbox.told(self._gone)
         self.voice = Voice(now)
+        self.connected: Callable[[], None] = lambda: None
+        """Called when its client has connected."""
         self.player_s = PLAYER_S
         """How long a sample waits at the client before it is heard."""
         self._now, self.heard_s = now, now()
@@ -200,6 +202,7 @@ class Leg:
         state = self._connection.connectionState
         if state == "connected":
             self._connected.set()
+            self.connected()
         elif state in ("failed", "closed"):
             self.leave(f"the connection is {state}")
 

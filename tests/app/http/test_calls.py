@@ -6,7 +6,7 @@ import asyncio
 import gc
 import json
 from collections import Counter
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import aioice.ice
@@ -22,7 +22,7 @@ from app.realtime.trouble import Refusal
 from app.settings import settings_of
 from app.transports.webrtc.offer import MAX_CANDIDATES, checked
 from engine import ConfigError
-from tests.app.rig import Client, Running, eventually
+from tests.app.rig import TIMEOUT_S, Client, Running, eventually
 from tests.app.transports.webrtc.caller import Caller, calling
 from tests.app.transports.webrtc.offers import corpus
 
@@ -271,11 +271,116 @@ class TestSideband:
                     await side.until("never")
         await server.empty()
 
+    async def test_there_are_so_many_and_no_more(self, serve_with: Any) -> None:
+        """One that leaves makes room for another one."""
+        async with serve_with(limits={"sidebands": 2}) as server, calling(server) as call, AsyncExitStack() as sides:
+            address = f"{server.ws}?call_id={call.id}"
+            first = await sides.enter_async_context(connect(address))
+            await sides.enter_async_context(connect(address))
+            with pytest.raises(InvalidStatus) as refused:
+                await connect(address)
+            assert refused.value.response.status_code == 429
+            assert json.loads(refused.value.response.body or b"")["error"]["code"] == "too_many_sidebands"
+            await first.close()
+            await sides.enter_async_context(await joined(address))
+            await call.say("say: still here", output_modalities=["text"])
+            await call.until("response.done")
+
     async def test_an_unknown_call_is_refused(self, server: Running) -> None:
         with pytest.raises(InvalidStatus) as refused:
             await connect(f"{server.ws}?call_id=rtc_1")
         assert refused.value.response.status_code == 404
         assert json.loads(refused.value.response.body or b"")["error"]["code"] == "call_not_found"
+
+
+class TestWhose:
+    """A call is its key's, and of the client secret that it was made with: of no other key's, and no other secret's."""
+
+    @pytest.fixture
+    async def two_keys(self, serve_with: Any, tmp_path: Any) -> Any:
+        file = tmp_path / "keys"
+        file.write_text(f"ann: {ANN}\nbob: {BOB}\n")
+        file.chmod(0o600)
+        async with serve_with(keys_file=str(file)) as server:
+            yield server
+
+    async def test_a_call_is_reached_by_those_whose_it_is(self, two_keys: Running) -> None:
+        mine, others = [await secret_of(two_keys, ANN) for _ in range(2)]
+        caller = Caller(two_keys)
+        await caller.connect(authorization=f"Bearer {mine}")
+        address = f"{two_keys.ws}?call_id={caller.id}"
+        for stranger in (BOB, others, await secret_of(two_keys, BOB)):
+            with pytest.raises(InvalidStatus) as refused:
+                await connect(address, additional_headers=bearer(stranger))
+            assert json.loads(refused.value.response.body or b"")["error"]["code"] == "call_not_found"
+        for owner in (ANN, mine):
+            async with connect(address, additional_headers=bearer(owner)) as socket:
+                await Client(socket).until("session.created")
+        hung_up = [(await post(two_keys, f"{CALLS}/{caller.id}/hangup", headers=bearer(key))) for key in (BOB, ANN)]
+        assert [one.status_code for one in hung_up] == [404, 200]
+        assert hung_up[0].json()["error"]["code"] == "call_not_found"
+        await caller.closed()
+        await caller.hang_up()
+        await two_keys.empty()
+
+    async def test_a_calls_secret_does_not_reach_what_its_key_made(self, two_keys: Running) -> None:
+        caller = Caller(two_keys)
+        await caller.connect(authorization=f"Bearer {ANN}")
+        with pytest.raises(InvalidStatus):
+            await connect(
+                f"{two_keys.ws}?call_id={caller.id}", additional_headers=bearer(await secret_of(two_keys, ANN))
+            )
+        await caller.hang_up()
+        await two_keys.empty()
+
+
+class TestOffersThatNobodyFollows:
+    async def test_they_never_take_all_calls(self, offer: str, serve_with: Any) -> None:
+        """The others connect meanwhile; a client that has connected takes no place among the offers."""
+        async with serve_with(limits={"offers": 2, "calls": 4}) as server:
+            for status in (201, 201, 503):
+                answer = await post(server, content=offer, headers=SDP)
+                assert answer.status_code == status
+            assert answer.json()["error"]["code"] == "server_full"
+            assert answer.headers["retry-after"]
+
+    async def test_who_has_connected_is_no_offer_any_more(self, offer: str, serve_with: Any) -> None:
+        async with serve_with(limits={"offers": 1}) as server, calling(server), calling(server) as call:
+            assert (await post(server, content=offer, headers=SDP)).status_code == 201
+            assert (await post(server, content=offer, headers=SDP)).status_code == 503
+            await call.say("say: still here", output_modalities=["text"])
+            await call.until("response.done")
+
+    async def test_a_key_leaves_some_for_the_others(self, offer: str, serve_with: Any, tmp_path: Any) -> None:
+        file = tmp_path / "keys"
+        file.write_text(f"ann: {ANN}\nbob: {BOB}\n")
+        file.chmod(0o600)
+        async with serve_with(keys_file=str(file), limits={"offers": 2}) as server:
+            statuses = [
+                (await post(server, content=offer, headers=SDP | bearer(key))).status_code for key in (ANN, ANN, BOB)
+            ]
+            assert statuses == [201, 429, 201]
+
+
+ANN, BOB = "ann's-key-of-some-length", "bob's-key-of-some-length"
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+async def joined(address: str) -> Any:
+    """A sideband, as soon as there is room for it: the server sees a close a little later than its client."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            try:
+                return await connect(address)
+            except InvalidStatus:
+                await asyncio.sleep(0.01)
+
+
+async def secret_of(server: Running, key: str) -> str:
+    return (await post(server, "/v1/realtime/client_secrets", json={}, headers=bearer(key))).json()["value"]
 
 
 class TestEnds:
