@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import Depends, FastAPI, Response, WebSocket
@@ -100,7 +101,7 @@ def config_of(service: Service, extend: Extend = no_more) -> uvicorn.Config:
     return uvicorn.Config(
         app_of(service, extend),
         http=HttpProtocol,
-        ws=SocketProtocol,
+        ws=_sockets_of(service),
         ws_max_size=MAX_MESSAGE_BYTES,
         ws_per_message_deflate=False,
         ws_ping_interval=PING_S,
@@ -114,6 +115,11 @@ def config_of(service: Service, extend: Extend = no_more) -> uvicorn.Config:
         ssl_certfile=service.certificate.path if service.certificate is not None else None,
         ssl_keyfile=service.certificate.key_path if service.certificate is not None else None,
     )
+
+
+def _sockets_of(service: Service) -> Any:
+    """What uvicorn makes a WebSocket's protocol with: a class to it, each at its client's own pace."""
+    return lambda *args, **kwargs: SocketProtocol(*args, pace=service.pace(), slices=service.slices, **kwargs)
 
 
 class Server(uvicorn.Server):

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from app.callers import Caller
 from app.decoding import Decoding
 from app.keys import Keys, read_keys
+from app.pace import Pace
 from app.realtime.house import House
 from app.realtime.ids import new_id
 from app.realtime.reply import Answering
@@ -23,6 +25,7 @@ from app.realtime.turns import Silero, Vad
 from app.secrets import Secrets
 from app.settings import settings_of
 from app.shares import Kind, Shares, ShareTaken
+from app.slices import Slices
 from app.telemetry import Metrics, Stats, log, log_failure
 from app.throttle import Throttle
 from app.tls import certificate_of
@@ -77,6 +80,7 @@ class Service:
         self.secrets = Secrets(self.settings.limits.secrets, shares=self.shares)
         self.throttle = Throttle()
         self.decoding = Decoding()
+        self.slices = Slices()
         self.metrics = Metrics(
             lambda: self._engine.stats() if self._engine else {},
             lambda: self._engine.replicas() if self._engine else (),
@@ -133,7 +137,13 @@ class Service:
         if self._engine is None or self.state != "ready":
             raise self._refused(self.state, f"The server is {self.state}; try again soon.")
         settings = self.settings
-        return House(self._engine, self.metrics, settings.limits, settings.turns, self._vad, settings.camera_every_s)
+        house = House(self._engine, self.metrics, settings.limits, settings.turns, self._vad, settings.camera_every_s)
+        return replace(house, slices=self.slices)
+
+    def pace(self) -> Pace:
+        """What one client may send."""
+        limits = self.settings.limits
+        return Pace(limits.messages_s, limits.received_mb_s * 1e6)
 
     @property
     def full(self) -> bool:

@@ -56,6 +56,11 @@ class Limits:
     belongs into ``server.trusted_proxies``, or all of its clients are one address."""
     unsent_s: float = 10.0
     """Audio that may wait for a socket: pacing puts 1.5 s there, more means that its client does not read."""
+    messages_s: float = 400.0
+    """Messages a second that one client may send, and ten times as many at once: a page that sends each 128 samples of
+    its microphone needs 188. Faster ones are read more slowly, and closed (1008) after a minute of it."""
+    received_mb_s: float = 4.0
+    """What one client may send in a second, and ten times as much at once; faster ones are read more slowly."""
     send_timeout_s: float = 2.0
     """A client that takes nothing for so long is disconnected."""
 
@@ -137,6 +142,8 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
         "answers",
         "secrets",
         "unsent_s",
+        "messages_s",
+        "received_mb_s",
         "send_timeout_s",
     ):
         if getattr(settings.limits, name) <= 0:

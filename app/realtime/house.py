@@ -10,6 +10,7 @@ from app.realtime.endpoint import Judge, Sentences
 from app.realtime.reply import Answering
 from app.realtime.turns import Silero, Vad
 from app.settings import Limits, TurnSettings
+from app.slices import Slices
 from app.telemetry import Metrics
 
 
@@ -24,6 +25,8 @@ class House:
     vad: Callable[[], Vad] = Silero
     camera_every_s: float = 1.0
     judge: Judge = field(default_factory=Sentences)
+    slices: Slices = field(default_factory=Slices)
+    """Of the event loop's time, between all sessions."""
     now: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
 

@@ -34,6 +34,7 @@ from app.realtime.turns import (
     TurnEvent,
     Turns,
 )
+from app.slices import LoopTime
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
 from engine.core import Pcm
 
@@ -66,6 +67,7 @@ class Microphone:
     ) -> None:
         self._answers, self._conversation, self._house, self._tell = answers, conversation, house, tell
         self._options = options
+        self._loop_time = LoopTime(house.slices)
         self.sight = Sight(house.camera_every_s)
         self._limit = int(house.limits.audio_s * MIC_RATE_HZ)
         self._decoder = Decoder(options.audio.input.format)
@@ -107,10 +109,10 @@ class Microphone:
         if self._by_hand:
             self._turn = self._turn or Turn(self._limit)
             self._turn.check_room(len(pcm))
+        self._loop_time.begin()
         for at in range(0, len(pcm), STEP):
             self._hear(pcm[at : at + STEP])
-            if len(pcm) > STEP * 8:
-                await asyncio.sleep(0)
+            await self._loop_time.pause()
 
     def commit(self) -> None:
         """The turn is over because the client says so; it asks for an answer itself."""

@@ -13,6 +13,7 @@ from fastapi import WebSocket
 
 from app.auth import caller_of
 from app.service import Closed, Service
+from app.slices import LoopTime
 from app.telemetry import log
 from app.transports.leave import Leave, first
 from app.transports.outbox import Outbox
@@ -39,14 +40,16 @@ async def sideband(socket: WebSocket, service: Service, calls: Calls) -> None:
 
 
 async def _follow(socket: WebSocket, service: Service, call: Call, outbox: Outbox) -> None:
-    limits, leave = service.settings.limits, Leave(1000, "")
+    limits, leave, loop_time = service.settings.limits, Leave(1000, ""), LoopTime(service.slices)
     log("sideband.opened", call=call.id)
     try:
         async with asyncio.TaskGroup() as tasks, aclosing(frames(socket)) as said:
             tasks.create_task(write(socket, outbox, limits.send_timeout_s), name=f"sideband:{call.id}")
             tasks.create_task(_end_with(call), name=f"sideband-end:{call.id}")
             async for frame in said:
+                loop_time.begin()
                 call.say(frame)
+                await loop_time.pause()
             raise Leave(1000, "the client left", "gone")
     except* Leave as leaves:
         leave = first(leaves)

@@ -1,31 +1,44 @@
-"""uvicorn's WebSocket protocol, with five ends that it leaves open.
+"""uvicorn's WebSocket protocol, with six ends that it leaves open.
 
 Small messages leave at once: on a socket whose listener was bound by hand, asyncio leaves Nagle's algorithm on, and
 the first packet of every answer would wait 40 ms for the peer's delayed acknowledgement. A peer that takes nothing any
 more can be cut off (``parley.abort`` in the scope's extensions); one that sent a frame too large, or bad UTF-8, gets to
 read the close code although it is still sending; a ping that is not answered frees the socket even when its buffer is
-full; and a connection that was refused with a response is no error of ours. Knows no event.
+full; and a connection that was refused with a response is no error of ours. Frames are parsed a few at a time and at
+the pace that a client may have, those included that make no message (``intake``). Knows no event.
 """
 
 from __future__ import annotations
 
 import socket
 from asyncio.transports import BaseTransport
-from typing import cast
+from typing import Any, cast
 
-from uvicorn._types import ASGISendEvent
+from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 from websockets.http11 import Request
+
+from app.pace import Pace
+from app.slices import Slices
+from app.transports.intake import Intake
+
+TOO_MUCH = 1008
+"""The close code for a client that goes on sending more messages than it may."""
 
 LINGER_S = 3.0
 """How long a peer that is leaving may take to read what was sent to it, our close frame included."""
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
-    """One connection."""
+    """One connection. ``pace`` is its client's."""
 
     _broken = False
+
+    def __init__(self, *args: Any, pace: Pace, slices: Slices, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._parsed, self._pongs = 0, b""
+        self._intake = Intake(self._parse, self._ready, self._resume_reading, self._leave, pace, slices)
 
     def connection_made(self, transport: BaseTransport) -> None:
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -44,18 +57,69 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._broken:
-            super().data_received(data)
+            self._intake.put(data)
+            if self._intake.behind:
+                self._pause_reading()
+
+    async def receive(self) -> ASGIReceiveEvent:
+        message = await self.queue.get()
+        self._intake.go_on()
+        return message
+
+    def handle_events(self) -> None:
+        self._parsed += len(self.conn.events)
+        super().handle_events()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._intake.close()
+        super().connection_lost(exc)
+
+    def handle_ping(self) -> None:
+        """A peer that reads nothing is owed an answer to its last pings only (RFC 6455, 5.5.3): they would pile up."""
+        self._pongs = b"".join(self.conn.data_to_send())
+        if self.writable.is_set():
+            self._send_pongs()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._send_pongs()
+
+    def _send_pongs(self) -> None:
+        pongs, self._pongs = self._pongs, b""
+        self.transport.write(pongs)
+
+    def _parse(self, data: bytes) -> int:
+        self._parsed = 0
+        super().data_received(data)
+        return self._parsed
+
+    def _ready(self) -> bool:
+        """Whether what was said before is obeyed."""
+        return self.close_sent or self.queue.empty()
+
+    def _pause_reading(self) -> None:
+        if not self.read_paused:
+            self.read_paused = True
+            self.transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+
+    def _leave(self) -> None:
+        self.conn.fail(TOO_MUCH, "more messages than are taken from one client, for a minute")
+        self.handle_parser_exception()
 
     def handle_parser_exception(self) -> None:
         """Closing with unread input would reset the connection, and the peer would lose our close frame."""
         close = self.conn.close_sent
         self._broken = self.close_sent = True
+        self._intake.close()
         code, reason = (close.code, close.reason) if close is not None else (1002, "")
         self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
         self.transport.write(b"".join(self.conn.data_to_send()))
-        if self.read_paused:
-            self.read_paused = False
-            self.transport.resume_reading()
+        self._resume_reading()
         self._cut_later()
 
     def handle_close(self, event: Frame) -> None:
@@ -67,6 +131,9 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._cut_later()
 
     def keepalive_timeout(self) -> None:
+        if self._intake.behind:  # its answer may lie in what we have not read
+            self.pong_timer = self.loop.call_later(cast("float", self.ping_timeout), self.keepalive_timeout)
+            return
         super().keepalive_timeout()
         self._cut_later()
 

@@ -19,6 +19,7 @@ from fastapi.responses import JSONResponse
 from starlette.websockets import WebSocketDisconnect
 
 from app.auth import caller_of, error_body
+from app.pace import MESSAGE_BYTES
 from app.realtime import beta
 from app.realtime.commands import Told
 from app.realtime.events import decode
@@ -30,6 +31,7 @@ from app.realtime.session import Session
 from app.realtime.trouble import Broken, Refusal
 from app.service import Closed, Service
 from app.settings import Limits
+from app.slices import LoopTime
 from app.telemetry import log
 from app.transports.leave import GOING_AWAY, SLOW, Leave, first, watch, while_valid
 from app.transports.outbox import Outbox
@@ -37,8 +39,8 @@ from app.transports.tether import Link, NoWayBack, Tether, Tethers
 from app.waiting import Waiter
 
 SUBPROTOCOL = "realtime"
-EARLY_CHARS = 256 * 1024
-"""What is kept of a client that waits for its session: its settings and first items."""
+EARLY_BYTES = 256 * 1024
+"""What is kept of a client that waits for its session: its settings and first items. Empty messages take room, too."""
 TRY_LATER = 1013
 FAREWELL = 1000
 """Closed on purpose; a page that is reloaded goes away with 1001, and a lost connection shows as 1005 or 1006."""
@@ -112,7 +114,7 @@ async def _converse(
 
     ``early`` is what the client said before there was a session.
     """
-    link = _link(socket, house.limits, early)
+    link = _link(socket, service, early)
     tether, model = Tether(link, caller_of(socket.scope)), socket.query_params.get("model", "")[:200]
     line = replace(SOCKET, ticket=lambda: tethers.issue(tether))
     session = Session(house, tether.tell, model, _start(socket), line)
@@ -158,7 +160,7 @@ async def _come_back(socket: WebSocket, service: Service, tether: Tether, after:
     """A connection to a session that was opened over another one."""
     await accept(socket)
     limits = service.settings.limits
-    link, leave = _link(socket, limits), Leave(1000, "")
+    link, leave = _link(socket, service), Leave(1000, "")
     for text in tether.missed(after) or ():
         link.outbox.put(text)
     tether.attach(link)
@@ -184,23 +186,32 @@ def _start(socket: WebSocket) -> dict[str, Any]:
     return {**(secret.session if secret is not None else {}), **kind}
 
 
-def _link(socket: WebSocket, limits: Limits, early: tuple[str | bytes, ...] = ()) -> Link:
-    link = Link(Outbox(limits.unsent_s))
-    link.told = _told(socket, link, early)
+def _link(socket: WebSocket, service: Service, early: tuple[str | bytes, ...] = ()) -> Link:
+    link = Link(Outbox(service.settings.limits.unsent_s))
+    link.told = _told(socket, link, LoopTime(service.slices), early)
     return link
 
 
-async def _told(socket: WebSocket, link: Link, early: tuple[str | bytes, ...]) -> AsyncGenerator[Told]:
+async def _told(
+    socket: WebSocket, link: Link, loop_time: LoopTime, early: tuple[str | bytes, ...]
+) -> AsyncGenerator[Told]:
     """What the client says, until it disconnects."""
     for frame in early:
-        yield told_in(frame)
+        yield await _told_in(frame, loop_time)
 
     def left(code: int) -> None:
         link.farewell = code == FAREWELL
 
     async with aclosing(frames(socket, left)) as all:
         async for frame in all:
-            yield told_in(frame)
+            yield await _told_in(frame, loop_time)
+
+
+async def _told_in(frame: str | bytes, loop_time: LoopTime) -> Told:
+    loop_time.begin()
+    told = told_in(frame)
+    await loop_time.pause()
+    return told
 
 
 async def frames(socket: WebSocket, left: Callable[[int], None] = lambda code: None) -> AsyncGenerator[str | bytes]:
@@ -243,11 +254,13 @@ async def in_line(socket: WebSocket, service: Service, waiter: Waiter, outbox: O
 
 async def _collect(socket: WebSocket, early: deque[str | bytes]) -> None:
     """Keep what a waiting client says, up to a bound; the rest waits in the socket."""
-    while sum(map(len, early)) < EARLY_CHARS:
+    room = EARLY_BYTES
+    while room > 0:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
             raise Leave(1000, "the client left the line", "gone")
         early.append(message.get("text") or message.get("bytes") or b"")
+        room -= len(early[-1]) + MESSAGE_BYTES
 
 
 async def _end_with_server(service: Service) -> None:

@@ -43,14 +43,19 @@ class Client:
                 await self._ask()
             while True:
                 begun = time.perf_counter()
-                async with asyncio.timeout(GIVEN_UP_S):
-                    await self._socket.send('{"type":"input_audio_buffer.clear"}')
-                    while (await self._event())["type"] != "input_audio_buffer.cleared":
-                        pass
-                self.waits_ms.append((time.perf_counter() - begun) * 1000)
+                try:
+                    await self._round()
+                finally:  # one that is stopped in it has waited so long, at least
+                    self.waits_ms.append((time.perf_counter() - begun) * 1000)
                 await asyncio.sleep(EVERY_S)
         except (WebSocketException, OSError, TimeoutError) as error:
             self.broken = f"{type(error).__name__}: {error}"
+
+    async def _round(self) -> None:
+        async with asyncio.timeout(GIVEN_UP_S):
+            await self._socket.send('{"type":"input_audio_buffer.clear"}')
+            while (await self._event())["type"] != "input_audio_buffer.cleared":
+                pass
 
     async def _event(self) -> dict[str, Any]:
         event: dict[str, Any] = msgspec.json.decode(await self._socket.recv())

@@ -45,8 +45,8 @@ class Call:
         model: str = "",
         maker: Caller | None = None,
     ) -> None:
-        self.id, self.inbox = id, Inbox()
         self._service, house, self._tethers = home
+        self.id, self.inbox = id, Inbox(self._service.pace(), house.now)
         self.now = house.now
         leg = self.leg = Leg(id, self._service.settings, self.inbox, house.now)
         self.maker = maker or Caller()

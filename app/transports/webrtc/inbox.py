@@ -1,32 +1,44 @@
 """What comes in from a call, by whatever way, in one line for its session: bounded, and whoever puts never waits.
 
-It outlives a connection: what another one said while the client was away is there when he is back.
+Messages are obeyed at the pace that a client may have; sound and pictures of tracks come at their own. It outlives a
+connection: what another one said while the client was away is there when he is back.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 
-from app.realtime.commands import Hear, Told
+from app.pace import MESSAGE_BYTES, Pace
+from app.realtime.commands import Hear, See, Told
 
 MAX_BYTES = 16 * 1024 * 1024
 """A minute of sound, or some pictures: a session that obeys is never so far behind."""
 
+MAX_MESSAGES = 4096
+"""What comes over a data channel can't be made to wait at the client: ten seconds of the quickest are kept."""
+
 
 class Inbox:
-    """``overflowed`` once a message had no room; sound that has none is dropped, as on a bad line."""
+    """``overflowed`` once a message had no room; sound that has none is dropped, as on a bad line.
 
-    def __init__(self) -> None:
+    ``pace`` is the client's, ``now`` monotonic seconds.
+    """
+
+    def __init__(self, pace: Pace, now: Callable[[], float] = time.monotonic) -> None:
         self.overflowed = asyncio.Event()
+        self._pace, self._now = pace, now
         self._waiting: deque[tuple[Told, int]] = deque()
         self._bytes = 0
         self._news = asyncio.Event()
 
     def put(self, told: Told, size: int) -> None:
         """Append what takes ``size`` bytes."""
-        if self._bytes + size <= MAX_BYTES:
+        size += MESSAGE_BYTES
+        if self._bytes + size <= MAX_BYTES and len(self._waiting) < MAX_MESSAGES:
             self._waiting.append((told, size))
             self._bytes += size
             self._news.set()
@@ -37,8 +49,13 @@ class Inbox:
         """Everything, in order, until ``over``, of which ``wake`` tells; what is left is for the next one who reads."""
         while not over.is_set():
             while self._waiting and not over.is_set():
+                if wait_s := self._pace.wait_s(self._now()):
+                    await _passed(over, wait_s)
+                    continue
                 told, size = self._waiting.popleft()
                 self._bytes -= size
+                if not isinstance(told.word, Hear | See):
+                    self._pace.spend(1, size, self._now())
                 yield told
             self._news.clear()
             if not over.is_set():
@@ -47,3 +64,10 @@ class Inbox:
     def wake(self) -> None:
         """Look whether it is over."""
         self._news.set()
+
+
+async def _passed(over: asyncio.Event, wait_s: float) -> None:
+    """Wait so long, unless it is over before."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(wait_s):
+            await over.wait()

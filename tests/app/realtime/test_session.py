@@ -7,6 +7,7 @@ import base64
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from app.realtime.hearing import Turn
 from app.realtime.house import House
 from app.realtime.session import Session
 from app.settings import Limits, TurnSettings
+from app.slices import Slices
 from app.telemetry import Metrics
 from engine import AudioPart, Chunk, EngineError, ModelInfo, Request, StageFailed, TextPart, Voice
 from tests.app.rig import LoudnessVad, check_event, silence, tone
@@ -125,10 +127,22 @@ class Talk:
         self.metrics = Metrics()
         self.now_s = 100.0
         self._said: asyncio.Queue[Any] = asyncio.Queue()
+        self.work_s = 0.0
         house = House(
-            engine, self.metrics, limits or Limits(), turns or TurnSettings(), LoudnessVad, now=lambda: self.now_s
+            engine,
+            self.metrics,
+            limits or Limits(),
+            turns or TurnSettings(),
+            LoudnessVad,
+            now=lambda: self.now_s,
+            slices=Slices(self._worked),
         )
         self.session = Session(house, self._tell)
+
+    def _worked(self) -> float:
+        """The clock of the loop's slices: each look at it takes ``work_s``."""
+        self.now_s += self.work_s
+        return self.now_s
 
     def _tell(self, notice: Any) -> None:
         for text in encode(notice):
@@ -613,3 +627,31 @@ async def test_a_client_learns_which_voices_there_are_and_what_may_be_said() -> 
     assert loaded["voices"] == ["ann", "bob"]
     assert loaded["voice_details"][0] == {"id": "ann", "name": "Ann", "language": ""}
     assert loaded["examples"] == ["Say hello."]
+
+
+async def test_others_have_their_turn_between_messages_that_lie_in_one_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand wrong ones, each of which takes a millisecond: a few of them between two turns of the loop."""
+    monkeypatch.setattr("app.slices.EVERY_S", 0.0)  # the loop's own timers do not know this clock
+    async with talking() as talk:
+        talk.work_s = 0.001
+        seen = [0]
+        for _ in range(1000):
+            talk.mutter("no.such.event")
+        while seen[-1] < 1000:
+            await asyncio.sleep(0)
+            seen.append(len(talk.of("error")))
+        talk.work_s = 0.0
+    assert max(after - before for before, after in pairwise(seen)) <= 5
+
+
+async def test_long_sound_is_heard_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten seconds that come at once are heard step by step, and others have their turn in between."""
+    monkeypatch.setattr("app.slices.EVERY_S", 0.0)
+    async with talking() as talk:
+        talk.work_s = 0.001
+        turns, heard = 0, asyncio.create_task(talk.session._microphone.hear(np.zeros(160_000, np.int16)))
+        while not heard.done():
+            await asyncio.sleep(0)
+            turns += 1
+        talk.work_s = 0.0
+    assert turns >= 160_000 / 512 / 5

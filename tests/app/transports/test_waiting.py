@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections import deque
+from typing import Any, cast
 
 import pytest
+from fastapi import WebSocket
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from app.pace import MESSAGE_BYTES
+from app.transports.websocket import EARLY_BYTES, _collect
 from app.waiting import LineFull, Waiter, Waiting
 from tests.app.rig import Client, Running, talking
 
@@ -94,6 +98,21 @@ async def test_who_waits_is_sent_away_when_the_server_drains(full: Any) -> None:
         server.server.leave()
         await socket.wait_closed()
         assert socket.close_code == 1001
+
+
+async def test_empty_messages_take_room_in_the_line_too() -> None:
+    """And what each costs does not grow with those that came before."""
+    early, came = deque[str | bytes](), 0
+
+    class Socket:
+        async def receive(self) -> dict[str, Any]:
+            nonlocal came
+            came += 1
+            assert came < 10_000, "it never ends"
+            return {"type": "websocket.receive", "text": ""}
+
+    await _collect(cast("WebSocket", Socket()), early)
+    assert len(early) == EARLY_BYTES / MESSAGE_BYTES
 
 
 def test_the_line() -> None:

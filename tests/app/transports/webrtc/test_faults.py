@@ -13,6 +13,7 @@ import aioice.stun
 import numpy as np
 import pytest
 
+from app.pace import MESSAGE_BYTES, Pace
 from app.realtime.commands import CommitAudio, Hear, Told
 from app.transports.webrtc.channel import UNSENT_BYTES
 from app.transports.webrtc.inbox import MAX_BYTES, Inbox
@@ -124,8 +125,8 @@ async def test_a_caller_who_takes_no_events_is_left(serve_with: Any) -> None:
 @pytest.mark.fault("N2.2")
 async def test_what_comes_in_is_bounded() -> None:
     """Sound that has no room is dropped, as on a bad line; a command can't be."""
-    inbox = Inbox()
-    inbox.put(Told(Hear(b"")), MAX_BYTES)
+    inbox = Inbox(Pace(400, 4e6))
+    inbox.put(Told(Hear(b"")), MAX_BYTES - MESSAGE_BYTES)
     inbox.put(Told(Hear(b"")), 1)
     assert not inbox.overflowed.is_set()
     inbox.put(Told(CommitAudio()), 1)

@@ -1,0 +1,64 @@
+"""How much a client may send: so much at once, then so much a second. Knows no clock, no socket and no session."""
+
+from __future__ import annotations
+
+BURST_S = 10.0
+"""Seconds of its budget that a client may use at once: a history, a minute of sound that waited in a laptop."""
+
+PATIENCE_S = 60.0
+"""How long a client may go on sending more than its budget: it is slowed all the time, and left after that."""
+
+MESSAGE_BYTES = 64
+"""What a message costs beside its bytes where it waits: an empty one takes room, too."""
+
+
+class Bucket:
+    """``burst`` at once, then ``rate_s`` a second. More may be taken, and is then owed.
+
+    Source of the arithmetic: the generic cell rate algorithm (ITU-T I.371). Times are monotonic seconds.
+    """
+
+    def __init__(self, rate_s: float, burst: float) -> None:
+        self._rate_s, self._burst_s = rate_s, burst / rate_s
+        self._paid_s = float("-inf")  # when all that was taken is paid for
+
+    def take(self, amount: float, now_s: float) -> None:
+        """Take so much, whether it is there or not."""
+        self._paid_s = max(now_s, self._paid_s) + amount / self._rate_s
+
+    def wait_s(self, now_s: float) -> float:
+        """Seconds until nothing is owed; 0: there is something left."""
+        # To the microsecond: sums of fractions are a little above or below what was added up.
+        return max(0.0, round(self._paid_s - now_s - self._burst_s, 6))
+
+    def free(self, now_s: float) -> float:
+        """How much may be taken now without owing anything."""
+        return min(self._burst_s, self._burst_s - (self._paid_s - now_s)) * self._rate_s
+
+
+class Pace:
+    """One client's budget of messages and bytes. A frame without content is a message, and so are pings and pongs."""
+
+    def __init__(self, messages_s: float, bytes_s: float) -> None:
+        self._messages_s = messages_s
+        self._messages = Bucket(messages_s, messages_s * BURST_S)
+        self._bytes = Bucket(bytes_s, bytes_s * BURST_S)
+        self._slowed_s: float | None = None  # since when it has sent more than it may
+
+    def spend(self, messages: int, size: int, now_s: float) -> None:
+        """So many messages of so many bytes in all were taken in."""
+        self._messages.take(messages, now_s)
+        self._bytes.take(size, now_s)
+        free = self._messages.free(now_s)
+        if free >= self._messages_s:  # it has rested for a second
+            self._slowed_s = None
+        elif free < 0 and self._slowed_s is None:
+            self._slowed_s = now_s
+
+    def wait_s(self, now_s: float) -> float:
+        """How long nothing more is to be taken in; 0: go on."""
+        return max(self._messages.wait_s(now_s), self._bytes.wait_s(now_s))
+
+    def goes_on(self, now_s: float) -> bool:
+        """Whether the client has sent more messages than it may for PATIENCE_S: more bytes alone are only slow."""
+        return self._slowed_s is not None and now_s - self._slowed_s > PATIENCE_S

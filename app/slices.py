@@ -1,0 +1,99 @@
+"""The event loop's time, shared between the clients: a little for each at once, more of it slice by slice in one line.
+
+However many clients have much to be done, one of them works at a time, for SLICE_S, and half of the loop's time is left
+for everybody else. Whoever had least so far is next: a user who speaks does not wait behind those who flood. Knows no
+client and nothing of what is done for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+
+from app.pace import Bucket
+
+SLICE_S = 0.002
+"""How long a client may work before another one in the line does."""
+
+EVERY_S = 2 * SLICE_S
+"""From the beginning of one slice to that of the next."""
+
+FREE, AT_ONCE_S = 0.025, 0.0005
+"""What part of the loop's time a client has without standing in line: speech at its own pace takes a fifth of that.
+
+At once it is little: fifty who begin to flood in the same moment must not hold up everybody else.
+"""
+
+
+class Slices:
+    """One server's. ``now`` is monotonic seconds."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self.now = now
+        self._line: list[tuple[float, int, Callable[[], None]]] = []  # a heap; each client stands in it once
+        self._order = count()
+        self._next_s = float("-inf")
+        self._timer: asyncio.TimerHandle | None = None
+
+    def join(self, go: Callable[[], None], had_s: float) -> None:
+        """Call ``go`` once, when its turn has come: before those who had more of the loop's time."""
+        heappush(self._line, (had_s, next(self._order), go))
+        if self._timer is None:
+            self._set_timer(max(0.0, self._next_s - self.now()))
+
+    def _set_timer(self, wait_s: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._grant)
+
+    def _grant(self) -> None:
+        self._next_s, self._timer = self.now() + EVERY_S, None
+        _, _, go = heappop(self._line)
+        if self._line:
+            self._set_timer(EVERY_S)
+        go()
+
+
+class LoopTime:
+    """One client's part of it. Work is counted from ``begin`` to ``count``."""
+
+    def __init__(self, slices: Slices) -> None:
+        self._slices = slices
+        self._mine = Bucket(FREE, AT_ONCE_S)
+        self._begun_s = slices.now()
+        self._slice_s = 0.0  # what is left of the slice that was granted
+
+    def begin(self) -> None:
+        """Something is being done for the client from now on."""
+        self._begun_s = self._slices.now()
+
+    def count(self) -> None:
+        """It is done."""
+        now_s = self._slices.now()
+        self._mine.take(now_s - self._begun_s, now_s)
+        self._slice_s -= now_s - self._begun_s
+        self._begun_s = now_s
+
+    @property
+    def used_up(self) -> bool:
+        """Whether the next piece of work has to wait for a slice."""
+        return self._slice_s <= 0 and self._mine.wait_s(self._slices.now()) > 0
+
+    def join(self, go: Callable[[], None]) -> None:
+        """Call ``go`` once, when there is a slice for this client."""
+
+        def granted() -> None:
+            self._slice_s = SLICE_S
+            go()
+
+        self._slices.join(granted, self._mine.wait_s(self._slices.now()))
+
+    async def pause(self) -> None:
+        """A piece of work is done, and perhaps another one follows: let others have their turn if it is theirs."""
+        self.count()
+        if self.used_up:
+            granted = asyncio.Event()
+            self.join(granted.set)
+            await granted.wait()
+            self.begin()

@@ -1,0 +1,83 @@
+"""From a socket to its parser, a piece at a time: as fast as the client may be, and no faster than it is obeyed.
+
+What was read and is not yet parsed waits here (one read of the socket), while reading is paused: a client that sends
+more than it may fills its own side of the connection. Knows no protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from app.pace import Pace
+from app.slices import LoopTime, Slices
+
+PIECE_BYTES = 1024
+"""At most 170 frames, half a millisecond to parse."""
+
+
+class Intake:
+    """``parse`` takes a piece and returns how many messages it held; ``ready``: whether the next one may follow.
+
+    ``resume`` is called when nothing waits any more, ``left`` once a client goes on sending more than it may.
+    """
+
+    def __init__(
+        self,
+        parse: Callable[[bytes], int],
+        ready: Callable[[], bool],
+        resume: Callable[[], None],
+        left: Callable[[], None],
+        pace: Pace,
+        slices: Slices,
+    ) -> None:
+        self._parse, self._ready, self._resume, self._left = parse, ready, resume, left
+        self._pace, self._loop_time, self._now = pace, LoopTime(slices), slices.now
+        self._unread = memoryview(b"")
+        self._timer: asyncio.TimerHandle | None = None
+        self._waits = False  # for its pace, or for a slice
+        self._closed = False
+
+    @property
+    def behind(self) -> bool:
+        """Whether something waits: what the client said last is not known yet."""
+        return bool(self._unread)
+
+    def put(self, data: bytes) -> None:
+        """Take what was read."""
+        if not self._closed:
+            self._unread = memoryview(bytes(self._unread) + data if self._unread else data)
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Parse what waits, as far as that may be now. Called whenever ``ready`` may have become true."""
+        while self._unread and not self._waits and self._ready():
+            if self._loop_time.used_up:
+                self._waits = True
+                self._loop_time.join(self._again)
+            elif wait_s := self._pace.wait_s(self._now()):
+                self._waits = True
+                self._timer = asyncio.get_running_loop().call_later(wait_s, self._again)
+            else:
+                self._take()
+        if not self._unread and not self._closed and self._ready():
+            self._resume()
+
+    def close(self) -> None:
+        """Nothing more is parsed. May be called twice."""
+        self._closed, self._unread = True, memoryview(b"")
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _take(self) -> None:
+        self._loop_time.begin()
+        piece, self._unread = bytes(self._unread[:PIECE_BYTES]), self._unread[PIECE_BYTES:]
+        self._pace.spend(self._parse(piece), len(piece), self._now())
+        self._loop_time.count()
+        if self._pace.goes_on(self._now()) and not self._closed:
+            self.close()
+            self._left()
+
+    def _again(self) -> None:
+        self._waits = False
+        self.go_on()

@@ -1,0 +1,94 @@
+"""The loop's time: clients with much to do work one at a time, and who has little to do does not wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import groupby
+
+import pytest
+
+from app import slices
+from app.slices import AT_ONCE_S, SLICE_S, LoopTime, Slices
+from tests.app.rig import eventually
+
+
+class Clock:
+    """Goes on with the work that is done, and else stands still."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    monkeypatch.setattr(slices, "EVERY_S", 0.0)  # the loop's own timers do not know this clock
+    return Clock()
+
+
+async def _work(loop_time: LoopTime, clock: Clock, name: str, done: list[str], pieces: int, piece_s: float) -> None:
+    for _ in range(pieces):
+        loop_time.begin()
+        clock.now_s += piece_s
+        done.append(name)
+        await loop_time.pause()
+
+
+async def test_a_slice_is_all_that_is_done_before_others_have_their_turn(clock: Clock) -> None:
+    one, done, piece_s = Slices(clock), list[str](), 0.0001
+    async with asyncio.TaskGroup() as tasks:
+        for name in "abc":
+            tasks.create_task(_work(LoopTime(one), clock, name, done, 200, piece_s))
+    turns = [len(list(turn)) for _, turn in groupby(done)]
+    assert max(turns[:20]) <= 2 * (SLICE_S / piece_s + 1)
+
+
+async def test_who_does_little_never_waits(clock: Clock) -> None:
+    one, done = Slices(clock), list[str]()
+    loop_time = LoopTime(one)
+    for _ in range(1000):
+        clock.now_s += 0.020
+        loop_time.begin()
+        clock.now_s += 0.0004  # twice what 20 ms of speech take
+        loop_time.count()
+        assert not loop_time.used_up
+    assert done == []
+
+
+async def test_who_had_least_is_next(clock: Clock) -> None:
+    """Fifty flood; a user whose one command took long is asked to wait, and goes before all of them."""
+    one, done = Slices(clock), list[str]()
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(50):
+            tasks.create_task(_work(LoopTime(one), clock, "flood", done, 300, 0.0002))
+        await eventually(lambda: len(done) > 5000)
+        before = len(done)
+        await tasks.create_task(_work(LoopTime(one), clock, "user", done, 2, AT_ONCE_S * 1.5))
+        assert len(done) - before <= 4 * SLICE_S / 0.0002
+
+
+async def test_one_who_leaves_the_line_holds_nobody_up(clock: Clock) -> None:
+    one, done = Slices(clock), list[str]()
+    gone = asyncio.create_task(_work(LoopTime(one), clock, "gone", done, 10, 1.0))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await _work(LoopTime(one), clock, "there", done, 3, 1.0)
+    assert done.count("there") == 3
+
+
+async def test_between_two_slices_is_time_for_others() -> None:
+    """Half of the loop's time: by the loop's own clock, since that is what it is for."""
+    one, granted = Slices(), list[float]()
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+
+    def go() -> None:
+        granted.append(loop.time())
+        if len(granted) == 10:
+            over.set()
+        else:
+            one.join(go, 0.0)
+
+    one.join(go, 0.0)
+    await over.wait()
+    assert granted[-1] - granted[0] > 9 * slices.EVERY_S * 0.9
