@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Literal, Protocol
 
@@ -18,6 +18,7 @@ from app.callers import Caller
 from app.decoding import Decoding
 from app.keys import Keys, read_keys
 from app.pace import Pace
+from app.places import Places
 from app.realtime.house import House
 from app.realtime.ids import new_id
 from app.realtime.reply import Answering
@@ -49,6 +50,8 @@ class Serving(Answering, Protocol):
     def missing(self) -> tuple[str, ...]: ...
 
     def stats(self) -> Stats: ...
+
+    def slots(self, request: Request) -> Mapping[str, int]: ...
 
     def replicas(self) -> Sequence[ReplicaInfo]: ...
 
@@ -96,7 +99,8 @@ class Service:
         self._task: asyncio.Task[None] | None = None
         self._sessions = 0
         self._waiting = Waiting(self.settings.limits.waiting)
-        self._answers = 0  # over HTTP, outside any session
+        self._answers = 0  # over HTTP, outside any session; those that wait for slots, too
+        self._places = Places(self.settings.limits.wait_s)
         self._empty = asyncio.Event()
 
     @property
@@ -214,18 +218,33 @@ class Service:
             self._call_next()
             self._left()
 
-    @contextmanager
-    def admit_answer(self) -> Generator[House]:
-        """A place for one answer over HTTP while the block lasts. Raises Closed."""
-        house = self.house()
+    @asynccontextmanager
+    async def admit_answer(self, request: Request) -> AsyncGenerator[House]:
+        """Slots for one answer over HTTP while the block lasts, once there are some for HTTP. Raises Closed."""
+        self.house()
         if self._answers >= self.settings.limits.answers:
             raise self._refused("server_full", f"{self._answers} answers are under way; try again later.")
         self._answers += 1
         try:
-            yield house
+            async with self._in_place(request):
+                yield self.house()
         finally:
             self._answers -= 1
             self._left()
+
+    @asynccontextmanager
+    async def _in_place(self, request: Request) -> AsyncGenerator[None]:
+        async with AsyncExitStack() as places:
+            try:
+                await places.enter_async_context(self._places.hold(lambda: self._slots(request)))
+            except TimeoutError:
+                wait_s = self.settings.limits.wait_s
+                message = f"No place for an answer over HTTP was free within {wait_s:g} s; try again later."
+                raise self._refused("server_full", message) from None
+            yield
+
+    def _slots(self, request: Request) -> Mapping[str, int]:
+        return self._engine.slots(request) if self._engine else {}
 
     def _left(self) -> None:
         if not self._sessions and not self._answers:

@@ -45,7 +45,8 @@ class Limits:
     responses: int = 4
     """Responses of one session at a time, those outside its conversation included."""
     answers: int = 16
-    """Answers over HTTP at a time, apart from the sessions; one more is refused with 503."""
+    """Answers over HTTP at a time, apart from the sessions; one more is refused with 503. They hold half of each
+    stage's slots at most, so that a session finds one: the others wait for ``wait_s`` at most."""
     secrets: int = 1000
     """Client secrets alive at a time: a page needs one for each call, and each holds at most 64 kB of settings."""
     key_share: float = 0.5

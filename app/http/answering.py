@@ -79,7 +79,7 @@ async def answer(service: Service, request: Request, take: Take, stop: Sequence[
     Raises Closed, EngineError, and what ``take`` does. Cancelling it is the abort.
     """
     figures, outcome = Figures(), "failed"
-    with service.admit_answer() as house:
+    async with service.admit_answer(request) as house:
         stops = Stops(stop, house.engine.model.frame_s * SPEAKER_RATE_HZ)
         try:
             async with house.engine.open(request) as chunks:

@@ -68,6 +68,11 @@ class Engine:
             for name, pool in self._fleet.pools.items()
         }
 
+    def slots(self, request: Request) -> dict[str, int]:
+        """How many requests like this one each stage that it passes has slots for, taken or not."""
+        passed = {name: pool for name, pool in self._fleet.pools.items() if pool.info.serves(request)}
+        return {name: pool.slots // pool.info.seats(request) for name, pool in passed.items()}
+
     def replicas(self) -> list[ReplicaInfo]:
         """Every replica of every stage, and how it gets on."""
         return self._fleet.replicas()

@@ -125,6 +125,11 @@ class StagePool(Generic[R]):
         return list(self._members.values())
 
     @property
+    def slots(self) -> int:
+        """Of all replicas that take requests."""
+        return sum(member.slots for member in self._members.values() if not member.draining)
+
+    @property
     def leased(self) -> int:
         return sum(len(member.leases) for member in self._members.values())
 
