@@ -108,6 +108,7 @@ class Gate:
         return refusal
 
     def _key_refusal(self, scope: Scope, given: str | None) -> tuple[int, str, str] | None:
+        self._keys.refresh()
         owner = self._keys.owner(given) if given is not None else None
         if owner is not None:
             scope[CALLER] = Caller(owner, address=address_of(scope))

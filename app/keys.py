@@ -5,11 +5,18 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Iterator
+import stat
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from app.telemetry import log
 from engine import ConfigError
+
+MIN_CHARS = 16
+"""The least that a server takes for a key, as it is for a worker's token. Of 16 random letters and digits there are
+2^83; the throttle leaves an address 28 800 tries a day. A shorter key is an error and no warning: nobody reads the log
+of a server that works."""
 
 _NAMED = re.compile(r"(?P<name>\S+):\s+(?P<value>\S.*)")
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
@@ -66,10 +73,23 @@ def _key_of(line: str, where: str) -> Key:
 
 
 class Keys:
-    """The keys that a server takes. False where it asks for none."""
+    """The keys that a server takes; False where it asks for none. ``withdrawn`` is told the names of those that go."""
 
     def __init__(self, keys: Iterable[Key] = ()) -> None:
+        self.withdrawn: Callable[[str], None] = lambda owner: None
         self._names = {_digest(key.value): key.name for key in keys}
+        self._file: _File | None = None
+
+    @classmethod
+    def of_file(cls, path: str | None, name: str) -> Keys:
+        """The keys of a file, as it is at the time of each request. Raises ConfigError for a file that a server should
+        not trust: others can read it, or guess a key."""
+        if path is None:
+            return cls()
+        file = _File(Path(path).expanduser(), name)
+        keys = cls(file.read())
+        keys._file = file
+        return keys
 
     def __len__(self) -> int:
         return len(self._names)
@@ -79,6 +99,53 @@ class Keys:
         digest = _digest(given)
         names = [name for known, name in self._names.items() if hmac.compare_digest(digest, known)]  # looks at all
         return names[0] if names else None
+
+    def refresh(self) -> None:
+        """Read the file again if it has changed: a look at it takes microseconds. One that can't be used changes
+        nothing, and is told in the log."""
+        if self._file is None or not self._file.changed():
+            return
+        try:
+            now = {_digest(key.value): key.name for key in self._file.read()}
+        except ConfigError as error:
+            log("keys.unusable", file=self._file.name, error=str(error))
+            return
+        gone = [name for digest, name in self._names.items() if now.get(digest) != name]
+        self._names = now
+        log("keys.reloaded", file=self._file.name, keys=len(now), withdrawn=",".join(gone) or "-")
+        for name in gone:
+            self.withdrawn(name)
+
+
+class _File:
+    """A file of keys that a server trusts, and what it looked like when it was read."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.name, self._path = name, path
+        self._seen = self._look()
+
+    def changed(self) -> bool:
+        """Whether it is another one than it was at the last call."""
+        before, self._seen = self._seen, self._look()
+        return before != self._seen
+
+    def read(self) -> tuple[Key, ...]:
+        """Raises ConfigError."""
+        keys = read_keys(str(self._path), self.name)
+        if self._path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise ConfigError(f"{self.name}: others on this machine can read {self._path}; chmod 600 it")
+        short = [key.name for key in keys if len(key.value) < MIN_CHARS]
+        if short:
+            message = f"the key {short[0]!r} is too short; {MIN_CHARS} characters are the least (openssl rand -hex 32)"
+            raise ConfigError(f"{self.name}: {self._path}: {message}")
+        return keys
+
+    def _look(self) -> tuple[int, ...]:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return ()
+        return status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode
 
 
 def _digest(key: str) -> bytes:

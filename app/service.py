@@ -16,7 +16,7 @@ import numpy as np
 
 from app.callers import Caller
 from app.decoding import Decoding
-from app.keys import Keys, read_keys
+from app.keys import Keys
 from app.pace import Pace
 from app.places import Places
 from app.realtime.house import House
@@ -76,11 +76,12 @@ class Service:
 
     def __init__(self, spec: EngineSpec, make_engine: MakeEngine = Engine, vad: Callable[[], Vad] = Silero) -> None:
         self.settings = settings_of(spec.server)
-        self.keys = Keys(read_keys(self.settings.keys_file))
+        self.keys = Keys.of_file(self.settings.keys_file, "server.keys_file")
         self.certificate = certificate_of(self.settings)
-        self.admin_keys = Keys(read_keys(self.settings.admin_key_file, "server.admin_key_file"))
+        self.admin_keys = Keys.of_file(self.settings.admin_key_file, "server.admin_key_file")
         self.shares = Shares(self.settings.limits, lambda: len(self.keys) > 1)
         self.secrets = Secrets(self.settings.limits.secrets, shares=self.shares)
+        self.keys.withdrawn = self._withdraw_key
         self.throttle = Throttle()
         self.decoding = Decoding()
         self.slices = Slices()
@@ -178,6 +179,11 @@ class Service:
     def _call_next(self) -> None:
         if not self.full:
             self._waiting.call()
+
+    def _withdraw_key(self, owner: str) -> None:
+        """A key is gone from its file: so are its client secrets, and what was opened with it or with them."""
+        self.secrets.withdraw(Caller(owner))
+        self.shares.withdraw(lambda one: one.owner == owner)
 
     def withdraw_secrets(self, caller: Caller, value: str | None) -> int:
         """End the caller's client secret of that value, or all of them, and what was opened with them; how many."""

@@ -101,7 +101,9 @@ class Settings:
     """The file of the certificate's key, where that is another one."""
     keys_file: str | None = None
     """A file with one API key a line, ``name: key`` or the key alone (# starts a comment); with it, every route but
-    /livez and /health asks for one. The name stands in logs and metrics, and owns what is made with the key."""
+    /livez and /health asks for one. The name stands in logs and metrics, and owns what is made with the key. Keys
+    have 16 characters at least, and nobody else may read the file. A change of it counts from the next request on,
+    whoever sends it; what was opened with a key that is gone ends then."""
     admin_key_file: str | None = None
     """A file with the keys of those who may change the fleet of workers at /admin; without it nobody may."""
     allowed_hosts: tuple[str, ...] = ()

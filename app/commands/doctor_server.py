@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import socket
-import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from cryptography import x509
 
 from app.commands.finding import Finding
 from app.commands.server import trust
-from app.keys import read_keys
+from app.keys import Keys
 from app.server import is_loopback
 from app.settings import Settings
 from app.tls import AUTO, addresses, certificate_of, own_certificate
@@ -129,10 +128,12 @@ def keys(subject: str, path: str | None, nobody_asks: bool) -> Finding:
         step = "name a file with a key a line: server.keys_file"
         return Finding("warn", subject, "everybody who reaches this server may use it", step)
     try:
-        count = len(read_keys(path, subject))
-        mode = Path(path).expanduser().stat().st_mode
-    except (ConfigError, OSError) as error:
-        return Finding("fail", subject, str(error).removeprefix(f"{subject}: "), "write a key a line into that file")
-    if mode & (stat.S_IRGRP | stat.S_IROTH):
-        return Finding("warn", subject, f"others on this machine can read {path}", f"chmod 600 {path}")
+        count = len(Keys.of_file(path, subject))
+    except ConfigError as error:
+        return Finding(
+            "fail",
+            subject,
+            str(error).removeprefix(f"{subject}: "),
+            "a key a line, in a file that nobody else can read",
+        )
     return Finding("ok", subject, f"{count} in {path}")

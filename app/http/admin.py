@@ -64,6 +64,7 @@ def admin(service: Service) -> APIRouter:
 def _gate(service: Service) -> Any:
     async def check(request: Request) -> None:
         given = given_key(request.headers)
+        service.admin_keys.refresh()
         if not service.admin_keys:
             message = "This server has no admin key: name a file that holds one in server.admin_key_file."
             raise HttpRefusal(403, "no_admin_key", message)

@@ -45,6 +45,14 @@ def script_spec(**server: Any) -> EngineSpec:
     )
 
 
+def keys_file(folder: Path, *lines: str, name: str = "keys") -> str:
+    """A file of keys that a server takes: nobody else can read it."""
+    path = folder / name
+    path.touch(0o600)
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return str(path)
+
+
 def check_event(event: Event) -> None:
     """An event is one that openai's own types know, or one of ours with the fields that are documented."""
     if (fields := OURS.get(event["type"])) is not None:

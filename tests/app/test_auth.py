@@ -20,7 +20,7 @@ from app.settings import Limits, settings_of
 from app.shares import Shares
 from app.throttle import AT_ONCE, EVERY_S, Throttle
 from engine import ConfigError
-from tests.app.rig import Running, running, script_spec, talking
+from tests.app.rig import Running, keys_file, running, script_spec, talking
 
 
 async def status(server: Running, path: str = "/health", **headers: str) -> int:
@@ -88,27 +88,29 @@ async def test_names_and_origins_that_the_settings_list_pass() -> None:
 
 @pytest.mark.fault("S2.1")
 async def test_keys_are_asked_for_everywhere_but_at_the_probes(tmp_path: Path) -> None:
-    keys = tmp_path / "keys"
-    keys.write_text("# ours\nsk-one\n\nsk-two\n")
-    async with running(script_spec(keys_file=str(keys))) as server:
+    keys = keys_file(tmp_path, "# ours", "sk-one-0123456789", "", "sk-two-0123456789")
+    async with running(script_spec(keys_file=keys)) as server:
         assert await status(server) == 200
         assert await status(server, "/livez") == 200
         for path in ("/metrics", "/docs", "/openapi.json", "/v1/nothing"):
             assert await status(server, path) == 401
-            assert await status(server, path, authorization="Bearer sk-three") == 401
-        assert await status(server, "/metrics", authorization="Bearer sk-two") == 200
-        assert await status(server, "/metrics", authorization="bearer sk-one") == 200
-        assert await status(server, "/metrics", api_key="sk-two") == 200
-        assert await status(server, "/metrics", api_key="sk-three") == 401
-        assert await status(server, "/metrics", api_key="sk-three", authorization="Bearer sk-one") == 200
-        async with talking(server, additional_headers={"api-key": "sk-one"}) as azure:
+            assert await status(server, path, authorization="Bearer sk-three-0123456") == 401
+        assert await status(server, "/metrics", authorization="Bearer sk-two-0123456789") == 200
+        assert await status(server, "/metrics", authorization="bearer sk-one-0123456789") == 200
+        assert await status(server, "/metrics", api_key="sk-two-0123456789") == 200
+        assert await status(server, "/metrics", api_key="sk-three-0123456") == 401
+        assert (
+            await status(server, "/metrics", api_key="sk-three-0123456", authorization="Bearer sk-one-0123456789")
+            == 200
+        )
+        async with talking(server, additional_headers={"api-key": "sk-one-0123456789"}) as azure:
             await azure.alive()
         assert await refusal(server, additional_headers={"api-key": "sk-on"}) == (401, "invalid_api_key")
         assert await refusal(server) == (401, "invalid_api_key")
         assert await refusal(server, additional_headers={"Authorization": "Bearer sk-on"}) == (401, "invalid_api_key")
-        async with talking(server, additional_headers={"Authorization": "Bearer sk-one"}) as client:
+        async with talking(server, additional_headers={"Authorization": "Bearer sk-one-0123456789"}) as client:
             await client.alive()
-        browser = ["realtime", "openai-insecure-api-key.sk-two"]
+        browser = ["realtime", "openai-insecure-api-key.sk-two-0123456789"]
         async with talking(server, subprotocols=browser) as client:
             assert client.socket.subprotocol == "realtime"
 
@@ -116,18 +118,24 @@ async def test_keys_are_asked_for_everywhere_but_at_the_probes(tmp_path: Path) -
 @pytest.mark.fault("S2.4")
 async def test_who_tries_many_wrong_keys_has_to_wait(tmp_path: Path) -> None:
     """Then the right one is refused as well, or guessing would go on; who sends no key is not guessing."""
-    (tmp_path / "keys").write_text("sk-one")
-    (tmp_path / "admin").write_text("sk-admin")
-    files = {"keys_file": str(tmp_path / "keys"), "admin_key_file": str(tmp_path / "admin")}
-    right = {"authorization": "Bearer sk-one"}
+    files = {
+        "keys_file": keys_file(tmp_path, "sk-one-0123456789"),
+        "admin_key_file": keys_file(tmp_path, "sk-admin-0123456789", name="admin"),
+    }
+    right = {"authorization": "Bearer sk-one-0123456789"}
     async with running(script_spec(**files)) as server:
         now_s = server.service.throttle.now()
         server.service.throttle.now = lambda: now_s
         tries = ["/metrics", "/v1/models", "/admin/workers", "/admin/workers"] * (AT_ONCE // 4)
-        assert [await status(server, path, authorization="Bearer sk-two") for path in tries] == [401] * AT_ONCE
+        assert [await status(server, path, authorization="Bearer sk-two-0123456789") for path in tries] == [
+            401
+        ] * AT_ONCE
         assert await status(server, "/metrics", **right) == 429
-        assert await status(server, "/admin/workers", authorization="Bearer sk-admin") == 429
-        assert await refusal(server, subprotocols=["openai-insecure-api-key.sk-one"]) == (429, "too_many_wrong_keys")
+        assert await status(server, "/admin/workers", authorization="Bearer sk-admin-0123456789") == 429
+        assert await refusal(server, subprotocols=["openai-insecure-api-key.sk-one-0123456789"]) == (
+            429,
+            "too_many_wrong_keys",
+        )
         assert await status(server) == 200
         assert await status(server, "/metrics") == 401
         server.service.throttle.now = lambda: now_s + EVERY_S
@@ -135,11 +143,10 @@ async def test_who_tries_many_wrong_keys_has_to_wait(tmp_path: Path) -> None:
 
 
 async def test_no_key_at_all_is_no_wrong_one(tmp_path: Path) -> None:
-    (tmp_path / "keys").write_text("sk-one")
-    async with running(script_spec(keys_file=str(tmp_path / "keys"))) as server:
+    async with running(script_spec(keys_file=keys_file(tmp_path, "sk-one-0123456789"))) as server:
         for _ in range(AT_ONCE + 1):
             assert await status(server, "/metrics") == 401
-        assert await status(server, "/metrics", authorization="Bearer sk-one") == 200
+        assert await status(server, "/metrics", authorization="Bearer sk-one-0123456789") == 200
 
 
 def routes(server: Running) -> list[tuple[str, str]]:
@@ -152,12 +159,11 @@ def routes(server: Running) -> list[tuple[str, str]]:
 @pytest.mark.fault("S1.1", "S1.2", "S2.1")
 async def test_no_route_is_left_out_of_the_checks(tmp_path: Path) -> None:
     """Deny by default: a foreign name, a foreign page and a missing key are refused before any route runs."""
-    keys = tmp_path / "keys"
-    keys.write_text("sk-one\n")
-    async with running(script_spec(keys_file=str(keys))) as server, httpx.AsyncClient(base_url=server.http) as http:
+    keys = keys_file(tmp_path, "sk-one-0123456789")
+    async with running(script_spec(keys_file=keys)) as server, httpx.AsyncClient(base_url=server.http) as http:
         known = routes(server)
         assert {("POST", "/v1/realtime/calls"), ("POST", "/v1/chat/completions"), ("GET", "/metrics")} <= set(known)
-        key = {"authorization": "Bearer sk-one"}
+        key = {"authorization": "Bearer sk-one-0123456789"}
         for method, path in [*known, ("GET", "/docs"), ("GET", "/openapi.json")]:
             for foreign in ({"host": "evil.example"}, {"origin": "https://evil.example"}):
                 assert (await http.request(method, path, headers={**key, **foreign})).status_code == 403, path

@@ -12,7 +12,7 @@ from app.proxies import Peers
 from app.settings import settings_of
 from app.throttle import AT_ONCE
 from engine import ConfigError
-from tests.app.rig import running, script_spec
+from tests.app.rig import keys_file, running, script_spec
 
 
 async def seen(peer: str, forwarded: str | None = None, proto: str | None = None, trusted: tuple[str, ...] = ()) -> Any:
@@ -60,8 +60,7 @@ def test_a_proxy_is_named_by_its_address(one: str) -> None:
 @pytest.mark.parametrize(("trusted", "last"), [([], 429), (["127.0.0.1"], 401)])
 async def test_forged_headers_are_no_way_round_the_throttle(trusted: list[str], last: int, tmp_path: Path) -> None:
     """Unless the settings say that whoever speaks from this address writes the truth."""
-    (tmp_path / "keys").write_text("sk-of-this-server-alone\n")
-    spec = script_spec(keys_file=str(tmp_path / "keys"), trusted_proxies=trusted)
+    spec = script_spec(keys_file=keys_file(tmp_path, "sk-of-this-server-alone"), trusted_proxies=trusted)
     async with running(spec) as server, httpx.AsyncClient(base_url=server.http) as http:
         forged = ({"authorization": "Bearer wrong", "x-forwarded-for": f"10.0.0.{n}"} for n in range(AT_ONCE + 1))
         answers = [await http.get("/v1/models", headers=headers) for headers in forged]

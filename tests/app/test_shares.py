@@ -19,7 +19,7 @@ from app.secrets import Secrets
 from app.settings import Limits, settings_of
 from app.shares import Shares, ShareTaken
 from engine import ConfigError
-from tests.app.rig import Running, eventually, running, script_spec, talking
+from tests.app.rig import Running, eventually, keys_file, running, script_spec, talking
 
 ALICE, BOB = {"Authorization": "Bearer sk-alice-0123456789"}, {"Authorization": "Bearer sk-bob-0123456789ab"}
 
@@ -124,10 +124,12 @@ def test_a_share_is_a_part(share: float) -> None:
 
 @pytest.fixture
 async def shared_by_two(tmp_path: Path) -> AsyncGenerator[Running]:
-    (tmp_path / "keys").write_text("alice: sk-alice-0123456789\nbob: sk-bob-0123456789ab\n")
-    (tmp_path / "keys").chmod(0o600)
     limits = {"sessions": 4, "answers": 2, "secrets": 4}
-    async with running(script_spec(keys_file=str(tmp_path / "keys"), limits=limits)) as server:
+    async with running(
+        script_spec(
+            keys_file=keys_file(tmp_path, "alice: sk-alice-0123456789", "bob: sk-bob-0123456789ab"), limits=limits
+        )
+    ) as server:
         yield server
 
 

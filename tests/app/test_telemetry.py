@@ -11,18 +11,17 @@ import pytest
 
 from app.telemetry import Metrics, configure_logging, log
 from engine import Remembered, ReplicaInfo
-from tests.app.rig import LoudnessVad, running, script_spec, silence, talking, tone
+from tests.app.rig import LoudnessVad, keys_file, running, script_spec, silence, talking, tone
 
-SECRETS = ("swordfish", "marzipan", "sk-secret", "zanzibar")
+SECRETS = ("swordfish", "marzipan", "sk-secret-of-this-test", "zanzibar")
 
 
 @pytest.mark.fault("S2.3")
 async def test_no_log_line_holds_what_was_said_or_a_key(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="parley")
-    keys = tmp_path / "keys"
-    keys.write_text("sk-secret")
-    headers = {"Authorization": "Bearer sk-secret"}
-    spec = script_spec(keys_file=str(keys))
+    keys = keys_file(tmp_path, "sk-secret-of-this-test")
+    headers = {"Authorization": "Bearer sk-secret-of-this-test"}
+    spec = script_spec(keys_file=keys)
     async with running(spec, vad=LoudnessVad) as server, talking(server, additional_headers=headers) as client:
         await client.configure(instructions="marzipan", audio={"input": {"transcription": {}}})
         await client.ask("say: swordfish", metadata={"zanzibar": "zanzibar"})

@@ -21,7 +21,7 @@ from app.service import Service
 from engine import ConfigError
 from tests.app.http.test_chat import PIXEL
 from tests.app.http.test_sound import WAVE
-from tests.app.rig import ROOT, script_spec
+from tests.app.rig import ROOT, keys_file, script_spec
 from tests.web.browser import UNPROCESSED, Chromium, Page, browsing
 from tests.web.browser import written as recording
 
@@ -132,9 +132,8 @@ def picture() -> bytes:
 def test_it_is_not_for_servers_with_keys(tmp_path: Path) -> None:
     from web.gradio_demo import mount
 
-    (tmp_path / "keys").write_text("sk-one\n")
     with pytest.raises(ConfigError, match="the demo asks for no key"):
-        mount(FastAPI(), Service(script_spec(keys_file=str(tmp_path / "keys"))))
+        mount(FastAPI(), Service(script_spec(keys_file=keys_file(tmp_path, "sk-one-0123456789"))))
 
 
 def test_without_gradio_it_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

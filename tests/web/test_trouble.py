@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.rig import Running, running, script_spec
+from tests.app.rig import Running, keys_file, running, script_spec
 from tests.web.browser import Chromium, Page
 
 pytestmark = [pytest.mark.chromium, pytest.mark.node, pytest.mark.asyncio(loop_scope="module")]
@@ -110,8 +110,10 @@ async def test_an_insecure_address_is_named(server: Running, browser: Chromium) 
 
 
 async def test_a_key_is_asked_for_and_used(browser: Chromium, tmp_path: Path) -> None:
-    (tmp_path / "keys").write_text("sesame\n")
-    async with running(script_spec(keys_file=str(tmp_path / "keys"))) as server, browser.page() as page:
+    async with (
+        running(script_spec(keys_file=keys_file(tmp_path, "sesame-sesame-sesame"))) as server,
+        browser.page() as page,
+    ):
         await page.open(server.http)
         await page.ask("say: open")
         await page.shows("#notice", "asks for a key")
@@ -121,7 +123,7 @@ async def test_a_key_is_asked_for_and_used(browser: Chromium, tmp_path: Path) ->
         await page.ask("say: and now")
         await page.shows("#notice", "does not take this key")
         await page.until("document.getElementById('settings').open")
-        await page.do("fill", "#key", "sesame")
+        await page.do("fill", "#key", "sesame-sesame-sesame")
         await page.do("click", "#settings button.strong")
         await page.ask("say: opened")
         await page.shows("#captions .answer", "open")

@@ -113,7 +113,8 @@ server: {keys_file: KEYS}
 def test_any_endpoint_is_measured_by_its_address_key_model_and_a_recording(tmp_path: Path) -> None:
     """The key, the path and the model's name are what another server would ask for; the turns are found by voice."""
     key, config, figures = tmp_path / "key", tmp_path / "keyed.yaml", tmp_path / "figures.json"
-    key.write_text("sk-of-this-test\n")
+    key.touch(0o600)
+    key.write_text("sk-of-this-very-test\n")
     config.write_text(KEYED.replace("KEYS", str(key)))
     with subject.running(str(config)) as server:
         target = target_of(f"{server.url}/v1", "gpt-realtime", str(key), SPOKEN)

@@ -26,7 +26,7 @@ from app.client.events import decode
 from app.client.microphone import Microphone
 from app.client.reader import UNREAD, Events
 from tests.app.http.test_chat import PIXEL
-from tests.app.rig import Running, eventually, running, script_spec, silence, tone
+from tests.app.rig import Running, eventually, keys_file, running, script_spec, silence, tone
 
 WORD = 2 * 960  # samples: two codec frames
 
@@ -192,13 +192,12 @@ async def test_a_server_that_goes_ends_all_that_waits() -> None:
 
 
 async def test_a_key_and_an_address_that_do_not_fit_are_one_sentence(tmp_path: Any) -> None:
-    (tmp_path / "keys").write_text("sk-one\n")
-    async with running(script_spec(keys_file=str(tmp_path / "keys"))) as server:
+    async with running(script_spec(keys_file=keys_file(tmp_path, "sk-one-0123456789"))) as server:
         with pytest.raises(ClientError, match="API key") as refused:
             async with connect(server.http):
                 pass
         assert refused.value.code == "invalid_api_key"
-        async with connect(server.http, key="sk-one") as client:
+        async with connect(server.http, key="sk-one-0123456789") as client:
             assert (await client.ask("say: open")).text == "open"
     for url in ("127.0.0.1:8000", "ftp://x", "http://127.0.0.1:1"):
         with pytest.raises(ClientError):

@@ -12,7 +12,7 @@ from aiortc import RTCConfiguration, RTCPeerConnection
 from app.client import AudioDelta, ClientError, connect
 from app.client.events import Other
 from app.client.webrtc import CallLine
-from tests.app.rig import Running, running, script_spec, silence, tone
+from tests.app.rig import Running, keys_file, running, script_spec, silence, tone
 
 
 async def test_a_typed_question_is_answered_aloud(server: Running) -> None:
@@ -80,12 +80,11 @@ async def test_a_server_that_goes_ends_the_call() -> None:
 
 
 async def test_a_refusal_is_in_the_server_s_words(tmp_path: Path) -> None:
-    (tmp_path / "keys").write_text("sk-one\n")
-    async with running(script_spec(keys_file=str(tmp_path / "keys"))) as server:
+    async with running(script_spec(keys_file=keys_file(tmp_path, "sk-one-0123456789"))) as server:
         with pytest.raises(ClientError, match="API key"):
             async with connect(server.http, transport="webrtc"):
                 pass
-        async with connect(server.http, transport="webrtc", key="sk-one") as client:
+        async with connect(server.http, transport="webrtc", key="sk-one-0123456789") as client:
             assert (await client.ask("say: open")).text == "open"
     for url in ("ftp://x", "http://127.0.0.1:1"):
         with pytest.raises(ClientError):

@@ -75,10 +75,13 @@ def test_keys_are_there_and_one_s_own(tmp_path: Path) -> None:
     assert (keys("keys", str(path), False).level, str(path) in keys("keys", str(path), False).text) == ("fail", True)
     path.write_text("# none yet\n")
     assert "holds no key" in keys("keys", str(path), False).text
-    path.write_text("sk-one\nsk-two\n")
+    path.write_text("sk-one-0123456789\nsk-two-0123456789\n")
     path.chmod(0o644)
-    assert keys("keys", str(path), False).step == f"chmod 600 {path}"
+    assert keys("keys", str(path), False).level == "fail"
+    assert "chmod 600 it" in keys("keys", str(path), False).text
     path.chmod(0o600)
     found = keys("keys", str(path), False)
     assert (found.level, found.text) == ("ok", f"2 in {path}")
     assert "sk-" not in found.text
+    path.write_text("sk-one\n")
+    assert "too short" in keys("keys", str(path), False).text

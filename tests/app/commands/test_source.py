@@ -27,7 +27,7 @@ from engine import (
     TextPart,
     Tool,
 )
-from tests.app.rig import Running, eventually, running, script_spec
+from tests.app.rig import Running, eventually, keys_file, running, script_spec
 
 WORD = 2 * 960  # samples: two codec frames
 
@@ -115,9 +115,8 @@ async def test_leaving_an_answer_ends_it_on_the_server(server: Running) -> None:
 
 
 async def test_a_key_is_asked_for_read_and_refused_in_one_sentence_each(tmp_path: Path) -> None:
-    (tmp_path / "keys").write_text("sk-one\n")
-    (tmp_path / "wrong").write_text("sk-two\n")
-    async with running(script_spec(keys_file=str(tmp_path / "keys"))) as server:
+    (tmp_path / "wrong").write_text("sk-two-0123456789\n")
+    async with running(script_spec(keys_file=keys_file(tmp_path, "sk-one-0123456789"))) as server:
         for key_file, sentence in ((None, "with --key-file"), (str(tmp_path / "wrong"), "does not know the key in")):
             with pytest.raises(ServerError, match=sentence):
                 async with opened(Address(server.http, key_file)):

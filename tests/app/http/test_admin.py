@@ -11,17 +11,15 @@ import pytest
 
 from app.commands.admin import Remote, restart, scale, workers
 from engine import EngineError
-from tests.app.rig import LoudnessVad, Running, eventually, running, script_spec, talking
+from tests.app.rig import LoudnessVad, Running, eventually, keys_file, running, script_spec, talking
 
-KEY = "sesame-sesame"
+KEY = "sesame-sesame-sesame"
 ROUTES = [("GET", "/admin/workers"), ("POST", "/admin/scale"), ("POST", "/admin/restart")]
 
 
 @pytest.fixture
 def key_file(tmp_path: Path) -> Path:
-    path = tmp_path / "admin.key"
-    path.write_text(f"{KEY}\n")
-    return path
+    return Path(keys_file(tmp_path, KEY, name="admin.key"))
 
 
 @pytest.fixture
@@ -57,10 +55,9 @@ async def test_another_key_opens_nothing(method: str, path: str, key: str | None
 
 @pytest.mark.fault("S2.5")
 async def test_an_api_key_is_no_admin_key(tmp_path: Path, key_file: Path) -> None:
-    keys = tmp_path / "keys"
-    keys.write_text("sk-user")
-    async with running(script_spec(admin_key_file=str(key_file), keys_file=str(keys)), vad=LoudnessVad) as server:
-        assert (await ask(server, "GET", "/admin/workers", "sk-user")).status_code == 401
+    keys = keys_file(tmp_path, "sk-user-0123456789")
+    async with running(script_spec(admin_key_file=str(key_file), keys_file=keys), vad=LoudnessVad) as server:
+        assert (await ask(server, "GET", "/admin/workers", "sk-user-0123456789")).status_code == 401
         assert (await ask(server, "GET", "/admin/workers")).status_code == 200
         assert (await ask(server, "GET", "/metrics")).status_code == 401
 

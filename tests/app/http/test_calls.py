@@ -22,7 +22,7 @@ from app.realtime.trouble import Refusal
 from app.settings import settings_of
 from app.transports.webrtc.offer import MAX_CANDIDATES, checked
 from engine import ConfigError
-from tests.app.rig import TIMEOUT_S, Client, Running, eventually
+from tests.app.rig import TIMEOUT_S, Client, Running, eventually, keys_file
 from tests.app.transports.webrtc.caller import Caller, calling
 from tests.app.transports.webrtc.offers import corpus
 
@@ -188,10 +188,9 @@ async def test_the_settings_of_a_call_come_with_it(server: Running) -> None:
 
 
 async def test_a_client_secret_opens_a_call_with_its_settings(serve_with: Any, tmp_path: Any) -> None:
-    (tmp_path / "keys").write_text("sesame\n")
-    async with serve_with(keys_file=str(tmp_path / "keys")) as server:
+    async with serve_with(keys_file=keys_file(tmp_path, "sesame-sesame-sesame")) as server:
         body = {"session": {"type": "realtime", "instructions": "Be kind.", "audio": {"output": {"speed": 1.25}}}}
-        key = {"authorization": "Bearer sesame"}
+        key = {"authorization": "Bearer sesame-sesame-sesame"}
         secret = (await post(server, "/v1/realtime/client_secrets", json=body, headers=key)).json()["value"]
         caller = Caller(server)
         assert (await post(server, content=await caller.offer(), headers=SDP)).status_code == 401

@@ -13,7 +13,7 @@ from openai import AsyncOpenAI
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from tests.app.rig import Client, Running, running, script_spec, talking
+from tests.app.rig import Client, Running, keys_file, running, script_spec, talking
 
 PATH = "/v1/realtime/client_secrets"
 
@@ -21,12 +21,13 @@ PATH = "/v1/realtime/client_secrets"
 @pytest.fixture
 async def locked(tmp_path: Path) -> AsyncGenerator[Running]:
     """A server that asks for a key."""
-    (tmp_path / "keys").write_text("sk-main\n")
-    async with running(script_spec(keys_file=str(tmp_path / "keys"), limits={"secrets": 3})) as server:
+    async with running(
+        script_spec(keys_file=keys_file(tmp_path, "sk-main-0123456789"), limits={"secrets": 3})
+    ) as server:
         yield server
 
 
-async def post(server: Running, body: Any, key: str = "sk-main", path: str = PATH) -> httpx.Response:
+async def post(server: Running, body: Any, key: str = "sk-main-0123456789", path: str = PATH) -> httpx.Response:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
     async with httpx.AsyncClient(base_url=server.http) as http:
@@ -42,7 +43,7 @@ async def status_of_socket(server: Running, key: str) -> int:
 async def test_the_official_client_makes_one_and_talks_with_it(locked: Running) -> None:
     url = f"{locked.http}/v1"
     session: Any = {"type": "realtime", "instructions": "Be kind.", "output_modalities": ["text"]}
-    async with AsyncOpenAI(api_key="sk-main", base_url=url) as backend:
+    async with AsyncOpenAI(api_key="sk-main-0123456789", base_url=url) as backend:
         secret: Any = await backend.realtime.client_secrets.create(
             expires_after={"anchor": "created_at", "seconds": 30}, session=session
         )
@@ -59,7 +60,7 @@ async def test_the_official_client_makes_one_and_talks_with_it(locked: Running) 
 
 async def test_a_transcription_session_may_have_one(locked: Running) -> None:
     url = f"{locked.http}/v1"
-    async with AsyncOpenAI(api_key="sk-main", base_url=url) as backend:
+    async with AsyncOpenAI(api_key="sk-main-0123456789", base_url=url) as backend:
         secret: Any = await backend.realtime.client_secrets.create(session={"type": "transcription"})
     assert secret.session.type == "transcription"
     headers = {"Authorization": f"Bearer {secret.value}"}

@@ -9,7 +9,7 @@ import pytest
 from openai import AsyncOpenAI, NotFoundError
 
 from app.server import create_app
-from tests.app.rig import Running, script_spec
+from tests.app.rig import Running, keys_file, script_spec
 
 
 async def test_the_loaded_model_is_listed_with_what_it_can(openai: AsyncOpenAI) -> None:
@@ -39,8 +39,10 @@ async def test_the_api_pages_describe_every_route(server: Running) -> None:
 
 
 async def test_the_api_pages_say_when_a_key_is_asked_for(tmp_path: Path) -> None:
-    (tmp_path / "keys").write_text("sk-one\n")
-    for section, asked in (({}, None), ({"keys_file": str(tmp_path / "keys")}, [{"HTTPBearer": []}])):
+    for section, asked in (
+        ({}, None),
+        ({"keys_file": keys_file(tmp_path, "sk-one-0123456789")}, [{"HTTPBearer": []}]),
+    ):
         schema = create_app(script_spec(**section)).openapi()
         assert schema["paths"]["/v1/audio/speech"]["post"].get("security") == asked
         assert "WS /v1/realtime" in schema["info"]["description"]
