@@ -1,7 +1,6 @@
 """Request bodies: bounded in size, in time and all together while they come, and parsed strictly.
 
-``StrictRoute`` is the route class of every API route that takes a body. JSON is RFC 8259: no NaN, no lone surrogates,
-no nesting that would exhaust the stack.
+``StrictRoute`` is the route class of every API route that takes a body. JSON is what ``strict_json`` takes.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ import json
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any
 
-import msgspec
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.types import Message, Receive
 
+from app import strict_json
 from app.http.trouble import HttpRefusal
 
 Responses = dict[int | str, dict[str, Any]]
@@ -88,10 +87,9 @@ class _Bounded(Request):
 
     async def json(self) -> Any:
         try:
-            return msgspec.json.decode(await self.body())
-        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-            what = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-            raise json.JSONDecodeError(what, "", 0) from None
+            return strict_json.decode(await self.body())
+        except strict_json.BadJson as error:
+            raise json.JSONDecodeError(str(error), "", 0) from None
 
     def let_go(self) -> None:
         """The body has been taken in, or refused. May be called twice."""

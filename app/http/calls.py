@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import msgspec
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 from starlette.datastructures import UploadFile
 
+from app import strict_json
 from app.auth import caller_of
 from app.http.body import StrictRoute
 from app.http.trouble import HttpRefusal
@@ -114,9 +114,9 @@ def _text(body: bytes) -> str:
 
 def _session(body: bytes) -> dict[str, Any]:
     try:
-        session: Any = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
-        raise HttpRefusal(400, "invalid_json", "The part 'session' is not valid JSON.", "session") from None
+        session = strict_json.decode(body)
+    except strict_json.BadJson as error:
+        raise HttpRefusal(400, "invalid_json", f"The part 'session' is not valid JSON: {error}.", "session") from None
     if not isinstance(session, dict):
         raise HttpRefusal(400, "invalid_type", "The part 'session' must be an object.", "session")
     return cast("dict[str, Any]", session)

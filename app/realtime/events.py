@@ -12,6 +12,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
+from app import strict_json
 from app.media import MediaError, decode_base64
 from app.realtime import commands
 from app.realtime.commands import Command, Told
@@ -142,12 +143,10 @@ _EVENTS: dict[str, tuple[type[Struct], Callable[[Any], Command]]] = {
 
 
 def _parse(text: str) -> dict[str, Any]:
-    """JSON as RFC 8259 has it: no NaN, no Infinity, no lone surrogates, no nesting that would exhaust the stack."""
     try:
-        event: Any = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise Refusal("invalid_json", f"The message is not valid JSON: {what}.") from None
+        event = strict_json.decode(text)
+    except strict_json.BadJson as error:
+        raise Refusal("invalid_json", f"The message is not valid JSON: {error}.") from None
     if not isinstance(event, dict):
         raise Refusal("invalid_event", "An event is a JSON object with a 'type'.")
     return cast("dict[str, Any]", event)

@@ -40,6 +40,14 @@ async def status_of_socket(server: Running, key: str) -> int:
     return refused.value.response.status_code
 
 
+@pytest.mark.parametrize("value", [str(10**20), '{"a":' * 260 + "1" + "}" * 260])
+async def test_settings_that_could_not_be_told_make_no_secret(value: str, locked: Running) -> None:
+    """A socket that was opened with such a secret was dropped without a word."""
+    answer = await post(locked, f'{{"session":{{"prompt":{{"a":{value}}}}}}}'.encode())
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_json")
+    assert not locked.service.secrets._alive
+
+
 async def test_the_official_client_makes_one_and_talks_with_it(locked: Running) -> None:
     url = f"{locked.http}/v1"
     session: Any = {"type": "realtime", "instructions": "Be kind.", "output_modalities": ["text"]}

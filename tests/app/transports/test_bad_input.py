@@ -54,6 +54,39 @@ def pictures(data: bytes, times: int) -> str:
     return json.dumps({"type": "conversation.item.create", "item": shown(data, times)})
 
 
+def nested(levels: int) -> str:
+    return '{"a":' * levels + "1" + "}" * levels
+
+
+def settings(name: str, value: str) -> str:
+    return f'{{"type":"session.update","session":{{"type":"realtime","{name}":{value}}}}}'
+
+
+def tool(parameters: str) -> str:
+    return f'[{{"type":"function","name":"f","parameters":{parameters}}}]'
+
+
+def voice(value: str) -> str:
+    return f'{{"output":{{"voice":{{"id":"tone","x":{value}}}}}}}'
+
+
+HUGE = str(10**20)
+UNTOLD = {
+    f"{where}, {what}": text
+    for what, value in (("an integer of 67 bits", HUGE), ("260 levels", nested(260)), ("900 levels", nested(900)))
+    for where, text in (
+        ("a prompt", settings("prompt", value)),
+        ("tracing", settings("tracing", value)),
+        ("a tool's schema", settings("tools", tool(f'{{"maximum":{value}}}'))),
+        ("a tool's choice", settings("tool_choice", f'{{"name":"x","n":{value}}}')),
+        ("a session's voice", settings("audio", voice(value))),
+        ("an answer's voice", f'{{"type":"response.create","response":{{"audio":{voice(value)}}}}}'),
+        ("an answer's tools", f'{{"type":"response.create","response":{{"tools":{tool(value)}}}}}'),
+        ("metadata", f'{{"type":"response.create","response":{{"metadata":{value}}}}}'),
+    )
+}
+"""What could be taken and not be told again: each wedged its session, or its answers, for good."""
+
 SMALL = png(2, 2, b"\x00" + b"\xff\x00\x00" * 2 + b"\x00" + b"\x00\xff\x00" * 2)
 REFUSED = {
     "not JSON": ("hello", "invalid_json"),
@@ -178,6 +211,27 @@ async def test_each_is_refused_in_one_error_and_the_session_goes_on(client: Any)
         assert len(client.events) == before + 1, name
         await client.alive()
         assert len([event for event in client.events[before:] if event["type"] == "error"]) == 1, name
+
+
+async def test_what_could_not_be_told_again_is_refused_before_it_changes_anything(client: Any) -> None:
+    settled = await client.configure(instructions="Be kind.")
+    for name, text in UNTOLD.items():
+        await client.socket.send(text)
+        assert (await client.error())["code"] == "invalid_json", name
+    assert await client.configure(instructions="Be kind.") == settled
+    done = await client.ask("say: all is well")
+    assert done["status"] == "completed"
+
+
+async def test_schemas_as_deep_as_honest_ones_are_taken_and_told(client: Any) -> None:
+    schema = json.loads(nested(90))
+    tools = [{"type": "function", "name": f"f{n}", "parameters": schema} for n in range(20)]
+    told = await client.configure(tools=tools)
+    assert [one["parameters"] for one in told["tools"]] == [schema] * 20
+    limits = {"minimum": -(2**63), "maximum": 2**64 - 1}
+    (told,) = (await client.configure(tools=[{"type": "function", "name": "f", "parameters": limits}]))["tools"]
+    assert told["parameters"] == limits
+    assert (await client.ask("say: all is well"))["status"] == "completed"
 
 
 async def test_the_event_id_of_what_was_wrong_is_echoed(client: Any) -> None:

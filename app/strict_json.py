@@ -1,0 +1,47 @@
+"""JSON from clients: RFC 8259, and nothing that could be taken and then not be told.
+
+No NaN, no Infinity, no lone surrogates, no integer beyond 64 bits, and no nesting beyond MAX_DEPTH: settings are told
+again within events, and cross to the workers. What fails there would fail after the state has changed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import orjson
+
+MAX_DEPTH = 100
+"""Levels of objects and lists: a tool's schema has a dozen. The encoder stops at 254, with all that is around it."""
+
+_ENCODER_DEPTH = 254
+
+
+class BadJson(ValueError):
+    """What is wrong, as the end of a sentence without its full stop."""
+
+
+def decode(text: str | bytes) -> Any:
+    """What a client sent. Raises BadJson."""
+    try:
+        found = msgspec.json.decode(text)
+    except RecursionError:
+        raise BadJson(_DEEP) from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise BadJson(str(error)) from None
+    _check(found)
+    return found
+
+
+def _check(found: Any) -> None:
+    """Tell it as deep within other levels as it ever could be. Raises BadJson."""
+    for _ in range(_ENCODER_DEPTH - MAX_DEPTH):
+        found = [found]
+    try:
+        orjson.dumps(found)
+    except TypeError as error:
+        raise BadJson(_LARGE if "64-bit" in str(error) else _DEEP) from None
+
+
+_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
+_LARGE = "an integer in it has more than 64 bits"
