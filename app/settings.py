@@ -5,6 +5,7 @@ Knows no socket; raises ConfigError that names the path and the nearest known ke
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,6 +88,9 @@ class IceServer:
     urls: tuple[str, ...]
     username: str | None = None
     credential: str | None = None
+    secret: str | None = None
+    """What the TURN server shares with this one (coturn's ``static-auth-secret``): every client is told a name and a
+    credential of its own then, which expire; in the place of ``username`` and ``credential``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +119,14 @@ class Settings:
     ``X-Forwarded-Proto`` are believed, so each has to write these headers itself; nobody else's are."""
     ice_servers: tuple[IceServer, ...] = ()
     """What calls may ask for a way through NATs, the server's side and the browser's; by default nobody is asked."""
+    ice_ports: tuple[int, ...] = ()
+    """The first and the last UDP port of calls, for firewalls and containers; by default any that is free. A call takes
+    one on each address of this machine."""
+    ice_address: str | None = None
+    """The IP address under which calls reach this machine from outside (a container's host, a one-to-one NAT): it is
+    told in the place of the machine's own addresses."""
+    ice_relay_only: bool = False
+    """Whether calls go through a TURN server of ``ice_servers`` only; no address of this machine's is told then."""
     strict_names: bool = False
     """Whether HTTP refuses names of models and voices that are not loaded; without it, what is loaded serves them."""
     camera_every_s: float = 1.0
@@ -157,9 +169,25 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
     if settings.camera_every_s <= 0:
         raise ConfigError("server.camera_every_s: must be above 0")
     check_proxies(settings.trusted_proxies)
-    for i, one in enumerate(settings.ice_servers):
-        if not one.urls or not all(url.startswith(("stun:", "stuns:", "turn:", "turns:")) for url in one.urls):
-            raise ConfigError(f"server.ice_servers[{i}].urls: must be addresses like stun:host:port or turn:host:port")
+    _check_ice(settings)
     if settings.drain_s < 0:
         raise ConfigError("server.drain_s: must not be below 0")
     return settings
+
+
+def _check_ice(settings: Settings) -> None:
+    for i, one in enumerate(settings.ice_servers):
+        if not one.urls or not all(url.startswith(("stun:", "stuns:", "turn:", "turns:")) for url in one.urls):
+            raise ConfigError(f"server.ice_servers[{i}].urls: must be addresses like stun:host:port or turn:host:port")
+        if one.secret is not None and (not one.secret or one.username is not None or one.credential is not None):
+            raise ConfigError(f"server.ice_servers[{i}].secret: stands alone, without username and credential")
+    ports = settings.ice_ports
+    if ports and not (len(ports) == 2 and 1024 <= ports[0] <= ports[1] <= 65535):
+        raise ConfigError("server.ice_ports: must be two ports from 1024 to 65535, the lower one first")
+    if settings.ice_relay_only and not any(url.startswith("turn") for one in settings.ice_servers for url in one.urls):
+        raise ConfigError("server.ice_relay_only: calls need a TURN server in server.ice_servers")
+    if settings.ice_address is not None:
+        try:
+            ipaddress.ip_address(settings.ice_address)
+        except ValueError:
+            raise ConfigError(f"server.ice_address: {settings.ice_address!r} is no IP address") from None

@@ -5,10 +5,11 @@ Source: the Realtime GA protocol; an offer comes as a form with the session's se
 
 from __future__ import annotations
 
+import time
 from typing import Any, cast
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.datastructures import UploadFile
 
 from app import strict_json
@@ -19,6 +20,7 @@ from app.realtime import beta
 from app.service import Service
 from app.transports.tether import NoWayBack
 from app.transports.webrtc.calls import Calls
+from app.turn import told_to
 
 PATH = "/v1/realtime/calls"
 FORM, SDP = "multipart/form-data", "application/sdp"
@@ -27,7 +29,7 @@ FORM, SDP = "multipart/form-data", "application/sdp"
 class IceServerView(BaseModel):
     urls: list[str]
     username: str | None = None
-    credential: str | None = None
+    credential: str | None = Field(default=None, description="Where the server has a secret, good for two hours.")
 
 
 class IceServersView(BaseModel):
@@ -69,8 +71,8 @@ def calls_routes(service: Service, calls: Calls) -> APIRouter:
         return Response(status_code=200)
 
     @router.get("/v1/realtime/ice-servers", summary="The STUN and TURN servers that a client may use")
-    async def ice_servers() -> IceServersView:  # pyright: ignore[reportUnusedFunction]
-        servers = service.settings.ice_servers
+    async def ice_servers(request: Request) -> IceServersView:  # pyright: ignore[reportUnusedFunction]
+        servers = told_to(caller_of(request.scope).owner, service.settings.ice_servers, time.time())
         views = [IceServerView(urls=list(o.urls), username=o.username, credential=o.credential) for o in servers]
         return IceServersView(ice_servers=views)
 

@@ -21,6 +21,7 @@ from tests.app.rig import eventually
 from tests.app.transports.webrtc.caller import Caller
 from tests.app.transports.webrtc.offers import corpus
 from tests.app.transports.webrtc.test_camera import giant
+from tests.app.transports.webrtc.test_ice import STRANGE, stranger, ways
 from tests.attacks.target import MB, Target, attacked
 
 pytestmark = pytest.mark.attacks
@@ -31,6 +32,10 @@ UNBOUNDED_FRAMES = """
 import av
 from app.transports.webrtc import camera
 camera.MAX_PIXELS, camera._decoder = 1 << 62, lambda kind: av.CodecContext.create("libvpx", "r")
+"""
+OPEN_PORTS = """
+from app.transports.webrtc import leg
+leg.use_ports = lambda transport, settings, followed: followed()
 """
 LONGEST_MS, MOST_MB = 100, 300
 
@@ -193,3 +198,28 @@ async def posted(http: httpx.AsyncClient, body: bytes, *, as_form: bool) -> http
             "/v1/realtime/calls", files={"sdp": (None, body), "session": (None, '{"type":"realtime"}')}
         )
     return await http.post("/v1/realtime/calls", content=body, headers={"content-type": "application/sdp"})
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_datagrams_of_strangers(tmp_path: Path, guarded: bool) -> None:
+    """To a call's port, from an address that the call does not know: nothing comes back, and nothing is logged."""
+    before = LOOPBACK + (OPEN_PORTS if not guarded else "")
+    async with attacked(tmp_path, before=before, asks=guarded) as (aim, bystander, peak), calling(aim) as call:
+        sent, rounds = 0, 150 if guarded else 2
+        (way,) = ways(call.peer.remoteDescription.sdp)
+        async with stranger(way) as (say, got):
+            for _ in range(rounds):
+                for datagram in STRANGE.values():
+                    say(datagram)
+                    sent += len(datagram)
+                await asyncio.sleep(0.01)
+            await call.send("input_audio_buffer.clear")
+            await call.until("input_audio_buffer.cleared")
+        back, tracebacks = sum(map(len, got)), aim.tracebacks
+    print(f"{sent} bytes, {back} back, {tracebacks} tracebacks, {bystander.waits}, {peak.grown_mb:.0f} MB")
+    assert (back == 0) == guarded
+    assert (tracebacks == 0) == guarded
+    if guarded:
+        assert bystander.waits.broken is None
+        assert bystander.waits.longest_ms <= LONGEST_MS
+        assert peak.grown_mb <= MOST_MB

@@ -19,6 +19,7 @@ from app.realtime.line import Line
 from app.realtime.notices import AudioPiece, Notice
 from app.realtime.session import Session
 from app.service import Closed, Service
+from app.slices import LoopTime
 from app.telemetry import log
 from app.transports.leave import Leave, first, watch, while_valid
 from app.transports.outbox import Outbox
@@ -48,7 +49,9 @@ class Call:
         self._service, house, self._tethers = home
         self.id, self.inbox = id, Inbox(self._service.pace(), house.now)
         self.now = house.now
-        leg = self.leg = Leg(id, self._service.settings, self.inbox, house.now)
+        self.loop_time = LoopTime(house.slices)
+        """Of the event loop, for what comes in over its connections."""
+        leg = self.leg = Leg(id, self._service.settings, self.inbox, self.loop_time, house.now)
         self.maker = maker or Caller()
         self.tether = Tether(leg.link, self.maker)
         self._over = asyncio.Event()

@@ -104,7 +104,7 @@ class Calls:
 
     async def _join(self, call: Call, offer: str, answer: Answered, after: int, caller: Caller) -> None:
         with self._offer(caller) as connected:
-            leg = Leg(call.id, self._service.settings, call.inbox, call.now)
+            leg = Leg(call.id, self._service.settings, call.inbox, call.loop_time, call.now)
             leg.connected = connected
             try:
                 if await _accepted(leg, call.id, offer, answer):

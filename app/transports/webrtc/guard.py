@@ -1,23 +1,51 @@
-"""What aiortc itself does not check of the datagrams that reach a call's port, from whomever they come."""
+"""What aiortc itself does not check of the datagrams of a call's own client."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-SIZES = range(1, 1473)
-"""Bytes. Of an empty datagram aiortc would look at the first one, and libsrtp's buffer has room for an Ethernet frame's
-worth only: either would be the end of the call, and a stranger can send both."""
+from app.slices import LoopTime
+from app.telemetry import log
+
+MAX_SOURCES = 16
+"""Streams of packets that a client may send: aiortc keeps counts of each, and reports on all of them every second."""
+
+MAX_BAD = 100
+"""Datagrams that aiortc stumbles over before the connection is given up."""
 
 
-def take_plausible(transport: Any, heard: Callable[[], None]) -> None:
-    """Let an RTCIceTransport receive only datagrams of a size that media, keys and events come in; tell of each."""
-    receive = transport._recv
+def guard_datagrams(transport: Any, heard: Callable[[], None], loop_time: LoopTime, id: str) -> None:
+    """Let an RTCDtlsTransport survive what its client sends, in its part of the loop's time; tell of each datagram."""
+    receive, take_next, route = transport.transport._recv, transport._recv_next, transport._rtp_router.route_rtp
+    bad, took = 0, False
 
     async def received() -> bytes:
-        while len(data := await receive()) not in SIZES:
-            pass
+        nonlocal took
+        data: bytes = await receive()
         heard()
+        took = True
+        loop_time.begin()
         return data
 
-    transport._recv = received
+    async def taken() -> None:
+        nonlocal bad, took
+        try:
+            await take_next()
+        except ConnectionError:
+            raise
+        except Exception as error:  # noqa: BLE001 - one that can't be read is skipped, whatever is wrong with it
+            bad += 1
+            if bad == 1:
+                log("call.bad_datagram", call=id, error=type(error).__name__)
+            if bad > MAX_BAD:
+                raise ConnectionError from None
+        if took:  # a handshake also waits for nothing but the time
+            took = False
+            await loop_time.pause()
+
+    def routed(packet: Any) -> Any:
+        known = transport._rtp_router.ssrc_table
+        return route(packet) if packet.ssrc in known or len(known) < MAX_SOURCES else None
+
+    transport.transport._recv, transport._recv_next, transport._rtp_router.route_rtp = received, taken, routed

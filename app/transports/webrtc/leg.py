@@ -15,6 +15,7 @@ from typing import Any
 
 import aioice.ice
 from aiortc import RTCConfiguration, RTCDataChannel, RTCIceServer, RTCPeerConnection
+from aiortc.rtcconfiguration import RTCIceTransportPolicy
 from aiortc.rtcrtpsender import RTCRtpSender
 
 from app.realtime.commands import Hear, See, Told
@@ -23,6 +24,7 @@ from app.realtime.notices import Trouble
 from app.realtime.trouble import Refusal
 from app.service import Closed
 from app.settings import Settings
+from app.slices import LoopTime
 from app.telemetry import log
 from app.transports.leave import GOING_AWAY, SLOW, TOO_LARGE, Leave, first
 from app.transports.outbox import Outbox
@@ -30,30 +32,35 @@ from app.transports.tether import Link
 from app.transports.webrtc.camera import Camera, ignore
 from app.transports.webrtc.channel import Channel
 from app.transports.webrtc.ears import Ears
-from app.transports.webrtc.guard import take_plausible
+from app.transports.webrtc.guard import guard_datagrams
+from app.transports.webrtc.ice import use_ports
 from app.transports.webrtc.inbox import Inbox
 from app.transports.webrtc.messages import bound_messages
 from app.transports.webrtc.offer import checked
 from app.transports.webrtc.voice import Voice
 from app.transports.websocket import told_in
+from app.turn import told_to
 from engine.core import Pcm
 
 PLAYER_S = 0.040
 """What a browser's own buffers add to the way of a sample, where its page does not say."""
 
-GATHER_S, CONNECT_S, CLOSE_S = 10.0, 12.0, 5.0
-"""The longest that may take: finding the server's addresses, a client's connecting, and hanging up."""
+GATHER_S, FOLLOW_S, CONNECT_S, CLOSE_S = 10.0, 5.0, 12.0, 5.0
+"""The longest that may take: finding the server's addresses; the client's first sign of life, which follows the answer
+at once; its connecting after that; and hanging up."""
 
 # Consent checks come every 5 s, and each waits half a second for its answer: four are missed within 27 s.
 aioice.ice.CONSENT_FAILURES = 4
 
 
 class Leg:
-    """``id`` and ``inbox`` are the call's. ``now`` is monotonic seconds."""
+    """``id``, ``inbox`` and ``loop_time`` are the call's. ``now`` is monotonic seconds."""
 
-    def __init__(self, id: str, settings: Settings, inbox: Inbox, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, id: str, settings: Settings, inbox: Inbox, loop_time: LoopTime, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self._id, self._settings, self._limits = id, settings, settings.limits
-        self._inbox = inbox
+        self._inbox, self._loop_time = inbox, loop_time
         self._gone = asyncio.Event()
         self.link = Link(Outbox(self._limits.unsent_s))
         """Where the call's events go, and what its client says."""
@@ -70,7 +77,7 @@ class Leg:
         self._camera = Camera(settings.camera_every_s, self._see, self._refuse_picture)
         self._connection = RTCPeerConnection(_configuration(settings))
         self._channel: asyncio.Future[RTCDataChannel] = asyncio.get_running_loop().create_future()
-        self._connected, self._over = asyncio.Event(), asyncio.Event()
+        self._followed, self._connected, self._over = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._leave = Leave(1000, "", "gone")
 
     @property
@@ -96,15 +103,20 @@ class Leg:
                 for one in connection.getTransceivers():
                     if one.kind == "video":
                         self._camera.attach(one)
+                for transport in self._transports():
+                    use_ports(transport.transport, self._settings, self._followed.set)
+                    guard_datagrams(transport, self._heard, self._loop_time, self._id)
                 with self._answerable():
                     await connection.setLocalDescription(await connection.createAnswer())
         except TimeoutError:
             raise Closed("unavailable", "The server's own addresses were not found in time; try again.") from None
-        for transport in {one.transport.transport for one in (connection.sctp, *connection.getReceivers()) if one}:
-            take_plausible(transport, self._heard)
         if connection.sctp is not None:
             bound_messages(connection.sctp, self._refuse)
-        return connection.localDescription.sdp
+        sdp = connection.localDescription.sdp
+        if "a=candidate:" not in sdp:
+            message = "The server has no UDP port for another call: those of server.ice_ports are taken, or its TURN "
+            raise Closed("no_port", message + "server does not answer. Try again later.")
+        return sdp
 
     async def carry(self) -> Leave:
         """Events and sound both ways until the connection is over; why it is. What its client says ends then."""
@@ -153,6 +165,10 @@ class Leg:
                 await self._connection.close()
         except TimeoutError:
             log("call.close_late", call=self._id, after_s=CLOSE_S)
+
+    def _transports(self) -> set[Any]:
+        """Of sound, pictures and events: one, where they are bundled."""
+        return {one.transport for one in (self._connection.sctp, *self._connection.getReceivers()) if one is not None}
 
     @contextmanager
     def _answerable(self) -> Generator[None]:
@@ -246,7 +262,9 @@ class Leg:
 
     async def _watch_client(self) -> None:
         try:
-            async with asyncio.timeout(CONNECT_S) as deadline:
+            async with asyncio.timeout(FOLLOW_S) as deadline:
+                await self._followed.wait()
+                deadline.reschedule(asyncio.get_running_loop().time() + CONNECT_S)
                 await self._connected.wait()
                 deadline.reschedule(None)
                 await self._over.wait()
@@ -274,5 +292,7 @@ class Leg:
 
 def _configuration(settings: Settings) -> RTCConfiguration:
     """An empty list of servers is one that asks nobody: None would be a public STUN server."""
-    servers = [RTCIceServer(list(one.urls), one.username, one.credential) for one in settings.ice_servers]
-    return RTCConfiguration(iceServers=servers)
+    told = told_to("server", settings.ice_servers, time.time())
+    servers = [RTCIceServer(list(one.urls), one.username, one.credential) for one in told]
+    policy = RTCIceTransportPolicy.RELAY if settings.ice_relay_only else RTCIceTransportPolicy.ALL
+    return RTCConfiguration(iceServers=servers, iceTransportPolicy=policy)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aiortc.rtcsctptransport import DataChunk, ForwardTsnChunk, SackChunk
+from aiortc.rtcdtlstransport import RtpRouter
+from aiortc.rtcsctptransport import DataChunk, ForwardTsnChunk, InitChunk, SackChunk, serialize_packet
+from aiortc.rtp import RtpPacket
 
+from app.slices import LoopTime, Slices
+from app.transports.webrtc.guard import MAX_SOURCES, guard_datagrams
 from app.transports.webrtc.messages import AHEAD_FRAGMENTS, MAX_CHANNELS
 from app.transports.webrtc.reassembly import MAX_MESSAGE_BYTES
 from tests.app.rig import Running
@@ -94,3 +99,32 @@ async def test_what_aiortc_alone_would_work_on_for_seconds_is_dropped(server: Ru
         await sctp._send_chunk(given_up)
         await call.closed()
     await server.empty()
+
+
+async def test_what_aiortc_stumbles_over_ends_no_call(server: Running, caplog: pytest.LogCaptureFixture) -> None:
+    """A text that is no UTF-8, a channel that is opened twice, two beginnings of an association in one datagram."""
+    async with calling(server) as call:
+        sctp: Any = call.peer.sctp
+        await sctp._send(call.channel.id, 51, b"\xff\xfe")
+        await sctp._send(call.channel.id, 50, bytes([3, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]) + b"x")
+        both = InitChunk()
+        both.initiate_tag, both.advertised_rwnd, both.outbound_streams, both.inbound_streams = 1, 9999, 1, 1
+        both.initial_tsn = 1
+        twice: Any = bytes(both) * 2
+        await sctp.transport._send_data(serialize_packet(5000, 5000, 0, twice))
+        await still_here(call)
+    await server.empty()
+    assert not [one.message for one in caplog.records if one.exc_info or "Traceback" in one.getMessage()]
+
+
+async def test_streams_of_packets_are_bounded() -> None:
+    """aiortc keeps counts of each source that it ever saw."""
+    router = RtpRouter()
+    receiver: Any = object()
+    router.register_receiver(receiver, ssrcs=[1], payload_types=[96])
+    transport: Any = SimpleNamespace(_rtp_router=router, _recv_next=None, transport=SimpleNamespace(_recv=None))
+    guard_datagrams(transport, lambda: None, LoopTime(Slices()), "rtc_1")
+    for ssrc in range(1000):
+        router.route_rtp(RtpPacket(payload_type=96, ssrc=ssrc))
+    assert len(router.ssrc_table) == MAX_SOURCES
+    assert router.route_rtp(RtpPacket(payload_type=96, ssrc=1)) is receiver

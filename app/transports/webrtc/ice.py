@@ -1,0 +1,187 @@
+"""Where a call's datagrams come in: the server's UDP ports, and whose datagrams are taken there.
+
+aioice answers strangers with more bytes than they send, fails on some of theirs, and keeps the others to be read.
+Here a stranger's datagram costs its reading: an address counts once it has shown the password that the answer holds.
+Source: RFC 8445 (ICE), RFC 8489 (STUN), RFC 7983, 7 (what a first byte tells).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import random
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from aioice import Candidate, Connection, TransportPolicy, stun
+from aioice.candidate import candidate_foundation, candidate_priority
+from aioice.ice import StunProtocol, relayed_candidate, server_reflexive_candidate
+from aioice.turn import UDP_SOCKET_BUFFER_SIZE
+
+from app.settings import Settings
+
+SIZES = range(1, 1473)
+"""Bytes. Of an empty datagram aiortc would look at the first one, and libsrtp's buffer has room for an Ethernet frame's
+worth only: either would be the end of the call."""
+
+STUN_BYTES = range(4)
+"""First bytes of what is STUN."""
+
+MAX_PEERS = 100
+"""Addresses that a client may come from: the bound that RFC 8445 sets to checks."""
+
+MAX_WAITING = 1024
+"""Datagrams that wait to be read: as many as a burst of pictures has."""
+
+SERVERS_S = 5.0
+"""How long STUN and TURN servers may take to answer."""
+
+Address = tuple[str, int]
+
+
+class PeerProtocol(StunProtocol):
+    """One socket of a call. ``followed`` is called for each address that shows the password."""
+
+    def __init__(self, receiver: Connection, followed: Callable[[], None]) -> None:
+        super().__init__(receiver)
+        self._connection: Any = receiver
+        self._peers: set[Address] = set()
+        self._followed = followed
+
+    def datagram_received(self, data: bytes | str, addr: tuple[Any, ...]) -> None:
+        peer: Address = (addr[0], addr[1])
+        if not isinstance(data, bytes) or len(data) not in SIZES:
+            return
+        if data[0] in STUN_BYTES:
+            self._take_message(data, peer)
+        elif peer in self._peers and self._connection._queue.qsize() < MAX_WAITING:
+            self.receiver.data_received(data, self.local_candidate.component)
+
+    def send_stun(self, message: stun.Message, addr: Address) -> None:
+        """Answer those who have shown the password, and nobody else: a stranger may have lied about its address."""
+        if message.message_class == stun.Class.ERROR and message.error_code in (400, 401):
+            return
+        if message.message_class == stun.Class.RESPONSE:
+            self._take_peer(addr)
+        super().send_stun(message, addr)
+
+    def _take_message(self, data: bytes, peer: Address) -> None:
+        try:
+            message = stun.parse_message(data)
+        except (ValueError, struct.error):  # an attribute of a wrong length is the latter
+            return
+        transaction = self.transactions.get(message.transaction_id)
+        match message.message_class:
+            case stun.Class.REQUEST if peer in self._peers or len(self._connection._check_list) < MAX_PEERS:
+                if "PRIORITY" in message.attributes:  # a check without one is none (RFC 8445, 7.1.1)
+                    self.receiver.request_received(message, peer, self)
+            case stun.Class.RESPONSE | stun.Class.ERROR if transaction is not None:
+                self._take_peer(peer)  # it knows the transaction's number, which is random
+                transaction.response_received(message, peer)
+            case _:
+                pass
+
+    def _take_peer(self, peer: Address) -> None:
+        if len(self._peers) < MAX_PEERS:
+            self._peers.add(peer)
+        self._followed()
+
+
+def use_ports(transport: Any, settings: Settings, followed: Callable[[], None]) -> None:
+    """Let an RTCIceTransport find its addresses by the settings; ``followed`` is called when its client is seen."""
+    connection = transport._connection
+    make = partial(PeerProtocol, connection, followed)
+    connection.get_component_candidates = partial(_candidates, connection, settings, make)
+
+
+async def _candidates(
+    connection: Any,
+    settings: Settings,
+    make: Callable[[], PeerProtocol],
+    component: int,
+    addresses: list[str],
+    timeout: int = 5,
+) -> list[Candidate]:
+    """What takes the place of aioice's method of the same parameters; no candidates where no port is free."""
+    if settings.ice_address is not None and addresses:
+        addresses = ["::" if ":" in settings.ice_address else "0.0.0.0"]
+    hosts = [one for host in addresses if (one := await _listening(host, settings.ice_ports, make)) is not None]
+    for protocol in hosts:
+        host, port = protocol.transport.get_extra_info("sockname")[:2]
+        protocol.local_candidate = _host_candidate(component, settings.ice_address or host, port)
+    connection._protocols += hosts
+    more = await _answered(connection, hosts, make, component)
+    connection._protocols += [protocol for _, protocol in more if protocol is not None]
+    return [*(one.local_candidate for one in hosts), *(candidate for candidate, _ in more)]
+
+
+async def _listening(host: str, ports: tuple[int, ...], make: Callable[[], PeerProtocol]) -> PeerProtocol | None:
+    """A socket on one of the ports; None if all are taken, or the address is not there any more."""
+    family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
+    for port in _in_any_order(ports):
+        listener = socket.socket(family, socket.SOCK_DGRAM)
+        try:
+            listener.setblocking(False)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, UDP_SOCKET_BUFFER_SIZE)
+            listener.bind((host, port))
+        except OSError:
+            listener.close()
+            continue
+        _, protocol = await asyncio.get_running_loop().create_datagram_endpoint(make, sock=listener)
+        return protocol
+    return None
+
+
+def _in_any_order(ports: tuple[int, ...]) -> Iterator[int]:
+    """All of them, from one that nobody can guess on; 0 is any that is free."""
+    if not ports:
+        yield 0
+        return
+    first, last = ports
+    count = last - first + 1
+    begin = random.randrange(count)
+    for n in range(count):
+        yield first + (begin + n) % count
+
+
+def _host_candidate(component: int, host: str, port: int) -> Candidate:
+    return Candidate(
+        foundation=candidate_foundation("host", "udp", host),
+        component=component,
+        transport="udp",
+        priority=candidate_priority(component, "host"),
+        host=host,
+        port=port,
+        type="host",
+    )
+
+
+async def _answered(
+    connection: Any, hosts: list[PeerProtocol], make: Callable[[], PeerProtocol], component: int
+) -> list[tuple[Candidate, StunProtocol | None]]:
+    """The addresses that STUN and TURN servers tell, of those that answer in time."""
+    asked: list[asyncio.Task[tuple[Candidate, StunProtocol | None]]] = []
+    if connection.stun_server is not None:
+        plain = [one for one in hosts if ipaddress.ip_address(one.local_candidate.host).version == 4]
+        asked += [asyncio.create_task(server_reflexive_candidate(one, connection.stun_server)) for one in plain]
+    if connection.turn_server is not None:
+        relay = relayed_candidate(
+            component=component,
+            hide_related_address=connection._transport_policy == TransportPolicy.RELAY,
+            protocol_factory=make,
+            turn_server=connection.turn_server,
+            turn_username=connection.turn_username,
+            turn_password=connection.turn_password,
+            turn_ssl=connection.turn_ssl,
+            turn_transport=connection.turn_transport,
+        )
+        asked.append(asyncio.create_task(relay))  # pyright: ignore[reportArgumentType]
+    if not asked:
+        return []
+    done, late = await asyncio.wait(asked, timeout=SERVERS_S)
+    for task in late:
+        task.cancel()
+    return [task.result() for task in done if task.exception() is None]

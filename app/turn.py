@@ -1,0 +1,29 @@
+"""The STUN and TURN servers as one client is told them: with a name and a credential of its own, which expire.
+
+Source: draft-uberti-behave-turn-rest-00, 2.2, as coturn has it (``use-auth-secret``). Knows no route and no connection.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from app.settings import IceServer
+
+LIFETIME_S = 2 * 3600
+"""How long a credential is good: a call that begins late in its first hour may last another one."""
+
+
+def told_to(name: str, servers: Iterable[IceServer], now_s: float) -> Iterator[IceServer]:
+    """The servers for a client of this name (it may be empty), none with a secret. ``now_s`` is Unix time."""
+    for one in servers:
+        if one.secret is None:
+            yield one
+            continue
+        expires = str(int(now_s) + LIFETIME_S)
+        username = f"{expires}:{name}" if name else expires
+        digest = hmac.new(one.secret.encode(), username.encode(), hashlib.sha1).digest()
+        yield replace(one, username=username, credential=base64.b64encode(digest).decode(), secret=None)
