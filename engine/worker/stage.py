@@ -16,8 +16,19 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.core import Chunk, ModelInfo, Request, StageInfo
-from engine.errors import EngineError, StageFailed
+from engine.core import (
+    AudioPart,
+    Chunk,
+    Message,
+    ModelInfo,
+    Part,
+    Request,
+    StageInfo,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from engine.errors import ContextOverflow, EngineError, StageFailed
 from engine.stream import windows
 
 log = logging.getLogger(__name__)
@@ -135,6 +146,30 @@ def rehearse(stage: Stage, count: int, row: Any) -> None:
         stage.open(seat)
         seat.rows.append(row)
     stage.step(seats)
+
+
+def check_length(messages: Sequence[Message], most: int) -> None:
+    """Refuse a conversation whose texts are so long that reading them would hold up everybody's next step.
+
+    Raises ContextOverflow beyond ``most`` characters, before anything looks into them.
+    """
+    length = sum(_length(part) for message in messages for part in message.parts)
+    if length > most:
+        raise ContextOverflow(f"The conversation has {length} characters; this model can read {most}. Shorten it.")
+
+
+def _length(part: Part) -> int:
+    match part:
+        case TextPart(text):
+            return len(text)
+        case AudioPart(_, transcript):
+            return len(transcript or "")
+        case ToolCallPart(name, arguments, _):
+            return len(name) + len(arguments)
+        case ToolResultPart(_, output):
+            return len(output)
+        case _:
+            return 0
 
 
 STATE_FRAMES = 25

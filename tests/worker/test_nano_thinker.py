@@ -22,14 +22,15 @@ from engine.core import (
     ToolCallPart,
     ToolResultPart,
 )
-from engine.errors import RequestError, WeightsError
+from engine.errors import ContextOverflow, RequestError, WeightsError
+from engine.stream import of
 from engine.training.nano.eval_thinker import serve
 from engine.training.nano.regraph import regraph
 from engine.training.nano.thinker import Shape, empty_state, export
 from engine.training.nano.thinker import Thinker as Network
 from engine.training.nano.train_thinker import from_onnx
 from engine.worker.models.nano import EXAMPLES
-from engine.worker.models.nano.thinker import WEIGHTS, Thinker
+from engine.worker.models.nano.thinker import MOST_CHARACTERS, WEIGHTS, Thinker
 from engine.worker.models.nano.tokens import (
     END,
     TOOL,
@@ -41,7 +42,7 @@ from engine.worker.models.nano.tokens import (
 )
 from engine.worker.prefix import Prefixes
 from engine.worker.sampling import draw
-from engine.worker.stage import Place
+from engine.worker.stage import OneFrame, Place, Seat
 
 SATURDAY = datetime(2026, 11, 21, 10, 42)
 
@@ -379,3 +380,26 @@ def test_it_understands_the_examples_that_it_offers(stage: Thinker, example: str
 
 def test_a_question_beyond_it_is_told_from_an_example(stage: Thinker) -> None:
     assert text_of(answer(stage, asked("Who was the third king of Bavaria?"))).startswith(NOT_UNDERSTOOD)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        user("a" * (MOST_CHARACTERS + 1)),
+        Message("assistant", (TextPart("a " * MOST_CHARACTERS),)),
+        Message("tool", (ToolResultPart("c", "9" * (MOST_CHARACTERS + 1)),)),
+    ],
+)
+async def test_what_is_too_long_to_be_read_is_refused_before_it_is_looked_at(
+    message: Message, stage: Thinker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading 4 MB took seconds, in which the worker said nothing, was given up, and everybody's answer with it."""
+    monkeypatch.setattr("engine.worker.models.nano.thinker.joined", None)
+    with pytest.raises(ContextOverflow, match="this model can read 200000"):
+        await anext(stage.bridge(Seat(Request(id="r", session="s", messages=(message,)), 0, OneFrame()), of(())))
+
+
+async def test_instructions_of_any_length_are_taken(stage: Thinker) -> None:
+    long = Message("system", (TextPart("Be kind. " * 50_000),))
+    seat = Seat(asked("Hello.", long), 0, OneFrame())
+    assert await anext(stage.bridge(seat, of(())))

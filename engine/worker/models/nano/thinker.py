@@ -51,7 +51,7 @@ from engine.worker.models.nano.tokens import (
 )
 from engine.worker.prefix import Prefixes
 from engine.worker.sampling import draw
-from engine.worker.stage import Place, Seat, guarded
+from engine.worker.stage import Place, Seat, check_length, guarded
 
 PIECE = 128
 """The most ids that one step prefills for a request: about 10 ms."""
@@ -61,6 +61,9 @@ TEMPERATURE, TOP_P = 0.7, 0.9
 """Where the request leaves them open. What the model is sure of is then certain; coins still fall both ways."""
 COMPARED = 2
 """The newest turns with pictures that are looked at: one is asked about, and what has changed since another."""
+MOST_CHARACTERS = 200_000
+"""Of a conversation, instructions aside (they are not read): hundreds of times the context. To read more takes longer
+than a worker may say nothing."""
 WEIGHTS = Path(__file__).parents[3] / "weights" / "nano"
 
 
@@ -126,6 +129,7 @@ class Thinker:
 
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         """One row, once the user has finished; pictures are looked at beside the step loop while he speaks."""
+        check_length([message for message in seat.request.messages if message.role != "system"], MOST_CHARACTERS)
         messages = joined(seat.request.messages)
         scenes = await self._scenes(seat, messages)
         heard = Heard("") if seat.request.hears else None

@@ -20,9 +20,11 @@ from engine.worker.models.qwen3_omni.media import Senses, longest_sound
 from engine.worker.models.qwen3_omni.sound import behind
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.nn.weights import read_json
+from engine.worker.stage import check_length
 
 _UNSPOKEN = AudioPart(np.zeros(0, np.int16))  # stands for what is being spoken
 QUICK_CHARACTERS = 4000  # made into a prompt in about a millisecond
+CHARACTERS = 64  # that a token of the context may stand for: of spaces some do; a text beyond is not even tokenized
 
 
 @dataclass(slots=True)
@@ -101,6 +103,7 @@ class Prompter:
 
     def draft(self, request: Request) -> Draft:
         """What can be made of a request before it is spoken. Raises RequestError for what cannot be served."""
+        check_length(request.messages, self.source.context * CHARACTERS)
         messages, script = self._messages(request)
         self._check_ids(messages)
         if request.must_call:
