@@ -10,7 +10,7 @@ import errno
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from importlib.metadata import version
 from types import FrameType
 from typing import Any
@@ -78,8 +78,11 @@ def serve(spec: EngineSpec, on_ready: Callable[[str], None] = lambda url: None, 
     The first signal drains (no new connections, answers under way end, at most ``server.drain_s``), the second one
     ends the process at once. Raises EngineError: a bad configuration, a port in use, an engine that does not start.
     """
-    configure_logging()
-    service = Service(spec)
+    with closing(configure_logging()):
+        _serve(Service(spec), on_ready, extend)
+
+
+def _serve(service: Service, on_ready: Callable[[str], None], extend: Extend) -> None:
     listener = _bind(service.settings.host, service.settings.port)
     url = _url(service.certificate, service.settings.host, listener.getsockname()[1])
 
@@ -107,6 +110,7 @@ def config_of(service: Service, extend: Extend = no_more) -> uvicorn.Config:
         ws_ping_interval=PING_S,
         ws_ping_timeout=PONG_S,
         timeout_graceful_shutdown=3,
+        log_config=None,
         log_level="warning",
         access_log=False,
         proxy_headers=False,  # app/proxies.py believes those that the settings name

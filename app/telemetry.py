@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -16,7 +16,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from app.lines import Lines, subject_of
 from engine import ReplicaInfo
+from engine.line_writer import LineWriter
 
 _LOGGER = logging.getLogger("parley")
 _ENGINE = logging.getLogger("engine")
@@ -169,25 +171,55 @@ def _latest(replicas: Replicas) -> dict[tuple[str, str], ReplicaInfo]:
     return {(one.stage, one.replica): one for one in replicas}
 
 
+_LINES = Lines()
+
+
 def log(event: str, **fields: object) -> None:
-    """One line: ``session.opened session=sess_… client=127.0.0.1``. Fields are ids, counts, names and times only."""
-    if _LOGGER.isEnabledFor(logging.INFO):
-        _LOGGER.info("%s", " ".join([event, *(f"{name}={_word(value)}" for name, value in fields.items())]))
+    """One line: ``session.opened session=sess_… client=127.0.0.1``. Fields are ids, counts, names and times only.
+
+    Of many about the same client some are left out; the next one says how many.
+    """
+    if _LOGGER.isEnabledFor(logging.INFO) and (line := _line(event, fields)) is not None:
+        _LOGGER.info("%s", line)
 
 
 def log_failure(event: str, **fields: object) -> None:
     """A bug of ours: the line, and where it happened."""
-    _LOGGER.exception("%s", " ".join([event, *(f"{name}={_word(value)}" for name, value in fields.items())]))
+    if (line := _line(event, fields)) is not None:
+        _LOGGER.exception("%s", line)
 
 
-def configure_logging(level: str = "INFO") -> None:
-    """Send our lines and the engine's to stderr, with time and level, for the process that serves; no library's."""
-    handler = logging.StreamHandler(sys.stderr)
+def configure_logging(level: str = "INFO") -> LineWriter:
+    """Send our lines and the engine's to stderr, with time and level, for the process that serves.
+
+    Of libraries, only what they warn of. Nothing waits for what reads stderr. Returns what writes them.
+    """
+    handler = LineWriter()
     handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
     for logger in (_LOGGER, _ENGINE):
         logger.handlers[:] = [handler]
         logger.setLevel(level)
         logger.propagate = False
+    libraries = logging.getLogger()
+    libraries.handlers[:] = [handler]
+    handler.addFilter(_of_libraries)
+    return handler
+
+
+def _of_libraries(record: logging.LogRecord) -> bool:
+    """Whether a line may be written: ours are counted where they are made."""
+    if record.name.partition(".")[0] in (_LOGGER.name, _ENGINE.name):
+        return True
+    return record.levelno >= logging.WARNING and _LINES.admit(record.name, record.name, time.monotonic()) is not None
+
+
+def _line(event: str, fields: dict[str, object]) -> str | None:
+    """The line's text; None where there were too many of its kind."""
+    left_out = _LINES.admit(event, subject_of(fields), time.monotonic())
+    if left_out is None:
+        return None
+    told = {**fields, "left_out": left_out} if left_out else fields
+    return " ".join([event, *(f"{name}={_word(value)}" for name, value in told.items())])
 
 
 def _word(value: object) -> str:

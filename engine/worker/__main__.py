@@ -21,6 +21,7 @@ from engine import links, loop, wire
 from engine.config import address_of
 from engine.errors import EngineError
 from engine.handshake import read_token
+from engine.line_writer import LineWriter
 from engine.worker.dial import Call, dial
 from engine.worker.heart import beats
 from engine.worker.host import build, calm, claim
@@ -33,7 +34,7 @@ GONE = 3  # exit code: the server is gone, or does not want to know this worker 
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C in the terminal is the server's to handle
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.INFO, handlers=[LineWriter()], format="%(levelname)s %(name)s: %(message)s")
     arguments = _parser().parse_args()
     calm()
     try:

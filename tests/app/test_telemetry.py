@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from app.lines import EACH_AT_ONCE
 from app.telemetry import Metrics, configure_logging, log
 from engine import Remembered, ReplicaInfo
+from engine.line_writer import LineWriter
 from tests.app.rig import LoudnessVad, keys_file, running, script_spec, silence, talking, tone
 
 SECRETS = ("swordfish", "marzipan", "sk-secret-of-this-test", "zanzibar")
@@ -48,33 +50,46 @@ def test_a_value_cannot_fake_a_field_or_a_line(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.fixture
-def loggers() -> Generator[None]:
-    """The two that a server's process sets up, put back as they were."""
-    both = [logging.getLogger(name) for name in ("parley", "engine")]
-    before = [(one, one.handlers[:], one.level, one.propagate) for one in both]
-    yield
+def writer() -> Generator[LineWriter]:
+    """What a server's process sets up, and the loggers put back as they were."""
+    all = [logging.getLogger(name) for name in ("parley", "engine", None)]
+    before = [(one, one.handlers[:], one.level, one.propagate) for one in all]
+    handler = configure_logging()
+    yield handler
+    handler.close()
     for one, handlers, level, propagate in before:
         one.handlers[:], one.propagate = handlers, propagate
         one.setLevel(level)
 
 
-@pytest.mark.usefixtures("loggers")
-def test_lines_carry_time_and_level(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging()
+def test_lines_carry_time_and_level(writer: LineWriter, capfd: pytest.CaptureFixture[str]) -> None:
     log("server.ready", model="nano")
-    line = capsys.readouterr().err.strip()
+    writer.flush()
+    line = capfd.readouterr().err.strip()
     assert line.endswith("INFO server.ready model=nano")
     assert line[:2] == "20"
 
 
-@pytest.mark.usefixtures("loggers")
-def test_the_engines_warnings_are_in_the_servers_log_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_engines_warnings_are_in_the_servers_log_once(
+    writer: LineWriter, capfd: pytest.CaptureFixture[str]
+) -> None:
     """A lost worker is what an operator looks for there."""
-    configure_logging()
     logging.getLogger("engine.control.fleet").warning("the worker %s was lost", "worker1.0#3")
     logging.getLogger("engine.control.fleet").debug("of no interest")
-    lines = capsys.readouterr().err.splitlines()
+    writer.flush()
+    lines = capfd.readouterr().err.splitlines()
     assert [line.partition(" ")[2] for line in lines] == ["WARNING the worker worker1.0#3 was lost"]
+
+
+def test_what_libraries_warn_of_is_there_and_bounded(writer: LineWriter, capfd: pytest.CaptureFixture[str]) -> None:
+    """A stranger's datagrams are worth a traceback each to some."""
+    for _ in range(100):
+        logging.getLogger("aioice.ice").warning("what is this?")
+    logging.getLogger("aioice.ice").info("of no interest")
+    writer.flush()
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == EACH_AT_ONCE
+    assert all(line.endswith("WARNING what is this?") for line in lines)
 
 
 def test_what_stages_remember_is_told_of_each_replica_that_remembers() -> None:

@@ -1,0 +1,60 @@
+"""How many log lines there may be: for each client and kind of event some at once, then some a second, and so for all.
+
+Lines that are left out are counted, and the next line about the same client tells how many. Knows no clock and no line.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from app.pace import Bucket
+
+EACH_S, EACH_AT_ONCE = 1.0, 20
+"""Lines of one event about one client: whoever reads the log has understood by then."""
+
+ALL_S, ALL_AT_ONCE = 100.0, 1000
+"""Lines of one event that are about nobody, and of all events ten times as many: 64 clients who come and go."""
+
+SUBJECTS = ("session", "call", "client", "key")
+"""The fields that say whom a line is about, the first one that it has."""
+
+MOST = 4096
+"""Of what is counted; the oldest is forgotten."""
+
+
+class Lines:
+    """One process's."""
+
+    def __init__(self) -> None:
+        self._all = Bucket(10 * ALL_S, 10 * ALL_AT_ONCE)
+        self._each: OrderedDict[tuple[str, str], Bucket] = OrderedDict()
+        self._left_out: OrderedDict[str, int] = OrderedDict()
+
+    def admit(self, event: str, subject: str, now_s: float) -> int | None:
+        """Whether such a line may be written: how many about this subject were left out before it, or None for no."""
+        each = self._bucket(event, subject)
+        if each.free(now_s) < 1 or self._all.free(now_s) < 1:
+            self._left_out[subject] = self._left_out.pop(subject, 0) + 1
+            _forget(self._left_out)
+            return None
+        each.take(1, now_s)
+        self._all.take(1, now_s)
+        return self._left_out.pop(subject, 0)
+
+    def _bucket(self, event: str, subject: str) -> Bucket:
+        bucket = self._each.pop((event, subject), None)
+        if bucket is None:
+            bucket = Bucket(EACH_S, EACH_AT_ONCE) if subject else Bucket(ALL_S, ALL_AT_ONCE)
+        self._each[event, subject] = bucket
+        _forget(self._each)
+        return bucket
+
+
+def subject_of(fields: dict[str, object]) -> str:
+    """Whom a line is about; "" for none."""
+    return next((str(fields[name]) for name in SUBJECTS if fields.get(name)), "")
+
+
+def _forget(table: OrderedDict[tuple[str, str], Bucket] | OrderedDict[str, int]) -> None:
+    if len(table) > MOST:
+        table.popitem(last=False)
