@@ -198,12 +198,17 @@ class Answer:
             self._tell(PlaybackCut(self.id))
 
     def _cut(self, message: _Message, heard_samples: int | None) -> None:
-        """Where the server plays, it knows what was heard: it truncates the item itself, if it is still there."""
-        if self._conversation is None or not self.line.plays:
+        """Where the server plays, it knows what was heard: it truncates the item itself, if it is still there.
+
+        All that was sent may have been heard, and words that the client was told not: their sound had yet to be made.
+        """
+        if self._conversation is None or not self.line.plays or heard_samples is None:
             return
-        if heard_samples is None or heard_samples >= self._sent_samples:
+        item = next((one for one in self._conversation.items if one.id == message.place.item_id), None)
+        spoken = item.content[0] if isinstance(item, MessageItem) else None
+        if not isinstance(spoken, Spoken):
             return
-        if any(one.id == message.place.item_id for one in self._conversation.items):
+        if heard_samples < self._sent_samples or spoken.heard_text != spoken.text.rstrip():
             end_ms = heard_samples * 1000 // SPEAKER_RATE_HZ
             heard = self._conversation.cut(message.place.item_id, 0, end_ms)
             self._tell(ItemCut(message.place.item_id, 0, end_ms, heard))

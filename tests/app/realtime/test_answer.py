@@ -14,6 +14,7 @@ from app.realtime import notices
 from app.realtime.answer import Answer
 from app.realtime.conversation import Conversation, prompt
 from app.realtime.items import CallItem, MessageItem, Spoken, Text
+from app.realtime.line import SOCKET, Line
 from app.realtime.options import AnswerOptions, Extras, Options, answer_options
 from app.realtime.playout import Packet
 from app.realtime.usage import Usage
@@ -27,11 +28,13 @@ def packet(seconds: float) -> Packet:
     return Packet(np.zeros(int(seconds * 24_000), np.float32))
 
 
-def opened(kept: bool = True, *modalities: str, **ours: Any) -> tuple[Answer, Conversation, list[Any]]:
+def opened(
+    kept: bool = True, *modalities: str, line: Line = SOCKET, **ours: Any
+) -> tuple[Answer, Conversation, list[Any]]:
     told: list[Any] = []
     conversation = Conversation("conv", limit=10, limit_bytes=10**6)
     asked = replace(options(*modalities), parley=Extras(**ours))
-    answer = Answer(asked, conversation if kept else None, 0.04, told.append)
+    answer = Answer(asked, conversation if kept else None, 0.04, told.append, line)
     answer.open()
     return answer, conversation, told
 
@@ -194,3 +197,33 @@ def test_whatever_comes_it_ends_once_and_nothing_follows(outcome: Any, steps: li
     assert names.count("AnswerClosed") == 1
     assert names[-1] == "AnswerClosed"
     assert names.count("MessageOpened") == names.count("MessageClosed") <= 1
+
+
+CALL = Line(plays=True)
+
+
+@pytest.mark.parametrize("outcome", ["cancelled", "failed"])
+def test_words_that_never_left_are_cut_where_all_that_left_was_heard(outcome: notices.Outcome) -> None:
+    """Text is told at once, its sound at the listener's pace: an answer may stop when it has run dry."""
+    answer, conversation, told = opened(line=CALL)
+    answer.text("one two", ())
+    answer.reached([(2_400, 3), (4_800, 7)])
+    answer.audio(packet(0.1))
+    answer.close(outcome, heard_samples=2_400)
+    cut = next(notice for notice in told if isinstance(notice, notices.ItemCut))
+    assert (cut.audio_end_ms, cut.heard) == (100, "one")
+    item = conversation.items[0]
+    assert isinstance(item, MessageItem)
+    assert isinstance(item.content[0], Spoken)
+    assert item.content[0].cut
+
+
+@pytest.mark.parametrize("modality", ["audio", "text"])
+def test_nothing_is_cut_where_all_the_words_were_heard_or_none_is_said(modality: str) -> None:
+    answer, _, told = opened(True, modality, line=CALL)
+    answer.text("one", ())
+    if modality == "audio":
+        answer.reached([(2_400, 3)])
+        answer.audio(packet(0.1))
+    answer.close("cancelled", heard_samples=2_400 if modality == "audio" else 0)
+    assert "ItemCut" not in kinds(told)
