@@ -13,7 +13,7 @@ from tests.conformance.part import LONG, PHRASE, WORDS, Report
 WORD_S = 0.24
 """The scripted family speaks a word for six codec frames of 40 ms."""
 
-LOST_S = 0.15
+LOST_S = 0.2
 """Sound that is lost, or too much: a call's jitter buffer blurs the ends, but a word would be missed."""
 
 SPREAD_S = 0.7

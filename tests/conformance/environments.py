@@ -4,7 +4,7 @@
 
 A folder here with a ``requirements.txt`` or a ``package-lock.json`` is an environment's recipe; what it makes lies in
 ``.conformance/``, which git ignores. Only this program uses the network: it downloads the clients and what they depend
-on from the Python and npm registries, up to 520 MB on disk each, and nothing if they are there. With ``--or-skip`` it
+on from the Python and npm registries, up to 550 MB on disk each, and nothing if they are there. With ``--or-skip`` it
 ends with code 3 and one sentence where a registry is not reached, or a tool is not here. Knows no test.
 """
 
@@ -22,7 +22,7 @@ from pathlib import Path
 
 RECIPES = Path(__file__).resolve().parent
 MADE = RECIPES.parents[1] / ".conformance"
-REACH_S = 30
+REACH_S = 120
 """A registry that does not say in this time whether it has a package is not there."""
 SKIPPED = 3
 

@@ -72,11 +72,11 @@ def read_task() -> Task:
     return Task(**json.loads(sys.argv[1]))
 
 
-def run(play: Callable[[Task], Awaitable[Report]]) -> None:
+def run(play: Callable[[Task], Awaitable[Report]], within_s: float = TIMEOUT_S) -> None:
     """Do the task, and print the report."""
 
     async def within_time() -> Report:
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(within_s):
             return await play(read_task())
 
     print(json.dumps(asdict(asyncio.run(within_time()))))

@@ -13,20 +13,16 @@ pytestmark = pytest.mark.conformance
 
 CLIENTS = [pytest.param(client, id=client.name) for client in clients()]
 HTTP_CLIENTS = [pytest.param(client, id=client.name) for client in clients("over_http*")]
-HTTP_CASES = [pytest.param(one, name, id=f"{one.name}-{name}") for one in clients("over_http*") for name in OVER_HTTP]
-CASES = [pytest.param(one, name, id=f"{one.name}-{name}") for one in clients() for name in CHECKS]
+CASES = [
+    pytest.param(client, scenario, id=f"{client.name}-{scenario}")
+    for programs, scenarios in (("client*", CHECKS), ("over_http*", OVER_HTTP))
+    for client in clients(programs)
+    for scenario in scenarios
+]
 
 
 @pytest.mark.parametrize(("client", "scenario"), CASES)
 def test_a_client(client: Client, scenario: str, script: Place, speech: tuple[str, float], play: Play) -> None:
-    recording, speech_s = speech
-    check(scenario, play(client, scenario, script, recording), speech_s)
-
-
-@pytest.mark.parametrize(("client", "scenario"), HTTP_CASES)
-def test_a_client_over_http(
-    client: Client, scenario: str, script: Place, speech: tuple[str, float], play: Play
-) -> None:
     recording, speech_s = speech
     check(scenario, play(client, scenario, script, recording), speech_s)
 

@@ -12,6 +12,7 @@ export class User {
   report = { errors: [] };
   feed = new Feed();
   calls = [];
+  #heardBeforeS = 0; // when the newest response began: what came until then, a receiver may have had it in its buffer
 
   constructor(transport, { speak, heardS, played = async () => {} }) {
     this.speak = speak;
@@ -48,18 +49,21 @@ export class User {
     this.session.sendMessage(text);
   }
 
+  /** The next answer to its end. */
   async answer() {
-    const before = this.heardS();
     const { response } = await this.feed.until("response.done");
     if (response.output[0].type === "function_call") return this.answer();
     if (response.status !== "completed") throw new Error(`the response is ${JSON.stringify(response)}`);
     await this.played();
     this.report.transcript = response.output[0].content[0].transcript;
-    this.report.audio_s = this.heardS() - before;
+    this.report.audio_s = this.heardS() - this.#heardBeforeS;
   }
 
   #take(event) {
     switch (event.type) {
+      case "response.created":
+        this.#heardBeforeS = this.heardS();
+        break;
       case "output_audio_buffer.cleared": // over WebRTC, where the server plays
         this.report.interrupted = true;
         break;

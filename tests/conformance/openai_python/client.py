@@ -18,10 +18,8 @@ TOOL = {
 }
 
 
-async def play(task: part.Task) -> part.Report:
-    client = AsyncOpenAI(
-        api_key="sk-none", base_url=f"http://{task.base}/v1", websocket_base_url=f"ws://{task.base}/v1"
-    )
+async def play(task: part.Task, key: str = "sk-none", **turn_detection: Any) -> part.Report:
+    client = AsyncOpenAI(api_key=key, base_url=f"http://{task.base}/v1", websocket_base_url=f"ws://{task.base}/v1")
     async with client.realtime.connect(model="gpt-realtime") as connection:
         await connection.session.update(
             session={
@@ -29,7 +27,10 @@ async def play(task: part.Task) -> part.Report:
                 "instructions": "Be brief.",
                 "tools": [TOOL],
                 "audio": {
-                    "input": {"transcription": {"model": "whisper-1"}, "turn_detection": {"type": "server_vad"}},
+                    "input": {
+                        "transcription": {"model": "whisper-1"},
+                        "turn_detection": {"type": "server_vad", **turn_detection},
+                    },
                     "output": {"voice": "marin"},
                 },
             }
@@ -149,4 +150,5 @@ async def answer(connection: Any, report: part.Report | None = None, status: str
 
 SCENARIOS = {"text": text, "voice": speak, "tool": tool, "barge_in": barge_in, "truncate": truncation}
 
-part.run(play)
+if __name__ == "__main__":
+    part.run(play)
