@@ -10,6 +10,7 @@ import json
 import math
 import re
 from contextlib import ExitStack
+from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -19,11 +20,13 @@ from app.keys import Keys
 from app.secrets import PREFIX, Secrets
 from app.settings import Settings
 from app.shares import Shares, ShareTaken
-from app.telemetry import log
+from app.telemetry import ASKED, Asked, audit
 from app.throttle import EVERY_S, Throttle
 
-OPEN_PATHS = frozenset({"/livez", "/health"})
-"""Asked by probes that have no key."""
+METRICS, DOCS = "/metrics", "/docs"
+
+OPEN_PATHS = frozenset({"/livez", "/health", DOCS, "/openapi.json"})
+"""Asked by probes that have no key, and by browsers, which can't send one with an address that is typed."""
 
 ADMIN = "/admin"
 """What lies below asks for a key of its own: see app/http/admin.py."""
@@ -58,6 +61,7 @@ class Gate:
         app: ASGIApp,
         settings: Settings,
         keys: Keys,
+        metrics_keys: Keys,
         secrets: Secrets,
         throttle: Throttle,
         shares: Shares,
@@ -67,17 +71,20 @@ class Gate:
         self._shares = shares
         self._hosts = {name.lower() for name in ("localhost", settings.host, *settings.allowed_hosts)}
         self._origins = {origin.lower().rstrip("/") for origin in settings.allowed_origins}
-        self._keys = keys
+        self._keys, self._metrics_keys = keys, metrics_keys
+        if settings.metrics == "open":
+            self._open_paths |= {METRICS}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         refusal = self._refusal(scope)
+        ASKED.set(Asked(ASKED.get().id, owner_of(scope) or "-"))
         if refusal is None:
             refusal = await self._pass(scope, receive, send)
         if refusal is not None:
-            log("request.refused", path=scope["path"], status=refusal[0], code=refusal[1])
+            audit("request.refused", path=scope["path"], status=refusal[0], code=refusal[1])
             await refuse(scope, send, *refusal)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> tuple[int, str, str] | None:
@@ -108,8 +115,8 @@ class Gate:
         return refusal
 
     def _key_refusal(self, scope: Scope, given: str | None) -> tuple[int, str, str] | None:
-        self._keys.refresh()
-        owner = self._keys.owner(given) if given is not None else None
+        keys = self._keys_of(scope["path"])
+        owner = keys.owner(given) if given is not None else None
         if owner is not None:
             scope[CALLER] = Caller(owner, address=address_of(scope))
             return None
@@ -119,13 +126,21 @@ class Gate:
                 return 401, "invalid_api_key", _EXPIRED
             scope[CALLER] = Caller(secret.maker.owner, secret, address_of(scope))
             return None
-        if self._keys and not self._is_open(scope):
+        if keys and not self._is_open(scope):
             return (
                 401,
                 "invalid_api_key",
                 "This server asks for an API key: send 'Authorization: Bearer <key>', or 'api-key: <key>'.",
             )
         return None
+
+    def _keys_of(self, path: str) -> Keys:
+        """Those that open this path."""
+        self._keys.refresh()  # whatever is asked for: what a withdrawn key has open ends
+        if path != METRICS or not self._metrics_keys:
+            return self._keys
+        self._metrics_keys.refresh()
+        return self._metrics_keys
 
     def _knows_host(self, host: str) -> bool:
         """An address can't be rebound to another machine by DNS, a name can: only known names pass."""
@@ -141,9 +156,9 @@ class Gate:
         return scheme in ("http", "https") and rest == host.lower()
 
     def _is_open(self, scope: Scope) -> bool:
-        """Probes, and the files of the page: they hold no secret, what they call asks for a key."""
+        """Probes, and the files of the page and the API's documentation: what they call asks for a key."""
         path: str = scope["path"]
-        return scope["type"] == "http" and (path in self._open_paths or path.startswith(f"{ADMIN}/"))
+        return scope["type"] == "http" and (path in self._open_paths or path.startswith((f"{ADMIN}/", f"{DOCS}/")))
 
 
 _EXPIRED = "The client secret is unknown or has expired: ask for a new one at POST /v1/realtime/client_secrets."
@@ -190,10 +205,11 @@ async def refuse(scope: Scope, send: Send, status: int, code: str, message: str)
     await send({"type": f"{prefix}.body", "body": body})
 
 
-def error_body(status: int, code: str, message: str) -> dict[str, dict[str, str | None]]:
-    """An error as the protocol's HTTP endpoints show it."""
+def error_body(status: int, code: str, message: str, param: str | None = None) -> dict[str, Any]:
+    """An error as the protocol's HTTP endpoints show it, and the id that the log has of the request."""
     kind = "server_error" if status >= 500 else "invalid_request_error"
-    return {"error": {"type": kind, "code": code, "message": message, "param": None}}
+    error = {"type": kind, "code": code, "message": message, "param": param}
+    return {"error": error, "request_id": ASKED.get().id}
 
 
 _HOST = re.compile(r"(\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\s:/?#@\[\]\\]+))(:[0-9]{0,5})?")

@@ -15,10 +15,13 @@ from fastapi.responses import HTMLResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
-from app.auth import refuse
+from app.auth import DOCS, refuse
+from app.heads import POLICY
 
-_DOCS = "/docs/files"
+_DOCS = f"{DOCS}/files"
 _DOCS_FILES = Path(fastapi_offline.__file__).parent / "static"  # Swagger UI, as its makers build it
+_DOCS_POLICY = f"{POLICY}; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
+"""Swagger UI is started by a script in its page, and puts styles and pictures where they are used."""
 _NO_PAGE = "Parley is running. Realtime API: WS /v1/realtime. Documentation: /docs. The page is not built (web/dist).\n"
 
 
@@ -41,9 +44,9 @@ def page_paths() -> frozenset[str]:
 def add_pages(app: FastAPI) -> None:
     """Add the pages' routes; last, since the page answers for every path that nothing else has."""
 
-    @app.get("/docs", include_in_schema=False)
+    @app.get(DOCS, include_in_schema=False)
     async def docs() -> HTMLResponse:  # pyright: ignore[reportUnusedFunction]
-        return get_swagger_ui_html(
+        page = get_swagger_ui_html(
             openapi_url=app.openapi_url or "",
             title=f"{app.title}: API",
             swagger_js_url=f"{_DOCS}/swagger-ui-bundle.js",
@@ -51,6 +54,8 @@ def add_pages(app: FastAPI) -> None:
             swagger_favicon_url=f"{_DOCS}/favicon.png",
             swagger_ui_parameters={"validatorUrl": None},  # another server, which it would show a badge of
         )
+        page.headers["content-security-policy"] = _DOCS_POLICY
+        return page
 
     app.mount(_DOCS, _Files(directory=_DOCS_FILES))
     folder = page_files()

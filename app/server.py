@@ -23,6 +23,7 @@ from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from app.auth import OPEN_PATHS, Gate
+from app.heads import REQUEST_ID, Heads
 from app.http.admin import admin
 from app.http.body import Bodies
 from app.http.calls import calls_routes
@@ -173,12 +174,14 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
         Gate,
         settings=service.settings,
         keys=service.keys,
+        metrics_keys=service.metrics_keys,
         secrets=service.secrets,
         throttle=service.throttle,
         shares=service.shares,
         open_paths=OPEN_PATHS | page_paths(),
     )
     _add_cors(app, service.settings.allowed_origins)
+    app.add_middleware(Heads, settings=service.settings)
     app.add_middleware(Peers, trusted=service.settings.trusted_proxies)
     add_errors(app)
 
@@ -209,7 +212,7 @@ def _add_cors(app: FastAPI, origins: tuple[str, ...]) -> None:
             allow_origins=[origin.lower().rstrip("/") for origin in origins],
             allow_methods=["GET", "POST"],
             allow_headers=["*"],  # the official clients send headers of their own, and the key is one already
-            expose_headers=["Location", *HEADERS],  # where a call is: its id; what answered
+            expose_headers=["Location", REQUEST_ID, *HEADERS],  # where a call is: its id; what answered
         )
 
 

@@ -27,7 +27,7 @@ from app.secrets import Secrets
 from app.settings import settings_of
 from app.shares import Kind, Shares, ShareTaken
 from app.slices import Slices
-from app.telemetry import Metrics, Stats, log, log_failure
+from app.telemetry import Metrics, Stats, audit, log, log_failure
 from app.throttle import Throttle
 from app.tls import certificate_of
 from app.waiting import LineFull, Waiter, Waiting
@@ -79,6 +79,7 @@ class Service:
         self.keys = Keys.of_file(self.settings.keys_file, "server.keys_file")
         self.certificate = certificate_of(self.settings)
         self.admin_keys = Keys.of_file(self.settings.admin_key_file, "server.admin_key_file")
+        self.metrics_keys = Keys.of_file(self.settings.metrics_key_file, "server.metrics_key_file")
         self.shares = Shares(self.settings.limits, lambda: len(self.keys) > 1)
         self.secrets = Secrets(self.settings.limits.secrets, shares=self.shares)
         self.keys.withdrawn = self._withdraw_key
@@ -189,7 +190,7 @@ class Service:
         """End the caller's client secret of that value, or all of them, and what was opened with them; how many."""
         gone = self.secrets.withdraw(caller, value)
         self.shares.withdraw(lambda one: one.secret in gone)
-        log("client_secret.withdrawn", key=caller.owner, count=len(gone))
+        audit("client_secret.withdrawn", count=len(gone))
         return len(gone)
 
     @contextmanager

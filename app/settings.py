@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from app.proxies import check_proxies
 from engine import ConfigError
@@ -108,6 +108,10 @@ class Settings:
     /livez and /health asks for one. The name stands in logs and metrics, and owns what is made with the key. Keys
     have 16 characters at least, and nobody else may read the file. A change of it counts from the next request on,
     whoever sends it; what was opened with a key that is gone ends then."""
+    metrics: Literal["key", "open"] = "key"
+    """Whether /metrics asks for a key where there are any, or is open to everybody who reaches the server."""
+    metrics_key_file: str | None = None
+    """A file with the keys of those who may read /metrics, which names the keys of others: with it, users may not."""
     admin_key_file: str | None = None
     """A file with the keys of those who may change the fleet of workers at /admin; without it nobody may."""
     allowed_hosts: tuple[str, ...] = ()
@@ -166,6 +170,8 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
     for name in ("key_share", "address_share"):
         if not 0 < getattr(settings.limits, name) <= 1:
             raise ConfigError(f"server.limits.{name}: must be above 0, and at most 1")
+    if settings.metrics == "open" and settings.metrics_key_file is not None:
+        raise ConfigError("server.metrics_key_file: /metrics is open, so leave it out, or leave out server.metrics")
     if settings.camera_every_s <= 0:
         raise ConfigError("server.camera_every_s: must be above 0")
     check_proxies(settings.trusted_proxies)

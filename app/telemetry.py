@@ -10,6 +10,8 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -181,6 +183,24 @@ def log(event: str, **fields: object) -> None:
     """
     if _LOGGER.isEnabledFor(logging.INFO) and (line := _line(event, fields)) is not None:
         _LOGGER.info("%s", line)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request: its id, and the name of the key that it came with."""
+
+    id: str = "-"
+    key: str = "-"
+
+
+ASKED: ContextVar[Asked] = ContextVar("asked", default=Asked())  # noqa: B039 - it is frozen
+"""The request that the current task, or the one that began it, belongs to."""
+
+
+def audit(event: str, **fields: object) -> None:
+    """A line about what a user did: who by the key's name, by which request, what and how much. Never what was said."""
+    asked = ASKED.get()
+    log(event, key=asked.key, request=asked.id, **fields)
 
 
 def log_failure(event: str, **fields: object) -> None:

@@ -46,6 +46,7 @@ POLICY = "; ".join(
         "default-src 'self' data: blob:",
         "script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:",
         "style-src 'self' 'unsafe-inline'",
+        "frame-ancestors 'self'",
     )
 )
 """What Gradio's page needs, and no other host. It makes its code from strings and puts styles where they are used."""

@@ -35,6 +35,8 @@ def server_findings(settings: Settings, host: str, port: int) -> Iterator[Findin
     yield keys("keys", settings.keys_file, is_loopback(settings.host))
     if settings.admin_key_file is not None:
         yield keys("admin keys", settings.admin_key_file, nobody_asks=True)
+    if settings.metrics_key_file is not None:
+        yield keys("metrics keys", settings.metrics_key_file, nobody_asks=True)
 
 
 def port_free(host: str, port: int) -> Finding:

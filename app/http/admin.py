@@ -16,7 +16,7 @@ from app.auth import ADMIN, address_of, given_key
 from app.http.body import StrictRoute
 from app.http.trouble import RESPONSES, HttpRefusal
 from app.service import Service, Serving
-from app.telemetry import log
+from app.telemetry import ASKED, Asked, audit
 
 
 class ScaleRequest(BaseModel):
@@ -68,18 +68,20 @@ def _gate(service: Service) -> Any:
         if not service.admin_keys:
             message = "This server has no admin key: name a file that holds one in server.admin_key_file."
             raise HttpRefusal(403, "no_admin_key", message)
-        if given is None or service.admin_keys.owner(given) is None:
+        owner = service.admin_keys.owner(given) if given is not None else None
+        if owner is None:
             if given is not None:
                 service.throttle.failed(address_of(request.scope))
             raise HttpRefusal(401, "invalid_admin_key", "Send the admin key: 'Authorization: Bearer <key>'.")
+        ASKED.set(Asked(ASKED.get().id, owner))
 
     return check
 
 
 async def _changed(engine: Serving, change: Awaitable[None], what: str) -> Workers:
-    log("admin.change", what=what)
+    audit("admin.change", what=what)
     await change
-    log("admin.changed", what=what)
+    audit("admin.changed", what=what)
     return _told(engine)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from app.http.live import ClientGone
 from app.http.stopping import Stops
 from app.service import Service
-from app.telemetry import log
+from app.telemetry import audit
 from engine import (
     MIC_RATE_HZ,
     SPEAKER_RATE_HZ,
@@ -96,7 +96,8 @@ async def answer(service: Service, request: Request, take: Take, stop: Sequence[
             raise
         finally:
             house.metrics.answers.labels(outcome).inc()
-            log("http.answered", request=request.id, status=outcome, audio_s=figures.samples / SPEAKER_RATE_HZ)
+            audio_s = figures.samples / SPEAKER_RATE_HZ
+            audit("http.answered", answer=request.id, status=outcome, characters=figures.characters, audio_s=audio_s)
         figures.audio_tokens = round(figures.samples / SPEAKER_RATE_HZ / house.engine.model.frame_s)
         if stops.ended:
             figures.stopped(request, house.engine.model.cost)

@@ -16,7 +16,7 @@ from app.realtime.ids import new_id
 from app.realtime.session import opening_options, session_view
 from app.secrets import LIFETIME_S, LIFETIMES_S, TooManySecrets
 from app.service import Service
-from app.telemetry import log
+from app.telemetry import audit
 
 
 class ExpiresAfter(BaseModel):
@@ -78,6 +78,6 @@ def _issue(service: Service, body: SecretRequest, maker: Caller) -> ClientSecret
         secret = service.secrets.issue(body.session, lifetime_s, maker)
     except TooManySecrets as error:
         raise HttpRefusal(429, "too_many_client_secrets", str(error)) from None
-    log("client_secret.issued", key=maker.owner, lifetime_s=lifetime_s)
+    audit("client_secret.issued", lifetime_s=lifetime_s)
     session = session_view(house, new_id("sess"), int(house.wall() + house.limits.session_s), options)
     return ClientSecret(value=secret.value, expires_at=int(house.wall() + lifetime_s), session=encode_session(session))

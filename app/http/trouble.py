@@ -37,6 +37,7 @@ class ErrorFields(BaseModel):
 
 class ErrorBody(BaseModel):
     error: ErrorFields
+    request_id: str
 
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -70,11 +71,9 @@ def refusal_of(error: Exception) -> HttpRefusal:
             return HttpRefusal(500, getattr(error, "code", "server_error"), str(error))
 
 
-def body_of(refusal: HttpRefusal) -> dict[str, dict[str, str | None]]:
+def body_of(refusal: HttpRefusal) -> dict[str, Any]:
     """The JSON of a refusal."""
-    body = error_body(refusal.status_code, refusal.code, refusal.detail)
-    body["error"]["param"] = refusal.param
-    return body
+    return error_body(refusal.status_code, refusal.code, refusal.detail, refusal.param)
 
 
 def add_errors(app: FastAPI) -> None:

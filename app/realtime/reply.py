@@ -18,7 +18,7 @@ from app.realtime.playout import Packet, Playout
 from app.realtime.timing import Timing
 from app.realtime.trouble import Refusal
 from app.realtime.usage import Usage
-from app.telemetry import Metrics, log
+from app.telemetry import Metrics, audit
 from engine import SPEAKER_RATE_HZ, Chunk, Chunks, EngineError, ModelInfo, Request
 
 
@@ -172,7 +172,7 @@ class Reply:
         if (rtf := timing.rtf(playout.produced_samples)) is not None:
             metrics.rtf.observe(rtf)
         error = {"error": self.answer.view.error[0]} if self.answer.view.error else {}
-        log("response.done", session=session_id, response=self.answer.id, status=outcome, **figures, **error)
+        audit("response.done", session=session_id, response=self.answer.id, status=outcome, **figures, **error)
 
     def interrupted(self) -> None:
         """The answer is over, but its listener may still have been playing it when he began to speak."""

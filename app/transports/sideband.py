@@ -14,7 +14,7 @@ from fastapi import WebSocket
 from app.auth import caller_of
 from app.service import Closed, Service
 from app.slices import LoopTime
-from app.telemetry import log
+from app.telemetry import audit
 from app.transports.leave import Leave, first
 from app.transports.outbox import Outbox
 from app.transports.webrtc.call import Call
@@ -41,7 +41,7 @@ async def sideband(socket: WebSocket, service: Service, calls: Calls) -> None:
 
 async def _follow(socket: WebSocket, service: Service, call: Call, outbox: Outbox) -> None:
     limits, leave, loop_time = service.settings.limits, Leave(1000, ""), LoopTime(service.slices)
-    log("sideband.opened", call=call.id)
+    audit("sideband.opened", call=call.id)
     try:
         async with asyncio.TaskGroup() as tasks, aclosing(frames(socket)) as said:
             tasks.create_task(write(socket, outbox, limits.send_timeout_s), name=f"sideband:{call.id}")
@@ -53,7 +53,7 @@ async def _follow(socket: WebSocket, service: Service, call: Call, outbox: Outbo
             raise Leave(1000, "the client left", "gone")
     except* Leave as leaves:
         leave = first(leaves)
-    log("sideband.closed", call=call.id, code=leave.code)
+    audit("sideband.closed", call=call.id, code=leave.code)
     await say_goodbye(socket, outbox, leave, limits.send_timeout_s)
 
 

@@ -18,7 +18,7 @@ from fastapi import WebSocket
 from fastapi.responses import JSONResponse
 from starlette.websockets import WebSocketDisconnect
 
-from app.auth import caller_of, error_body
+from app.auth import address_of, caller_of, error_body
 from app.pace import MESSAGE_BYTES
 from app.realtime import beta
 from app.realtime.commands import Told
@@ -32,7 +32,7 @@ from app.realtime.trouble import Broken, Refusal
 from app.service import Closed, Service
 from app.settings import Limits
 from app.slices import LoopTime
-from app.telemetry import log
+from app.telemetry import audit, log
 from app.transports.leave import GOING_AWAY, SLOW, Leave, first, watch, while_valid
 from app.transports.outbox import Outbox
 from app.transports.tether import Link, NoWayBack, Tether, Tethers
@@ -119,8 +119,8 @@ async def _converse(
     line = replace(SOCKET, ticket=lambda: tethers.issue(tether))
     session = Session(house, tether.tell, model, _start(socket), line)
     tether.away, tether.back = session.away, session.back
-    log("session.opened", session=session.id, client=socket.client.host if socket.client else "")
-    leave = Leave(1000, "")
+    audit("session.opened", session=session.id, client=address_of(socket.scope))
+    leave, begun_s = Leave(1000, ""), house.now()
     try:
         async with asyncio.TaskGroup() as tasks, aclosing(tether.told()) as told:
             tasks.create_task(_carry(socket, link, tether, house.limits), name=f"write:{session.id}")
@@ -133,7 +133,7 @@ async def _converse(
     finally:
         tethers.forget(tether)
         tether.end(leave)
-    log("session.closed", session=session.id, code=leave.code, reason=leave.reason)
+    audit("session.closed", session=session.id, code=leave.code, reason=leave.reason, lasted_s=house.now() - begun_s)
     if not link.over.is_set():
         await say_goodbye(socket, link.outbox, leave, house.limits.send_timeout_s)
 

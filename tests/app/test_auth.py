@@ -92,7 +92,8 @@ async def test_keys_are_asked_for_everywhere_but_at_the_probes(tmp_path: Path) -
     async with running(script_spec(keys_file=keys)) as server:
         assert await status(server) == 200
         assert await status(server, "/livez") == 200
-        for path in ("/metrics", "/docs", "/openapi.json", "/v1/nothing"):
+        assert await status(server, "/docs") == 200
+        for path in ("/metrics", "/v1/nothing"):
             assert await status(server, path) == 401
             assert await status(server, path, authorization="Bearer sk-three-0123456") == 401
         assert await status(server, "/metrics", authorization="Bearer sk-two-0123456789") == 200
@@ -164,7 +165,7 @@ async def test_no_route_is_left_out_of_the_checks(tmp_path: Path) -> None:
         known = routes(server)
         assert {("POST", "/v1/realtime/calls"), ("POST", "/v1/chat/completions"), ("GET", "/metrics")} <= set(known)
         key = {"authorization": "Bearer sk-one-0123456789"}
-        for method, path in [*known, ("GET", "/docs"), ("GET", "/openapi.json")]:
+        for method, path in known:
             for foreign in ({"host": "evil.example"}, {"origin": "https://evil.example"}):
                 assert (await http.request(method, path, headers={**key, **foreign})).status_code == 403, path
             if path not in OPEN_PATHS:
@@ -196,7 +197,7 @@ def gate_of(*keys: Key) -> tuple[Gate, Secrets]:
     secrets = Secrets(8)
     settings, passing = settings_of({}), Shares(Limits(), lambda: False)
     app: Any = None
-    return Gate(app, settings, Keys(keys), secrets, Throttle(), passing, frozenset()), secrets
+    return Gate(app, settings, Keys(keys), Keys(), secrets, Throttle(), passing, frozenset()), secrets
 
 
 async def test_a_route_is_told_whose_key_a_request_came_with() -> None:

@@ -109,6 +109,24 @@ async def test_an_insecure_address_is_named(server: Running, browser: Chromium) 
         await page.shows("#notice", "`parley serve --https auto`, then open https://127.0.0.1:")
 
 
+async def test_the_documentation_opens_where_a_key_is_asked_for(browser: Chromium, tmp_path: Path) -> None:
+    """F30: a browser has no header to send with an address that is typed. Its policy lets Swagger UI run."""
+    spec = script_spec(keys_file=keys_file(tmp_path, "sesame-sesame-sesame"))
+    async with running(spec) as server, browser.page() as page:
+        await page.do("goto", f"{server.http}/docs")
+        await page.shows(".swagger-ui", "/v1/audio/speech")
+        await page.shows(".swagger-ui", "Authorize")
+
+
+async def test_nobody_frames_the_page(browser: Chromium, server: Running) -> None:
+    """A page that lays ours under its own could have its users press our buttons."""
+    async with browser.page() as page:
+        await page.do("goto", f"{server.http}/livez")
+        frame = f"(() => {{ const one = document.createElement('iframe'); one.src = '{server.http}/'; return one; }})()"
+        await page.value(f"document.body.append({frame})")
+        await page.until("document.querySelector('iframe').contentDocument === null")
+
+
 async def test_a_key_is_asked_for_and_used(browser: Chromium, tmp_path: Path) -> None:
     async with (
         running(script_spec(keys_file=keys_file(tmp_path, "sesame-sesame-sesame"))) as server,

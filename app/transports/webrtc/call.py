@@ -20,7 +20,7 @@ from app.realtime.notices import AudioPiece, Notice
 from app.realtime.session import Session
 from app.service import Closed, Service
 from app.slices import LoopTime
-from app.telemetry import log
+from app.telemetry import audit
 from app.transports.leave import Leave, first, watch, while_valid
 from app.transports.outbox import Outbox
 from app.transports.tether import Tether, Tethers
@@ -69,7 +69,7 @@ class Call:
 
     async def run(self) -> None:
         """Serve the call until it ends; then nothing of it is left but its connection."""
-        leave, leg = Leave(1000, ""), self.leg
+        leave, leg, begun_s = Leave(1000, ""), self.leg, self.now()
         try:
             async with asyncio.TaskGroup() as tasks, aclosing(self.tether.told()) as told:
                 tasks.create_task(self._carry(leg), name=f"leg:{self.id}")
@@ -83,7 +83,8 @@ class Call:
         finally:
             self._tethers.forget(self.tether)
             self.tether.end(leave)
-        log("call.closed", call=self.id, session=self._session.id, code=leave.code, reason=leave.reason)
+        session, lasted_s = self._session, self.now() - begun_s
+        audit("call.closed", call=self.id, session=session.id, code=leave.code, reason=leave.reason, lasted_s=lasted_s)
         if leave.how == "goodbye" and not leg.link.over.is_set():
             await leg.say_goodbye()
 

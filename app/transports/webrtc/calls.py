@@ -12,7 +12,7 @@ from app.media import MediaError
 from app.realtime.ids import new_id
 from app.realtime.trouble import Refusal
 from app.service import Closed, Service
-from app.telemetry import log, log_failure
+from app.telemetry import audit, log_failure
 from app.transports.tether import Tethers
 from app.transports.webrtc.call import Call
 from app.transports.webrtc.leg import Leg
@@ -95,7 +95,7 @@ class Calls:
             leg.connected = connected
             try:
                 if await _accepted(leg, id, offer, answer):
-                    log("call.opened", call=id)
+                    audit("call.opened", call=id, client=maker.address)
                     await call.run()
             finally:
                 call.hang_up("it is over")

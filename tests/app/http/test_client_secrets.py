@@ -86,7 +86,7 @@ async def test_it_opens_any_number_of_sessions_and_nothing_else(locked: Running)
             assert (await client.configure(instructions="Other."))["instructions"] == "Other."
             await client.alive()
     async with httpx.AsyncClient(base_url=locked.http, headers={"authorization": f"Bearer {secret['value']}"}) as http:
-        for path in ("/metrics", "/openapi.json", "/v1/nothing"):
+        for path in ("/metrics", "/v1/models", "/v1/nothing"):
             assert (await http.get(path)).status_code == 401
     assert (await post(locked, {}, secret["value"])).status_code == 401
 
