@@ -108,6 +108,15 @@ class Failed(Frame, frozen=True, tag="failed"):
     message: str
 
 
+class Trying(Frame, frozen=True, tag="trying"):
+    """From the worker: what it does from here on, until the next of these, it does for these runs for the first time.
+
+    If it is lost meanwhile, one of them may be why.
+    """
+
+    runs: tuple[str, ...]
+
+
 class Close(Frame, frozen=True, tag="close"):
     """To the worker: forget the run, wherever it is. Answers to it that are still under way are ignored."""
 
@@ -198,7 +207,7 @@ class Task(Frame, frozen=True, tag="task"):
 
 
 Message = (
-    Open | Feed | End | Emit | Grant | Failed | Close | Playout  # a run's
+    Open | Feed | End | Emit | Grant | Failed | Trying | Close | Playout  # a run's
     | Task | Hello | Refused | Beat | Join | Leave | Mapped | Stop  # a worker's
 )  # fmt: skip
 

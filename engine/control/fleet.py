@@ -179,6 +179,7 @@ class Fleet:
         for post in self.posts.values():
             if post.worker is not None and post.worker.id == id:
                 log.warning("the worker %s is given up: %s", id, why)
+                post.worker.hung = True
                 post.worker.fence()
 
     async def _keep(self, post: Post) -> None:

@@ -14,11 +14,12 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Literal
 
 from engine import wire
 from engine.control.chunks import Chunks
 from engine.control.pool import StagePool
-from engine.control.replica import StageReplica
+from engine.control.replica import RemoteWorker, StageReplica
 from engine.core import Chunk
 from engine.errors import BatchLost, EngineError, ReplicaLost, RequestError, StageUnavailable
 from engine.stream import Stream, Taken, Tape, closing
@@ -28,7 +29,8 @@ log = logging.getLogger(__name__)
 
 Pool = StagePool[StageReplica]
 BYTES_KEPT = 64 << 20  # of what a hop was fed, for a resume: half an hour of speech, or 4000 hidden rows in float32
-LIVES = 2  # replicas of a stage that a request may lose: the second loss ends it, for it may be what kills them
+LIVES = 2  # replicas that a request may lose where it may be what kills them: the second loss ends it
+Blame = Literal["this", "perhaps this", "another", "nobody"]
 RESUME_S = 5.0  # how long a resume waits for a slot where there are replicas: it holds slots of later stages
 
 
@@ -46,14 +48,20 @@ class Hop:
     near: str | None = None
     given: Tally = field(default_factory=dict[str, int])
     losses: int = 0
+    """Replicas that were lost, and this request may be why."""
+    again: bool = False
+    """Whether it has begun before, and what was given then is left out."""
     alone: bool = False
-    """Whether it broke in a step with others: it begins again, and steps with nobody."""
+    """Whether it steps with no other request, since it may be what broke a step, or a replica."""
 
-    def lost(self, error: ReplicaLost) -> None:
+    def lost(self, error: ReplicaLost, blame: Blame) -> None:
         """Be ready for another replica. Raises the error if there must be none."""
-        self.losses += 1
+        if blame == "this":
+            raise ReplicaLost(f"{error} over this request, which is therefore given to no other; change it") from error
+        self.losses += blame != "another"
         if self.losses == LIVES:
             raise ReplicaLost(f"{error}, the second that this request has lost; ask again") from error
+        self.alone |= blame == "perhaps this"
         self.rewind(error)
 
     def rewind(self, error: ReplicaLost) -> None:
@@ -61,6 +69,7 @@ class Hop:
         if not self.inputs.whole:
             raise error
         self.inputs.rewind()
+        self.again = True
 
 
 class Hops:
@@ -109,14 +118,16 @@ class Hops:
         Its inputs end with it, so that a hop which ends early holds up nobody upstream.
         """
         lost: ReplicaLost | None = None
+        host: RemoteWorker | None = None
         try:
             while True:
                 try:
                     async with self._leased(hop) as replica:
+                        host = replica.host
                         await self._run(hop, replica)
                     return
                 except ReplicaLost as error:
-                    hop.lost(error)
+                    hop.lost(error, await self._blame(host))
                     lost = error
                     log.warning("%s: %s; it goes on elsewhere", self._chunks.request.id, error)
         except StageUnavailable as error:
@@ -126,6 +137,21 @@ class Hops:
         finally:
             hop.inputs.source.drop()
             hop.onward.close()
+
+    async def _blame(self, host: RemoteWorker | None) -> Blame:
+        """Whose fault it may be that a replica was lost: that of what it was doing for the first time.
+
+        A request for which alone it hung or crashed has cost it, and is not given to the next one. Where several were
+        tried, or the process may have been killed, each of them goes on, but alone. What went well before is no
+        suspect while another is; where nobody is, all are, and LIVES is the bound.
+        """
+        this = self._chunks.request.id
+        tried = host.trying if host is not None else frozenset[str]()
+        if this not in tried:
+            return "another" if tried else "nobody"
+        if host is not None and len(tried) == 1 and (host.hung or await host.crashed()):
+            return "this"
+        return "perhaps this"
 
     @asynccontextmanager
     async def _leased(self, hop: Hop) -> AsyncGenerator[StageReplica]:
@@ -139,7 +165,7 @@ class Hops:
             seats = [pool.info.seats(request) for pool in self._pools]
             lease = self._pools[hop.first].lease(hop.near, request.session, seats[hop.first], self._preemptible)
             try:
-                async with asyncio.timeout(RESUME_S + self._pools[hop.first].empty_s if hop.losses else None):
+                async with asyncio.timeout(RESUME_S + self._pools[hop.first].empty_s if hop.again else None):
                     replica = await leases.enter_async_context(lease)
             except TimeoutError:
                 name = self._pools[hop.first].info.name
@@ -164,7 +190,9 @@ class Hops:
     def _split(self, hop: Hop, end: int, near: str) -> None:
         """Give the stages from ``end`` on to a hop of their own."""
         between = Stream()
-        self._start(Hop(end, hop.end, Tape(between, BYTES_KEPT), hop.onward, near, hop.given, hop.losses))
+        rest = Hop(end, hop.end, Tape(between, BYTES_KEPT), hop.onward, near, hop.given)
+        rest.losses, rest.again, rest.alone = hop.losses, hop.again, hop.alone
+        self._start(rest)
         hop.end, hop.onward, hop.given = end, between, {}
 
     async def _run(self, hop: Hop, replica: StageReplica) -> None:
@@ -193,7 +221,7 @@ class Hops:
 
     def _resume(self, hop: Hop) -> wire.Resume | None:
         """What a hop that begins again must be told of what was given before."""
-        if not hop.losses and not hop.alone:
+        if not hop.again:
             return None
         chunks = self._chunks
         return wire.Resume(dict(chunks.given), dict(hop.given), chunks.playing_s, self._kept.chunks(), hop.alone)

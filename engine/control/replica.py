@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -92,16 +92,26 @@ class RemoteWorker:
         """How long it has waited for a processor in all its life; what cannot be known is 0."""
         self.gone = asyncio.Event()
         self.fenced = False
+        self.hung = False
+        """Whether it was given up because it was silent, or stuck."""
+        self.crashed: Callable[[], Awaitable[bool]] = _unknown
+        """Once it is gone: whether its process ended by itself. Where nobody knows, it may have been killed."""
         self.retired = False
         self.behind_s = 0.0
         """How far its clock is behind ours: 0 on this machine."""
         self._runs: dict[str, Run] = {}
+        self._trying: tuple[str, ...] = ()
         self._count = 0
 
     @property
     def runs(self) -> int:
         """How many runs are open on it."""
         return len(self._runs)
+
+    @property
+    def trying(self) -> frozenset[str]:
+        """The requests for which it did something for the first time when it was last heard of."""
+        return frozenset(run.rpartition("/")[0] for run in self._trying)
 
     @property
     def alive(self) -> bool:
@@ -115,6 +125,8 @@ class RemoteWorker:
                 self._runs[run].receive(self._in_our_time(message))
             case wire.Grant(run) | wire.Emit(run) | wire.End(run) | wire.Failed(run) if run in self._runs:
                 self._runs[run].receive(message)
+            case wire.Trying(runs):
+                self._trying = runs
             case wire.Hello() if not self.hello.done():
                 self.hello.set_result(message)
             case wire.Refused(code, text) if not self.hello.done():
@@ -183,6 +195,10 @@ class RemoteWorker:
         if self.link is not None:
             self._send(wire.Stop())
             self.link.close()
+
+
+async def _unknown() -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ class Hosted:
     marks: dict[str, float] = field(default_factory=dict[str, float])
     given: list[Chunk] = field(default_factory=list[Chunk])
     """For the bundle of a joined group: bounded by the request's limits of tokens and frames."""
+    stepped: bool = False
+    """Whether it has been in a step: what has gone well once is no suspect."""
     made: Tally = field(default_factory=dict[str, int])
     """How much it has given by now, which its state covers."""
 

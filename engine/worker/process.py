@@ -37,6 +37,7 @@ class Worker:
         self._scheduler = Scheduler(dict.fromkeys(stages, max_batch), schedule)
         self._free = {name: _slots(stage.info.slots) for name, stage in stages.items()}
         self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
+        self._trying: tuple[str, ...] = ()
         self._next: asyncio.Handle | None = None  # the loop's next turn, once something has asked for it
         self._settling = 0  # turns that go without a step: who came together is to step together
         self._timer: asyncio.TimerHandle | None = None
@@ -96,6 +97,7 @@ class Worker:
                 self._step(batch)
                 self._wake()
             else:
+                self._try(())
                 self._rest(now_s)
         except Exception as error:  # noqa: BLE001 - a bug of the loop's own ends `serve`, which raises it
             self._broken.set_exception(error)
@@ -125,6 +127,7 @@ class Worker:
         assert self._group is not None
         # What comes after the words is only asked for once the user's turn is over.
         over = not message.request.live or self._speaks(message.stages[:1])
+        self._try((*self._trying, message.run))  # its seats are opened, and its bridges begin, before the next step
         listener = Listener(self._clock(), committed=over)
         run = Run(message.run, message.request, self._send, message.credit, listener, self._wake)
         if message.playout is not None:
@@ -190,9 +193,13 @@ class Worker:
 
     def _step(self, batch: list[tuple[Run, Hosted]]) -> None:
         stage = batch[0][1].group.stage
+        self._try(tuple(dict.fromkeys(run.id for run, hosted in batch if not hosted.stepped)))
         began_s = self._clock()
         results = self._compute(stage, batch)
         ended_s = self._clock()
+        for _, hosted in batch:
+            hosted.stepped = True
+        self._try(())
         self.steps += 1
         self._scheduler.timed(stage.info.name, ended_s - began_s)
         for (run, hosted), result in zip(batch, results, strict=True):
@@ -202,6 +209,12 @@ class Worker:
                 run.fail(error)
             except Exception as error:  # noqa: BLE001 - a result that is none ends its request, never the loop
                 run.fail(failed(stage.info.name, run.request.id, error))
+
+    def _try(self, runs: tuple[str, ...]) -> None:
+        """Tell whose fault it may be if nothing more is heard from here."""
+        if runs != self._trying:
+            self._trying = runs
+            self._send(wire.Trying(runs))
 
     def _compute(self, stage: Stage, batch: list[tuple[Run, Hosted]]) -> Sequence[Sequence[Chunk] | EngineError]:
         """A step of seats. Where it breaks and several requests are in it, nobody knows whose fault that is, nor what

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ from engine import child, links, wire
 from engine.config import ClusterSpec
 from engine.control.replica import RemoteWorker
 
+REAPED_S = 1.0  # from the end of a process's link to its exit status
 GRACE_S = 2.0  # from Stop to SIGKILL: a step takes far less
 
 
@@ -35,6 +37,15 @@ def stolen_s(file: Path = Path("/proc/stat")) -> float:
         return 0.0
 
 
+async def crashed(process: asyncio.subprocess.Process) -> bool:
+    """Whether a process that is gone ended by itself, as by an invalid access to memory; not if somebody killed it."""
+    try:
+        async with asyncio.timeout(REAPED_S):
+            return await process.wait() not in (0, -signal.SIGKILL, -signal.SIGTERM)
+    except TimeoutError:
+        return False
+
+
 class Launcher:
     """Starts and ends worker processes. They die with the socket, so a killed server leaves none behind."""
 
@@ -53,6 +64,7 @@ class Launcher:
                 )  # fmt: skip
             self._processes[worker.id] = process
             worker.waited_s = lambda: waited_s(process.pid) + stolen_s()
+            worker.crashed = lambda: crashed(process)
             ours.setblocking(False)
             await asyncio.get_running_loop().create_connection(lambda: link, sock=ours)
         except BaseException:
