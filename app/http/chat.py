@@ -17,10 +17,11 @@ from app.http.answering import answer
 from app.http.body import Responses, StrictRoute
 from app.http.completion import StreamedCompletion, WholeCompletion
 from app.http.live import ClientGone, Live, Write, while_there
-from app.http.messages import ChatMessage, engine_messages, with_turn_last
+from app.http.messages import ChatMessage, check_texts, engine_messages, with_turn_last
 from app.http.names import AnyVoice, Names, names_of_model, names_of_voice
 from app.http.sound import Format
 from app.http.trouble import RESPONSES, HttpRefusal
+from app.realtime.context import json_size
 from app.realtime.ids import new_id
 from app.service import Service
 from engine import Request as EngineRequest
@@ -84,19 +85,19 @@ class ChatRequest(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     model: str
-    messages: list[ChatMessage] = Field(min_length=1, max_length=2000)
-    modalities: list[Literal["text", "audio"]] | None = None
+    messages: list[ChatMessage] = Field(min_length=1, max_length=2000, fail_fast=True)
+    modalities: list[Literal["text", "audio"]] | None = Field(default=None, max_length=8, fail_fast=True)
     audio: AudioParams | None = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
-    tools: list[ToolSpec] | None = Field(default=None, max_length=128)
+    tools: list[ToolSpec] | None = Field(default=None, max_length=128, fail_fast=True)
     tool_choice: Literal["auto", "none", "required"] | ToolChoice | None = None
     max_tokens: Tokens | None = None
     max_completion_tokens: Tokens | None = None
     temperature: float | None = Field(default=None, ge=0, le=2, allow_inf_nan=False)
     top_p: float | None = Field(default=None, gt=0, le=1, allow_inf_nan=False)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
-    stop: StopString | Annotated[list[StopString], Field(max_length=4)] | None = Field(
+    stop: StopString | Annotated[list[StopString], Field(max_length=4, fail_fast=True)] | None = Field(
         default=None, description="The answer ends before the first of these; its sound with its last whole word."
     )
 
@@ -171,6 +172,8 @@ async def _asked(service: Service, body: ChatRequest, names: Names) -> EngineReq
     """The engine's request. Raises HttpRefusal or MediaError."""
     house = service.house()
     _check(body)
+    tools = tuple(tool.function.tool() for tool in body.tools or ())
+    check_texts(body.messages, json_size(tools), house.engine.model)
     limit = body.max_completion_tokens or body.max_tokens or house.limits.answer_tokens
     return EngineRequest(
         id=new_id("chatcmpl"),
@@ -179,7 +182,7 @@ async def _asked(service: Service, body: ChatRequest, names: Names) -> EngineReq
         modalities=("text", "audio") if body.speaks else ("text",),
         voice=names.voice,
         sampling=body.sampling(),
-        tools=tuple(tool.function.tool() for tool in body.tools or ()),
+        tools=tools,
         tool_choice=body.chosen(),
         max_text_tokens=min(limit, house.limits.answer_tokens),
     )

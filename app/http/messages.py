@@ -15,8 +15,10 @@ from app.decoding import Decoding
 from app.http.trouble import HttpRefusal
 from app.images import image_of_url
 from app.media import decode_base64
+from app.realtime.context import CODE, check_instructions, most_chars
+from app.realtime.trouble import Refusal
 from app.settings import Limits
-from engine import AudioPart, ImagePart, Message, Part, TextPart, ToolCallPart, ToolResultPart
+from engine import AudioPart, ImagePart, Message, ModelInfo, Part, TextPart, ToolCallPart, ToolResultPart
 
 
 class TextContent(BaseModel):
@@ -51,9 +53,13 @@ class RefusalContent(BaseModel):
     refusal: str
 
 
+HISTORY = 16
+"""How many times what a context can hold an earlier conversation may be long: models that leave out its oldest turns
+themselves are given it whole."""
+
 UserContent = Annotated[TextContent | AudioContent | ImageContent, Field(discriminator="type")]
 AssistantContent = Annotated[TextContent | RefusalContent, Field(discriminator="type")]
-Parts = Field(max_length=64)
+Parts = Field(max_length=64, fail_fast=True)  # the first mistake is told: the rest need not be found
 
 
 class SystemMessage(BaseModel):
@@ -99,6 +105,43 @@ async def engine_messages(messages: list[ChatMessage], limits: Limits, decoding:
     """What the engine is asked with. Raises HttpRefusal or MediaError."""
     media = _Media(limits.audio_s, decoding, _Room(int(limits.conversation_mb * 1e6)))
     return tuple([await _message(message, f"messages.{i}", media) for i, message in enumerate(messages)])
+
+
+def check_texts(messages: list[ChatMessage], tools: int, model: ModelInfo) -> None:
+    """``tools`` are characters. Raises Refusal for what the model's context can't hold, whatever of it is left out."""
+    said = told = 0
+    for i, message in enumerate(messages):
+        if isinstance(message, SystemMessage):
+            told += _chars(message)
+            check_instructions(told, tools, model, f"messages.{i}")
+            continue
+        said += (chars := _chars(message))
+        if chars > most_chars(model) or said > HISTORY * most_chars(model):
+            text = f"The text up to messages.{i} has {said} characters, and the context of {model.name} can't hold"
+            raise Refusal(CODE, f"{text} so many.", f"messages.{i}")
+    check_instructions(told, tools, model, "messages")
+
+
+def _chars(message: ChatMessage) -> int:
+    """All that a message says."""
+    content = message.content or ""
+    parts = [content] if isinstance(content, str) else [_said(part) for part in content]
+    match message:
+        case AssistantMessage(tool_calls=calls):
+            parts += [f"{call.id}{call.function.name}{call.function.arguments}" for call in calls or ()]
+        case ToolMessage(tool_call_id=id):
+            parts.append(id)
+        case _:
+            pass
+    return sum(map(len, parts))
+
+
+def _said(part: TextContent | RefusalContent | AudioContent | ImageContent) -> str:
+    match part:
+        case TextContent(text=text) | RefusalContent(refusal=text):
+            return text
+        case _:
+            return ""
 
 
 def with_turn_last(messages: list[ChatMessage]) -> list[ChatMessage]:

@@ -55,7 +55,7 @@ def names_of_model(service: Service, asked: str) -> Names:
         return Names(model.name)
     if service.settings.strict_names:
         raise not_loaded(model, asked)
-    log("http.model_mapped", asked=asked, loaded=model.name)
+    log("http.model_mapped", asked=asked[:200], loaded=model.name)
     return Names(model.name, mapped=("model",))
 
 

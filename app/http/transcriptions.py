@@ -44,8 +44,10 @@ def transcriptions(service: Service) -> APIRouter:
         model: Annotated[str, Form()],
         response_format: Annotated[Format, Form()] = "json",
         stream: Annotated[bool, Form()] = False,
-        granularities: Annotated[list[Granularity] | None, Form(alias="timestamp_granularities[]")] = None,
-        include: Annotated[list[str] | None, Form(alias="include[]")] = None,
+        granularities: Annotated[
+            list[Granularity] | None, Form(alias="timestamp_granularities[]", max_length=8)
+        ] = None,
+        include: Annotated[list[str] | None, Form(alias="include[]", max_length=8)] = None,
     ) -> Response:
         names = names_of_model(service, model)
         _check(service.house().engine.model, granularities, include)

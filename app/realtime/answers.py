@@ -17,6 +17,7 @@ from app.realtime.answer import Answer
 from app.realtime.asking import Asking, last_unheard
 from app.realtime.basis import Basis
 from app.realtime.commands import Reference, Respond
+from app.realtime.context import check_settings
 from app.realtime.conversation import Conversation
 from app.realtime.drafts import finished
 from app.realtime.guesses import Guesses
@@ -24,7 +25,7 @@ from app.realtime.hearing import Turn
 from app.realtime.house import House
 from app.realtime.items import Item
 from app.realtime.line import SOCKET, Line
-from app.realtime.options import AnswerOptions, Options, answer_options
+from app.realtime.options import AnswerOptions, Options, answer_options, listed
 from app.realtime.playout import Packet
 from app.realtime.reply import Reply
 from app.realtime.tools import functions_only, tell_unreached
@@ -97,8 +98,9 @@ class Answers:
             raise Refusal("invalid_request", "A transcription session gives no responses.", "type")
         offer = functions_only(word.patch, "response")
         options, unknown = answer_options(self.options, offer.patch)
+        check_settings(options, self._house.engine.model, "response")
         if unknown:
-            log("response.unknown_fields", session=self._session_id, fields=",".join(unknown))
+            log("response.unknown_fields", session=self._session_id, fields=listed(unknown))
         if word.kept and self._current is not None and self._current.active:
             self._refuse_second(self._current)
         reply = self._taken_over(options) if word.kept and word.inputs is None else None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from app.realtime.context import check_items
 from app.realtime.conversation import prompt
 from app.realtime.house import House
 from app.realtime.items import Heard, Item, MessageItem, ToolListItem
@@ -25,8 +26,10 @@ class Asking:
     def request(
         self, id: str, options: AnswerOptions, session: Options, items: tuple[Item, ...], live: bool, preemptible: bool
     ) -> Request:
-        """``items`` are what the answer is about, cut to the model's context. Raises Refusal if that is forbidden."""
+        """``items`` are what the answer is about, cut to the model's context. Raises Refusal if that is forbidden,
+        or the last turn alone is longer than any context."""
         fitting = self.truncation.fit(session.truncation, items, options)
+        check_items(fitting, self._house.engine.model, None)
         limits, asked = self._house.limits, options.max_output_tokens
         return Request(
             id=id,

@@ -100,7 +100,7 @@ class Audio(Struct, frozen=True):
 class Tool(Struct, frozen=True):
     """A function that the client offers."""
 
-    name: str
+    name: Annotated[str, Meta(max_length=128)]
     type: Literal["function"] = "function"
     description: str | None = None
     parameters: dict[str, Any] | None = None
@@ -128,7 +128,10 @@ class Extras(Struct, frozen=True):
     """A token with which to come back to the session: ``resume_token``. What was granted is not taken back."""
 
 
+_LISTED, _LISTED_CHARS = 8, 64
+
 Modalities = Annotated[list[Literal["text", "audio"]], Meta(min_length=1)]
+Tools = Annotated[list[Tool], Meta(max_length=128)]
 MaxTokens = Annotated[int, Meta(ge=1, le=4096)] | Literal["inf"]
 
 
@@ -139,7 +142,7 @@ class Options(Struct, frozen=True):
     model: str = ""
     output_modalities: Modalities = field(default_factory=lambda: ["audio"])
     instructions: str = ""
-    tools: list[Tool] = []
+    tools: Tools = []
     tool_choice: str | dict[str, Any] = "auto"
     parallel_tool_calls: bool | None = None
     max_output_tokens: MaxTokens = "inf"
@@ -176,7 +179,7 @@ class AnswerOptions(Struct, frozen=True):
 
     output_modalities: Modalities
     instructions: str
-    tools: list[Tool]
+    tools: Tools
     tool_choice: str | dict[str, Any]
     max_output_tokens: MaxTokens
     audio: AnswerAudio
@@ -219,6 +222,12 @@ def session_options(current: Options, patch: dict[str, Any]) -> tuple[Options, l
         raise Refusal("invalid_value", message, "session.type")
     _check_modalities(merged.output_modalities, "session.output_modalities")
     return merged, unknown
+
+
+def listed(fields: list[str]) -> str:
+    """Names of fields for the log: a client may send any number of any length."""
+    more = f",… ({len(fields)})" if len(fields) > _LISTED else ""
+    return ",".join(field[:_LISTED_CHARS] for field in fields[:_LISTED]) + more
 
 
 def merge(current: S, patch: dict[str, Any], path: str) -> tuple[S, list[str]]:

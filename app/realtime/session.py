@@ -19,6 +19,7 @@ from app.media import MediaError
 from app.realtime import commands, notices
 from app.realtime.answers import Answers
 from app.realtime.commands import Command, Told
+from app.realtime.context import check_items, check_settings
 from app.realtime.conversation import Conversation
 from app.realtime.drafts import finished
 from app.realtime.house import House
@@ -27,7 +28,7 @@ from app.realtime.items import Item
 from app.realtime.line import SOCKET, Line
 from app.realtime.microphone import Microphone
 from app.realtime.notices import Notice, SessionView
-from app.realtime.options import Options, Transcription, name_of, session_options
+from app.realtime.options import Options, Transcription, listed, name_of, session_options
 from app.realtime.tools import functions_only, tell_unreached
 from app.realtime.trouble import Broken, Refusal
 from app.slices import LoopTime
@@ -151,6 +152,7 @@ class Session:
             case commands.AddItem(item, after):
                 format, limit_s = self._options.audio.input.format, self._house.limits.audio_s
                 (whole,) = await finished((item,), format, limit_s, self._conversation.check_room)
+                check_items((whole,), self._house.engine.model, "item")
                 self._add(whole, after)
             case commands.Respond():
                 await self._answers.respond(word)
@@ -202,19 +204,23 @@ class Session:
         """Merge the change; on a Refusal nothing has changed, unless it is of a tool that is not served."""
         offer = functions_only(patch, "session")
         options, unknown = session_options(self._options, offer.patch)
+        check_settings(options, self._house.engine.model, "session")
         before, after = name_of(self._options.audio.output.voice), name_of(options.audio.output.voice)
         if self._answers.has_spoken and before != after:
             path = "session.audio.output.voice"
             raise Refusal("cannot_update_voice", "The voice can't change once the session has spoken.", path)
         if unknown:
-            log("session.unknown_fields", session=self.id, fields=",".join(unknown))
+            log("session.unknown_fields", session=self.id, fields=listed(unknown))
         hears = options.audio.input.transcription
         if hears is not None and hears.model not in (None, self._house.engine.model.name):
             log(
-                "session.transcription_mapped", session=self.id, asked=hears.model, loaded=self._house.engine.model.name
+                "session.transcription_mapped",
+                session=self.id,
+                asked=hears.model[:200],
+                loaded=self._house.engine.model.name,
             )
         if after not in self._house.engine.model.voice_ids:
-            log("session.voice_mapped", session=self.id, asked=after, loaded=self._house.voice(after))
+            log("session.voice_mapped", session=self.id, asked=after[:200], loaded=self._house.voice(after))
         self._options = options
         self._answers.configure(options)
         self._microphone.configure(options)
@@ -258,4 +264,6 @@ def opening_options(model: ModelInfo, start: dict[str, Any], asked_model: str = 
     offer = functions_only(start, "session")
     if offer.refusal is not None:
         raise offer.refusal
-    return session_options(options, offer.patch)[0]
+    opened = session_options(options, offer.patch)[0]
+    check_settings(opened, model, "session")
+    return opened

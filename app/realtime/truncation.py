@@ -52,16 +52,19 @@ class Truncation:
         turns, room = _turns(items), self._room(rule, options)
         start = next((i for i, turn in enumerate(turns) if turn[0].id == self._first), 0)
         kept = turns[start:]
-        if self._tokens(kept) <= room or len(kept) < 2:
+        costs = [self._tokens(turn) for turn in kept]
+        if sum(costs) <= room or len(kept) < 2:
             return _joined(kept)
         if rule == "disabled":
             message = "The conversation has outgrown the model's context, and session.truncation is 'disabled'."
             raise Refusal("context_length_exceeded", message, "truncation")
         room *= rule.retention_ratio if isinstance(rule, RetentionRatio) else _KEPT
-        while len(kept) > 1 and self._tokens(kept) > room:
-            kept = kept[1:]
-        self._first = kept[0][0].id
-        return _joined(kept)
+        first, held = len(kept) - 1, costs[-1]
+        while first and held + costs[first - 1] <= room:
+            first -= 1
+            held += costs[first]
+        self._first = kept[first][0].id
+        return _joined(kept[first:])
 
     def overflowed(self) -> None:
         """The model found the prompt too long after all: be stricter from now on."""
@@ -80,8 +83,8 @@ class Truncation:
             room = min(room, limits.post_instructions)
         return max(room, 0.0)
 
-    def _tokens(self, turns: Sequence[tuple[Item, ...]]) -> float:
-        return self._dearness * sum(self._cost(item) for turn in turns for item in turn)
+    def _tokens(self, turn: tuple[Item, ...]) -> float:
+        return self._dearness * sum(map(self._cost, turn))
 
     def _cost(self, item: Item) -> float:
         cost = self._model.cost
