@@ -44,6 +44,7 @@ def lists(schema: Any, whole: Any, path: str, seen: set[str]) -> Iterator[tuple[
         yield from lists(inner, whole, f"{path}.{key}", seen)
 
 
+@pytest.mark.asyncio(loop_scope="module")
 async def test_every_list_of_every_body_is_bounded(shared: Running) -> None:
     whole: Any = shared.server.config.app.openapi()  # type: ignore[union-attr]
     found, seen = dict[str, bool](), set[str]()
@@ -77,6 +78,7 @@ def test_the_first_mistakes_are_enough(mistakes: Any) -> None:
 
 @pytest.mark.fault("I2.1")
 @pytest.mark.parametrize("field", ["modalities", "ignored"])
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_body_of_too_many_values_is_refused(field: str, shared: Running) -> None:
     body = json.dumps(HELLO)[:-1].encode() + b', "%s":[' % field.encode() + b"[]," * 1_000_000 + b"0]}"
     answer = await post(shared, body)
@@ -99,6 +101,7 @@ async def test_a_body_of_too_many_values_is_refused(field: str, shared: Running)
     ],
     ids=["a text", "parts", "instructions", "an answer", "an id", "all together", "tools"],
 )
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_text_that_no_context_holds_is_refused(more: Any, shared: Running) -> None:
     """It killed the worker of whoever was served beside."""
     answer = await post(shared, {**HELLO, **more})
@@ -129,6 +132,7 @@ async def test_honest_heavy_use_goes_through(openai: AsyncOpenAI) -> None:
     assert answer.choices[0].message.content == "hello"
 
 
+@pytest.mark.asyncio(loop_scope="module")
 async def test_pictures_that_are_too_large_together_are_not_decoded(
     shared: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
