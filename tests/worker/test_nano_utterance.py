@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from engine.core import MIC_RATE_HZ, Pcm
-from engine.worker.models.nano.utterance import AFTER, AHEAD, BEFORE, FRAME, LASTS, LONGEST, Utterance
+from engine.worker.models.nano.utterance import AFTER, AHEAD, BEFORE, FRAME, GAP, GAP_AFTER, LASTS, LONGEST, Utterance
 
 MARGIN = (BEFORE + AFTER + 2 * LASTS) * FRAME
 
@@ -58,6 +60,53 @@ def test_of_a_long_pause_a_little_is_kept() -> None:
     assert len(said(voice(1), quiet(20), voice(1))) <= 2.4 * MIC_RATE_HZ + AFTER * FRAME
     short = said(voice(1), quiet(0.3), voice(1))
     assert len(short) == round(2.3 * MIC_RATE_HZ) + AHEAD * FRAME
+
+
+def level(pcm: Pcm) -> float:
+    return float(np.sqrt(np.square(pcm.astype(float)).mean()))
+
+
+@pytest.mark.parametrize("rms", [60, 200])
+def test_what_is_left_of_a_noisy_pause_is_as_quiet_as_it_is_beneath_the_words(rms: float) -> None:
+    """A room's noise, a hum or a breath was heard as a part of a word."""
+    kept = said(quiet(1), voice(1), noise(4, rms), voice(1), quiet(1)).pcm()
+    silent = said(quiet(1), voice(1), quiet(4), voice(1), quiet(1)).pcm()
+    assert len(kept) == len(silent)
+    pause = (BEFORE + round(MIC_RATE_HZ / FRAME)) * FRAME + FRAME // 2  # the first of its frames fades
+    assert level(kept[pause : pause + (2 * GAP - 1) * FRAME]) < rms / 3
+    assert level(silent[pause : pause + (2 * GAP - 1) * FRAME]) < 20
+
+
+def test_a_soft_end_of_a_word_ahead_of_a_noisy_pause_is_kept() -> None:
+    soft = noise(GAP_AFTER * FRAME / MIC_RATE_HZ, 500)
+    kept = said(quiet(1), voice(1), soft, noise(4, 100), voice(1), quiet(1)).pcm()
+    begin = BEFORE * FRAME + MIC_RATE_HZ
+    assert np.abs(kept[begin : begin + len(soft) - FRAME].astype(int) - soft[:-FRAME]).max() < 60
+
+
+def test_noise_that_lies_beneath_the_words_too_is_not_turned_down_in_a_pause() -> None:
+    """The ears learn from it what to take from the words."""
+    spoken = np.concatenate([quiet(1), voice(1), quiet(4), voice(1), quiet(1)]) + noise(8, 200)
+    kept = said(spoken).pcm()[AHEAD * FRAME :]
+    frames = kept[: len(kept) // FRAME * FRAME].reshape(-1, FRAME)
+    assert min(map(level, frames)) > 120
+
+
+def test_a_cough_ahead_takes_nothing_of_what_is_kept_ahead_of_a_voice() -> None:
+    alone, coughed = said(quiet(1), voice(1)), said(quiet(1), noise(0.2, 100), quiet(2), voice(1))
+    assert len(coughed) == len(alone)
+    assert np.abs(coughed.pcm()[BEFORE * FRAME :].astype(int) - alone.pcm()[BEFORE * FRAME :]).max() < 60
+
+
+@given(st.lists(st.tuples(st.sampled_from([0, 30, 100, 400, 1500, 6000]), st.integers(1, 45)), max_size=12))
+@settings(deadline=None, max_examples=60)
+def test_whatever_follows_whatever_only_the_samples_count(parts: list[tuple[int, int]]) -> None:
+    pcm = [noise(frames * FRAME / MIC_RATE_HZ, rms) for rms, frames in parts]
+    by_parts, whole = said(*pcm), said(np.concatenate([np.empty(0, np.int16), *pcm]))
+    assert np.array_equal(by_parts.pcm(), whole.pcm())
+    assert len(whole) <= sum(map(len, pcm)) + AHEAD * FRAME
+    assert (by_parts.basis, by_parts.voice_end) == (whole.basis, whole.voice_end)
+    assert 0 <= whole.voice_end <= len(whole)
 
 
 @pytest.mark.parametrize("rms", [90, 300])

@@ -2,8 +2,8 @@
 
 Silence before, between and behind the words is left out as it comes, however much of it there is, so that the ears
 take no mean, no noise and no word from it. A voice is told by its level alone, against the loudest so far: what was
-taken for a voice, such as a breath, is left out afterwards once somebody speaks much louder. Knows no word and no
-decoder.
+taken for a voice, such as a breath, is left out afterwards once somebody speaks much louder. In what is left of a
+long pause a noise is no louder than beneath the words. Knows no word and no decoder.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections import deque
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,8 @@ LASTS = 3  # frames in a row: a click is shorter
 BEFORE, AFTER = 15, 25  # frames that are kept around what is clear: words begin and end softly
 AHEAD = 5  # frames of silence ahead of a voice that is there from the first sample, as where a key is held: the search
 # mishears the first word of a request that begins without any
-GAP_BEFORE, GAP_AFTER = 5, 10  # the same in a long pause between words
+GAP_BEFORE, GAP_AFTER = 5, 10  # the same in a long pause between words, at most:
+GAP = 3  # so many where nothing there is louder than the rest of the pause
 WORTH = 25  # frames: to leave out fewer afterwards is not worth another search
 FIRST = MIC_RATE_HZ // 2  # the voice must reach so far for a first mean
 GROWTH = 2.0  # the search starts over when the voice has grown by this since the mean was taken
@@ -62,6 +64,7 @@ class Utterance:
         self._loudest = 0.0  # level that lasted
         self._clear = 0  # frames in a row, up to now, that are clearly a voice
         self._behind = AFTER + 1  # frames since the last of these
+        self._between = 0.0  # how loud the noise in this pause was, in frames that are in neither end of it
         self._forgotten = 0.0  # how loud it was in what came more than LONGEST ago
 
     def __len__(self) -> int:
@@ -126,11 +129,13 @@ class Utterance:
             self._loudest = lasting
             self._leave_out_what_is_softer()
         self._clear = self._clear + 1 if level > self._clear_level else 0
+        if len(self._recent) == self._recent.maxlen:
+            self._between = max(self._between, self._recent[0][1])
         self._recent.append((frame, level))
         if self._clear >= LASTS:
-            if self._behind > AFTER and self._frames:
-                self._draw_together()
-            self._behind = 0
+            if self._behind > AFTER:
+                self._resume()
+            self._behind, self._between = 0, 0.0
         else:
             self._behind += 1
         if self._behind <= AFTER:
@@ -147,11 +152,36 @@ class Utterance:
         enough = self.basis * growth if self.basis or pause else FIRST
         return self.voice_end > enough and self.basis < MEAN_REACH and not self.too_long
 
+    def _resume(self) -> None:
+        """A voice begins, or goes on after a long pause."""
+        if len(self._frames) > AFTER:
+            self._draw_together()
+        else:  # what was kept was no voice beside this one
+            self._leave_out(np.zeros(len(self._frames), bool))
+
     def _draw_together(self) -> None:
-        """The voice goes on after a long pause: less of that is left than ahead of it and behind, the rest is noise."""
-        while len(self._recent) > LASTS + GAP_BEFORE:
-            self._recent.popleft()
-        self._leave_out(np.arange(len(self._frames)) < len(self._frames) - (AFTER - GAP_AFTER))
+        """The voice goes on after a long pause. Only the ends of the pause stay, and no noise is left in them that is
+        louder than what lies beneath the words: the search takes such noise for a part of a word.
+        """
+        pause = [*zip(self._frames[-AFTER:], self._levels[-AFTER:], strict=True), *self._recent]
+        begins = len(pause) - LASTS - GAP_BEFORE  # where the next word may begin
+        noise = max([self._between, *(level for _, level in pause[GAP_AFTER:begins])])
+        louder = np.array([level > noise * OVER_NOISE for _, level in pause])
+        kept = np.convolve(louder, np.ones(2 * GAP + 1), "same") > 0
+        kept[:GAP] = kept[-LASTS - GAP :] = True
+        kept[GAP_AFTER:begins] = False
+        self._leave_out(np.arange(len(self._frames)) < len(self._frames) - AFTER)
+        quieter = self._quieter([pause[n] for n in np.flatnonzero(kept)], louder[kept])
+        self._recent = deque(quieter, self._recent.maxlen)
+
+    def _quieter(self, pause: list[tuple[Pcm, float]], louder: NDArray[np.bool_]) -> Iterator[tuple[Pcm, float]]:
+        """The frames and their levels, those that are no word's turned down to what lies beneath the words."""
+        beneath = self._quantile(QUANTILE)
+        gains = [1.0 if loud else min(1.0, beneath / level) for (_, level), loud in zip(pause, louder, strict=True)]
+        middles = (np.arange(len(pause)) + 0.5) * FRAME
+        fade = np.interp(np.arange(len(pause) * FRAME), middles, gains).reshape(-1, FRAME)
+        frames = np.rint(np.stack([frame for frame, _ in pause]) * fade).astype(np.int16)
+        return zip(frames, _levels(frames).tolist(), strict=True)
 
     def _keep(self, frame: Pcm, level: float) -> None:
         self._frames.append(frame)
