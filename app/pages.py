@@ -6,13 +6,16 @@ Knows no session. The page is whatever lies in ``web/dist``; without it ``/`` sa
 from __future__ import annotations
 
 import importlib.util
+import os
+from functools import lru_cache
 from pathlib import Path
 
 import fastapi_offline
 from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
-from fastapi.responses import HTMLResponse, PlainTextResponse
+from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
+from starlette.staticfiles import PathLike
 from starlette.types import Receive, Scope, Send
 
 from app.auth import DOCS, refuse
@@ -68,8 +71,27 @@ def add_pages(app: FastAPI) -> None:
         return PlainTextResponse(_NO_PAGE)
 
 
+@lru_cache(maxsize=64)
+def _content(path: str, changed_ns: int) -> bytes:
+    """A file as it was then."""
+    return Path(path).read_bytes()
+
+
 class _Files(StaticFiles):
-    """Files to read; whatever else is asked finds nothing here."""
+    """Files to read; whatever else is asked finds nothing here.
+
+    They are sent from memory, since a file that is open for each slow reader would take the descriptors of others.
+    """
+
+    def file_response(
+        self, full_path: PathLike, stat_result: os.stat_result, scope: Scope, status_code: int = 200
+    ) -> Response:
+        response = super().file_response(full_path, stat_result, scope, status_code)
+        if not isinstance(response, FileResponse):
+            return response  # it is not modified
+        content = _content(str(full_path), stat_result.st_mtime_ns)
+        del response.headers["accept-ranges"]
+        return Response(content, status_code, response.headers, response.media_type)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":

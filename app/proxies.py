@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -39,6 +39,18 @@ def _plainly(app: ASGIApp) -> ASGIApp:
         await app(scope, receive, send)
 
     return plainly
+
+
+def shared_by(trusted: Sequence[str]) -> Callable[[str], bool]:
+    """Whether many clients may stand behind a peer's address: a trusted proxy's, and this very machine's, where one or
+    a program that speaks for many may run."""
+    networks = [ipaddress.ip_network(one) for one in trusted]
+
+    def shared(peer: str) -> bool:
+        address = ipaddress.ip_address(plain(peer).partition("%")[0])
+        return address.is_loopback or any(address in network for network in networks)
+
+    return shared
 
 
 def check_proxies(proxies: Sequence[str]) -> None:

@@ -9,11 +9,12 @@ import asyncio
 import errno
 import os
 import socket
+import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
 from importlib.metadata import version
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from fastapi import Depends, FastAPI, Response, WebSocket
@@ -21,7 +22,9 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
+from uvicorn.config import STARTUP_FAILURE
 
+from app import descriptors
 from app.auth import OPEN_PATHS, Gate
 from app.heads import REQUEST_ID, Heads
 from app.http.admin import admin
@@ -35,13 +38,15 @@ from app.http.speech import speech
 from app.http.transcriptions import transcriptions
 from app.http.trouble import add_errors
 from app.pages import add_pages, page_paths
-from app.proxies import Peers
+from app.proxies import Peers, shared_by
 from app.realtime.events import MAX_MESSAGE_BYTES
 from app.service import MakeEngine, Service
 from app.telemetry import configure_logging, log
 from app.tls import Certificate
 from app.transports import websocket
+from app.transports.connections import Connection, Connections
 from app.transports.http_protocol import HttpProtocol
+from app.transports.listener import Listener
 from app.transports.sideband import sideband
 from app.transports.socket_protocol import SocketProtocol
 from app.transports.tether import Tethers
@@ -79,6 +84,7 @@ def serve(spec: EngineSpec, on_ready: Callable[[str], None] = lambda url: None, 
     The first signal drains (no new connections, answers under way end, at most ``server.drain_s``), the second one
     ends the process at once. Raises EngineError: a bad configuration, a port in use, an engine that does not start.
     """
+    descriptors.raise_limit()
     with closing(configure_logging()):
         _serve(Service(spec), on_ready, extend)
 
@@ -112,7 +118,7 @@ def config_of(service: Service, extend: Extend = no_more) -> uvicorn.Config:
         ws_ping_timeout=PONG_S,
         timeout_graceful_shutdown=3,
         log_config=None,
-        log_level="warning",
+        log_level="error",  # its warnings tell of each request that is none
         access_log=False,
         proxy_headers=False,  # app/proxies.py believes those that the settings name
         server_header=False,
@@ -134,12 +140,38 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._service = service
         self._leaving = asyncio.Event()
+        limits = service.settings.limits
+        self.connections = Connections(
+            descriptors.for_clients(),
+            limits.idle_connections,
+            limits.idle_per_address,
+            shared_by(service.settings.trusted_proxies),
+            service.metrics.connections_cut.inc,
+        )
+        service.metrics.connections.set_function(lambda: len(self.connections))
+        service.metrics.idle.set_function(lambda: self.connections.idle)
         service.on_failure = self.leave
 
     def leave(self) -> None:
         """Begin to drain. May be called twice."""
         self.should_exit = True
         self._leaving.set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, but for who accepts."""
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            sys.exit(STARTUP_FAILURE)
+        self.servers = [cast("Any", self._listener(one)) for one in sockets or ()]
+        self.started = True
+
+    def _listener(self, sock: socket.socket) -> Listener:
+        def make(connection: Connection) -> HttpProtocol:
+            return HttpProtocol(
+                config=self.config, server_state=self.server_state, app_state=self.lifespan.state, connection=connection
+            )
+
+        return Listener(sock, self.config.ssl, self.connections, make, self.config.backlog)
 
     async def main_loop(self) -> None:
         await self.on_tick(0)  # the one tick that matters: it sets the default headers

@@ -56,6 +56,11 @@ class Limits:
     address_share: float = 0.75
     """The same for one address, or one IPv6 network of 64 bits; this machine's own is not bounded. A reverse proxy
     belongs into ``server.trusted_proxies``, or all of its clients are one address."""
+    idle_connections: int = 1024
+    """Connections that wait for their client at a time: for a request, in a handshake, for somebody who reads. For one
+    more, the one that has waited longest is closed. Sessions and answers that are being made don't count."""
+    idle_per_address: int = 128
+    """Of these, one address's (one network of 64 bits with IPv6); not of this machine's, nor of ``trusted_proxies``."""
     unsent_s: float = 10.0
     """Audio that may wait for a socket: pacing puts 1.5 s there, more means that its client does not read."""
     messages_s: float = 400.0
@@ -160,6 +165,8 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
         "responses",
         "answers",
         "secrets",
+        "idle_connections",
+        "idle_per_address",
         "unsent_s",
         "messages_s",
         "received_mb_s",

@@ -53,6 +53,13 @@ class Metrics:
         self.sessions = Gauge("parley_sessions", "Open sessions", registry=self.registry)
         tasks = Gauge("parley_tasks", "Tasks of the server's event loop", registry=self.registry)
         tasks.set_function(_tasks)
+        self.connections = Gauge("parley_connections", "Open TCP connections", registry=self.registry)
+        self.idle = Gauge(
+            "parley_connections_idle", "Of these, those that wait for their client", registry=self.registry
+        )
+        self.connections_cut = Counter(
+            "parley_connections_cut", "Idle connections closed for new ones", registry=self.registry
+        )
         self.sessions_refused = Counter(
             "parley_sessions_refused", "Refused connections", ["why"], registry=self.registry
         )

@@ -1,10 +1,10 @@
-"""uvicorn's WebSocket protocol, with six ends that it leaves open.
+"""uvicorn's WebSocket protocol, with five ends that it leaves open.
 
 Small messages leave at once: on a socket whose listener was bound by hand, asyncio leaves Nagle's algorithm on, and
 the first packet of every answer would wait 40 ms for the peer's delayed acknowledgement. A peer that takes nothing any
 more can be cut off (``parley.abort`` in the scope's extensions); one that sent a frame too large, or bad UTF-8, gets to
-read the close code although it is still sending; a ping that is not answered frees the socket even when its buffer is
-full; and a connection that was refused with a response is no error of ours. Frames are parsed a few at a time and at
+read the close code although it is still sending; and a connection that was refused with a response is no error of
+ours. How long a peer may take to leave is in the table of ``connections``. Frames are parsed a few at a time and at
 the pace that a client may have, those included that make no message (``intake``). Knows no event.
 """
 
@@ -12,22 +12,20 @@ from __future__ import annotations
 
 import socket
 from asyncio.transports import BaseTransport
+from http import HTTPStatus
 from typing import Any, cast
 
 from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.frames import Frame
 from websockets.http11 import Request
 
 from app.pace import Pace
 from app.slices import Slices
+from app.transports.connections import DEADLINES_S, Connection, State
 from app.transports.intake import Intake
 
 TOO_MUCH = 1008
 """The close code for a client that goes on sending more messages than it may."""
-
-LINGER_S = 3.0
-"""How long a peer that is leaving may take to read what was sent to it, our close frame included."""
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
@@ -41,10 +39,15 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._intake = Intake(self._parse, self._ready, self._resume_reading, self._leave, pace, slices)
 
     def connection_made(self, transport: BaseTransport) -> None:
+        """``transport`` is a Connection: it carried HTTP until now."""
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._connection = cast("Connection", transport)
         super().connection_made(transport)
 
     def handle_connect(self, event: Request) -> None:
+        if not _is_ascii(event):
+            self._refuse("The headers of a WebSocket handshake are ASCII.")
+            return
         super().handle_connect(event)
         if self.response.status_code == 101:
             extensions = cast("dict[str, object]", self.scope.get("extensions"))
@@ -54,6 +57,16 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
             self.handshake_complete = True  # with a refusal; uvicorn would log a handshake that was forgotten
+        if message["type"] == "websocket.accept":
+            self._connection.enter(State.OPEN)
+        elif self.close_sent:
+            self._connection.enter(State.CLOSING)
+
+    def _refuse(self, why: str) -> None:
+        """Answer a handshake that cannot be understood, which uvicorn would leave without one."""
+        self.handshake_initiated = self.handshake_complete = self.close_sent = True
+        self.transport.write(self.conn.reject(HTTPStatus.BAD_REQUEST, why).serialize())
+        self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         if not self._broken:
@@ -69,9 +82,12 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def handle_events(self) -> None:
         self._parsed += len(self.conn.events)
         super().handle_events()
+        if self.conn.handshake_exc is not None and not self.handshake_initiated:
+            self._refuse(f"This is no WebSocket handshake: {self.conn.handshake_exc.__cause__}.")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._intake.close()
+        self._connection.gone()
         super().connection_lost(exc)
 
     def handle_ping(self) -> None:
@@ -120,24 +136,19 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
         self.transport.write(b"".join(self.conn.data_to_send()))
         self._resume_reading()
-        self._cut_later()
-
-    def handle_close(self, event: Frame) -> None:
-        super().handle_close(event)
-        self._cut_later()
+        self.close_timer = self.loop.call_later(DEADLINES_S[State.CLOSING], self.transport.abort)
 
     def eof_received(self) -> None:
-        """The peer has finished; asyncio closes the transport once what is left has been sent, if it ever is."""
-        self._cut_later()
+        """The peer has finished, and asyncio closes the transport behind our back."""
+        self.transport.close()
 
     def keepalive_timeout(self) -> None:
         if self._intake.behind:  # its answer may lie in what we have not read
             self.pong_timer = self.loop.call_later(cast("float", self.ping_timeout), self.keepalive_timeout)
-            return
-        super().keepalive_timeout()
-        self._cut_later()
+        else:
+            super().keepalive_timeout()
 
-    def _cut_later(self) -> None:
-        """A peer that leaves without reading would keep the socket open for ever."""
-        if self.close_timer is None:
-            self.close_timer = self.loop.call_later(LINGER_S, self.transport.abort)
+
+def _is_ascii(request: Request) -> bool:
+    """Whether the headers that make the handshake are: websockets would fail on others."""
+    return all(value.isascii() for name, value in request.headers.raw_items() if name.lower().startswith("sec-"))

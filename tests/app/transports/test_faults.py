@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from app.transports.connections import DEADLINES_S, State
 from tests.app.rig import eventually, tone
 
 
@@ -109,7 +110,7 @@ async def test_a_thousand_quick_connects(server: Any, talk: Any) -> None:
 async def test_half_handshakes_hold_no_session_and_no_socket_for_long(
     monkeypatch: pytest.MonkeyPatch, server: Any, talk: Any
 ) -> None:
-    monkeypatch.setattr("app.transports.http_protocol.HELLO_S", 0.5)
+    monkeypatch.setitem(DEADLINES_S, State.HEAD, 0.5)
     sockets = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(50)]
     for one in sockets:
         one.sendall(b"GET /v1/realtime HTTP/1.1\r\nHost: 127.0.0.1\r\n")
@@ -200,7 +201,7 @@ async def test_a_peer_that_says_goodbye_and_reads_nothing_is_cut(
     monkeypatch: pytest.MonkeyPatch, serve_with: Any
 ) -> None:
     """Megabytes are on their way to it: without a deadline they would keep its socket open for ever."""
-    monkeypatch.setattr("app.transports.socket_protocol.LINGER_S", 0.3)
+    monkeypatch.setitem(DEADLINES_S, State.CLOSING, 0.3)
     audio = base64.b64encode(bytes(480_000)).decode()
     item = {"id": "mine", "type": "message", "role": "user", "content": [{"type": "input_audio", "audio": audio}]}
     async with serve_with(limits={"send_timeout_s": 60}) as server:

@@ -1,0 +1,205 @@
+"""Every TCP connection of a server: how long its peer may keep the server waiting, and which goes when there are many.
+
+At any time the server either owes the peer something or waits for it. Each state in which it waits has a deadline, so
+nobody holds a descriptor for long by saying, or by reading, nothing:
+
+| State     | The server waits until the peer                                   | Deadline       | Then   |
+|-----------|-------------------------------------------------------------------|----------------|--------|
+| HANDSHAKE | has shaken hands over TLS                                         | 10 s           | cut    |
+| HEAD      | has sent a request's head, the first or a later one               | 10 s           | closed |
+| BODY      | has sent the body (app/http/body.py answers 408 after 120 s)      | 130 s          | closed |
+| REST      | has sent the rest of a body that was answered before its end      | 10 s           | closed |
+| READING   | has read some of the answer, of which more than 64 kB lie here    | 30 s for 48 kB | cut    |
+| IDLE      | has another request                                               | 5 s            | closed |
+| CLOSING   | has read what was on its way when the connection was closed       | 10 s           | cut    |
+
+What the server owes is bounded elsewhere:
+
+| State     | The server                  | Bound                                                                   |
+|-----------|-----------------------------|-------------------------------------------------------------------------|
+| ANSWER    | makes an answer             | the route's own                                                         |
+| UPGRADE   | decides about a WebSocket   | 10 s, then closed                                                       |
+| OPEN      | speaks over a WebSocket     | a ping each 10 s, answered within 15 s; what the session's limits allow |
+
+A connection for which the server waits is called idle. Where there are too many of these, or no more descriptors, the
+one that has kept the server waiting for longest is cut for the new one. Knows no HTTP and no session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from enum import Enum, auto
+from typing import Any
+
+from app.addresses import subscriber
+
+
+class State(Enum):
+    """Who waits for whom, and for what."""
+
+    HANDSHAKE = auto()
+    HEAD = auto()
+    BODY = auto()
+    REST = auto()
+    READING = auto()
+    IDLE = auto()
+    CLOSING = auto()
+    ANSWER = auto()
+    UPGRADE = auto()
+    OPEN = auto()
+    GONE = auto()
+
+
+DEADLINES_S: dict[State, float] = {
+    State.HANDSHAKE: 10.0,  # a slow phone needs one or two
+    State.HEAD: 10.0,
+    State.BODY: 130.0,
+    State.REST: 10.0,  # closing a connection with unread input resets it, and the peer would lose its answer
+    State.READING: 30.0,
+    State.IDLE: 5.0,
+    State.CLOSING: 10.0,
+    State.UPGRADE: 10.0,
+}
+"""How long a connection may stay in a state."""
+
+WAITING = frozenset(DEADLINES_S) - {State.UPGRADE}
+"""The states in which the server waits for its peer."""
+
+_UNREAD = frozenset({State.HANDSHAKE, State.READING, State.CLOSING})
+"""Where a close would wait for the peer once more."""
+
+
+class Connection:
+    """One peer, from its accept to its end: a transport (whose attributes it has), and the deadline of its state.
+
+    ``subscriber`` is whose it is, if that can be told. ``cut`` ends it while there is no transport yet; ``moved`` is
+    told of each change of state.
+    """
+
+    def __init__(self, subscriber: str | None, cut: Callable[[], None], moved: Callable[[Connection], None]) -> None:
+        self.subscriber = subscriber
+        self.state: State | None = None
+        self._cut, self._moved = cut, moved
+        self._timer: asyncio.TimerHandle | None = None
+        self._transport: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def carry(self, transport: asyncio.BaseTransport) -> None:
+        """There is a transport now: it is what is closed, and cut."""
+        self._transport = transport
+        self._cut = self._transport.abort
+        if self.state is State.GONE:
+            self._cut()
+
+    def enter(self, state: State) -> None:
+        """The state is this one now. Where it was before, its deadline stays."""
+        if self.state in (state, State.GONE):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        seconds, self.state = DEADLINES_S.get(state), state
+        self._timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self._expire)
+        self._moved(self)
+
+    def said_something(self) -> None:
+        """The peer goes on: others have kept the server waiting for longer, although the deadline stays."""
+        self._moved(self)
+
+    def close(self) -> None:
+        """End it once the peer has read what is on its way to it."""
+        self.enter(State.CLOSING)
+        self._transport.close()
+
+    def cut(self) -> None:
+        """End it now."""
+        self.gone()
+        self._cut()
+
+    def gone(self) -> None:
+        """It has ended. May be called twice."""
+        self.enter(State.GONE)
+
+    def _expire(self) -> None:
+        if self.state in _UNREAD:
+            self.cut()
+        else:
+            self.close()
+
+
+class Connections:
+    """All connections of one server, ``most`` at a time.
+
+    ``idle`` of them may keep it waiting, and ``idle_per_address`` of one address (of one network of 64 bits
+    with IPv6); where ``shared(address)``, many clients may stand behind one address, and the second bound doesn't hold.
+    ``count`` is called for each that is cut for another one.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        idle: int,
+        idle_per_address: int,
+        shared: Callable[[str], bool],
+        count: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._most, self._idle, self._idle_per_address = most, idle, idle_per_address
+        self._shared, self._count = shared, count
+        self._all: set[Connection] = set()
+        self._waiting: dict[Connection, None] = {}  # first the one that has kept the server waiting for longest
+        self._of: Counter[str | None] = Counter()  # of these, each subscriber's
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(self._all)
+
+    @property
+    def idle(self) -> int:
+        """How many keep the server waiting."""
+        return len(self._waiting)
+
+    def accept(self, address: str, cut: Callable[[], None]) -> Connection | None:
+        """A new connection, which ``cut`` ends; None if there is no room for it, nor another one that could go."""
+        if len(self._all) >= self._most and not self.cut_oldest():
+            return None
+        whose = None if self._shared(address) else subscriber(address)
+        connection = Connection(whose, cut, self._moved)
+        self._all.add(connection)
+        connection.enter(State.HANDSHAKE)
+        return connection
+
+    def cut_oldest(self, whose: str | None = None) -> bool:
+        """Cut the one that waits for longest, of all or of one subscriber's. Whether there was one."""
+        for connection in self._waiting:
+            if whose is None or connection.subscriber == whose:
+                self._count()
+                connection.cut()
+                return True
+        return False
+
+    def _moved(self, connection: Connection) -> None:
+        if connection in self._waiting:
+            self._forget(connection)
+        if connection.state is State.GONE:
+            self._all.discard(connection)
+        elif connection.state in WAITING:
+            self._waiting[connection] = None
+            self._of[connection.subscriber] += 1
+            self._keep_bounds(connection.subscriber)
+
+    def _keep_bounds(self, whose: str | None) -> None:
+        if whose is not None and self._of[whose] > self._idle_per_address:
+            self.cut_oldest(whose)
+        elif len(self._waiting) > self._idle:
+            self.cut_oldest()
+
+    def _forget(self, connection: Connection) -> None:
+        del self._waiting[connection]
+        self._of[connection.subscriber] -= 1
+        if not self._of[connection.subscriber]:
+            del self._of[connection.subscriber]

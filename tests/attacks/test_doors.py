@@ -1,0 +1,169 @@
+"""Peers that say little and read nothing, from nobody's key: who comes after them is served, and workers come back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from tests.app.transports.malformed import HEAD, UPGRADE, answer_to, requests
+from tests.attacks.raw import upgraded
+from tests.attacks.target import Target, attacked
+
+pytestmark = pytest.mark.attacks
+
+KEY = "k" * 40
+GET = b"GET /livez HTTP/1.1\r\n" + HEAD + b"\r\n"
+PAGE = b"GET /docs/files/swagger-ui-bundle.js HTTP/1.1\r\n" + HEAD + b"\r\n"
+POST = b"POST /v1/audio/speech HTTP/1.1\r\n" + HEAD + b"Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
+UNREAD = GET.replace(b"\r\n\r\n", b"\r\nContent-Length: 100000\r\n\r\n")
+KINDS: dict[str, tuple[bytes, bytes]] = {
+    "nothing": (b"", b""),
+    "half a request": (GET[:30], b""),
+    "half a handshake": (UPGRADE[:80], b""),
+    "half a second request": (GET, b"G"),
+    "a body behind its answer": (UNREAD, b"a"),
+    "a body that never comes": (POST, b""),
+    "a body of which a byte comes at times": (POST, b" "),
+    "many requests, no answer read": (GET * 20, b""),
+    "large files, none read": (PAGE * 20, b""),
+    "a handshake that is refused": (UPGRADE, b""),
+    "an answer, and silence": (GET, b""),
+}
+"""What each says at first, and once it had an answer or half a second passed."""
+
+CROWD, DESCRIPTORS = 1000, 256
+NO_DEADLINES = "from app.transports import connections; connections.DEADLINES_S.clear()"
+NO_ROOM = NO_DEADLINES + "; connections.Connections.cut_oldest = lambda self, whose=None: True"
+
+
+@asynccontextmanager
+async def crowd(port: int, count: int, kinds: dict[str, tuple[bytes, bytes]] = KINDS) -> AsyncGenerator[None]:
+    """So many slow and silent peers at once; those that are let go come again until this is left."""
+    asyncio.get_running_loop().set_debug(False)  # a thousand of them are much for it
+    async with asyncio.TaskGroup() as tasks:
+        said = list(kinds.values())
+        peers = [
+            tasks.create_task(_come_again(port, *said[number % len(said)]), name=f"peer:{number}")
+            for number in range(count)
+        ]
+        yield
+        for peer in peers:
+            peer.cancel()
+
+
+async def _come_again(port: int, first: bytes, then: bytes) -> None:
+    while True:
+        with suppress(OSError):
+            await _linger(port, first, then)
+        await asyncio.sleep(5.0)
+
+
+async def _linger(port: int, first: bytes, then: bytes) -> None:
+    """Say something and then something more, read next to nothing, and stay."""
+    loop = asyncio.get_running_loop()
+    with socket.socket() as peer:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        peer.setblocking(False)
+        await loop.sock_connect(peer, ("127.0.0.1", port))
+        await loop.sock_sendall(peer, first)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await loop.sock_recv(peer, 100)
+        while True:
+            await loop.sock_sendall(peer, then)
+            await asyncio.sleep(2.0)
+
+
+async def served(target: Target, times: int) -> float:
+    """The longest that a new client waits for an answer, in s; each comes over a connection of its own."""
+    longest_s = 0.0
+    for _ in range(times):
+        begun = time.monotonic()
+        async with httpx.AsyncClient(timeout=10) as http:
+            for path in ("/livez", "/health", "/v1/models"):
+                answer = await http.get(target.http + path, headers={"authorization": f"Bearer {KEY}"})
+                assert answer.status_code == 200, path
+        _, writer = await upgraded(target.port, Authorization=f"Bearer {KEY}")
+        writer.close()
+        longest_s = max(longest_s, time.monotonic() - begun)
+    return longest_s
+
+
+def keys(folder: Path) -> dict[str, str]:
+    (folder / "keys").write_text(f"tester: {KEY}\n", encoding="utf-8")
+    (folder / "keys").chmod(0o600)
+    return {"keys_file": str(folder / "keys")}
+
+
+async def comes_back(target: Target) -> float:
+    """Seconds until a worker that is killed has a successor."""
+    before = {process.pid for process in psutil.Process(target.pid).children(recursive=True)}
+    victim = max(before)
+    os.kill(victim, signal.SIGKILL)
+    begun = time.monotonic()
+    async with httpx.AsyncClient(timeout=10) as http:
+        while time.monotonic() - begun < 60:
+            health = await http.get(target.http + "/health")
+            now = {process.pid for process in psutil.Process(target.pid).children(recursive=True)}
+            if health.status_code == 200 and now - before:
+                return time.monotonic() - begun
+            await asyncio.sleep(0.2)
+    raise AssertionError(f"the worker {victim} did not come back: {target.log[-2000:]}")
+
+
+async def test_new_clients_are_served_and_a_killed_worker_comes_back(tmp_path: Path) -> None:
+    async with attacked(tmp_path, keys(tmp_path), key=KEY, descriptors=DESCRIPTORS) as (target, bystander, peak):
+        at_rest = target.descriptors()
+        async with crowd(target.port, CROWD):
+            await asyncio.sleep(3)
+            held = target.descriptors()
+            longest_s = await served(target, 5)
+            back_s = await comes_back(target)
+            longest_s = max(longest_s, await served(target, 5))
+        await asyncio.sleep(2)
+        left = target.descriptors()
+    print(f"descriptors {at_rest} -> {held} -> {left}; new clients {longest_s:.2f} s; a worker back in {back_s:.1f} s")
+    print(bystander.waits, f"{peak.grown_mb:.0f} MB")
+    assert bystander.waits.broken is None
+    assert bystander.waits.longest_ms < 100
+    assert longest_s < 2
+    assert held < DESCRIPTORS - 20
+    assert left <= at_rest + 3
+    assert peak.grown_mb < 300
+    assert target.tracebacks == 0
+
+
+async def test_without_the_guard_nobody_is_served(tmp_path: Path) -> None:
+    """The control: no deadlines, and nobody goes for another one."""
+    async with (
+        attacked(tmp_path, keys(tmp_path), key=KEY, descriptors=DESCRIPTORS, before=NO_ROOM) as (target, _, _),
+        crowd(target.port, CROWD),
+    ):
+        await asyncio.sleep(3)
+        with pytest.raises((httpx.TransportError, OSError, asyncio.IncompleteReadError)):
+            await served(target, 1)
+
+
+async def test_no_request_is_an_error_of_ours(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as (target, bystander, peak):
+        answers: list[bytes] = []
+        for at, request in enumerate(requests(seed=17, count=3000)):
+            with suppress(TimeoutError):  # half a request is waited for
+                async with asyncio.timeout(0.05):
+                    answers.append(await answer_to(target.port, request))
+            assert target.alive, at
+    print(bystander.waits, len(answers), f"{peak.grown_mb:.0f} MB", f"{len(target.log)} bytes of log")
+    assert not [answer for answer in answers if answer.startswith(b"HTTP/1.1 5")]
+    assert target.tracebacks == 0
+    assert bystander.waits.broken is None
+    assert bystander.waits.longest_ms < 100
