@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,32 @@ def test_a_good_report_is_taken(scenario: str) -> None:
 def test_a_bad_report_is_refused(scenario: str, wrong: dict[str, Any]) -> None:
     with pytest.raises(AssertionError):
         check(scenario, dataclasses.replace(GOOD[scenario], **wrong), SPEECH_S)
+
+
+PACKAGES = {
+    "ai_sdk": ("ai", "@ai-sdk/openai"),
+    "litellm": ("litellm",),
+    "livekit_agents": ("livekit-agents",),
+    "open_webui": (),  # an exchange, and nobody's package
+    "openai_agents_js": ("@openai/agents-realtime",),
+    "openai_agents_python": ("openai-agents",),
+    "openai_node": ("openai",),
+    "openai_python": ("openai",),
+    "pipecat_ai": ("pipecat-ai",),
+}
+
+
+@pytest.mark.parametrize("environment", [*environments.environments()], ids=lambda one: one.name)
+def test_the_documents_name_the_version_that_is_tested(environment: environments.Environment) -> None:
+    document = (environments.RECIPES.parents[1] / "app" / "README.md").read_text(encoding="utf-8")
+    for package in PACKAGES[environment.name]:
+        assert f"{package} {_pinned(environment, package)}" in document
+
+
+def _pinned(environment: environments.Environment, package: str) -> str:
+    if environment.is_python:
+        return dict(line.split("==") for line in environment.pins.read_text().splitlines())[package]
+    return json.loads(environment.pins.read_text())["packages"][f"node_modules/{package}"]["version"]
 
 
 @pytest.mark.parametrize("name", ["openai_python", "openai_node"])
