@@ -36,7 +36,7 @@ from app.http.models import models
 from app.http.names import HEADERS
 from app.http.speech import speech
 from app.http.transcriptions import transcriptions
-from app.http.trouble import add_errors
+from app.http.trouble import HttpRefusal, add_errors, body_of
 from app.pages import add_pages, page_paths
 from app.proxies import Peers, shared_by
 from app.realtime.events import MAX_MESSAGE_BYTES
@@ -63,6 +63,11 @@ ABOUT = (
     "`WS /v1/realtime`, or WebRTC by `POST /v1/realtime/calls`. Every name of a model or a voice is served by what is "
     "loaded, which the headers `parley-model`, `parley-voice` and `parley-mapped` tell. Fields that are not served are "
     "refused where they would change an answer, and else ignored."
+)
+
+NOT_UPGRADED = (
+    "This is the address of a WebSocket, and the request does not ask for one. A proxy in front of the server must "
+    "speak HTTP/1.1 to it, and pass the headers Upgrade and Connection on."
 )
 
 PING_S, PONG_S = 10.0, 15.0
@@ -225,6 +230,12 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
             await sideband(socket, service, calls)
         else:
             await websocket.realtime(socket, service, tethers)
+
+    @app.get("/v1/realtime", include_in_schema=False)
+    async def not_upgraded() -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
+        """What a client sees behind a proxy that passes its upgrade to a WebSocket on as a plain request."""
+        refusal = HttpRefusal(426, "upgrade_required", NOT_UPGRADED)
+        return JSONResponse(body_of(refusal), refusal.status_code, {"upgrade": "websocket", "connection": "upgrade"})
 
     routers = [routes(service) for routes in (client_secrets, chat, speech, transcriptions, models, admin)]
     keys = [Depends(HTTPBearer(auto_error=False))] if service.keys else []  # the Gate asks for them, the pages say so

@@ -53,3 +53,11 @@ async def test_a_path_that_is_none_is_told_in_the_api_s_shape(server: Running) -
         missing, wrong = await http.post("/v1/embeddings", json={}), await http.get("/v1/chat/completions")
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")
     assert (wrong.status_code, wrong.json()["error"]["code"]) == (404, "not_found")
+
+
+async def test_a_proxy_that_does_not_pass_an_upgrade_on_is_told(server: Running) -> None:
+    async with httpx.AsyncClient(base_url=server.http) as http:
+        answer = await http.get("/v1/realtime", params={"model": "nano"})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], answer.headers["upgrade"]) == (426, "upgrade_required", "websocket")
+    assert "Upgrade" in error["message"]
