@@ -12,8 +12,12 @@ import time
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
+from typing import TypeVar
 
 from app.pace import Bucket
+
+S = TypeVar("S")
+T = TypeVar("T")
 
 SLICE_S = 0.002
 """How long a client may work before another one in the line does."""
@@ -35,8 +39,14 @@ class Slices:
         self.now = now
         self._line: list[tuple[float, int, Callable[[], None]]] = []  # a heap; each client stands in it once
         self._order = count()
+        self._aside = asyncio.Semaphore(1)
         self._next_s = float("-inf")
         self._timer: asyncio.TimerHandle | None = None
+
+    async def aside(self, work: Callable[[S], T], subject: S) -> T:
+        """Do in a thread what takes long in one piece; one such work at a time, however many clients ask for some."""
+        async with self._aside:
+            return await asyncio.to_thread(work, subject)
 
     def join(self, go: Callable[[], None], had_s: float) -> None:
         """Call ``go`` once, when its turn has come: before those who had more of the loop's time."""

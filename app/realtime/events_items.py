@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal, assert_never, cast
 
 import msgspec
-import numpy as np
+import orjson
 import pybase64
 from msgspec import Struct
 
 from app.images import MAX_IMAGE_BYTES
-from app.media import MediaError, decode_base64, resample
+from app.media import MediaError, decode_base64
 from app.realtime.commands import Draft, NewItem, RawAudio, RawPicture, Reference
 from app.realtime.ids import new_id
 from app.realtime.items import (
@@ -27,7 +28,6 @@ from app.realtime.items import (
     ToolListItem,
 )
 from app.realtime.trouble import Refusal
-from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
 
 _MAX_PARTS = 64
 _MAX_NAME = 128
@@ -97,14 +97,18 @@ def decode_input(tree: Any, path: str) -> NewItem | Reference:
     return decode_item(item, path)
 
 
-def encode_item(item: Item, with_media: bool = False) -> dict[str, Any]:
-    """An item as the protocol shows it; sound, and most of what a camera saw, only when it is asked for."""
+def encode_item(item: Item, sounds: tuple[bytes, ...] | None = None) -> dict[str, Any]:
+    """An item as the protocol shows it; sound, and most of what a camera saw, only when it is asked for.
+
+    ``sounds`` are then what was heard in it, part by part (``formats.sounds_of``).
+    """
     if isinstance(item, ToolListItem):
         return {"id": item.id, "type": "mcp_list_tools", "server_label": item.server_label, "tools": []}
     head = {"id": item.id, "object": "realtime.item", "status": item.status}
     match item:
         case MessageItem(role=role, content=content):
-            parts = [_encode_content(part, role, with_media) for part in content]
+            rest = None if sounds is None else iter(sounds)
+            parts = [_encode_content(part, role, rest) for part in content]
             return {**head, "type": "message", "role": role, "content": parts}
         case CallItem(call_id=call_id, name=name, arguments=arguments):
             return {**head, "type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
@@ -112,15 +116,15 @@ def encode_item(item: Item, with_media: bool = False) -> dict[str, Any]:
             return {**head, "type": "function_call_output", "call_id": call_id, "output": output}
 
 
-def _encode_content(content: Content, role: Speaker, with_media: bool) -> dict[str, Any]:
+def _encode_content(content: Content, role: Speaker, sounds: Iterator[bytes] | None) -> dict[str, Any]:
     match content:
         case Text(text):
             return {"type": "output_text" if role == "assistant" else "input_text", "text": text}
-        case Heard(pcm, transcript):
-            audio = {"audio": _encode_pcm(pcm)} if with_media else {}
+        case Heard(_, transcript):
+            audio = {} if sounds is None else {"audio": _base64(next(sounds))}
             return {"type": "input_audio", "transcript": transcript, **audio}
         case Picture(url=url, detail=detail, shown=shown):
-            image = {"image_url": url} if shown or with_media else {}
+            image = {"image_url": url} if shown or sounds is not None else {}
             return {"type": "input_image", **image, "detail": detail}
         case Spoken(text=text, cut=cut):
             return {"type": "output_audio", "transcript": None if cut else text}
@@ -128,9 +132,9 @@ def _encode_content(content: Content, role: Speaker, with_media: bool) -> dict[s
             assert_never(content)
 
 
-def _encode_pcm(pcm: Any) -> str:
-    wave = resample(np.asarray(pcm, np.int16), MIC_RATE_HZ, SPEAKER_RATE_HZ)
-    return pybase64.b64encode(wave.astype("<i2").tobytes()).decode("ascii")
+def _base64(data: bytes) -> orjson.Fragment:
+    """Megabytes that need no look for what a string must not hold."""
+    return orjson.Fragment(b'"' + pybase64.b64encode(data) + b'"')
 
 
 def picture_url(url: str, path: str) -> str:

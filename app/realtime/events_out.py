@@ -133,8 +133,8 @@ def _item_events(notice: ItemAdded | ItemShown | ItemDropped | ItemCut) -> list[
     match notice:
         case ItemAdded(item, previous_id):
             return [_item_event("added", item, previous_id), _item_event("done", item, previous_id)]
-        case ItemShown(item):
-            return [{"type": "conversation.item.retrieved", "item": encode_item(item, with_media=True)}]
+        case ItemShown(item, sounds):
+            return [{"type": "conversation.item.retrieved", "item": encode_item(item, sounds)}]
         case ItemDropped(item_id):
             return [{"type": "conversation.item.deleted", "item_id": item_id}]
         case ItemCut(item_id, content_index, audio_end_ms, heard):

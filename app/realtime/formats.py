@@ -10,10 +10,14 @@ from typing import assert_never
 import numpy as np
 
 from app import g711
-from app.media import Resampler, pcm16
+from app.media import Resampler, pcm16, resample
+from app.realtime.items import Heard, Item, MessageItem
 from app.realtime.options import PcmaFormat, PcmFormat, PcmuFormat, SpeakerFormat
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
 from engine.core import Pcm, Wave
+
+LONG_BYTES = 96_000
+"""Of sound, from which on it is resampled off the event loop: that would be held up for milliseconds."""
 
 Format = PcmFormat | PcmuFormat | PcmaFormat
 
@@ -70,6 +74,24 @@ def samples_of(data: bytes, format: Format) -> Pcm:
             return g711.decode_alaw(data)
         case _:
             assert_never(format)
+
+
+def sounds_of(item: Item) -> tuple[bytes, ...]:
+    """What was heard in an item, part by part, for who asks for it: int16 little-endian at SPEAKER_RATE_HZ."""
+    return tuple(
+        resample(np.asarray(part.pcm, np.int16), MIC_RATE_HZ, SPEAKER_RATE_HZ).astype("<i2").tobytes()
+        for part in _heard(item)
+    )
+
+
+def is_long(item: Item) -> bool:
+    """Whether that takes so long that the event loop must not wait for it."""
+    return sum(part.pcm.nbytes for part in _heard(item)) > LONG_BYTES
+
+
+def _heard(item: Item) -> list[Heard]:
+    content = item.content if isinstance(item, MessageItem) else ()
+    return [part for part in content if isinstance(part, Heard)]
 
 
 def rate_of(format: Format | SpeakerFormat) -> int:

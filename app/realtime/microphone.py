@@ -17,7 +17,7 @@ from app.realtime.answers import Answers
 from app.realtime.commands import See
 from app.realtime.conversation import Conversation
 from app.realtime.endpoint import Moment, fall
-from app.realtime.formats import Decoder
+from app.realtime.formats import LONG_BYTES, Decoder
 from app.realtime.hearing import Recent, Turn
 from app.realtime.house import House
 from app.realtime.items import Heard, MessageItem
@@ -40,9 +40,6 @@ from engine.core import Pcm
 
 STEP = 512
 """Samples that are judged at once: a chunk of the voice activity detector, 32 ms."""
-
-LONG = 96_000
-"""Bytes of one piece that are resampled off the event loop: from here on it would be held up for milliseconds."""
 
 HAND_PAUSE_MS = 1000
 """While the user holds a key, an answer is begun after so much silence at the latest."""
@@ -99,8 +96,8 @@ class Microphone:
 
     async def append(self, data: bytes) -> None:
         """Hear bytes in the session's format. Long pieces are heard in steps, so that other sessions get their turn."""
-        if len(data) > LONG:
-            await self.hear(await asyncio.to_thread(self._decoder.push, data))
+        if len(data) > LONG_BYTES:
+            await self.hear(await self._house.slices.aside(self._decoder.push, data))
         else:
             await self.hear(self._decoder.push(data))
 

@@ -97,6 +97,8 @@ class ServerUnreached:
 @dataclass(frozen=True, slots=True)
 class ItemShown:
     item: Item
+    sounds: tuple[bytes, ...] = ()
+    """What was heard in it, part by part: int16 little-endian at SPEAKER_RATE_HZ."""
 
 
 @dataclass(frozen=True, slots=True)

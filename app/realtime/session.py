@@ -22,6 +22,7 @@ from app.realtime.commands import Command, Told
 from app.realtime.context import check_items, check_settings
 from app.realtime.conversation import Conversation
 from app.realtime.drafts import finished
+from app.realtime.formats import is_long, sounds_of
 from app.realtime.house import House
 from app.realtime.ids import new_id
 from app.realtime.items import Item
@@ -158,8 +159,10 @@ class Session:
                 await self._answers.respond(word)
             case commands.Cancel(response_id):
                 self._answers.cancel(response_id)
-            case commands.DropItem() | commands.ShowItem() | commands.CutItem():
+            case commands.DropItem() | commands.CutItem():
                 self._edit(word)
+            case commands.ShowItem(id):
+                await self._show(self._conversation.get(id))
             case Refusal():
                 raise word
             case _:
@@ -186,13 +189,18 @@ class Session:
                 message = "output_audio_buffer.clear is for transports on which the server plays: cancel the response."
                 raise Refusal("invalid_event_for_transport", message, "type")
 
-    def _edit(self, word: commands.DropItem | commands.ShowItem | commands.CutItem) -> None:
+    async def _show(self, item: Item) -> None:
+        """Its sound is megabytes, perhaps: those are made ready in a thread."""
+        long = is_long(item)
+        self._tell(
+            notices.ItemShown(item, await self._house.slices.aside(sounds_of, item) if long else sounds_of(item))
+        )
+
+    def _edit(self, word: commands.DropItem | commands.CutItem) -> None:
         match word:
             case commands.DropItem(id):
                 self._conversation.drop(id)
                 self._tell(notices.ItemDropped(id))
-            case commands.ShowItem(id):
-                self._tell(notices.ItemShown(self._conversation.get(id)))
             case commands.CutItem(id, content_index, audio_end_ms):
                 heard = self._conversation.cut(id, content_index, audio_end_ms)
                 self._tell(notices.ItemCut(id, content_index, audio_end_ms, heard))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from itertools import groupby
 
 import pytest
@@ -92,3 +93,24 @@ async def test_between_two_slices_is_time_for_others() -> None:
     one.join(go, 0.0)
     await over.wait()
     assert granted[-1] - granted[0] > 9 * slices.EVERY_S * 0.9
+
+
+async def test_what_takes_long_is_done_in_a_thread_one_at_a_time() -> None:
+    one, under_way, most = Slices(), 0, 0
+    began, go_on = threading.Event(), threading.Event()
+
+    def work(n: int) -> int:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        began.set()
+        go_on.wait(10)
+        under_way -= 1
+        return n
+
+    async with asyncio.TaskGroup() as tasks:
+        done = [tasks.create_task(one.aside(work, n)) for n in range(5)]
+        await asyncio.to_thread(began.wait, 10)
+        go_on.set()  # the loop went on meanwhile
+    assert [task.result() for task in done] == list(range(5))
+    assert most == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -18,8 +19,10 @@ from hypothesis import strategies as st
 from app.realtime.endpoint import Moment, Sentences
 from app.realtime.events import decode
 from app.realtime.events_out import encode
+from app.realtime.formats import sounds_of
 from app.realtime.hearing import Turn
 from app.realtime.house import House
+from app.realtime.items import Heard, MessageItem
 from app.realtime.session import Session
 from app.settings import Limits, TurnSettings
 from app.slices import Slices
@@ -655,3 +658,24 @@ async def test_long_sound_is_heard_in_slices(monkeypatch: pytest.MonkeyPatch) ->
             turns += 1
         talk.work_s = 0.0
     assert turns >= 160_000 / 512 / 5
+
+
+@pytest.mark.parametrize(("seconds", "aside"), [(1, False), (300, True)])
+async def test_long_sound_is_made_ready_off_the_loop(
+    seconds: int, aside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = set[int]()
+
+    def seen(item: Any) -> tuple[bytes, ...]:
+        threads.add(threading.get_ident())
+        return sounds_of(item)
+
+    monkeypatch.setattr("app.realtime.session.sounds_of", seen)
+    async with talking() as talk:
+        sound = Heard(np.zeros(seconds * 16_000, np.int16))
+        talk.session._conversation.add(MessageItem(id="mine", role="user", content=(sound,)))
+        talk.mutter("conversation.item.retrieve", item_id="mine")
+        await talk.quiet_down()
+        (part,) = talk.of("conversation.item.retrieved")[0]["item"]["content"]
+    assert len(part["audio"]) == pytest.approx(seconds * 64_000, abs=200)
+    assert (threading.get_ident() not in threads) is aside
