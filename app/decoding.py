@@ -7,10 +7,15 @@ when it came. Knows no route.
 from __future__ import annotations
 
 import asyncio
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from app.media import decode_audio
+from engine import Overloaded
 from engine.core import Pcm
+
+LINE = 16
+"""Recordings at a time, as many as there are answers over HTTP: the last one waits for the seconds of all of them."""
 
 
 class Decoding:
@@ -18,14 +23,26 @@ class Decoding:
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "decoding")
+        self._line = 0
 
     def start(self) -> None:
         """Have the thread ready; else it starts with the first recording."""
         self._thread.submit(int)
 
     async def samples(self, data: bytes, limit_s: float) -> Pcm:
-        """As ``decode_audio``, in its turn. One whose client leaves before that is never decoded. Raises MediaError."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, decode_audio, data, limit_s)
+        """As ``decode_audio``, in its turn, as long as the client is there.
+
+        Raises MediaError, and Overloaded where LINE recordings are being decoded or wait for it.
+        """
+        if self._line >= LINE:
+            raise Overloaded(f"{self._line} recordings wait to be decoded; try again soon.")
+        left, loop = threading.Event(), asyncio.get_running_loop()
+        self._line += 1
+        try:
+            return await loop.run_in_executor(self._thread, decode_audio, data, limit_s, left.is_set)
+        finally:
+            left.set()
+            self._line -= 1
 
     async def close(self) -> None:
         """End the thread, once it is done with what it decodes."""

@@ -6,7 +6,7 @@ Raises MediaError in one sentence. Knows no session; does not read files or addr
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, cast
 
@@ -94,18 +94,19 @@ def resample(pcm: Pcm, from_hz: int, to_hz: int) -> Pcm:
     return np.concatenate([resampler.push(pcm), resampler.flush()])
 
 
-def decode_audio(data: bytes, limit_s: float) -> Pcm:
+def decode_audio(data: bytes, limit_s: float, unwanted: Callable[[], bool] = lambda: False) -> Pcm:
     """The sound of a WAV, FLAC, OGG, MP3, AAC, M4A, MP4 or WebM file, int16 [samples] at MIC_RATE_HZ, channels mixed.
 
     It is decoded in blocks, and only as far as ``limit_s`` and what that many seconds of stereo at 48 kHz may cost:
-    beyond either it is refused, whatever its header says. Pictures in it are never decoded.
+    beyond either it is refused, whatever its header says. Pictures in it are never decoded. It ends soon after
+    ``unwanted`` says so.
     """
     container = _container(data)
     if container is None:
         raise MediaError(f"not a sound or video file that can be read ({_KINDS})")
     try:
         with av.open(io.BytesIO(data), format=container, options=_FRUGAL, metadata_errors="replace") as file:
-            return _sound(file, limit_s)
+            return _sound(file, limit_s, unwanted)
     except (av.error.FFmpegError, RuntimeError, EOFError):
         raise MediaError(f"the file is damaged or cut off, or is none of those that can be read ({_KINDS})") from None
 
@@ -169,7 +170,7 @@ def _container(data: bytes) -> str | None:
     return None
 
 
-def _sound(file: Any, limit_s: float) -> Pcm:
+def _sound(file: Any, limit_s: float, unwanted: Callable[[], bool]) -> Pcm:
     """The samples of an open file's first sound."""
     stream = next(iter(file.streams.audio), None)
     if stream is None:
@@ -180,6 +181,8 @@ def _sound(file: Any, limit_s: float) -> Pcm:
     pieces, seconds, samples = list[Pcm](), 0.0, 0
     resampler: tuple[int, Resampler] | None = None
     for frame in _frames(file, stream):
+        if unwanted():
+            raise MediaError("nobody waits for the audio any more")
         rate_hz, channels = int(frame.sample_rate), len(frame.layout.channels)
         if rate_hz not in _RATES_HZ or not 1 <= channels <= _MAX_CHANNELS:
             raise MediaError(f"audio of {channels} channels at {rate_hz} Hz is not supported")

@@ -127,7 +127,10 @@ def chat(service: Service) -> APIRouter:
     @router.post("/v1/chat/completions", summary="Answer a conversation", responses=media, response_model=None)
     async def complete(request: Request, body: ChatRequest) -> Response:  # pyright: ignore[reportUnusedFunction]
         names = _names(service, body)
-        asked = await _asked(service, body, names)
+        try:
+            asked = await while_there(request.receive, _asked(service, body, names))
+        except ClientGone:
+            return Response(status_code=499)  # nobody reads it, and what it sent need not be decoded
         if body.stream:
             return _streamed(service, body, asked, names)
         return await _whole(service, body, asked, names, request)

@@ -52,10 +52,10 @@ def transcriptions(service: Service) -> APIRouter:
         names = names_of_model(service, model)
         _check(service.house().engine.model, granularities, include)
         recording = await file.read()
-        if stream:
-            pcm = await _samples(service, recording)
-            return Live(lambda write: _events(service, pcm, write), "text/event-stream", names.headers)
         try:
+            if stream:
+                pcm = await while_there(request.receive, _samples(service, recording))
+                return Live(lambda write: _events(service, pcm, write), "text/event-stream", names.headers)
             heard = await while_there(request.receive, _transcript(service, recording, response_format))
         except ClientGone:
             return Response(status_code=499)  # nobody reads it

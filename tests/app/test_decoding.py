@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app import decoding
+from app import decoding, media
 from app.decoding import Decoding
 from app.media import MediaError
+from engine import Overloaded
+from tests.app.test_media import wav
 
 
 async def test_one_at_a_time_and_none_for_who_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
     began, go = threading.Semaphore(0), threading.Semaphore(0)
     seen: list[bytes] = []
 
-    def slow(data: bytes, limit_s: float) -> Any:
+    def slow(data: bytes, limit_s: float, unwanted: Any) -> Any:
         seen.append(data)
         began.release()
         go.acquire()
@@ -44,4 +46,41 @@ async def test_what_is_no_recording_is_the_caller_s_error() -> None:
     with pytest.raises(MediaError):
         await one.samples(b"text", 1.0)
     await one.close()
+    await one.close()
+
+
+async def test_what_is_being_decoded_ends_with_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """476 kB can be minutes of sound of eight channels, which nobody waits for."""
+    frames: list[int] = []
+    asked, go = threading.Event(), threading.Event()
+    mixed = media._mixed
+
+    def counted(frame: Any, channels: int) -> Any:
+        frames.append(frame.samples)
+        asked.set()
+        go.wait(20)
+        return mixed(frame, channels)
+
+    monkeypatch.setattr(media, "_mixed", counted)
+    one = Decoding()
+    task = asyncio.create_task(one.samples(wav(np.zeros(16_000 * 60, np.int16)), 300.0), name="asking")
+    await asyncio.to_thread(asked.wait, 20)
+    task.cancel()
+    await asyncio.wait([task])
+    go.set()
+    await one.close()
+    assert len(frames) == 1
+
+
+async def test_a_line_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    go = threading.Event()
+    monkeypatch.setattr(decoding, "decode_audio", lambda *_: go.wait(20) and np.zeros(1, np.int16))
+    one = Decoding()
+    asking = [asyncio.create_task(one.samples(b"a", 1.0), name="asking") for _ in range(decoding.LINE)]
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded):
+        await one.samples(b"a", 1.0)
+    go.set()
+    await asyncio.gather(*asking)
+    assert len(await one.samples(b"a", 1.0)) == 1
     await one.close()

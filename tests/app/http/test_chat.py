@@ -265,7 +265,7 @@ def sound(data: str) -> Any:
         ({"stop": ["a", "b", "c", "d", "e"]}, 400, "invalid_value", "stop"),
         ({"response_format": {"type": "json_object"}}, 400, "unsupported_parameter", "response_format"),
         ({"max_tokens": 0}, 400, "invalid_value", "max_tokens"),
-        ({"seed": 2**64}, 400, "invalid_value", "seed"),
+        ({"seed": 2**63}, 400, "invalid_value", "seed"),
         ({"messages": user(URL_PART)}, 400, "invalid_value", None),
         ({"messages": user(sound("????"))}, 400, "invalid_value", None),
         ({"messages": user(sound("AAAA"))}, 400, "invalid_value", None),
