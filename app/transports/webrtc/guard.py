@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from aiortc.rtp import RtcpRtpfbPacket
+
 from app.slices import LoopTime
 from app.telemetry import log
 
@@ -17,7 +19,8 @@ MAX_BAD = 100
 
 def guard_datagrams(transport: Any, heard: Callable[[], None], loop_time: LoopTime, id: str) -> None:
     """Let an RTCDtlsTransport survive what its client sends, in its part of the loop's time; tell of each datagram."""
-    receive, take_next, route = transport.transport._recv, transport._recv_next, transport._rtp_router.route_rtp
+    receive, take_next, router = transport.transport._recv, transport._recv_next, transport._rtp_router
+    route, route_report = router.route_rtp, router.route_rtcp
     bad, took = 0, False
 
     async def received() -> bytes:
@@ -45,7 +48,12 @@ def guard_datagrams(transport: Any, heard: Callable[[], None], loop_time: LoopTi
             await loop_time.pause()
 
     def routed(packet: Any) -> Any:
-        known = transport._rtp_router.ssrc_table
+        known = router.ssrc_table
         return route(packet) if packet.ssrc in known or len(known) < MAX_SOURCES else None
 
-    transport.transport._recv, transport._recv_next, transport._rtp_router.route_rtp = received, taken, routed
+    def routed_report(packet: Any) -> Any:
+        """Sound is not sent again, as the answer says: one report could ask for six thousand packets."""
+        return set() if isinstance(packet, RtcpRtpfbPacket) else route_report(packet)
+
+    transport.transport._recv, transport._recv_next = received, taken
+    router.route_rtp, router.route_rtcp = routed, routed_report

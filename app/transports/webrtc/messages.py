@@ -6,6 +6,7 @@ A client that keeps to the protocol meets none of them. Source: RFC 9260 (SCTP),
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from app.transports.webrtc.reassembly import Reassembly, TooLarge, Waiting
@@ -36,6 +37,7 @@ class _Bounds:
         self._receive_sack, self._receive_message = sctp._receive_sack_chunk, sctp._data_channel_receive
         sctp._handle_data, sctp._receive_data_chunk = self.handle, self.receive_data
         sctp._receive_sack_chunk, sctp._data_channel_receive = self.receive_sack, self.receive_message
+        self._send, sctp._send_chunk = sctp._send_chunk, self.send
         sctp._get_inbound_stream, sctp._mark_received = self.stream, self.mark_received
 
     async def handle(self, data: bytes) -> None:
@@ -46,6 +48,11 @@ class _Bounds:
         except TooLarge as error:
             self._refused = True
             self._refuse(str(error))
+
+    async def send(self, chunk: Any) -> None:
+        """What is due when the connection has just ended goes nowhere: aiortc's timers would fail."""
+        with suppress(ConnectionError):
+            await self._send(chunk)
 
     async def receive_data(self, chunk: Any) -> None:
         """A fragment, unless there is no room for it: then it is as if it was lost."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiortc.rtcdtlstransport import RtpRouter
 from aiortc.rtcsctptransport import DataChunk, ForwardTsnChunk, InitChunk, SackChunk, serialize_packet
-from aiortc.rtp import RtpPacket
+from aiortc.rtp import RTCP_RTPFB_NACK, RtcpRtpfbPacket, RtpPacket
 
 from app.slices import LoopTime, Slices
 from app.transports.webrtc.guard import MAX_SOURCES, guard_datagrams
@@ -128,3 +128,23 @@ async def test_streams_of_packets_are_bounded() -> None:
         router.route_rtp(RtpPacket(payload_type=96, ssrc=ssrc))
     assert len(router.ssrc_table) == MAX_SOURCES
     assert router.route_rtp(RtpPacket(payload_type=96, ssrc=1)) is receiver
+
+
+async def test_sound_is_not_sent_again(server: Running) -> None:
+    """No answer offers it, but aiortc would: each report for up to six thousand packets."""
+    async with calling(server) as call:
+        assert "nack" not in call.peer.remoteDescription.sdp
+        await call.say("say: one two three")
+        await call.sound()
+        await call.until("output_audio_buffer.stopped")
+        receiver: Any = call.peer.getReceivers()[0]
+        ((ssrc, heard),) = receiver._RTCRtpReceiver__remote_streams.items()
+        said = list(range(heard.base_seq, heard.max_seq + 1))
+        before = receiver.transport._RTCDtlsTransport__rx_packets
+        for _ in range(50):
+            report = RtcpRtpfbPacket(fmt=RTCP_RTPFB_NACK, ssrc=1, media_ssrc=ssrc)
+            report.lost = said
+            await receiver.transport._send_rtp(bytes(report))
+        await still_here(call)
+        assert len(said) > 10
+        assert receiver.transport._RTCDtlsTransport__rx_packets - before < 5 * len(said)
