@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -20,7 +21,7 @@ from engine.handshake import Doorkeeper, make_token, read_token
 log = logging.getLogger(__name__)
 
 SILENCE_S = 5.0  # from the connection to its Join: on any network a matter of milliseconds
-STRANGERS = 32  # connections at a time that have not proved themselves
+STRANGERS = 32  # connections at a time that have not proved themselves; one more, and the oldest goes
 JOIN_BYTES = 64 << 10  # more is no Join
 
 
@@ -64,7 +65,7 @@ class Door:
 
     def __init__(self, token: bytes, admit: Callable[[Guest], None]) -> None:
         self._token, self._admit = token, admit
-        self._strangers: set[_Entry] = set()
+        self._strangers: dict[_Entry, str] = {}  # and where each comes from; the oldest is first
         self._server: asyncio.Server | None = None
 
     @property
@@ -96,18 +97,17 @@ class Door:
 class _Entry(asyncio.Protocol):
     """One connection from its first byte to its Join."""
 
-    def __init__(self, keeper: Doorkeeper, strangers: set[_Entry], admit: Callable[[Guest], None]) -> None:
+    def __init__(self, keeper: Doorkeeper, strangers: dict[_Entry, str], admit: Callable[[Guest], None]) -> None:
         self._keeper, self._strangers, self._admit = keeper, strangers, admit
         self._splitter = wire.Splitter(JOIN_BYTES)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
         self._timer = asyncio.get_running_loop().call_later(SILENCE_S, self._refuse, "it said nothing in time")
-        self._strangers.add(self)
+        self._strangers[self] = (transport.get_extra_info("peername") or ("unknown",))[0]
+        self._transport.write(self._keeper.greeting)
         if len(self._strangers) > STRANGERS:
-            self._refuse("too many knock at once")
-        else:
-            self._transport.write(self._keeper.greeting)
+            _oldest_of_most(self._strangers)._refuse("too many came after it without a proof")
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -135,13 +135,18 @@ class _Entry(asyncio.Protocol):
         self._admit(Guest(join, self._transport))
 
     def _refuse(self, why: str) -> None:
-        peer = self._transport.get_extra_info("peername") or ("unknown",)
-        log.warning("a connection from %s is closed: %s", peer[0], why)
+        log.warning("a connection from %s is closed: %s", self._strangers.get(self, "unknown"), why)
         self.drop()
 
     def _forget(self) -> None:
         self._timer.cancel()
-        self._strangers.discard(self)
+        self._strangers.pop(self, None)
+
+
+def _oldest_of_most(strangers: dict[_Entry, str]) -> _Entry:
+    """Who goes: the oldest of the address that has most, so that nobody keeps a worker from elsewhere out."""
+    ((most, _),) = Counter(strangers.values()).most_common(1)
+    return next(entry for entry, address in strangers.items() if address == most)
 
 
 class Cluster:

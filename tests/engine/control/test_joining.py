@@ -215,17 +215,36 @@ async def test_who_says_nothing_is_shut_out(engine: Engine, monkeypatch: pytest.
     assert len(await knock(engine, b"")) == 40, "the greeting, and no more"
 
 
-async def test_a_crowd_of_strangers_keeps_nobody_else_out(engine: Engine, tmp_path: Path) -> None:
+async def test_a_crowd_of_strangers_keeps_nobody_else_out(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stay: the oldest of them goes for who comes next."""
+    monkeypatch.setattr(door, "SILENCE_S", 600.0)
     host, port = address(engine).split(":")
     crowd = [await asyncio.open_connection(host, int(port)) for _ in range(door.STRANGERS + 8)]
-    await asyncio.sleep(0.05)
     opened = engine._fleet._cluster.door
     assert opened is not None
-    assert len(opened._strangers) <= door.STRANGERS
-    for _, writer in crowd:
-        writer.close()
+    await eventually(lambda: len(opened._strangers) == door.STRANGERS)
     with parley_worker(address(engine), tmp_path / "token", "--stages", "talker,code2wav"):
         await eventually(lambda: guests(engine) == {"guest0": 1})
+    for _, writer in crowd:
+        writer.close()
+
+
+async def test_the_stranger_who_goes_is_one_of_the_address_that_has_most(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "STRANGERS", 4)
+    host, port = address(engine).split(":")
+    opened = engine._fleet._cluster.door
+    assert opened is not None
+    _, alone = await asyncio.open_connection(host, int(port))
+    await eventually(lambda: len(opened._strangers) == 1)
+    crowd = [await asyncio.open_connection(host, int(port), local_addr=("127.0.0.2", 0)) for _ in range(20)]
+    assert await crowd[15][0].read(), "it was greeted, and went for those after it"
+    await eventually(lambda: list(opened._strangers.values()) == ["127.0.0.1", *["127.0.0.2"] * 3])
+    for writer in (alone, *(writer for _, writer in crowd)):
+        writer.close()
 
 
 async def admitted(engine: Engine, tmp_path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
