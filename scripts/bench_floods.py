@@ -1,0 +1,119 @@
+"""What users hear while others flood the server: underruns, and when the first sound comes, beside how it is without.
+
+    python scripts/bench_floods.py [--seconds 60] [--connections 0 1 10 50] [--users 4]
+
+Users speak into open microphones, hear each answer out, and speak again. Those who flood are in a process of their
+own: each sends tiny events, pings and empty frames as fast as they are taken, reads what comes, and connects anew when
+it is cut off. The bar: no underruns, and a first sound (p95) of at most 1.5 times that without a flood.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from app.bench.client import Client, Turn, open_client
+from app.bench.figures import percentile
+from app.bench.sessions import hear_out, speech
+from app.bench.target import Target
+from engine.loop import run
+from tests.attacks.raw import PING, TEXT, frame, upgraded
+from tests.attacks.target import target
+
+FLOOD = (frame(TEXT, b"{}") * 100 + frame(PING) * 100 + frame(TEXT) * 100) * 20
+AGAIN_S = 0.5
+"""How long one who was cut off waits before it connects anew."""
+
+
+async def flood(port: int, connections: int) -> None:
+    """Until this process is ended."""
+    await asyncio.gather(*(_flood_for_ever(port) for _ in range(connections)))
+
+
+async def _flood_for_ever(port: int) -> None:
+    while True:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            reader, writer = await upgraded(port)
+            reading = asyncio.create_task(_read(reader), name="read")
+            try:
+                while True:
+                    writer.write(FLOOD)
+                    await writer.drain()
+            finally:
+                reading.cancel()
+                writer.transport.abort()
+        await asyncio.sleep(AGAIN_S)
+
+
+async def _read(reader: asyncio.StreamReader) -> None:
+    with suppress(OSError):
+        while await reader.read(1 << 16):
+            pass
+
+
+@asynccontextmanager
+async def flooding(port: int, connections: int) -> AsyncGenerator[None]:
+    """Those who flood, in a process of their own."""
+    if not connections:
+        yield
+        return
+    command = [sys.executable, __file__, "--flood", str(port), str(connections)]
+    process = await asyncio.create_subprocess_exec(*command)
+    try:
+        yield
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def spoken_turns(aim: Target, users: int, seconds: float) -> list[Turn]:
+    """What so many users heard who spoke for so long."""
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(open_client(aim)) for _ in range(users)]
+        words = await speech(aim, clients[0])
+        turns = list[Turn]()
+        end_s = time.monotonic() + seconds
+
+        async def speak(client: Client) -> None:
+            while time.monotonic() < end_s:
+                turns.append(await hear_out(client, words))
+
+        await asyncio.gather(*(speak(client) for client in clients))
+    return turns
+
+
+async def main(seconds: float, connections: list[int], users: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        async with target(Path(folder), config="nano") as server:
+            aim = Target(server.http)
+            for count in connections:
+                async with flooding(server.port, count):
+                    before_s = server.cpu_s()
+                    turns = await spoken_turns(aim, users, seconds)
+                times_ms = [turn.ttfa_s * 1000 for turn in turns if turn.ttfa_s is not None]
+                dry = sum(turn.player.underruns for turn in turns)
+                whole = sum(turn.complete for turn in turns)
+                p95_ms = percentile(times_ms, 95) or float("nan")
+                sys.stdout.write(
+                    f"{count:3} flood: {whole} of {len(turns)} answers complete, {dry} underruns, "
+                    f"last word → first sound p95 {p95_ms:.0f} ms, the server's loop {server.cpu_s() - before_s:.1f} s of CPU\n"
+                )
+                sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--connections", type=int, nargs="+", default=[0, 1, 10, 50])
+    parser.add_argument("--users", type=int, default=4)
+    parser.add_argument("--flood", type=int, nargs=2, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    run(flood(*asked.flood) if asked.flood else main(asked.seconds, asked.connections, asked.users))
