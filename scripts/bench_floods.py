@@ -104,7 +104,8 @@ async def main(seconds: float, connections: list[int], users: int) -> None:
                 p95_ms = percentile(times_ms, 95) or float("nan")
                 sys.stdout.write(
                     f"{count:3} flood: {whole} of {len(turns)} answers complete, {dry} underruns, "
-                    f"last word → first sound p95 {p95_ms:.0f} ms, the server's loop {server.cpu_s() - before_s:.1f} s of CPU\n"
+                    f"last word → first sound p95 {p95_ms:.0f} ms, "
+                    f"the server's process {server.cpu_s() - before_s:.1f} s of CPU\n"
                 )
                 sys.stdout.flush()
 
