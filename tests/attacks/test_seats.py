@@ -1,0 +1,157 @@
+"""What one user's requests may cost others' answers: a schema that raises, texts that take every slot, a deadly one."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+
+from tests.attacks.target import Target, attacked
+
+pytestmark = pytest.mark.attacks
+
+ALONE = [{"stages": ["ears"]}, {"stages": ["thinker"], "replicas": 2}, {"stages": ["talker", "code2wav"]}]
+DEADLY = """
+import runpy, sys
+from engine.worker.models.nano.thinker import Thinker
+{guard}
+import os, time
+begin = Thinker._begin
+def deadly(self, seat, sensed):
+    if "crash" in str(sensed.messages):
+        os.abort()
+    if "hang" in str(sensed.messages):
+        time.sleep(60)
+    if "raise" in str(sensed.messages):
+        raise ZeroDivisionError
+    return begin(self, seat, sensed)
+Thinker._begin = deadly
+sys.argv[0] = "engine.worker"
+runpy.run_module("engine.worker", run_name="__main__")
+"""
+UNGUARDED = """
+from engine.worker.models.nano import thinker
+thinker.guarded = lambda stage, seat, work, *args: work(seat, *args)
+from engine.errors import StageFailed
+from engine.worker import process
+process.BatchLost = StageFailed
+"""
+
+
+def workers(guard: str = "") -> str:
+    """Has the server start workers that one word kills, hangs, or makes raise."""
+    return f"import engine.child as child\nchild.COMMAND = (*child.PYTHON, '-c', {DEADLY.format(guard=guard)!r})\n"
+
+
+BLAMELESS = """
+from engine.control.hops import Hops
+async def nobody(self, host):
+    return "nobody"
+Hops._blame = nobody
+"""
+
+
+def asking(text: str, *modalities: str) -> str:
+    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+    response = {"conversation": "none", "input": [item], "output_modalities": list(modalities)}
+    return msgspec.json.encode({"type": "response.create", "response": response}).decode()
+
+
+async def until(socket: ClientConnection, *types: str) -> dict[str, Any]:
+    while (event := msgspec.json.decode(await socket.recv()))["type"] not in types:
+        pass
+    return event
+
+
+async def answered(aim: Target, text: str) -> dict[str, Any]:
+    """The response that a message gets, in a session of its own."""
+    async with connect(aim.ws, max_size=None) as socket:
+        await socket.send(asking(text, "text"))
+        return (await until(socket, "response.done"))["response"]
+
+
+def _pids(aim: Target) -> set[int]:
+    return {process.pid for process in aim.processes()}
+
+
+@pytest.mark.parametrize("word", ["crash", "hang"])
+async def test_a_deadly_request_costs_one_worker_at_most(word: str, tmp_path: Path) -> None:
+    async with attacked(tmp_path, before=workers(), asks=True, workers=ALONE) as (aim, bystander, _):
+        before = _pids(aim)
+        async with asyncio.timeout(30):
+            response = await answered(aim, f"{word} now")
+        assert len(before - _pids(aim)) <= 1
+        assert response["status"] == "failed"
+        assert response["status_details"]["error"]["code"] == "replica_lost"
+        assert (await answered(aim, "what is two plus three"))["status"] == "completed"
+    assert bystander.waits.broken is None
+
+
+async def test_where_nobody_asks_whose_fault_it_was_it_costs_both(tmp_path: Path) -> None:
+    async with attacked(tmp_path, before=BLAMELESS + workers(), workers=ALONE) as (aim, _, _):
+        before = _pids(aim)
+        async with asyncio.timeout(30):
+            await answered(aim, "crash now")
+        assert len(before - _pids(aim)) == 2
+
+
+async def _raised(aim: Target, times: int) -> None:
+    async with connect(aim.ws, max_size=None) as socket:
+        for _ in range(times):
+            await socket.send(asking("raise now", "text"))
+            response = (await until(socket, "response.done"))["response"]
+            assert response["status"] == "failed"
+            assert "ZeroDivisionError" not in str(response["status_details"])
+
+
+async def test_one_that_raises_fails_nobody_elses_answer(tmp_path: Path) -> None:
+    async with attacked(tmp_path, before=workers(), asks=True) as (aim, bystander, _):
+        await asyncio.gather(*(_raised(aim, 30) for _ in range(4)))
+    assert bystander.waits.broken is None
+    assert bystander.waits.answers > 3
+
+
+async def test_without_the_guard_others_answers_fail_with_it(tmp_path: Path) -> None:
+    async with attacked(tmp_path, before=workers(UNGUARDED), asks=True) as (aim, bystander, _):
+        await asyncio.gather(*(_raised(aim, 60) for _ in range(8)), return_exceptions=True)
+    assert "failed" in (bystander.waits.broken or "")
+
+
+async def spoken_beside(aim: Target, texts: int, within_s: float) -> bool:
+    """Whether a user who asks beside so many long texts, which nobody reads, hears something in time."""
+    body = {"model": "nano", "voice": "alloy", "input": "nine hundred " * 300, "response_format": "pcm"}
+    async with AsyncExitStack() as held:
+        http = await held.enter_async_context(httpx.AsyncClient(base_url=aim.http, timeout=None))
+        sent = [http.build_request("POST", "/v1/audio/speech", json=body) for _ in range(texts)]
+        asked = [asyncio.create_task(http.send(one, stream=True)) for one in sent]
+        socket = await held.enter_async_context(connect(aim.ws, max_size=None))
+        try:
+            await asyncio.sleep(2)  # as many as may have begun
+            await socket.send(asking("Repeat after me: good morning.", "audio"))
+            async with asyncio.timeout(within_s):
+                event = await until(socket, "response.output_audio.delta", "response.done", "error")
+                assert event["type"] == "response.output_audio.delta", event
+        except TimeoutError:
+            return False
+        finally:
+            for task in asked:
+                task.cancel()
+            await asyncio.wait(asked)
+    return True
+
+
+async def test_texts_over_http_leave_a_voice_to_who_talks(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as (aim, bystander, _):
+        assert await spoken_beside(aim, 16, within_s=25)
+    assert bystander.waits.broken is None
+
+
+async def test_where_http_may_take_every_slot_who_talks_hears_nothing(tmp_path: Path) -> None:
+    async with attacked(tmp_path, before="from app import places; places.SHARE = 1.0") as (aim, _, _):
+        assert not await spoken_beside(aim, 16, within_s=5)
