@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import struct
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -15,11 +16,14 @@ import httpx
 import psutil
 import pytest
 
+from app.settings import Settings
+from app.tls import certificate_of
 from tests.app.transports.malformed import HEAD, UPGRADE, answer_to, requests
-from tests.attacks.raw import upgraded
+from tests.attacks.raw import CLOSE, PING, TEXT, frame, upgraded
 from tests.attacks.target import Target, attacked
+from tests.attacks.target import target as new_target
 
-pytestmark = pytest.mark.attacks
+pytestmark = [pytest.mark.attacks, pytest.mark.timeout(900)]
 
 KEY = "k" * 40
 GET = b"GET /livez HTTP/1.1\r\n" + HEAD + b"\r\n"
@@ -42,6 +46,8 @@ KINDS: dict[str, tuple[bytes, bytes]] = {
 """What each says at first, and once it had an answer or half a second passed."""
 
 CROWD, DESCRIPTORS = 1000, 256
+SHORT = "from app.transports.connections import *; DEADLINES_S[State.HANDSHAKE] = 2.0"
+HASTY = "from app.transports import connections as c; c.DEADLINES_S.update({s: 0.3 for s in c.WAITING})"
 NO_DEADLINES = "from app.transports import connections; connections.DEADLINES_S.clear()"
 NO_ROOM = NO_DEADLINES + "; connections.Connections.cut_oldest = lambda self, whose=None: True"
 
@@ -155,15 +161,91 @@ async def test_without_the_guard_nobody_is_served(tmp_path: Path) -> None:
 
 
 async def test_no_request_is_an_error_of_ours(tmp_path: Path) -> None:
-    async with attacked(tmp_path) as (target, bystander, peak):
-        answers: list[bytes] = []
-        for at, request in enumerate(requests(seed=17, count=3000)):
-            with suppress(TimeoutError):  # half a request is waited for
-                async with asyncio.timeout(0.05):
-                    answers.append(await answer_to(target.port, request))
-            assert target.alive, at
-    print(bystander.waits, len(answers), f"{peak.grown_mb:.0f} MB", f"{len(target.log)} bytes of log")
+    asyncio.get_running_loop().set_debug(False)
+    async with attacked(tmp_path, before=HASTY) as (target, bystander, peak):
+        all_requests, answers = list(requests(seed=17, count=3000)), list[bytes]()
+        for at in range(0, len(all_requests), 50):
+            some = all_requests[at : at + 50]
+            answers += await asyncio.gather(*(answer_to(target.port, request) for request in some))
+    print(bystander.waits, f"{peak.grown_mb:.0f} MB", f"{len(target.log)} bytes of log")
     assert not [answer for answer in answers if answer.startswith(b"HTTP/1.1 5")]
     assert target.tracebacks == 0
     assert bystander.waits.broken is None
     assert bystander.waits.longest_ms < 100
+
+
+async def test_silent_peers_over_tls_are_let_go(tmp_path: Path) -> None:
+    """asyncio would wait a minute for a handshake; here each has two seconds, and who comes later is served at once."""
+    certificate = certificate_of(Settings(https="auto"), tmp_path)
+    assert certificate is not None
+    async with new_target(tmp_path, {"https": str(certificate.path)}, before=SHORT, descriptors=DESCRIPTORS) as target:
+        at_rest = target.descriptors()
+        silent = [await asyncio.open_connection("127.0.0.1", target.port) for _ in range(300)]
+        held = target.descriptors()
+        async with httpx.AsyncClient(verify=False, timeout=10) as https:
+            assert (await https.get(f"https://127.0.0.1:{target.port}/health")).status_code == 200
+        for reader, _ in silent:
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+        print(f"descriptors {at_rest} -> {held} -> {target.descriptors()}")
+        assert held < DESCRIPTORS - 20
+        assert target.tracebacks == 0
+        for _, writer in silent:
+            writer.close()
+
+
+async def _asks(port: int) -> None:
+    await answer_to(port, GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+
+
+async def _resets(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port)) as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        one.sendall(GET[:20])
+
+
+async def _opens_and_leaves(port: int) -> None:
+    reader, writer = await upgraded(port)
+    writer.write(frame(PING) + frame(CLOSE))
+    await reader.read()
+    writer.close()
+
+
+async def _vanishes_in_a_frame(port: int) -> None:
+    _, writer = await upgraded(port)
+    writer.write(frame(TEXT, b"{" * 1000)[:500])
+    writer.transport.abort()
+
+
+async def test_nothing_is_left_of_those_who_come_and_go(tmp_path: Path) -> None:
+    """``PARLEY_CHURN_S=600`` for the ten minutes, after which memory is looked at, too."""
+    asyncio.get_running_loop().set_debug(False)
+    ways, seconds = (
+        (_asks, _resets, _opens_and_leaves, _vanishes_in_a_frame),
+        float(os.environ.get("PARLEY_CHURN_S", "10")),
+    )
+    async with new_target(tmp_path) as target:
+        at_rest, tasks, first_mb, count = target.descriptors(), await tasks_of(target), 0.0, 0
+        begun = time.monotonic()
+        while (gone_s := time.monotonic() - begun) < seconds:
+            with suppress(ConnectionError):  # as many sessions may still be ending as there may be
+                await asyncio.gather(*(way(target.port) for way in ways))
+            count += len(ways)
+            if gone_s < 60:
+                first_mb = max(first_mb, target.rss_mb())
+        await asyncio.sleep(min(60.0, 6.0 + seconds / 10))
+        left, tasks_left, last_mb = target.descriptors(), await tasks_of(target), target.rss_mb()
+        print(
+            f"{count} came; descriptors {at_rest} -> {left}, tasks {tasks} -> {tasks_left}, "
+            f"{first_mb:.0f} -> {last_mb:.0f} MB"
+        )
+        assert left <= at_rest + 3
+        assert tasks_left <= tasks + 1
+        assert last_mb <= 1.25 * first_mb
+        assert target.tracebacks == 0
+
+
+async def tasks_of(target: Target) -> float:
+    async with httpx.AsyncClient() as http:
+        page = (await http.get(target.http + "/metrics", headers={"connection": "close"})).text
+    return float(next(line for line in page.splitlines() if line.startswith("parley_tasks ")).split()[1])
