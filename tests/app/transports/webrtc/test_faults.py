@@ -112,11 +112,11 @@ async def test_a_caller_who_takes_no_events_is_left(serve_with: Any) -> None:
         caller = Caller(server, through=relay)
         await caller.connect()
         item = {"id": "long", "type": "message", "role": "user"}
-        content = [{"type": "input_text", "text": "x" * 200_000}]
+        content = [{"type": "input_text", "text": "x" * 80_000}]
         await caller.send("conversation.item.create", item={**item, "content": content})
         await caller.until("conversation.item.done")
         relay.deaf = True
-        for _ in range(4 * UNSENT_BYTES // 200_000):
+        for _ in range(4 * UNSENT_BYTES // 80_000):
             await caller.send("conversation.item.retrieve", item_id="long")
         await server.empty()
         await caller.hang_up()
