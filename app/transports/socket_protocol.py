@@ -143,7 +143,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.transport.close()
 
     def keepalive_timeout(self) -> None:
-        if self._intake.behind:  # its answer may lie in what we have not read
+        if self.read_paused:  # its answer may lie in what we have not read
             self.pong_timer = self.loop.call_later(cast("float", self.ping_timeout), self.keepalive_timeout)
         else:
             super().keepalive_timeout()

@@ -127,7 +127,7 @@ class Bystander:
         assert await self._process.stdout.readline() == b"ready\n"
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, *error: object) -> None:
         out, _ = await self._process.communicate(b"stop\n")
         self.waits = msgspec.json.decode(out, type=Waits)
 

@@ -224,9 +224,9 @@ def test_users_who_begin_at_once_begin_one_step_after_the_other(
     """Eight decoders loaded in one step held the worker up for longer than it may be silent: it was given up."""
     begun, start_over = list[int](), Ears._start_over
 
-    def counted(self: Ears, slot: int, hearing: Any) -> None:
-        begun.append(slot)
-        start_over(self, slot, hearing)
+    def counted(self: Ears, seat: Seat, hearing: Any) -> None:
+        begun.append(seat.slot)
+        start_over(self, seat, hearing)
 
     monkeypatch.setattr(Ears, "_start_over", counted)
     seats = [seat_at(ears, slot) for slot in range(3)]

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import psutil
@@ -268,7 +268,7 @@ async def test_the_pages_files_take_no_descriptors_of_slow_readers(server: Runni
 
 async def never_read(port: int, data: bytes) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
-    writer.transport.pause_reading()
+    cast("asyncio.Transport", writer.transport).pause_reading()
     try:
         writer.write(data)
         await asyncio.Event().wait()
@@ -295,6 +295,7 @@ async def test_an_upload_that_goes_on_outlives_those_that_do_not(clock: Clock) -
     async with serving(limits={"idle_connections": 4}) as rig:
         reader, writer = await rig.peer(UPLOAD)
         await rig.reaches(State.BODY)
+        silent = reader, writer
         for number in range(10):
             silent = await rig.peer(UPLOAD)
             await eventually(lambda: rig.states().count(State.BODY) == min(4, len(rig.connections)))
