@@ -8,6 +8,7 @@ import { FirstSoundClock } from "../../web/src/first_sound";
 import { fromBase64, quantize, toBase64 } from "../../web/src/pcm";
 import { CAPACITY, SampleQueue } from "../../web/src/queue";
 import { Resampler } from "../../web/src/resample";
+import { refusal } from "../../web/src/server";
 import { SpokenText } from "../../web/src/spoken_text";
 import { Subtitles } from "../../web/src/subtitles";
 import { TalkKey } from "../../web/src/talk_key";
@@ -341,4 +342,10 @@ test("a stumble on the key goes on with the same turn", () => {
   key.forget();
   assert.equal(key.held, false);
   assert.deepEqual(told, ["begin", "end", "begin"]);
+});
+
+test("who has their share of a server is told so, and is not asked for another key", async () => {
+  const told = (code) => new Response(JSON.stringify({ error: { code, message: "The key 'me' has its share." } }), { status: 429 });
+  assert.equal((await refusal(told("share_full"), "a key")).code, "full");
+  assert.equal((await refusal(told("too_many_wrong_keys"), "a key")).code, "key");
 });

@@ -53,8 +53,8 @@ export async function refusal(response: globalThis.Response, key: string | null)
     case 405:
     case 501:
       return new Problem("no-calls", "the server takes no WebRTC calls.");
-    case 429:
-      return new Problem("key", reason);
+    case 429: // too many wrong keys; or this key, or this address, has its share of a server that has others
+      return body?.error?.code === "too_many_wrong_keys" ? new Problem("key", reason) : busy(body?.error?.code, reason);
     case 503:
       return busy(body?.error?.code, reason);
     default:
