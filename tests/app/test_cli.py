@@ -24,7 +24,7 @@ from typer.testing import CliRunner, Result
 from app.cli import cli
 from app.commands import doctor, sink, terminal
 from engine import SPEAKER_RATE_HZ, Engine
-from tests.app.rig import Running
+from tests.app.rig import Running, keys_file
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +70,7 @@ def test_every_help_teaches_by_example(command: str) -> None:
         (("say", "hi", "-c", "none.yaml"), "none.yaml: cannot read the configuration: No such file or directory"),
         (("serve", "."), "cannot read the configuration: Is a directory"),
         (("ask", "--audio", "."), "cannot read .: Is a directory"),
-        (("workers", "--key-file", __file__, "--url", "foo"), "'foo' is no address of a server"),
+        (("workers", "--key-file", "keys", "--url", "foo"), "'foo' is no address of a server"),
         (("say", "hi", "-c", "script", "--model", "scrip"), "there is no 'scrip' (did you mean 'script'?)"),
         (("say", "hi", "-c", "script", "--voice", "tune"), "script has no voice 'tune' (did you mean 'tone'?)"),
         (("say", " ", "-c", "script"), "say what? The text is empty"),
@@ -94,6 +94,7 @@ def test_every_help_teaches_by_example(command: str) -> None:
     ],
 )
 def test_a_mistake_is_one_sentence_on_stderr(arguments: tuple[str, ...], sentence: str) -> None:
+    keys_file(Path(), "sk-of-somebody-0123")
     result = parley(*arguments)
     assert result.exit_code == 1
     assert sentence in result.stderr

@@ -51,6 +51,7 @@ ROWS: dict[tuple[str, str], Door] = {
     ("POST", "/v1/realtime/calls"): "session",
     ("GET", "/v1/realtime/ice-servers"): "session",
     ("WEBSOCKET", "/v1/realtime"): "session",
+    ("GET", "/v1/realtime"): "key",  # says that a proxy left the upgrade out
     ("GET", "/admin/workers"): "admin",
     ("POST", "/admin/scale"): "admin",
     ("POST", "/admin/restart"): "admin",

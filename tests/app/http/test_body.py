@@ -24,7 +24,7 @@ async def test_a_body_that_drips_is_not_waited_for(server: Running, monkeypatch:
     writer.write(b"content-length: 100\r\n\r\n{")
     try:
         assert b" 408 " in await reader.readline()
-        assert b"request_timeout" in await reader.readuntil(b"}}")
+        assert b"request_timeout" in await reader.readuntil(b"}")
     finally:
         writer.close()
     monkeypatch.undo()
