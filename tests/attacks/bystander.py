@@ -80,6 +80,8 @@ async def main(url: str, key: str, asks: bool) -> None:
     async with connect(url, max_size=None, compression=None, ping_interval=None, additional_headers=headers) as socket:
         client = Client(socket, asks)
         task = asyncio.create_task(client.run())
+        while not (client.waits_ms or task.done()):  # noqa: ASYNC110 - a stall before the first round would be nobody's
+            await asyncio.sleep(EVERY_S)
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         await asyncio.to_thread(sys.stdin.readline)
