@@ -15,10 +15,23 @@ def plain(address: str) -> str:
     return str(mapped or parsed)
 
 
+def parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address without its zone; None for what is none, as of a socket that has no address."""
+    try:
+        return ipaddress.ip_address(plain(address).partition("%")[0])
+    except ValueError:
+        return None
+
+
+def is_local(address: str) -> bool:
+    """Whether it is this very machine's: its loopback, or no address at all."""
+    one = parsed(address)
+    return one is None or one.is_loopback
+
+
 def subscriber(address: str) -> str:
     """What stands for all addresses of one subscriber, who has one IPv4 address, and 64 bits of IPv6 at least."""
-    try:
-        parsed = ipaddress.ip_address(plain(address).partition("%")[0])
-    except ValueError:
+    one = parsed(address)
+    if one is None:
         return address
-    return str(parsed) if parsed.version == 4 else str(ipaddress.ip_network((parsed, 64), strict=False))
+    return str(one) if one.version == 4 else str(ipaddress.ip_network((one, 64), strict=False))

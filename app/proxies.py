@@ -9,7 +9,7 @@ from typing import Any, cast
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from app.addresses import plain
+from app.addresses import is_local, parsed, plain
 from engine import ConfigError
 
 
@@ -47,8 +47,7 @@ def shared_by(trusted: Sequence[str]) -> Callable[[str], bool]:
     networks = [ipaddress.ip_network(one) for one in trusted]
 
     def shared(peer: str) -> bool:
-        address = ipaddress.ip_address(plain(peer).partition("%")[0])
-        return address.is_loopback or any(address in network for network in networks)
+        return is_local(peer) or any(parsed(peer) in network for network in networks)
 
     return shared
 

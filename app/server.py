@@ -25,7 +25,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from uvicorn.config import STARTUP_FAILURE
 
 from app import descriptors
-from app.auth import OPEN_PATHS, Gate
+from app.auth import OPEN_PATHS, Gate, error_body
 from app.heads import REQUEST_ID, Heads
 from app.http.admin import admin
 from app.http.body import Bodies
@@ -36,7 +36,7 @@ from app.http.models import models
 from app.http.names import HEADERS
 from app.http.speech import speech
 from app.http.transcriptions import transcriptions
-from app.http.trouble import HttpRefusal, add_errors, body_of
+from app.http.trouble import add_errors
 from app.pages import add_pages, page_paths
 from app.proxies import Peers, shared_by
 from app.realtime.events import MAX_MESSAGE_BYTES
@@ -234,8 +234,8 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
     @app.get("/v1/realtime", include_in_schema=False)
     async def not_upgraded() -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
         """What a client sees behind a proxy that passes its upgrade to a WebSocket on as a plain request."""
-        refusal = HttpRefusal(426, "upgrade_required", NOT_UPGRADED)
-        return JSONResponse(body_of(refusal), refusal.status_code, {"upgrade": "websocket", "connection": "upgrade"})
+        body = error_body(426, "upgrade_required", NOT_UPGRADED)
+        return JSONResponse(body, 426, {"upgrade": "websocket", "connection": "upgrade"})
 
     routers = [routes(service) for routes in (client_secrets, chat, speech, transcriptions, models, admin)]
     keys = [Depends(HTTPBearer(auto_error=False))] if service.keys else []  # the Gate asks for them, the pages say so

@@ -9,7 +9,6 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
-from dataclasses import replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -143,8 +142,8 @@ class Service:
         if self._engine is None or self.state != "ready":
             raise self._refused(self.state, f"The server is {self.state}; try again soon.")
         settings = self.settings
-        house = House(self._engine, self.metrics, settings.limits, settings.turns, self._vad, settings.camera_every_s)
-        return replace(house, slices=self.slices)
+        limits, turns, camera_every_s = settings.limits, settings.turns, settings.camera_every_s
+        return House(self._engine, self.metrics, limits, turns, self._vad, camera_every_s, slices=self.slices)
 
     def pace(self) -> Pace:
         """What one client may send."""

@@ -6,13 +6,12 @@ it opened is over. Knows no route and no clock.
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from app.addresses import subscriber
+from app.addresses import is_local, subscriber
 from app.callers import Caller
 from app.settings import Limits
 
@@ -75,7 +74,8 @@ class Shares:
         of_key, of_address = self._most(kind, self._limits.key_share), self._most(kind, self._limits.address_share)
         if self._several() and self._keys[kind, caller.owner] >= of_key:
             self._refuse(kind, caller, f"The key {caller.owner!r}", of_key)
-        if not _is_local(caller.address) and self._addresses[kind, subscriber(caller.address)] >= of_address:
+        # This machine's own user may take all of it. A proxy here that no setting names is taken for that user.
+        if not is_local(caller.address) and self._addresses[kind, subscriber(caller.address)] >= of_address:
             self._refuse(kind, caller, f"The address {caller.address}", of_address)
 
     def _refuse(self, kind: Kind, caller: Caller, who: str, most: int) -> None:
@@ -100,11 +100,3 @@ _NAMES = {
     "answers": "answers under way",
     "secrets": "client secrets",
 }
-
-
-def _is_local(address: str) -> bool:
-    """This machine's own user may take all of it. A proxy here that no setting names is taken for that user."""
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return True  # a socket of this machine, which has no address

@@ -1,6 +1,6 @@
 """How many wrong keys an address may try: some at once, then one every few seconds. Knows no key and no socket.
 
-One number an address, in a table that never grows beyond its bound: asking and telling cost the same however many
+One bucket an address, in a table that never grows beyond its bound: asking and telling cost the same however many
 addresses there are, and whoever floods it from many forgets only failures.
 """
 
@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from app.addresses import subscriber
+from app.pace import Bucket
 
 AT_ONCE = 20
 """A person mistypes a few times, and a page that tries again by itself does so some times a minute."""
@@ -22,22 +23,21 @@ ADDRESSES = 4096
 
 
 class Throttle:
-    """``now`` is monotonic seconds. Source of the arithmetic: the generic cell rate algorithm (ITU-T I.371)."""
+    """``now`` is monotonic seconds."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic, addresses: int = ADDRESSES) -> None:
         self.now, self._most = now, addresses
-        self._paid_s: OrderedDict[str, float] = OrderedDict()  # when an address's failures are all forgotten
+        self._failures: OrderedDict[str, Bucket] = OrderedDict()  # each address's
 
     def wait_s(self, address: str) -> float:
         """Seconds until this address may try a key again; 0: it may."""
-        paid_s = self._paid_s.get(subscriber(address), 0.0)
-        # To the microsecond: sums of fractions are a little above or below what was added up.
-        return max(0.0, round(paid_s - self.now() - (AT_ONCE - 1) * EVERY_S, 6))
+        bucket = self._failures.get(subscriber(address))
+        return 0.0 if bucket is None else bucket.wait_s(self.now())
 
     def failed(self, address: str) -> None:
         """It tried a wrong one."""
-        who, now_s = subscriber(address), self.now()
-        self._paid_s[who] = max(now_s, self._paid_s.get(who, 0.0)) + EVERY_S
-        self._paid_s.move_to_end(who)
-        if len(self._paid_s) > self._most:
-            self._paid_s.popitem(last=False)
+        who = subscriber(address)
+        self._failures.setdefault(who, Bucket(1 / EVERY_S, AT_ONCE - 1)).take(1, self.now())
+        self._failures.move_to_end(who)
+        if len(self._failures) > self._most:
+            self._failures.popitem(last=False)

@@ -37,7 +37,7 @@ def most_instructions(model: ModelInfo) -> int:
 
 def check_settings(options: Options | AnswerOptions, model: ModelInfo, path: str) -> None:
     """Raises Refusal for settings that no prompt can begin with, or that are larger than any are."""
-    tools = json_size(options.tools) if options.tools else 0
+    tools = tools_size(options)
     check_instructions(len(options.instructions), tools, model, path)
     if json_size(options) - tools - json_size(options.instructions) > _SETTINGS_BYTES:
         message = f"The settings beside instructions and tools take more than {_SETTINGS_BYTES // 1024} kB."
@@ -64,6 +64,11 @@ def check_items(items: Iterable[Item], model: ModelInfo, param: str | None) -> N
     if said > most_chars(model) or told > most_instructions(model):
         message = f"The text has {said + told} characters, and the context of {model.name} can't hold so many."
         raise Refusal(CODE, message, param)
+
+
+def tools_size(options: Options | AnswerOptions) -> int:
+    """Characters of the tools as JSON; none where there are none."""
+    return json_size(options.tools) if options.tools else 0
 
 
 def json_size(value: object) -> int:

@@ -191,10 +191,8 @@ class Session:
 
     async def _show(self, item: Item) -> None:
         """Its sound is megabytes, perhaps: those are made ready in a thread."""
-        long = is_long(item)
-        self._tell(
-            notices.ItemShown(item, await self._house.slices.aside(sounds_of, item) if long else sounds_of(item))
-        )
+        sounds = await self._house.slices.aside(sounds_of, item) if is_long(item) else sounds_of(item)
+        self._tell(notices.ItemShown(item, sounds))
 
     def _edit(self, word: commands.DropItem | commands.CutItem) -> None:
         match word:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
+from app.realtime.context import tools_size
 from app.realtime.items import (
     CallItem,
     CallOutputItem,
@@ -76,8 +75,8 @@ class Truncation:
         answer = context // 3
         if options.max_output_tokens != "inf":
             answer = min(answer, options.max_output_tokens)
-        tools = len(msgspec.json.encode(options.tools)) if options.tools else 0
-        room = context - answer - cost.instruction * (len(options.instructions) + tools) * self._dearness
+        told = len(options.instructions) + tools_size(options)
+        room = context - answer - cost.instruction * told * self._dearness
         limits = rule.token_limits if isinstance(rule, RetentionRatio) else None
         if limits is not None and limits.post_instructions is not None:
             room = min(room, limits.post_instructions)

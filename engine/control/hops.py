@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from engine import wire
@@ -190,9 +190,7 @@ class Hops:
     def _split(self, hop: Hop, end: int, near: str) -> None:
         """Give the stages from ``end`` on to a hop of their own."""
         between = Stream()
-        rest = Hop(end, hop.end, Tape(between, BYTES_KEPT), hop.onward, near, hop.given)
-        rest.losses, rest.again, rest.alone = hop.losses, hop.again, hop.alone
-        self._start(rest)
+        self._start(replace(hop, first=end, inputs=Tape(between, BYTES_KEPT), near=near))
         hop.end, hop.onward, hop.given = end, between, {}
 
     async def _run(self, hop: Hop, replica: StageReplica) -> None:

@@ -21,6 +21,7 @@ from av.error import FFmpegError
 from av.video.codeccontext import VideoCodecContext
 
 from app.images import encode_frame, image_url
+from app.pace import Bucket
 from app.realtime.commands import See
 
 LONGEST = 640
@@ -60,7 +61,8 @@ class Camera:
         self._now = asyncio.get_running_loop().time
         self._kind, self._codec = "VP8", _decoder("VP8")
         self._lost = True  # frames are missing: the next one that can be read is a key frame
-        self._asked_s = self._paid_s = self._next_s = self._now()
+        self._budget = Bucket(PIXELS_S, PIXELS_S)
+        self._asked_s = self._next_s = self._now()
 
     def attach(self, transceiver: Any) -> None:
         """See what this transceiver gets, in one codec. Raises RuntimeError where aiortc is another one."""
@@ -107,12 +109,12 @@ class Camera:
             self._lose()
             return None
         finally:
-            self._paid_s = max(self._now(), self._paid_s) + min(codec.width * codec.height, MAX_PIXELS) / PIXELS_S
+            self._budget.take(min(codec.width * codec.height, MAX_PIXELS), self._now())
 
     def _put(self, data: bytes) -> None:
         """Let a frame wait for its decoding, if it may."""
         key = _is_key(self._kind, data)
-        if (self._lost and not key) or self._paid_s - self._now() > 1.0:
+        if (self._lost and not key) or self._budget.wait_s(self._now()):
             self._lost = True
             return
         width, height = _size_of(self._kind, data) if key else (0, 0)
@@ -135,7 +137,7 @@ class Camera:
     def _asks(self) -> bool:
         """Whether it is time to ask for a key frame."""
         now_s = self._now()
-        if not self._lost or now_s < max(self._asked_s + ASK_S, self._paid_s - 1.0):
+        if not self._lost or now_s < self._asked_s + ASK_S or self._budget.wait_s(now_s):
             return False
         self._asked_s = now_s
         return True

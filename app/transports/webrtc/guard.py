@@ -17,6 +17,19 @@ MAX_BAD = 100
 """Datagrams that aiortc stumbles over before the connection is given up."""
 
 
+def guard_connecting(connection: Any, id: str) -> None:
+    """Let an RTCPeerConnection that is closed while it connects end without a word: nobody reads aiortc's own task."""
+    connect = connection._RTCPeerConnection__connect
+
+    async def connected() -> None:
+        try:
+            await connect()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the call's deadline for connecting ends it
+            log("call.unconnected", call=id, error=type(error).__name__)
+
+    connection._RTCPeerConnection__connect = connected
+
+
 def guard_datagrams(transport: Any, heard: Callable[[], None], loop_time: LoopTime, id: str) -> None:
     """Let an RTCDtlsTransport survive what its client sends, in its part of the loop's time; tell of each datagram."""
     receive, take_next, router = transport.transport._recv, transport._recv_next, transport._rtp_router

@@ -32,7 +32,7 @@ from app.transports.tether import Link
 from app.transports.webrtc.camera import Camera, ignore
 from app.transports.webrtc.channel import Channel
 from app.transports.webrtc.ears import Ears
-from app.transports.webrtc.guard import guard_datagrams
+from app.transports.webrtc.guard import guard_connecting, guard_datagrams
 from app.transports.webrtc.ice import use_ports
 from app.transports.webrtc.inbox import Inbox
 from app.transports.webrtc.messages import bound_messages
@@ -76,6 +76,7 @@ class Leg:
         self._ears = Ears(self._hear)
         self._camera = Camera(settings.camera_every_s, self._see, self._refuse_picture)
         self._connection = RTCPeerConnection(_configuration(settings))
+        guard_connecting(self._connection, id)
         self._channel: asyncio.Future[RTCDataChannel] = asyncio.get_running_loop().create_future()
         self._followed, self._connected, self._over = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._leave = Leave(1000, "", "gone")

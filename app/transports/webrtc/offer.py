@@ -107,13 +107,7 @@ def _is_way(fields: list[str]) -> bool:
     except ValueError:
         return False
     nobodys = address.is_multicast or address.is_unspecified or (address.version == 4 and address.is_reserved)
-    return (
-        not nobodys
-        and "%" not in fields[4]
-        and fields[2].lower() == "udp"
-        and fields[5:6] != []
-        and _is_port(fields[5])
-    )
+    return not nobodys and fields[2].lower() == "udp" and _is_port(fields[5])
 
 
 def _is_port(text: str) -> bool:

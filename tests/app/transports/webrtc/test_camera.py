@@ -163,7 +163,7 @@ async def test_no_more_is_decoded_in_a_second_than_a_camera_sends(monkeypatch: p
     """Small packets can hold large pictures: beyond a budget of pixels they are left out until it is paid."""
     sent, now_s = Sent(), 0.0
     monkeypatch.setattr(sent.camera, "_now", lambda: now_s)
-    sent.camera._paid_s = sent.camera._asked_s = sent.camera._next_s = 0.0
+    sent.camera._asked_s = sent.camera._next_s = 0.0
     frames = encoded("VP8", 1920, 1080, 3, key=True)
     for _ in range(30):
         sent.send(frames)
