@@ -4,7 +4,7 @@ import asyncio
 import gc
 from typing import Any
 
-from aiortc import RTCPeerConnection
+from aiortc import RTCConfiguration, RTCPeerConnection
 
 from app.transports.webrtc.guard import guard_connecting
 
@@ -13,7 +13,8 @@ async def unread(*, guarded: bool) -> list[dict[str, Any]]:
     """What the loop is told of tasks that nobody reads, where a way is closed before it is connected."""
     told: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
-    caller, callee = RTCPeerConnection(), RTCPeerConnection()
+    nobody_asked = RTCConfiguration(iceServers=[])
+    caller, callee = RTCPeerConnection(nobody_asked), RTCPeerConnection(nobody_asked)
     if guarded:
         guard_connecting(callee, "rtc_1")
     try:
