@@ -1,0 +1,72 @@
+"""Puts function calls together from their pieces, in whatever order and shape servers send them. Sans I/O.
+
+Servers number the pieces of a call (``index``), or name their call (``id``), or neither; some send each call whole,
+some give all calls the same number. Source: openai-python ``types/chat/chat_completion_chunk.py``; Ollama's issues
+7881 and 15457.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.errors import StageFailed
+from engine.worker.llm.deltas import CallDelta, ToolCall
+
+MOST_CALLS = 64
+"""Of one answer; a model that makes more is caught in a loop."""
+
+
+@dataclass(slots=True)
+class _Call:
+    index: int | None
+    id: str
+    name: str = ""
+    arguments: str = ""
+    told: int = 0
+
+
+class Calls:
+    """The calls of one answer. ``name`` begins the ids of calls that the server gives none."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._calls: list[_Call] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def feed(self, index: int | None, id: str, name: str, arguments: str) -> list[CallDelta]:
+        """What can be told of the calls by now.
+
+        Pieces of the first call are told as they come; those of others once the first is whole, which is known at
+        the end: who reads the answer gets one call after the other, however they are mixed on the wire.
+        """
+        call = self._of(index, id, name)
+        call.name = call.name or name
+        call.arguments += arguments
+        first = self._calls[0]
+        if call is not first or not first.name:
+            return []
+        piece, first.told = first.arguments[first.told :], len(first.arguments)
+        return [CallDelta(first.id, first.name, piece)] if piece else []
+
+    def whole(self) -> list[ToolCall]:
+        """All calls, at the end of the answer. Raises StageFailed for one without a name."""
+        if any(not call.name for call in self._calls):
+            raise StageFailed("The language model calls a function without saying which.")
+        return [ToolCall(call.id, call.name, call.arguments or "{}") for call in self._calls]
+
+    def _of(self, index: int | None, id: str, name: str) -> _Call:
+        """The call that a piece belongs to; a new one where it belongs to none."""
+        if index is not None:
+            known = [call for call in self._calls if call.index == index]
+        elif id:
+            known = [call for call in self._calls if call.id == id]
+        else:
+            known = [] if name else self._calls
+        if known and not (id and name and known[-1].name and id != known[-1].id):
+            return known[-1]
+        if len(self._calls) == MOST_CALLS:
+            raise StageFailed(f"The language model calls more than {MOST_CALLS} functions in one answer.")
+        self._calls.append(_Call(index, id or f"call_{self._name}_{len(self._calls)}"))
+        return self._calls[-1]

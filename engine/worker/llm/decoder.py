@@ -1,0 +1,174 @@
+"""The events of a streamed chat completion as deltas: what servers really send, made into one shape. Sans I/O.
+
+Source: openai-python ``types/chat/chat_completion_chunk.py``, and what Ollama, LM Studio, llama.cpp, vLLM and SGLang
+send beside it: ``reasoning_content`` or ``reasoning``, whole messages in the place of deltas, errors in the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from engine.errors import StageFailed
+from engine.worker.llm.calls import Calls
+from engine.worker.llm.deltas import Delta, Finish, FinishReason, TextDelta, ThoughtDelta, Usage
+from engine.worker.llm.refusals import Refusal, said_by
+from engine.worker.llm.thoughts import Thoughts
+
+DONE = "[DONE]"
+LONGEST_ANSWER = 1_000_000
+"""Characters of text, thoughts and arguments together; what is longer comes from a server that is out of order."""
+
+_REASONS: dict[str, FinishReason] = {"length": "length", "tool_calls": "tool", "function_call": "tool"}
+
+
+class _Function(msgspec.Struct):
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class _CallPiece(msgspec.Struct):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Message(msgspec.Struct):
+    content: Any = None
+    refusal: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    tool_calls: list[_CallPiece] | None = None
+
+
+class _Choice(msgspec.Struct):
+    index: int | None = 0
+    delta: _Message | None = None
+    message: _Message | None = None
+    finish_reason: str | None = None
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+
+
+class _Event(msgspec.Struct):
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: Any = None
+    object: str | None = None
+
+
+class Decoder:
+    """One answer's. Feed each event's data; ``end`` once no more comes. ``name`` begins the ids of nameless calls.
+
+    Both raise Refusal where the server reports an error, and StageFailed for what is no answer.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.done = False
+        """Whether the server has said that nothing more comes."""
+        self.length = 0
+        """Characters of text, thoughts and arguments so far, as they came."""
+        self._finish: str | None = None
+        self._usage: _Usage | None = None
+        self._thoughts, self._calls = Thoughts(), Calls(name)
+        self._thought = self._spoke = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether the answer is complete; its usage may still come."""
+        return self.done or self._finish is not None
+
+    def feed(self, data: str) -> list[Delta]:
+        """What an event adds to the answer."""
+        if data.strip() == DONE:
+            self.done = True
+            return []
+        event = _event_of(data)
+        self._usage = event.usage or self._usage
+        deltas = [delta for choice in event.choices or () if not choice.index for delta in self._chosen(choice)]
+        if self.length > LONGEST_ANSWER:
+            raise StageFailed(f"The language model's answer is longer than {LONGEST_ANSWER} characters.")
+        return self._noted(deltas)
+
+    def end(self) -> list[Delta]:
+        """The rest: whole calls, usage, and the finish, which is last."""
+        if not self.finished:
+            raise StageFailed("The language model's server ended its answer before it was complete.")
+        rest: list[Delta] = self._noted(list(self._thoughts.flush()))
+        calls = self._calls.whole()
+        if not self._spoke and not calls:
+            only = "has only thought: turn its thinking off, or allow more tokens"
+            raise StageFailed(f"The language model {only if self._thought else 'ended its answer without a word'}.")
+        rest += calls
+        if self._usage is not None:
+            rest.append(_usage(self._usage))
+        reason = _REASONS.get(self._finish or "", "stop")
+        return [*rest, Finish("tool" if calls and reason == "stop" else reason)]
+
+    def _chosen(self, choice: _Choice) -> Iterator[Delta]:
+        if choice.finish_reason == "error":
+            raise Refusal(500)
+        self._finish = choice.finish_reason or self._finish
+        piece = choice.delta or choice.message or _Message()
+        thought = _text(piece.reasoning_content) or _text(piece.reasoning)
+        text = _text(piece.content) + _text(piece.refusal)
+        self.length += len(thought) + len(text)
+        if thought:
+            yield ThoughtDelta(thought)
+        yield from self._thoughts.feed(text)
+        for call in piece.tool_calls or ():
+            function = call.function or _Function()
+            arguments = _arguments(function.arguments)
+            self.length += len(arguments)
+            yield from self._calls.feed(call.index, call.id or "", function.name or "", arguments)
+
+    def _noted(self, deltas: Sequence[Delta]) -> list[Delta]:
+        self._spoke = self._spoke or any(isinstance(one, TextDelta) and bool(one.text.strip()) for one in deltas)
+        self._thought = self._thought or any(isinstance(one, ThoughtDelta) for one in deltas)
+        return list(deltas)
+
+
+def _event_of(data: str) -> _Event:
+    try:
+        event = msgspec.json.decode(data, type=_Event)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise StageFailed("The language model's server sends what is no chat completion.") from None
+    if event.error is not None or event.object == "error":
+        tree = msgspec.json.decode(data)
+        raise Refusal(_status(tree), said_by(tree))
+    return event
+
+
+def _status(tree: Any) -> int:
+    """The HTTP status that an error object stands for."""
+    inner = tree["error"] if isinstance(tree.get("error"), dict) else tree
+    code = inner.get("code")
+    return code if isinstance(code, int) and 400 <= code <= 599 else 500
+
+
+def _text(content: object) -> str:
+    """A piece's text: a string, or a list of parts of which some are text."""
+    if isinstance(content, str):
+        return content
+    parts = cast("list[Any]", content) if isinstance(content, list) else []
+    return "".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
+
+
+def _arguments(given: str | dict[str, Any] | None) -> str:
+    """Some servers give JSON, some the object that it stands for."""
+    return msgspec.json.encode(given).decode() if isinstance(given, dict) else given or ""
+
+
+def _usage(usage: _Usage) -> Usage:
+    details = usage.prompt_tokens_details or _Details()
+    return Usage(usage.prompt_tokens or 0, usage.completion_tokens or 0, details.cached_tokens or 0)

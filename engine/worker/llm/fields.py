@@ -1,0 +1,36 @@
+"""The fields of a request that not every server takes, and what a server's refusal tells of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from engine.worker.llm.refusals import Refusal
+
+EXTRAS = frozenset({"reasoning_effort", "chat_template_kwargs", "stream_options", "keep_alive"})
+"""Beyond the API's oldest form, or not of it: left out where a server refuses a request without saying why."""
+
+_PLAIN = frozenset({"temperature", "top_p", "seed", "parallel_tool_calls"})
+"""Some hosted models do not take these; a value out of range is refused, too, which is another matter."""
+
+_RENAMED = {"max_tokens": "max_completion_tokens"}
+_UNKNOWN = re.compile(r"support|unrecogni|unknown|not permitted|unexpected|extra|not allowed|deprecated", re.I)
+
+
+def without(body: Mapping[str, Any], refused: frozenset[str]) -> dict[str, Any]:
+    """The body as a server takes it that refuses these fields: left out, or by the name that it knows."""
+    kept = {name: value for name, value in body.items() if name not in refused}
+    renamed = {_RENAMED[name]: body[name] for name in refused & _RENAMED.keys() if name in body}
+    return kept | renamed
+
+
+def refused_by(refusal: Refusal, sent: Mapping[str, Any]) -> frozenset[str]:
+    """The fields of what was sent that the server may have refused it for: those it names, else all extras."""
+    if refusal.status not in (400, 422) or refusal.overflows:
+        return frozenset()
+    named = {name for name in EXTRAS if name in refusal.said}
+    if _UNKNOWN.search(refusal.said):
+        named |= {name for name in _PLAIN if re.search(rf"\b{name}\b", refusal.said)}
+    named |= {name for name, other in _RENAMED.items() if other in refusal.said}
+    return frozenset((named & sent.keys()) or (EXTRAS & sent.keys() if not named else ()))

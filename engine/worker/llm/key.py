@@ -1,0 +1,35 @@
+"""The key of somebody else's server, read from a file in the worker that uses it. It is shown nowhere."""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from engine.errors import ConfigError
+
+LONGEST = 4096
+"""Bytes of a key file: signed tokens of clouds have some 2000."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """``value`` goes into the head of a request, and nowhere else."""
+
+    value: str = field(repr=False)
+
+
+def read_key(path: str, name: str = "key_file") -> Key:
+    """The key in a file: one line. Raises ConfigError, which shows no key: unreadable, open to others, or no key."""
+    file = Path(path).expanduser()
+    try:
+        with file.open("rb") as opened:
+            data, mode = opened.read(LONGEST + 1), file.stat().st_mode
+    except OSError as error:
+        raise ConfigError(f"{name}: The key file {path} cannot be read: {error.strerror}.") from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise ConfigError(f"{name}: Other users of this machine can read {path}. Run: chmod 600 {path}")
+    value = data.strip()
+    if not value or len(data) > LONGEST or not all(0x21 <= byte <= 0x7E for byte in value):
+        raise ConfigError(f"{name}: {path} must hold one key on one line, and nothing else.")
+    return Key(value.decode("ascii"))

@@ -1,0 +1,44 @@
+"""How long an answer is waited for: until its first token, then from each token to the next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from engine.errors import Stalled
+
+T = TypeVar("T")
+
+
+class Patience:
+    """One answer's. Time counts while it is waited for, not while its reader is busy.
+
+    ``now`` is a monotonic clock in seconds.
+    """
+
+    def __init__(self, first_s: float, stall_s: float, who: str, now: Callable[[], float]) -> None:
+        self.left_s = first_s
+        """Until the next token is late."""
+        self._stall_s, self._who, self._now = stall_s, who, now
+        self._late = f"{who} has not begun its answer within {first_s:g} s."
+
+    def progress(self) -> None:
+        """A token came: the next one has the whole time again."""
+        self.left_s = self._stall_s
+        self._late = f"{self._who} began its answer, and has sent nothing more for {self._stall_s:g} s."
+
+    def hurry(self, left_s: float) -> None:
+        """Wait so long at most from now on."""
+        self.left_s = min(self.left_s, left_s)
+
+    async def wait(self, awaited: Awaitable[T]) -> T:
+        """Raises Stalled where the next token is late."""
+        begun_s = self._now()
+        try:
+            async with asyncio.timeout(self.left_s):
+                return await awaited
+        except TimeoutError:
+            raise Stalled(self._late) from None
+        finally:
+            self.left_s = max(0.0, self.left_s - (self._now() - begun_s))
