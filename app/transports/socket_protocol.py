@@ -10,6 +10,7 @@ the pace that a client may have, those included that make no message (``intake``
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from asyncio.transports import BaseTransport
 from http import HTTPStatus
@@ -27,6 +28,10 @@ from app.transports.intake import Intake
 TOO_MUCH = 1008
 """The close code for a client that goes on sending more messages than it may."""
 
+SILENCE_S = 1.0
+"""A peer whose input cannot be parsed has read our close frame, and sent all that it will, once it sends nothing for so
+long. A client library tells its user why only when the connection ends."""
+
 
 class SocketProtocol(WebSocketsSansIOProtocol):
     """One connection. ``pace`` is its client's."""
@@ -36,6 +41,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def __init__(self, *args: Any, pace: Pace, slices: Slices, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._parsed, self._pongs = 0, b""
+        self._silence: asyncio.TimerHandle | None = None
         self._intake = Intake(self._parse, self._ready, self._resume_reading, self._leave, pace, slices)
 
     def connection_made(self, transport: BaseTransport) -> None:
@@ -69,7 +75,9 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.transport.close()
 
     def data_received(self, data: bytes) -> None:
-        if not self._broken:
+        if self._broken:
+            self._close_in_silence()
+        else:
             self._intake.put(data)
             if self._intake.behind:
                 self._pause_reading()
@@ -87,6 +95,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._intake.close()
+        if self._silence is not None:
+            self._silence.cancel()
         self._connection.gone()
         super().connection_lost(exc)
 
@@ -137,6 +147,12 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.transport.write(b"".join(self.conn.data_to_send()))
         self._resume_reading()
         self.close_timer = self.loop.call_later(DEADLINES_S[State.CLOSING], self.transport.abort)
+        self._close_in_silence()
+
+    def _close_in_silence(self) -> None:
+        if self._silence is not None:
+            self._silence.cancel()
+        self._silence = self.loop.call_later(SILENCE_S, self.transport.close)
 
     def eof_received(self) -> None:
         """The peer has finished, and asyncio closes the transport behind our back."""

@@ -17,6 +17,10 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, ConnectionClosedError, InvalidStatus
 
+from app.transports.connections import DEADLINES_S, State
+from tests.app.rig import TIMEOUT_S
+from tests.attacks.raw import TEXT, frame, upgraded
+
 
 def b64(data: bytes) -> str:
     return base64.b64encode(data).decode()
@@ -75,6 +79,8 @@ def voice(value: str) -> str:
 
 
 HUGE = str(10**20)
+UNPACED = {"messages_s": 2000}
+"""So that ten thousand frames are taken in as fast as they can be."""
 UNTOLD = {
     f"{where}, {what}": text
     for what, value in (("an integer of 67 bits", HUGE), ("260 levels", nested(260)), ("900 levels", nested(900)))
@@ -422,9 +428,22 @@ async def test_bad_utf8_is_closed_with_1007(server: Any, talk: Any) -> None:
     await server.empty()
 
 
+async def test_who_is_closed_learns_at_once_that_nothing_follows(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client library waited ten seconds behind the close frame for the end, and only then told its user why."""
+    monkeypatch.setitem(DEADLINES_S, State.CLOSING, 3600.0)
+    monkeypatch.setattr("app.transports.socket_protocol.SILENCE_S", 0.05)
+    reader, writer = await upgraded(server.port)
+    writer.write(frame(TEXT, b"\xff\xfe"))
+    async with asyncio.timeout(TIMEOUT_S):
+        said = await reader.read(-1)
+    assert (1007).to_bytes(2, "big") in said
+    writer.close()
+    await server.empty()
+
+
 @pytest.mark.fault("I4.4")
-async def test_continuation_frames_without_content_are_one_message(server: Any, talk: Any) -> None:
-    async with talk(server) as client:
+async def test_continuation_frames_without_content_are_one_message(serve_with: Any, talk: Any) -> None:
+    async with serve_with(limits=UNPACED) as server, talk(server) as client:
         protocol = client.socket.protocol
         protocol.send_text(b'{"type": "response.', fin=False)
         for _ in range(10_000):
@@ -436,9 +455,9 @@ async def test_continuation_frames_without_content_are_one_message(server: Any, 
 
 
 @pytest.mark.fault("I4.5")
-async def test_a_flood_of_pings_disturbs_nobody(server: Any, talk: Any) -> None:
+async def test_a_flood_of_pings_disturbs_nobody(serve_with: Any, talk: Any) -> None:
     """Ten thousand at once, of a client that reads none of the pongs for a while."""
-    async with talk(server) as flood, talk(server) as other:
+    async with serve_with(limits=UNPACED) as server, talk(server) as flood, talk(server) as other:
         protocol = flood.socket.protocol
         for n in range(10_000):
             protocol.send_ping(n.to_bytes(4, "big"))
