@@ -17,6 +17,9 @@ kept = []
 """
 
 BROKEN = """
+import gates
+gates.GRACE_S = 0.2  # what is left behind here stays, however long the gates wait
+
 async def test_tasks():
     kept.append(asyncio.create_task(asyncio.sleep(60), name="forgotten"))
 

@@ -327,7 +327,8 @@ def test_a_wrong_key_in_the_configuration_names_the_nearest(config: str, tmp_pat
     assert "did you mean" in result.stderr
 
 
-def test_the_doctor_finds_a_taken_port() -> None:
+def test_the_doctor_finds_a_taken_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.commands.doctor_server.ASK_S", 0.1)  # what listens there never answers
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         result = parley("doctor", "-c", "script", "--port", port)

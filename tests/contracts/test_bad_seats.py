@@ -78,8 +78,8 @@ async def test_without_going_on_alone_others_would_be_lost(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("model", "count"),
     [
-        ("script", 40),
-        ("nano", 8),
+        ("script", 15),
+        ("nano", 5),
         pytest.param("script", 1000, marks=pytest.mark.soak),
         pytest.param("nano", 1000, marks=pytest.mark.soak),
     ],

@@ -23,7 +23,8 @@ def given(folder: Path) -> Settings:
     return Settings(https=str(made.path))
 
 
-def test_a_port_is_free_or_somebody_else_s() -> None:
+def test_a_port_is_free_or_somebody_else_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.commands.doctor_server.ASK_S", 0.1)  # what listens there never answers
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     assert port_free("127.0.0.1", port).level == "ok"

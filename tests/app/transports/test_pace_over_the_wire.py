@@ -44,10 +44,11 @@ async def test_one_who_sends_more_is_slowed_and_obeyed(slow: Any) -> None:
         pytest.param(frame(TEXT, whole=False) + frame(MORE, whole=False) * 3000, id="continuations"),
     ],
 )
-async def test_one_who_goes_on_is_left(slow: Any, flood: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_who_goes_on_is_left(serve_with: Any, flood: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the frames are: they are counted, slowed, and after a minute (here: at once) that is the end."""
+    monkeypatch.setattr("app.pace.BURST_S", 1.0)
     monkeypatch.setattr("app.pace.PATIENCE_S", 0.1)
-    async with slow as server, talking(server) as beside:
+    async with serve_with(limits={"messages_s": 200}) as server, talking(server) as beside:
         reader, writer = await upgraded(server.port)
         writer.write(flood * (3000 if len(flood) < 1000 else 1))
         async with asyncio.timeout(60):
@@ -61,7 +62,7 @@ async def test_one_who_goes_on_is_left(slow: Any, flood: bytes, monkeypatch: pyt
 async def test_what_is_left_unread_of_a_slow_client_is_no_silence(slow: Any) -> None:
     """Its pong lies behind what we have not read: that the deadline for it passes is not the client's fault."""
     async with slow as server, talking(server) as client:
-        for _ in range(300):
+        for _ in range(220):
             await client.send("input_audio_buffer.clear")
         (protocol,) = server.server.server_state.connections
         assert isinstance(protocol, SocketProtocol)

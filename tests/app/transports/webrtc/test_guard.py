@@ -1,3 +1,5 @@
+"""A call that is closed while it connects leaves no exception that nobody reads."""
+
 from __future__ import annotations
 
 import asyncio
