@@ -28,7 +28,6 @@ from app import descriptors
 from app.auth import OPEN_PATHS, Gate, error_body
 from app.heads import REQUEST_ID, Heads
 from app.http.admin import admin
-from app.http.body import Bodies
 from app.http.calls import calls_routes
 from app.http.chat import chat
 from app.http.client_secrets import client_secrets
@@ -206,7 +205,7 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
         await service.stop()
 
     app = FastAPI(title="Parley", version=VERSION, description=ABOUT, docs_url=None, redoc_url=None, lifespan=lifespan)
-    app.state.service, app.state.bodies = service, Bodies()
+    app.state.service = service
     app.add_middleware(
         Gate,
         settings=service.settings,

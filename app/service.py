@@ -16,6 +16,7 @@ import numpy as np
 from app.callers import Caller
 from app.decoding import Decoding
 from app.keys import Keys
+from app.memory import Memory, Room
 from app.pace import Pace
 from app.places import Places
 from app.realtime.house import House
@@ -80,6 +81,7 @@ class Service:
         self.admin_keys = Keys.of_file(self.settings.admin_key_file, "server.admin_key_file")
         self.metrics_keys = Keys.of_file(self.settings.metrics_key_file, "server.metrics_key_file")
         self.shares = Shares(self.settings.limits, lambda: len(self.keys) > 1)
+        self.memory = Memory(int(self.settings.limits.held_mb * 1e6), self.shares)
         self.secrets = Secrets(self.settings.limits.secrets, shares=self.shares)
         self.keys.withdrawn = self._withdraw_key
         self.throttle = Throttle()
@@ -126,6 +128,7 @@ class Service:
 
     async def stop(self) -> None:
         """Close the engine, or give up starting it."""
+        self.memory.close()
         await self.decoding.close()
         if self._task is not None:
             self._stop.set()
@@ -137,13 +140,16 @@ class Service:
                 self._task.cancel()
                 await asyncio.wait([self._task], timeout=1.0)
 
-    def house(self) -> House:
-        """What every session shares. Raises Closed while there is no engine that can answer."""
+    def house(self, caller: Caller | None = None) -> House:
+        """What every session shares, and its own room. Raises Closed while there is no engine that can answer."""
         if self._engine is None or self.state != "ready":
             raise self._refused(self.state, f"The server is {self.state}; try again soon.")
         settings = self.settings
         limits, turns, camera_every_s = settings.limits, settings.turns, settings.camera_every_s
-        return House(self._engine, self.metrics, limits, turns, self._vad, camera_every_s, slices=self.slices)
+        room = Room(self.memory, caller)
+        return House(
+            self._engine, self.metrics, limits, turns, self._vad, camera_every_s, slices=self.slices, room=room
+        )
 
     def pace(self) -> Pace:
         """What one client may send."""
@@ -207,7 +213,7 @@ class Service:
         """A place for one session while the block lasts, for one who waited or if there is any. Raises Closed."""
         if waiter is not None:
             self._waiting.leave(waiter)
-        house = self.house()
+        house = self.house(caller)
         if self.full:
             raise self._refused("server_full", f"All {self._sessions} sessions are taken; try again later.")
         with self.share("sessions", caller or Caller()):
@@ -219,6 +225,7 @@ class Service:
         try:
             yield house
         finally:
+            house.room.close()
             self._sessions -= 1
             self.metrics.sessions.set(self._sessions)
             self._call_next()

@@ -43,6 +43,9 @@ class Limits:
     """Items of one conversation."""
     conversation_mb: float = 64.0
     """What one conversation holds: half an hour of speech (older speech stays as its words), or one large picture."""
+    held_mb: float = 1024.0
+    """What all conversations, the bodies of all requests, and what is decoded of them hold together; what does not fit
+    is refused (503). A tenth of the machine's memory or more is no bad figure where users send pictures."""
     responses: int = 4
     """Responses of one session at a time, those outside its conversation included."""
     answers: int = 16
@@ -51,8 +54,9 @@ class Limits:
     secrets: int = 1000
     """Client secrets alive at a time: a page needs one for each call, and each holds at most 64 kB of settings."""
     key_share: float = 0.5
-    """The part of the sessions, calls, offers, places in the waiting line, answers over HTTP and client secrets that
-    one key may hold where there are several keys: some are left for the others. At least one of each; 1: all."""
+    """The part of the sessions, calls, offers, places in the waiting line, answers over HTTP, client secrets and
+    memory (``held_mb``) that one key may hold where there are several keys: some are left for the others. At least one
+    of each; 1: all."""
     address_share: float = 0.75
     """The same for one address, or one IPv6 network of 64 bits; this machine's own is not bounded. A reverse proxy
     belongs into ``server.trusted_proxies``, or all of its clients are one address."""
@@ -162,6 +166,7 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
         "audio_s",
         "items",
         "conversation_mb",
+        "held_mb",
         "responses",
         "answers",
         "secrets",

@@ -15,7 +15,8 @@ from app.addresses import is_local, subscriber
 from app.callers import Caller
 from app.settings import Limits
 
-Kind = Literal["sessions", "calls", "offers", "waiting", "answers", "secrets"]
+Kind = Literal["sessions", "calls", "offers", "waiting", "answers", "secrets", "bytes"]
+"""``bytes`` are those that the server holds for a client: conversations, bodies of requests and what is in them."""
 
 
 class ShareTaken(Exception):
@@ -41,19 +42,22 @@ class Shares:
         try:
             yield
         finally:
-            self._drop(self._holders, caller)
+            _count(self._holders, caller, -1)
             self.give(kind, caller)
 
     def take(self, kind: Kind, caller: Caller) -> None:
         """A place until it is given back. Raises ShareTaken."""
-        self._check(kind, caller)
-        self._keys[kind, caller.owner] += 1
-        self._addresses[kind, subscriber(caller.address)] += 1
+        self.check(kind, caller)
+        self.count(kind, caller, 1)
 
     def give(self, kind: Kind, caller: Caller) -> None:
         """Give back what was taken."""
-        self._drop(self._keys, (kind, caller.owner))
-        self._drop(self._addresses, (kind, subscriber(caller.address)))
+        self.count(kind, caller, -1)
+
+    def count(self, kind: Kind, caller: Caller, change: int) -> None:
+        """So many more are held, or fewer, whether they may be or not."""
+        _count(self._keys, (kind, caller.owner), change)
+        _count(self._addresses, (kind, subscriber(caller.address)), change)
 
     def held(self) -> Iterator[tuple[Kind, str, int]]:
         """How many places of which kind each key holds, by its name."""
@@ -70,29 +74,34 @@ class Shares:
         for caller in [one for one in self._holders if ends(one)]:
             caller.withdrawn.set()
 
-    def _check(self, kind: Kind, caller: Caller) -> None:
+    def check(self, kind: Kind, caller: Caller, amount: int = 1) -> None:
+        """Raises ShareTaken where so many more are too many."""
         of_key, of_address = self._most(kind, self._limits.key_share), self._most(kind, self._limits.address_share)
-        if self._several() and self._keys[kind, caller.owner] >= of_key:
+        if self._several() and self._keys[kind, caller.owner] + amount > of_key:
             self._refuse(kind, caller, f"The key {caller.owner!r}", of_key)
         # This machine's own user may take all of it. A proxy here that no setting names is taken for that user.
-        if not is_local(caller.address) and self._addresses[kind, subscriber(caller.address)] >= of_address:
+        held = self._addresses[kind, subscriber(caller.address)]
+        if not is_local(caller.address) and held + amount > of_address:
             self._refuse(kind, caller, f"The address {caller.address}", of_address)
 
     def _refuse(self, kind: Kind, caller: Caller, who: str, most: int) -> None:
         self._refused[kind, caller.owner] += 1
-        raise ShareTaken(f"{who} has its share of this server, {most} {_NAMES[kind]}: end one, or try again later.")
+        what = f"{most / 1e6:g} MB" if kind == "bytes" else f"{most} {_NAMES[kind]}"
+        raise ShareTaken(f"{who} has its share of this server, {what}: end one, or try again later.")
 
     def _most(self, kind: Kind, share: float) -> int:
-        return max(1, int(getattr(self._limits, kind) * share))
-
-    def _drop(self, counts: Counter[Any], key: Any) -> None:
-        """Counts that are zero are forgotten, or every address that ever came would be kept."""
-        counts[key] -= 1
-        if not counts[key]:
-            del counts[key]
+        most = self._limits.held_mb * 1e6 if kind == "bytes" else getattr(self._limits, kind)
+        return max(1, int(most * share))
 
 
-_NAMES = {
+def _count(counts: Counter[Any], key: Any, change: int) -> None:
+    """Counts that are zero are forgotten, or every address that ever came would be kept."""
+    counts[key] += change
+    if not counts[key]:
+        del counts[key]
+
+
+_NAMES: dict[Kind, str] = {
     "sessions": "sessions",
     "calls": "calls",
     "offers": "calls that are being connected",

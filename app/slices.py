@@ -16,7 +16,6 @@ from typing import TypeVar
 
 from app.pace import Bucket
 
-S = TypeVar("S")
 T = TypeVar("T")
 
 SLICE_S = 0.002
@@ -43,10 +42,20 @@ class Slices:
         self._next_s = float("-inf")
         self._timer: asyncio.TimerHandle | None = None
 
-    async def aside(self, work: Callable[[S], T], subject: S) -> T:
-        """Do in a thread what takes long in one piece; one such work at a time, however many clients ask for some."""
-        async with self._aside:
-            return await asyncio.to_thread(work, subject)
+    async def aside(self, work: Callable[[], T]) -> T:
+        """Do in a thread what takes long in one piece; one such work at a time, however many clients ask for some.
+
+        A client that leaves meanwhile has its work done to the end, and the next one waits for that.
+        """
+        await self._aside.acquire()
+        done = asyncio.get_running_loop().run_in_executor(None, work)
+        done.add_done_callback(self._done)
+        return await asyncio.shield(done)
+
+    def _done(self, work: asyncio.Future[T]) -> None:
+        self._aside.release()
+        if not work.cancelled():
+            work.exception()  # whoever waited for it may have left
 
     def join(self, go: Callable[[], None], had_s: float) -> None:
         """Call ``go`` once, when its turn has come: before those who had more of the loop's time."""

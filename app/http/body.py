@@ -8,14 +8,21 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from typing import Any
+from contextlib import closing
+from functools import partial
+from typing import Any, cast
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
-from starlette.types import Message, Receive
+from starlette.types import Message, Receive, Scope, Send
 
 from app import strict_json
-from app.http.trouble import HttpRefusal
+from app.auth import caller_of
+from app.http.trouble import HttpRefusal, refusal_of
+from app.memory import MemoryFull, Room
+from app.service import Service
+from app.shares import ShareTaken
+from app.slices import LoopTime
 
 Responses = dict[int | str, dict[str, Any]]
 """What a route answers, as OpenAPI has it."""
@@ -23,40 +30,40 @@ Responses = dict[int | str, dict[str, Any]]
 MAX_BODY_BYTES = 32 * 1024 * 1024
 """A picture of 10 MiB and a recording of five minutes, both in base64, in one message."""
 
-MAX_BODIES_BYTES = 256 * 1024 * 1024
-"""Of all requests that are being read: eight of the largest at a time."""
+LONG_BYTES = 256 * 1024
+"""Of JSON, from which on it is parsed off the event loop: that would be held up for milliseconds."""
+
+PIECE_BYTES = 16 * 1024
+"""Of a body, between which others have their turn: the parser of a form may have much to do with few bytes."""
 
 BODY_S = 120.0
 """The longest that a body may take: the largest at 2 Mbit/s. A peer that drips holds its socket no longer."""
 
 
-class Bodies:
-    """The bytes of all bodies that are being read, on one server."""
+_ROOM = "parley.room"
+"""Where the scope carries the room that a request takes."""
 
-    def __init__(self, limit: int = MAX_BODIES_BYTES) -> None:
-        self.limit, self.held = limit, 0
 
-    def take(self, size: int) -> None:
-        """Raises HttpRefusal when there is no room."""
-        if self.held + size > self.limit:
-            raise HttpRefusal(503, "overloaded", "Too much is being sent to this server; try again soon.")
-        self.held += size
+def room_of(request: Request) -> Room:
+    """The request's room in the server's memory: for its body, and for what is decoded of that."""
+    return request.scope[_ROOM]
 
 
 class StrictRoute(APIRoute):
-    """A route whose body has at most ``max_bytes``. ``app.state.bodies`` bounds those of all routes together."""
+    """A route whose body has at most ``max_bytes``, and room in the server's memory until its answer has ended."""
 
     max_bytes = MAX_BODY_BYTES
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        service: Service = scope["app"].state.service
+        with closing(Room(service.memory, caller_of(scope))) as scope[_ROOM]:
+            await super().handle(scope, receive, send)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
         async def strictly(request: Request) -> Response:
-            bounded = _Bounded(request, self.max_bytes)
-            try:
-                return await handle(bounded)
-            finally:
-                bounded.let_go()
+            return await handle(_Bounded(request, self.max_bytes))
 
         return strictly
 
@@ -67,7 +74,7 @@ class _Bounded(Request):
     def __init__(self, request: Request, max_bytes: int) -> None:
         super().__init__(request.scope, _timed(request.receive))
         self._untimed, self._max_bytes, self._size = request.receive, max_bytes, 0
-        self._bodies: Bodies = request.app.state.bodies
+        self._slices = cast("Service", request.app.state.service).slices
 
     @property
     def receive(self) -> Receive:
@@ -79,22 +86,29 @@ class _Bounded(Request):
         length = self.headers.get("content-length", "0")
         if length.isdecimal() and len(length) < 20:
             self._check(int(length))
+        loop_time = LoopTime(self._slices)
         async for piece in super().stream():
             self._check(self._size + len(piece))
-            self._bodies.take(len(piece))
+            self._take(len(piece))
             self._size += len(piece)
-            yield piece
+            for at in range(0, len(piece), PIECE_BYTES):
+                loop_time.begin()
+                yield piece[at : at + PIECE_BYTES]
+                await loop_time.pause()  # a form's parser has worked meanwhile
 
     async def json(self) -> Any:
+        decode = partial(strict_json.decode, await self.body())
         try:
-            return strict_json.decode(await self.body())
+            return await self._slices.aside(decode) if self._size > LONG_BYTES else decode()
         except strict_json.BadJson as error:
             raise json.JSONDecodeError(str(error), "", 0) from None
 
-    def let_go(self) -> None:
-        """The body has been taken in, or refused. May be called twice."""
-        self._bodies.held -= self._size
-        self._size = 0
+    def _take(self, size: int) -> None:
+        """Raises HttpRefusal, since FastAPI would take any other exception for a mistake in the body."""
+        try:
+            room_of(self).take(size)
+        except (MemoryFull, ShareTaken) as full:
+            raise refusal_of(full) from None
 
     def _check(self, size: int) -> None:
         if size > self._max_bytes:

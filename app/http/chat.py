@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
@@ -14,7 +15,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.http.answering import answer
-from app.http.body import Responses, StrictRoute
+from app.http.body import Responses, StrictRoute, room_of
 from app.http.completion import StreamedCompletion, WholeCompletion
 from app.http.live import ClientGone, Live, Write, while_there
 from app.http.messages import ChatMessage, check_texts, engine_messages, with_turn_last
@@ -22,6 +23,7 @@ from app.http.names import AnyVoice, Names, names_of_model, names_of_voice
 from app.http.sound import Format
 from app.http.trouble import RESPONSES, HttpRefusal
 from app.realtime.context import json_size
+from app.realtime.house import House
 from app.realtime.ids import new_id
 from app.service import Service
 from engine import Request as EngineRequest
@@ -128,7 +130,8 @@ def chat(service: Service) -> APIRouter:
     async def complete(request: Request, body: ChatRequest) -> Response:  # pyright: ignore[reportUnusedFunction]
         names = _names(service, body)
         try:
-            asked = await while_there(request.receive, _asked(service, body, names))
+            house = replace(service.house(), room=room_of(request))
+            asked = await while_there(request.receive, _asked(service, house, body, names))
         except ClientGone:
             return Response(status_code=499)  # nobody reads it, and what it sent need not be decoded
         if body.stream:
@@ -171,9 +174,8 @@ def _names(service: Service, body: ChatRequest) -> Names:
     return names_of_voice(service, body.model, body.audio.voice if body.audio is not None else None, "audio.voice")
 
 
-async def _asked(service: Service, body: ChatRequest, names: Names) -> EngineRequest:
-    """The engine's request. Raises HttpRefusal or MediaError."""
-    house = service.house()
+async def _asked(service: Service, house: House, body: ChatRequest, names: Names) -> EngineRequest:
+    """The engine's request. Raises HttpRefusal, MediaError, MemoryFull or ShareTaken."""
     _check(body)
     tools = tuple(tool.function.tool() for tool in body.tools or ())
     check_texts(body.messages, json_size(tools), house.engine.model)
@@ -181,7 +183,7 @@ async def _asked(service: Service, body: ChatRequest, names: Names) -> EngineReq
     return EngineRequest(
         id=new_id("chatcmpl"),
         session=new_id("sess"),
-        messages=await engine_messages(with_turn_last(body.messages), house.limits, service.decoding),
+        messages=await engine_messages(with_turn_last(body.messages), house, service.decoding),
         modalities=("text", "audio") if body.speaks else ("text",),
         voice=names.voice,
         sampling=body.sampling(),

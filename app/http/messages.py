@@ -5,7 +5,6 @@ Everything is bounded before it is decoded, and decoded off the event loop. Sour
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -15,9 +14,11 @@ from app.decoding import Decoding
 from app.http.trouble import HttpRefusal
 from app.images import image_of_url
 from app.media import decode_base64
+from app.memory import Room
 from app.realtime.context import CODE, check_instructions, most_chars
+from app.realtime.house import House
 from app.realtime.trouble import Refusal
-from app.settings import Limits
+from app.slices import Slices
 from engine import AudioPart, ImagePart, Message, ModelInfo, Part, TextPart, ToolCallPart, ToolResultPart
 
 
@@ -101,9 +102,12 @@ class ToolMessage(BaseModel):
 ChatMessage = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
 
 
-async def engine_messages(messages: list[ChatMessage], limits: Limits, decoding: Decoding) -> tuple[Message, ...]:
-    """What the engine is asked with. Raises HttpRefusal or MediaError."""
-    media = _Media(limits.audio_s, decoding, _Room(int(limits.conversation_mb * 1e6)))
+async def engine_messages(messages: list[ChatMessage], house: House, decoding: Decoding) -> tuple[Message, ...]:
+    """What the engine is asked with, in the house's room.
+
+    Raises HttpRefusal, MediaError, MemoryFull or ShareTaken.
+    """
+    media = _Media(house.limits.audio_s, decoding, house.slices, _Room(house.limits.conversation_mb, house.room))
     return tuple([await _message(message, f"messages.{i}", media) for i, message in enumerate(messages)])
 
 
@@ -158,14 +162,15 @@ def with_turn_last(messages: list[ChatMessage]) -> list[ChatMessage]:
 class _Room:
     """What is left of the bytes that decoded pictures and sounds may take."""
 
-    def __init__(self, size: int) -> None:
-        self._size = self._left = size
+    def __init__(self, most_mb: float, room: Room) -> None:
+        self._most_mb, self._left, self._room = most_mb, int(most_mb * 1e6), room
 
     def take(self, size: int) -> None:
         self._left -= size
         if self._left < 0:
-            message = f"The messages' pictures and sounds are larger than {self._size // 10**6} MB once decoded."
+            message = f"The messages' pictures and sounds are larger than {self._most_mb:g} MB once decoded."
             raise HttpRefusal(400, "invalid_value", message, "messages")
+        self._room.take(size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +179,7 @@ class _Media:
 
     audio_s: float
     decoding: Decoding
+    slices: Slices
     room: _Room
 
 
@@ -195,13 +201,14 @@ async def _part(part: TextContent | AudioContent | ImageContent, media: _Media) 
         case TextContent(text=text):
             return TextPart(text)
         case AudioContent(input_audio=sound):
-            pcm = await media.decoding.samples(decode_base64(sound.data), media.audio_s)
+            recording = await media.slices.aside(lambda: decode_base64(sound.data))
+            pcm = await media.decoding.samples(recording, media.audio_s)
             media.room.take(pcm.nbytes)
             return AudioPart(pcm)
         case ImageContent(image_url=image):
-            weighed = image_of_url(image.url)
+            weighed = await media.slices.aside(lambda: image_of_url(image.url))
             media.room.take(weighed.size)
-            return ImagePart(await asyncio.to_thread(weighed.decode))
+            return ImagePart(await media.slices.aside(weighed.decode))
 
 
 def _assistant(message: AssistantMessage, path: str) -> Message:

@@ -13,8 +13,10 @@ from starlette.exceptions import HTTPException as Unrouted
 
 from app.auth import error_body
 from app.media import MediaError
+from app.memory import MemoryFull
 from app.realtime.trouble import Refusal
 from app.service import Closed
+from app.shares import ShareTaken
 from engine import ContextOverflow, EngineError, Overloaded, RequestError, StageUnavailable
 
 RETRY_AFTER_S = "5"
@@ -46,7 +48,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 """What a route may answer besides its own, as OpenAPI has it."""
 
-ERRORS = (HttpRefusal, Closed, Refusal, MediaError, EngineError)
+ERRORS = (HttpRefusal, Closed, Refusal, MediaError, MemoryFull, ShareTaken, EngineError)
 """What a route may raise for a reason of its own; all of them become the API's JSON."""
 
 
@@ -61,6 +63,10 @@ def refusal_of(error: Exception) -> HttpRefusal:
             return HttpRefusal(400, code, str(error), param)
         case MediaError():
             return HttpRefusal(400, "invalid_value", f"The media can't be taken: {error}.")
+        case MemoryFull(code=code):
+            return HttpRefusal(503, code, str(error))
+        case ShareTaken(code=code):
+            return HttpRefusal(429, code, str(error))
         case ContextOverflow():
             return HttpRefusal(400, "context_length_exceeded", str(error))
         case RequestError(code=code):

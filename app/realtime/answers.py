@@ -7,7 +7,8 @@ that listens along, so that its ears and its prefix are ready when he stops. Kno
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -31,6 +32,7 @@ from app.realtime.reply import Reply
 from app.realtime.tools import functions_only, tell_unreached
 from app.realtime.transcripts import Transcripts
 from app.realtime.trouble import Refusal
+from app.realtime.weights import size_of
 from app.telemetry import log, log_failure
 from engine import ContextOverflow, EngineError
 
@@ -106,7 +108,9 @@ class Answers:
         reply = self._taken_over(options) if word.kept and word.inputs is None else None
         if reply is None:
             self._check_number()
-            reply = self._reply(options, await self._inputs(word), None, word.kept)
+            items = await self._inputs(word)
+            reply = self._reply(options, items, None, word.kept)
+            reply.size = 0 if word.inputs is None else sum(map(size_of, items))
         tell_unreached(offer.servers, self._conversation, self._tell, self._session_id)
         self._begin(reply, kept=word.kept)
         if offer.refusal is not None:
@@ -292,6 +296,13 @@ class Answers:
             self._after.cancel()
         self.transcripts.leave()
 
+    def forget(self) -> None:
+        """The session is over, and so is all that was under way."""
+        for reply in self._replies():
+            reply.forget()
+            reply.turn = None
+        self._current = self._listening = None
+
     def fail_all(self, code: str, message: str) -> None:
         """End every answer under way as failed."""
         for reply in (self._current, *self._aside):
@@ -330,6 +341,7 @@ class Answers:
             self._aside.add(reply)
         log("response.created", session=self._session_id, response=reply.answer.id)
         reply.open()
+        self._house.room.count(reply.size)
         limit = self._house.limits.responses + 1  # those aside, and the conversation's
         self._tell(notices.Allowance(limit, limit - len(self._aside) - self.busy))
         reply.start(self._tasks, self._root, self._ended)
@@ -364,6 +376,8 @@ class Answers:
     def _ended(self, reply: Reply) -> None:
         self._aside.discard(reply)
         self._changed.set()
+        self._house.room.count(-reply.size if reply.answer.opened else 0)
+        reply.forget()
         if reply.answer.opened:
             reply.report(self._house.metrics, self._session_id)
         if reply.turn is not None and (took_ms := reply.answer.view.ttfa_ms) is not None:
@@ -385,7 +399,13 @@ class Answers:
             return self._conversation.items
         format, limit_s = self.options.audio.input.format, self._house.limits.audio_s
         named = [self._conversation.get(x.id) if isinstance(x, Reference) else x for x in word.inputs]
-        return await finished(named, format, limit_s, self._check_inputs)
+        return await finished(named, format, limit_s, self._reserve_inputs, self._house.slices)
+
+    @contextmanager
+    def _reserve_inputs(self, size: int) -> Generator[None]:
+        self._check_inputs(size)
+        with self._conversation.hold(size):
+            yield
 
     def _check_inputs(self, size: int) -> None:
         """An answer is about no more than a conversation may hold. Raises Refusal."""
@@ -393,6 +413,7 @@ class Answers:
         if size > most_mb * 1e6:
             message = f"The items of response.input take more than {most_mb:g} MB once they are decoded."
             raise Refusal("invalid_value", message, "response.input")
+        self._conversation.check_server(size, "response.input")
 
     def _reply(
         self,

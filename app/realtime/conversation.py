@@ -5,8 +5,11 @@ Knows no wire format, no socket and no engine; refuses with the protocol's codes
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
 
+from app.memory import MemoryFull, Room
 from app.realtime.items import (
     CallItem,
     CallOutputItem,
@@ -21,6 +24,7 @@ from app.realtime.items import (
 )
 from app.realtime.trouble import Refusal
 from app.realtime.weights import size_of
+from app.shares import ShareTaken
 from engine import SPEAKER_RATE_HZ, AudioPart, ImagePart, Message, Part, TextPart, ToolCallPart, ToolResultPart
 
 ROOT = "root"
@@ -28,12 +32,15 @@ ROOT = "root"
 
 
 class Conversation:
-    """Items by id. ``revision`` grows with every change that a prompt would show."""
+    """Items by id. ``revision`` grows with every change that a prompt would show.
 
-    def __init__(self, id: str, limit: int, limit_bytes: int) -> None:
+    It holds at most ``limit`` items, ``limit_bytes``, and what there is in ``room``.
+    """
+
+    def __init__(self, id: str, limit: int, limit_bytes: int, room: Room | None = None) -> None:
         self.id = id
         self.revision = 0
-        self._limit, self._limit_bytes = limit, limit_bytes
+        self._limit, self._limit_bytes, self._room = limit, limit_bytes, room or Room()
         self._items: dict[str, Item] = {}
         self._sizes: dict[str, int] = {}
         self._held = 0  # the sum of the sizes
@@ -75,6 +82,30 @@ class Conversation:
         if self._held + size - self._spare > self._limit_bytes:
             message = f"The conversation holds {self._limit_bytes / 1e6:g} MB; delete some items."
             raise Refusal("conversation_full", message, "item")
+        self.check_server(size, "item")
+
+    def check_server(self, size: int, param: str) -> None:
+        """Raises Refusal if the server has no room for so many bytes more of this client's."""
+        try:
+            self._room.check(size)
+        except (MemoryFull, ShareTaken) as full:
+            raise Refusal(full.code, str(full), param) from None
+
+    @contextmanager
+    def reserve(self, size: int) -> Generator[None]:
+        """Room for so many bytes while the block lasts, in which they are decoded. Raises Refusal."""
+        self.check_room(size)
+        with self.hold(size):
+            yield
+
+    @contextmanager
+    def hold(self, size: int) -> Generator[None]:
+        """Count so many bytes more while the block lasts."""
+        self._room.count(size)
+        try:
+            yield
+        finally:
+            self._room.count(-size)
 
     def _make_room(self, size: int) -> None:
         """Speech that was transcribed becomes its transcript, the oldest first, until so many bytes fit."""
@@ -89,6 +120,7 @@ class Conversation:
         self._forget(item.id)
         self._items[item.id], self._sizes[item.id] = item, size_of(item)
         self._held += self._sizes[item.id]
+        self._room.count(self._sizes[item.id])
         light = _without_sound(item)
         if light is not item:
             self._lighter[item.id] = light
@@ -98,6 +130,7 @@ class Conversation:
         """Count the item of that id no more, if there is one."""
         size, light = self._sizes.pop(id, 0), self._lighter.pop(id, None)
         self._held -= size
+        self._room.count(-size)
         if light is not None:
             self._spare -= size - size_of(light)
 
@@ -116,6 +149,11 @@ class Conversation:
         self._forget(id)
         del self._items[id]
         self.revision += 1
+
+    def clear(self) -> None:
+        """Forget all items: nobody asks for them any more."""
+        for id in tuple(self._items):
+            self.drop(id)
 
     def put(self, item: Item) -> None:
         """Replace the item of that id, if it is still there."""

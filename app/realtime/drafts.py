@@ -5,8 +5,8 @@ Knows no wire format and no engine.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from app.images import Image, image_of_url
@@ -15,21 +15,24 @@ from app.realtime.commands import Draft, NewItem, RawAudio, RawPicture
 from app.realtime.formats import Format, rate_of, samples_of
 from app.realtime.items import Content, Heard, Item, MessageItem, Picture, Text
 from app.realtime.weights import heard_size, picture_size, size_of
+from app.slices import Slices
 from engine import MIC_RATE_HZ
 from engine.core import Pcm
 
+Reserve = Callable[[int], AbstractContextManager[None]]
+"""Room for so many bytes while they are decoded; raises Refusal if there is none."""
+
 
 async def finished(
-    items: Sequence[NewItem | Item], format: Format, limit_s: float, check_room: Callable[[int], None]
+    items: Sequence[NewItem | Item], format: Format, limit_s: float, reserve: Reserve, slices: Slices
 ) -> tuple[Item, ...]:
     """The items with their contents decoded; their audio is in ``format``, at most ``limit_s`` of it in an item.
 
-    ``check_room`` is told the bytes of all of them together before anything is decoded, and raises Refusal if that is
-    too much. Raises MediaError.
+    ``reserve`` is asked for the bytes of all of them together before anything is decoded. Raises MediaError.
     """
     weighed = [_Weighed.of(item, format, limit_s) if isinstance(item, Draft) else item for item in items]
-    check_room(sum(one.size if isinstance(one, _Weighed) else size_of(one) for one in weighed))
-    return tuple([await one.finished() if isinstance(one, _Weighed) else one for one in weighed])
+    with reserve(sum(one.size if isinstance(one, _Weighed) else size_of(one) for one in weighed)):
+        return tuple([await one.finished(slices) if isinstance(one, _Weighed) else one for one in weighed])
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +47,8 @@ class _Sound:
     def size(self) -> int:
         return heard_size(len(self.pcm) * MIC_RATE_HZ // self.rate_hz, self.transcript)
 
-    async def content(self) -> Content:
-        return Heard(await asyncio.to_thread(resample, self.pcm, self.rate_hz, MIC_RATE_HZ), self.transcript)
+    def content(self) -> Content:
+        return Heard(resample(self.pcm, self.rate_hz, MIC_RATE_HZ), self.transcript)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +60,8 @@ class _Image:
     def size(self) -> int:
         return picture_size(self.image.size, self.raw.url, self.raw.detail)
 
-    async def content(self) -> Content:
-        return Picture(await asyncio.to_thread(self.image.decode), self.raw.url, self.raw.detail)
+    def content(self) -> Content:
+        return Picture(self.image.decode(), self.raw.url, self.raw.detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +93,8 @@ class _Weighed:
     def size(self) -> int:
         return size_of(self.bare) + sum(part.size for part in self.parts if not isinstance(part, Text))
 
-    async def finished(self) -> Item:
-        content = [part if isinstance(part, Text) else await part.content() for part in self.parts]
+    async def finished(self, slices: Slices) -> Item:
+        content = [part if isinstance(part, Text) else await slices.aside(part.content) for part in self.parts]
         return MessageItem(id=self.bare.id, role=self.bare.role, content=tuple(content))
 
 

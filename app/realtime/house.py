@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from app.memory import Room
 from app.realtime.endpoint import Judge, Sentences
 from app.realtime.reply import Answering
 from app.realtime.turns import Silero, Vad
@@ -27,6 +28,8 @@ class House:
     judge: Judge = field(default_factory=Sentences)
     slices: Slices = field(default_factory=Slices)
     """Of the event loop's time, between all sessions."""
+    room: Room = field(default_factory=Room)
+    """Of the server's memory, for one session."""
     now: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
 

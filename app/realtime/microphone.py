@@ -5,7 +5,6 @@ Knows no wire format and no engine; it tells the answers when the user speaks an
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 import numpy as np
@@ -97,7 +96,7 @@ class Microphone:
     async def append(self, data: bytes) -> None:
         """Hear bytes in the session's format. Long pieces are heard in steps, so that other sessions get their turn."""
         if len(data) > LONG_BYTES:
-            await self.hear(await self._house.slices.aside(self._decoder.push, data))
+            await self.hear(await self._house.slices.aside(lambda: self._decoder.push(data)))
         else:
             await self.hear(self._decoder.push(data))
 
@@ -126,7 +125,7 @@ class Microphone:
             image = image_of_url(url)
             if image.size > MAX_FRAME_BYTES:
                 raise MediaError(f"a camera's picture has at most {MAX_FRAME_BYTES // 3_000_000} million pixels")
-            self.see(See(await asyncio.to_thread(image.decode), url))
+            self.see(See(await self._house.slices.aside(image.decode), url))
 
     def see(self, frame: See) -> None:
         """A picture of the client's camera: it joins the turn that is spoken, or the next one."""
@@ -138,6 +137,12 @@ class Microphone:
         self._recent.clear()
         self._detector.reset()
         self._tell(notices.AudioCleared())
+
+    def forget(self) -> None:
+        """The session is over: nothing of what was heard and seen is needed any more."""
+        self._turn = None
+        self._recent.clear()
+        self.sight.forget()
 
     def playing(self, packet: Packet) -> None:
         """The listener hears this now, or after what he was sent before: its echo is not the user."""

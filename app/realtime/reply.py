@@ -10,6 +10,8 @@ from collections.abc import Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from app.realtime.answer import Answer
 from app.realtime.basis import Basis
 from app.realtime.hearing import Turn
@@ -67,6 +69,8 @@ class Reply:
     ) -> None:
         self.answer, self.request, self.turn, self.heard_id = answer, request, turn, heard_id
         self.basis = basis
+        self.size = 0
+        """Bytes of what it is about, where that is nothing of the conversation's."""
         self.playout = Playout(answer.line.lead_s, answer.line.packet_s, KEPT_S if answer.line.plays else 0.0)
         self.timing = Timing(now())
         self._now = now
@@ -157,6 +161,10 @@ class Reply:
         """Drop the request without a word."""
         if self._task is not None:
             self._task.cancel()
+
+    def forget(self) -> None:
+        """The request is over: what it was about is not needed any more. May be called twice."""
+        self.request = replace(self.request, messages=())
 
     def report(self, metrics: Metrics, session_id: str) -> None:
         """Count how it went, and log one line."""

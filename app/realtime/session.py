@@ -54,7 +54,7 @@ class Session:
         self.id = new_id("sess")
         self._house, self._tell = house, tell
         limits, model = house.limits, house.engine.model
-        self._conversation = Conversation(new_id("conv"), limits.items, int(limits.conversation_mb * 1e6))
+        self._conversation = Conversation(new_id("conv"), limits.items, int(limits.conversation_mb * 1e6), house.room)
         self._options = opening_options(model, start or {}, asked_model)
         self._servers = functions_only(start or {}, "session").servers
         self._expires_at_s = int(house.wall() + limits.session_s)
@@ -71,14 +71,17 @@ class Session:
         """Serve the client until ``told`` ends. Everything that the session holds is gone when this returns."""
         self._tell(self.greeting())
         tell_unreached(self._servers, self._conversation, self._tell, self.id)
-        async with asyncio.TaskGroup() as tasks:
-            self._answers.start(tasks)
-            async for one in told:
-                self._loop_time.begin()
-                if not self._over:
-                    await self._hear(one)
-                await self._loop_time.pause()
-            self._answers.leave()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._answers.start(tasks)
+                async for one in told:
+                    self._loop_time.begin()
+                    if not self._over:
+                        await self._hear(one)
+                    await self._loop_time.pause()
+                self._answers.leave()
+        finally:
+            self._forget()
 
     def greeting(self) -> Notice:
         """What a client is told first."""
@@ -129,6 +132,12 @@ class Session:
             self._refuse(Broken("server_error", "The server failed to do this; the session goes on."), told.event_id)
         self._answers.refresh()
 
+    def _forget(self) -> None:
+        """Let go of what was said and shown: the session itself lives until the collector finds it."""
+        self._answers.forget()
+        self._microphone.forget()
+        self._conversation.clear()
+
     def _refuse(self, refusal: Refusal, event_id: str | None) -> None:
         self._house.metrics.errors.labels(refusal.code).inc()
         log("session.refused", session=self.id, code=refusal.code, param=refusal.param)
@@ -152,7 +161,8 @@ class Session:
                 self._configure(patch)
             case commands.AddItem(item, after):
                 format, limit_s = self._options.audio.input.format, self._house.limits.audio_s
-                (whole,) = await finished((item,), format, limit_s, self._conversation.check_room)
+                reserve, slices = self._conversation.reserve, self._house.slices
+                (whole,) = await finished((item,), format, limit_s, reserve, slices)
                 check_items((whole,), self._house.engine.model, "item")
                 self._add(whole, after)
             case commands.Respond():
@@ -191,7 +201,7 @@ class Session:
 
     async def _show(self, item: Item) -> None:
         """Its sound is megabytes, perhaps: those are made ready in a thread."""
-        sounds = await self._house.slices.aside(sounds_of, item) if is_long(item) else sounds_of(item)
+        sounds = await self._house.slices.aside(lambda: sounds_of(item)) if is_long(item) else sounds_of(item)
         self._tell(notices.ItemShown(item, sounds))
 
     def _edit(self, word: commands.DropItem | commands.CutItem) -> None:

@@ -55,6 +55,11 @@ class Journal:
         while self._chars > self._limit:
             self._chars -= len(self._texts.popleft())
 
+    def forget(self) -> None:
+        """Nobody comes back for them."""
+        self._texts.clear()
+        self._chars = 0
+
     def after(self, number: int) -> list[str] | None:
         """The events behind that number; None if some of them are forgotten, or never were."""
         missed = self.last - number
@@ -161,6 +166,8 @@ class Tether:
         """The session is over: whoever carries it says goodbye."""
         self.leave = leave
         self.ended.set()
+        if self._journal is not None:
+            self._journal.forget()
 
 
 class Tethers:

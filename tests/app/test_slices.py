@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 from itertools import groupby
 
 import pytest
@@ -109,8 +110,32 @@ async def test_what_takes_long_is_done_in_a_thread_one_at_a_time() -> None:
         return n
 
     async with asyncio.TaskGroup() as tasks:
-        done = [tasks.create_task(one.aside(work, n)) for n in range(5)]
+        done = [tasks.create_task(one.aside(partial(work, n))) for n in range(5)]
         await asyncio.to_thread(began.wait, 10)
         go_on.set()  # the loop went on meanwhile
     assert [task.result() for task in done] == list(range(5))
     assert most == 1
+
+
+async def test_the_work_of_one_who_left_holds_the_next_one_up() -> None:
+    """Or as many threads would work at a time as clients come and go."""
+    one, under_way = Slices(), list[str]()
+    began, go_on = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        under_way.append("slow")
+        began.set()
+        go_on.wait(10)
+        under_way.remove("slow")
+        raise ValueError("nobody hears of it")
+
+    gone = asyncio.create_task(one.aside(slow))
+    await asyncio.to_thread(began.wait, 10)
+    gone.cancel()
+    await asyncio.wait([gone])
+    after = asyncio.create_task(one.aside(lambda: list(under_way)))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not after.done()
+    go_on.set()
+    assert await after == []

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.attacks
 
 UNGUARDED = """
 from app import slices
-async def here(self, work, subject):
-    return work(subject)
+async def here(self, work):
+    return work()
 slices.Slices.aside = here
 """
 TIMES = 6

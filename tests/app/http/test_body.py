@@ -34,8 +34,8 @@ async def test_a_body_that_drips_is_not_waited_for(server: Running, monkeypatch:
 
 @pytest.mark.fault("N4.4")
 async def test_all_bodies_together_are_bounded_and_let_go(server: Running) -> None:
-    bodies = server.server.config.app.state.bodies  # type: ignore[union-attr]
-    bodies.limit = 10_000
+    memory = server.service.memory
+    memory.most = 10_000
     go_on = asyncio.Event()
 
     async def slow() -> AsyncGenerator[bytes]:
@@ -46,19 +46,19 @@ async def test_all_bodies_together_are_bounded_and_let_go(server: Running) -> No
 
     async with httpx.AsyncClient(base_url=server.http) as http:
         first = asyncio.create_task(http.post(URL, content=slow(), headers=TYPE), name="first")
-        await eventually(lambda: bodies.held == 9_900)
+        await eventually(lambda: memory.held == 9_900)
         second = await http.post(URL, content=ASKED + b" " * 100, headers=TYPE)
-        assert (second.status_code, second.json()["error"]["code"]) == (503, "overloaded")
+        assert (second.status_code, second.json()["error"]["code"]) == (503, "server_full")
         go_on.set()
         assert (await first).status_code == 200
-    assert bodies.held == 0
+    assert memory.held == 0
 
 
 async def test_a_client_that_leaves_in_its_body_holds_nothing(server: Running) -> None:
-    bodies = server.server.config.app.state.bodies  # type: ignore[union-attr]
+    memory = server.service.memory
     _, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(f"POST {URL} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n".encode())
     writer.write(b"content-length: 100\r\n\r\n{")
-    await eventually(lambda: bodies.held == 1)
+    await eventually(lambda: memory.held == 1)
     writer.close()
-    await eventually(lambda: bodies.held == 0)
+    await eventually(lambda: memory.held == 0)

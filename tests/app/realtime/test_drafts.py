@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from app.realtime.items import Heard, Item, MessageItem, Picture, Text
 from app.realtime.options import PcmFormat, PcmuFormat
 from app.realtime.trouble import Refusal
 from app.realtime.weights import size_of
+from app.slices import Slices
 from tests.app.test_images import png
 
 
@@ -48,11 +50,11 @@ async def taken(*items: Any, room: int = 64_000_000) -> tuple[int, Sequence[Item
     """What they were found to weigh, and they themselves. Raises Refusal if that is more than ``room``."""
     told: list[int] = []
 
-    def check(size: int) -> None:
+    def reserve(size: int) -> AbstractContextManager[None]:
         told.append(size)
-        Conversation("c", 10, room).check_room(size)
+        return Conversation("c", 10, room).reserve(size)
 
-    whole = await finished(items, PcmFormat(), 300.0, check)
+    whole = await finished(items, PcmFormat(), 300.0, reserve, Slices())
     assert len(told) == 1
     return told[0], whole
 
@@ -92,7 +94,7 @@ async def test_thirty_pictures_and_a_long_recording_go_through(decoded: list[int
     assert isinstance(whole, MessageItem)
     assert len(whole.content) == len(decoded) == 30
     ticks = RawAudio(b"\xff" * 300 * 8000)
-    (whole,) = await finished([Draft("a", "user", (ticks,))], PcmuFormat(), 300.0, lambda size: None)
+    (whole,) = await finished([Draft("a", "user", (ticks,))], PcmuFormat(), 300.0, lambda size: nullcontext(), Slices())
     assert isinstance(whole, MessageItem)
     assert isinstance(whole.content[0], Heard)
     assert len(whole.content[0].pcm) == 300 * 16_000

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import threading
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from app.images import Image
 from app.realtime.endpoint import Moment, Sentences
 from app.realtime.events import decode
 from app.realtime.events_out import encode
@@ -29,6 +31,7 @@ from app.slices import Slices
 from app.telemetry import Metrics
 from engine import AudioPart, Chunk, EngineError, ModelInfo, Request, StageFailed, TextPart, Voice
 from tests.app.rig import LoudnessVad, check_event, silence, tone
+from tests.app.test_images import png
 
 WORD = np.full(2_400, 0.1, np.float32)  # 100 ms
 
@@ -539,6 +542,25 @@ async def test_so_many_responses_at_once_and_no_more() -> None:
             await talk.typed("wait", conversation="none")
         assert talk.of("error")[0]["error"]["code"] == "too_many_responses"
         assert talk.engine.open_now == 2
+
+
+async def test_what_an_answer_was_about_is_forgotten_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels = list[weakref.ref[Any]]()
+    decode = Image.decode
+
+    def noted(image: Image) -> Any:
+        pixels.append(weakref.ref(made := decode(image)))
+        return made
+
+    monkeypatch.setattr(Image, "decode", noted)
+    url = "data:image/png;base64," + base64.b64encode(png(100, 100)).decode()
+    content = [{"type": "input_image", "image_url": url}]
+    async with talking() as talk:
+        await talk.say("response.create", response={"input": [{"type": "message", "role": "user", "content": content}]})
+        await talk.quiet_down()
+        assert talk.statuses() == ["completed"]
+        talk.engine.asked.clear()
+        assert [one() for one in pixels] == [None]
 
 
 async def test_a_bug_of_ours_is_one_error_and_the_session_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

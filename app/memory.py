@@ -1,0 +1,113 @@
+"""What clients have a server hold, in bytes: bounded for all of them together, and given back to the system afterwards.
+
+An allocator keeps what is freed for itself: unless it is told to, a server stays as large as its largest sessions were.
+Knows no session and no request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+from collections.abc import Callable
+
+from app.callers import Caller
+from app.shares import Shares
+
+MUCH_BYTES = 16_000_000
+"""Of what was let go, from which on it is worth giving back: a conversation of some pictures."""
+
+EVERY_S = 5.0
+"""How often that is done at most: it takes some milliseconds in a thread, and an allocation may have to wait for it."""
+
+
+class MemoryFull(Exception):
+    """The server holds as much for its clients as it may."""
+
+    code = "server_full"
+
+
+class Memory:
+    """One server's: ``most`` bytes at a time, and of these each key and each address its share.
+
+    ``trim`` gives free memory back to the system; it runs in a thread.
+    """
+
+    def __init__(
+        self, most: int = 1 << 62, shares: Shares | None = None, trim: Callable[[], object] | None = None
+    ) -> None:
+        self.most, self.held = most, 0
+        self._shares, self._trim = shares, trim or malloc_trim()
+        self._freed = 0  # since it was given back for the last time
+        self._timer: asyncio.TimerHandle | None = None
+
+    def check(self, size: int, caller: Caller) -> None:
+        """Raises MemoryFull, or ShareTaken, where there is no room for so many bytes more."""
+        if self.held + size > self.most:
+            raise MemoryFull(f"The server holds {self.most / 1e6:g} MB for its clients already; try again later.")
+        if self._shares is not None:
+            self._shares.check("bytes", caller, size)
+
+    def count(self, change: int, caller: Caller) -> None:
+        """The caller has so many bytes more held than before, or fewer."""
+        self.held += change
+        if self._shares is not None:
+            self._shares.count("bytes", caller, change)
+        if change < 0:
+            self._free(-change)
+
+    def close(self) -> None:
+        """Nothing is given back any more. May be called twice."""
+        self._trim = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _free(self, size: int) -> None:
+        self._freed += size
+        if self._freed >= MUCH_BYTES and self._timer is None and self._trim is not None:
+            self._timer = asyncio.get_running_loop().call_later(EVERY_S, self._give_back)
+
+    def _give_back(self) -> None:
+        self._freed, self._timer = 0, None
+        if self._trim is not None:
+            asyncio.get_running_loop().run_in_executor(None, self._trim)
+
+
+class Room:
+    """What one session, or one request, of a caller's holds."""
+
+    def __init__(self, memory: Memory | None = None, caller: Caller | None = None) -> None:
+        self._memory, self._caller = memory or Memory(), caller or Caller()
+        self.held, self._closed = 0, False
+
+    def check(self, size: int) -> None:
+        """Raises MemoryFull, or ShareTaken, where there is no room for so many bytes more."""
+        self._memory.check(size, self._caller)
+
+    def take(self, size: int) -> None:
+        """Hold so many bytes more. Raises MemoryFull, or ShareTaken; then nothing was taken."""
+        self.check(size)
+        self.count(size)
+
+    def count(self, change: int) -> None:
+        """So many bytes more, or fewer, are held, whether there was room for them or not."""
+        if not self._closed:
+            self.held += change
+            self._memory.count(change, self._caller)
+
+    def close(self) -> None:
+        """Nothing is held any more, and nothing is counted. May be called twice."""
+        self.count(-self.held)
+        self._closed = True
+
+
+def malloc_trim() -> Callable[[], object] | None:
+    """What gives free memory back to the system; None where the C library has no such call (glibc has).
+
+    It does not hold Python's lock meanwhile.
+    """
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return None
+    trim.argtypes, trim.restype = [ctypes.c_size_t], ctypes.c_int
+    return lambda: trim(0)
