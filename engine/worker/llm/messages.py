@@ -1,0 +1,220 @@
+"""A request of the engine as the body of a chat completion.
+
+The prompt of one turn is a strict prefix of the next one's, so that servers compute only what is new. Source:
+openai-python ``types/chat/completion_create_params.py``. Knows no connection.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+import msgspec
+
+from engine.core import (
+    AudioPart,
+    ImagePart,
+    Message,
+    Part,
+    Request,
+    Role,
+    TextPart,
+    Tool,
+    ToolCallPart,
+    ToolResultPart,
+    VideoPart,
+)
+from engine.errors import RequestError
+from engine.worker.llm.media import image_url, wav
+from engine.worker.llm.options import Options
+
+Body = dict[str, Any]
+_SEEDS = 1 << 31  # what every server takes
+
+
+def body_of(request: Request, options: Options, said: TextPart | AudioPart | None = None) -> Body:
+    """What a server is asked for a request. ``said`` is what the user has said live, and in the last message's sound.
+
+    Raises RequestError for what the model can neither see nor hear.
+    """
+    turns = _turns(_heard(request.messages, said))
+    body: Body = {
+        "model": options.model,
+        "messages": [*_system(turns, options), *_conversation(turns, options)],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "max_tokens": request.max_text_tokens,
+    }
+    return body | _drawn(request, options) | _offered(request) | _extras(options)
+
+
+@dataclass(slots=True)
+class _Turn:
+    """Messages of one role that follow each other: many chat templates refuse two of one role in a row."""
+
+    role: Role
+    parts: list[Part] = field(default_factory=list[Part])
+
+
+def _heard(messages: Sequence[Message], said: TextPart | AudioPart | None) -> Iterator[Message]:
+    """The conversation, with the words of the user's turn in the place of its sound."""
+    if said is None:
+        yield from messages
+        return
+    last = messages[-1] if messages and messages[-1].role == "user" else Message("user", ())
+    yield from messages[:-1] if messages and messages[-1] is last else messages
+    seen = tuple(part for part in last.parts if not (isinstance(part, AudioPart) and part.transcript is None))
+    yield Message("user", (*seen, said))
+
+
+def _turns(messages: Iterable[Message]) -> list[_Turn]:
+    turns: list[_Turn] = []
+    for message in messages:
+        if not turns or turns[-1].role != message.role:
+            turns.append(_Turn(message.role))
+        turns[-1].parts += message.parts
+    return turns
+
+
+def _system(turns: Sequence[_Turn], options: Options) -> list[Body]:
+    """All instructions in one message at the start: many chat templates refuse them elsewhere."""
+    told = [_words(part) for turn in turns if turn.role == "system" for part in turn.parts]
+    text = "\n\n".join(filter(None, [*told, options.instructions_suffix]))
+    return [{"role": "system", "content": text}] if text else []
+
+
+def _conversation(turns: Sequence[_Turn], options: Options) -> Iterator[Body]:
+    results = _results(turns)
+    for turn in _turns(Message(turn.role, tuple(turn.parts)) for turn in turns if turn.role != "system"):
+        match turn.role:
+            case "user":
+                yield {"role": "user", "content": _content(turn.parts, options)}
+            case "assistant":
+                yield from _assistant(turn.parts, results)
+            case "tool" | "system":
+                pass  # results stand behind their calls
+            case _:
+                assert_never(turn.role)
+
+
+def _content(parts: Sequence[Part], options: Options) -> str | list[Body]:
+    """Text alone is a string: not every server takes a list of parts."""
+    shown = [_shown(part, options) for part in parts]
+    if all(isinstance(one, str) for one in shown):
+        return "\n".join(one for one in shown if isinstance(one, str) and one)
+    return [{"type": "text", "text": one} if isinstance(one, str) else one for one in shown if one]
+
+
+def _shown(part: Part, options: Options) -> str | Body:
+    """A part of what the user says and shows. Raises RequestError."""
+    match part:
+        case ImagePart(pixels) if options.images:
+            return {"type": "image_url", "image_url": {"url": image_url(pixels)}}
+        case ImagePart():
+            raise RequestError(f"{options.model} cannot see pictures here. If it can, set images: true in its options.")
+        case VideoPart():
+            raise RequestError(f"{options.model} cannot watch videos here. Send pictures of it.")
+        case AudioPart(pcm, _) if options.audio and pcm is not None:
+            return {"type": "input_audio", "input_audio": {"data": wav(pcm), "format": "wav"}}
+        case AudioPart(_, None):
+            raise RequestError(f"{options.model} cannot hear here, and nothing has told it what was said.")
+        case _:
+            return _words(part)
+
+
+def _words(part: Part) -> str:
+    match part:
+        case TextPart(text):
+            return text
+        case AudioPart(_, transcript):
+            return transcript or ""
+        case ToolResultPart(_, output):
+            return output
+        case ImagePart() | VideoPart() | ToolCallPart():
+            return ""
+        case _:
+            assert_never(part)
+
+
+def _results(turns: Sequence[_Turn]) -> Mapping[str, deque[str]]:
+    """What each call gave, wherever it is told; some servers give several calls one id."""
+    found: dict[str, deque[str]] = {}
+    for turn in turns:
+        for part in turn.parts:
+            if isinstance(part, ToolResultPart):
+                found.setdefault(part.call_id, deque()).append(part.output)
+    return found
+
+
+def _assistant(parts: Sequence[Part], results: Mapping[str, deque[str]]) -> Iterator[Body]:
+    """What the assistant said and called, then what its calls gave.
+
+    Servers refuse a call without a result right behind it, so a call that has none is left out.
+    """
+    text = "\n".join(filter(None, map(_words, parts)))
+    made = [part for part in parts if isinstance(part, ToolCallPart) and results.get(part.call_id)]
+    if made:
+        yield {"role": "assistant", "content": text or None, "tool_calls": [_call(part) for part in made]}
+    elif text:
+        yield {"role": "assistant", "content": text}
+    for part in made:
+        yield {"role": "tool", "tool_call_id": part.call_id, "content": results[part.call_id].popleft()}
+
+
+def _call(part: ToolCallPart) -> Body:
+    return {
+        "id": part.call_id,
+        "type": "function",
+        "function": {"name": part.name, "arguments": _object(part.arguments)},
+    }
+
+
+def _object(arguments: str) -> str:
+    """JSON of an object, whatever the model wrote: some servers fail on a conversation with anything else in it."""
+    try:
+        if isinstance(msgspec.json.decode(arguments), dict):
+            return arguments
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        pass
+    return msgspec.json.encode({"arguments": arguments}).decode()
+
+
+def _drawn(request: Request, options: Options) -> Body:
+    """How tokens are drawn; what nobody says is left to the server."""
+    sampling = request.sampling
+    if sampling.greedy:
+        return {"temperature": 0}
+    temperature = options.temperature if sampling.temperature is None else sampling.temperature
+    top_p = options.top_p if sampling.top_p is None else sampling.top_p
+    seed = sampling.seed % _SEEDS or None  # 0 is what a request has that names none
+    drawn = {"temperature": temperature, "top_p": top_p, "seed": seed}
+    return {name: value for name, value in drawn.items() if value is not None}
+
+
+def _offered(request: Request) -> Body:
+    """The tools: all of them, also where none may be called, since they stand in the prompt."""
+    if not request.tools:
+        return {}
+    choice = request.tool_choice
+    named = {"type": "function", "function": {"name": choice}}
+    return {
+        "tools": [{"type": "function", "function": _function(tool)} for tool in request.tools],
+        "tool_choice": choice if choice in ("auto", "none", "required") else named,
+    }
+
+
+def _function(tool: Tool) -> Body:
+    parameters = tool.parameters or {"type": "object", "properties": {}}
+    return {"name": tool.name, "description": tool.description, "parameters": parameters}
+
+
+def _extras(options: Options) -> Body:
+    """What not every server takes; a client leaves out what a server refuses."""
+    extras: Body = {}
+    if not options.thinking:  # Ollama obeys the first only, llama.cpp, vLLM and SGLang the second
+        extras |= {"reasoning_effort": "none", "chat_template_kwargs": {"enable_thinking": False}}
+    if options.keep_alive is not None:
+        extras["keep_alive"] = options.keep_alive
+    return extras
