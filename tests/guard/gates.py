@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 import os
 import socket
 import threading
@@ -23,6 +24,8 @@ import pytest
 
 GRACE_S = 3.0  # a worker process gets 2 s from Stop to SIGKILL
 SHARED_MEMORY = Path("/dev/shm")
+number = itertools.count()
+"""Of the test, for a file of its own."""
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +58,7 @@ async def _leaves_no_tasks() -> AsyncGenerator[None]:
 @pytest.fixture(autouse=True)
 def stays_on_this_machine(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     """The gate for connections: refused where they are tried, and the test fails even if it swallows the refusal."""
-    log = tmp_path_factory.mktemp("network") / "tried"
+    log = tmp_path_factory.getbasetemp() / f"network-{next(number)}"
     monkeypatch.setenv(network.LOG, str(log))
     network.tried.clear()
     yield
@@ -98,14 +101,32 @@ def _processes() -> set[str]:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:  # so the table of all processes need not be read
             return set()
-    return {
-        f"{child.pid} {name}" for child in psutil.Process().children(recursive=True) if (name := _command(child)) != ""
-    }
+    return {f"{pid} {name}" for pid in _descendants() if (name := _command(pid)) != ""}
 
 
-def _command(process: psutil.Process) -> str:
+def _descendants() -> set[int]:
+    """All that came of this process. The kernel's lists tell it (psutil would read the table of all processes); while
+    one of them ends it may leave another out, so they are read until they say the same twice."""
+    if not Path(f"/proc/self/task/{threading.get_native_id()}/children").exists():
+        return {child.pid for child in psutil.Process().children(recursive=True)}
+    found, again = _listed(os.getpid()), _listed(os.getpid())
+    while found != again:
+        found, again = again, _listed(os.getpid())
+    return found
+
+
+def _listed(pid: int) -> set[int]:
+    found: set[int] = set()
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            found |= {int(child) for child in children.read_text().split()}
+    return found.union(*map(_listed, found))
+
+
+def _command(pid: int) -> str:
     """Its command line; empty for what is gone by now, and for multiprocessing's own helper, which stays for ever."""
     try:
+        process = psutil.Process(pid)
         line = " ".join(process.cmdline()) or process.name()
     except psutil.Error:
         return ""
@@ -144,7 +165,7 @@ def _shared_memory() -> set[str]:
 
 
 def _held_elsewhere(name: str) -> bool:
-    family = {psutil.Process().pid, *(child.pid for child in psutil.Process().children(recursive=True))}
+    family = {os.getpid(), *_descendants()}
     for maps in Path("/proc").glob("[0-9]*/maps"):
         try:
             held = f"{SHARED_MEMORY}/{name}" in maps.read_text()
