@@ -269,7 +269,18 @@ async def first_logits(
     return found[0], said.ids
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("name", ["wide", "plain", "deep"])
+async def test_windows_of_the_encoders_own_length_change_nothing(
+    name: str, checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pcm = speech(9.3)
+    whole, ids = await first_logits(checkpoint(name), pcm, False, None, monkeypatch)
+    live, others = await first_logits(checkpoint(name), pcm, True, 8, monkeypatch)
+    assert float((live - whole).abs().max()) <= 1e-4
+    assert others == ids
+
+
+@pytest.mark.soak
 @pytest.mark.timeout(400)
 async def test_how_far_streamed_speech_is_from_whole_speech(
     checkpoint: Folder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
