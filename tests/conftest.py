@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from asyncio import constants
 from pathlib import Path
 
 import network
@@ -21,7 +20,9 @@ REQUIRED = frozenset(filter(None, os.environ.get("PARLEY_REQUIRE", "").split(","
 
 def pytest_configure(config: pytest.Config) -> None:
     network.install()
-    vars(constants)["DEBUG_STACK_DEPTH"] = STACK_DEPTH
+    pytest.MonkeyPatch().setattr("asyncio.constants.DEBUG_STACK_DEPTH", STACK_DEPTH)
+    if hasattr(config, "workerinput"):  # beside others, where threads would only wait for each other
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(GUARD), os.environ.get("PYTHONPATH", "")]))
     if unknown := REQUIRED - tools.PROGRAMS.keys():
         known = ", ".join(tools.PROGRAMS)
