@@ -1,0 +1,83 @@
+"""Short forms of language models that run elsewhere: what ``--thinker`` stands for, and what leaves the machine by it.
+
+======================== ====================================================
+``openai:MODEL@URL``      any OpenAI-compatible chat completions server
+``ollama:MODEL``          Ollama on this machine, or ``ollama:MODEL@URL``
+``lmstudio:MODEL``        LM Studio on this machine, or ``lmstudio:MODEL@URL``
+``llamacpp``              llama.cpp's server on this machine, or ``llamacpp:PORT``
+======================== ====================================================
+
+Opens no socket and reads no file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engine.errors import ConfigError
+from engine.remote import host_of, is_local
+
+USE = "llm.openai"
+FORMS = {
+    "openai": "openai:MODEL@URL",
+    "ollama": "ollama:MODEL",
+    "lmstudio": "lmstudio:MODEL",
+    "llamacpp": "llamacpp[:PORT]",
+}
+PORTS = {"ollama": 11434, "lmstudio": 1234, "llamacpp": 8080}
+"""Where each listens unless it is told otherwise."""
+
+_AT = re.compile(r"(?P<model>.*)@(?P<url>https?://.*)")  # a model's name may hold an @ of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Thinker:
+    """What a short form stands for: a stage's ``use`` and ``options``."""
+
+    use: str
+    options: Mapping[str, Any]
+
+
+def thinker_of(text: str) -> Thinker:
+    """What ``--thinker TEXT`` stands for. Raises ConfigError, with the nearest form for one that there is not."""
+    name, _, rest = text.partition(":")
+    if name not in FORMS:
+        close = difflib.get_close_matches(name, FORMS, n=1)
+        hint = f"did you mean {FORMS[close[0]]}?" if close else f"known: {', '.join(FORMS.values())}"
+        raise ConfigError(f"--thinker: there is no {text!r:.60} ({hint})")
+    if name == "llamacpp":
+        return _asked("default", _local(_port(rest)))  # the server has one model, whatever it is called
+    found = _AT.fullmatch(rest)
+    model, url = (found["model"], found["url"]) if found else (rest, "")
+    if not model or (name == "openai" and not url):
+        raise ConfigError(f"--thinker: {text!r:.60} is not complete; write {FORMS[name]}")
+    return _asked(model, url or _local(PORTS[name]))
+
+
+def leaving(url: str, *, images: bool = False, audio: bool = False) -> str:
+    """Who gets what of a conversation, in one sentence; empty where nothing leaves this machine."""
+    if is_local(url):
+        return ""
+    what = ["text", *(["pictures"] if images else []), *(["sound"] if audio else [])]
+    listed = " and ".join(filter(None, [", ".join(what[:-1]), what[-1]]))
+    return f"Conversations leave this machine: {host_of(url)} gets their {listed}."
+
+
+def _asked(model: str, url: str) -> Thinker:
+    return Thinker(USE, {"url": url, "model": model})
+
+
+def _local(port: int) -> str:
+    return f"http://127.0.0.1:{port}/v1"
+
+
+def _port(text: str) -> int:
+    if not text:
+        return PORTS["llamacpp"]
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 65536):
+        raise ConfigError(f"--thinker: {text!r:.20} is no port; write {FORMS['llamacpp']}")
+    return int(text)
