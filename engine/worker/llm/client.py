@@ -148,8 +148,8 @@ class Client:
         response = await patience.wait(self._http.send(request, stream=True))
         try:
             if response.status_code != 200:
-                said = message_of(await _body(response, LARGEST_ERROR, patience))
-                raise Refusal(response.status_code, said, _retry_after_s(response))
+                said, kind = message_of(await _body(response, LARGEST_ERROR, patience))
+                raise Refusal(response.status_code, said, kind, _retry_after_s(response))
             yield response
         finally:
             await response.aclose()

@@ -14,7 +14,7 @@ import msgspec
 from engine.errors import StageFailed
 from engine.worker.llm.calls import Calls
 from engine.worker.llm.deltas import Delta, Finish, FinishReason, TextDelta, ThoughtDelta, Usage
-from engine.worker.llm.refusals import Refusal, said_by
+from engine.worker.llm.refusals import Refusal, kind_of, said_by
 from engine.worker.llm.thoughts import Thoughts
 
 DONE = "[DONE]"
@@ -145,7 +145,7 @@ def _event_of(data: str) -> _Event:
         raise StageFailed("The language model's server sends what is no chat completion.") from None
     if event.error is not None or event.object == "error":
         tree = msgspec.json.decode(data)
-        raise Refusal(_status(tree), said_by(tree))
+        raise Refusal(_status(tree), said_by(tree), kind_of(tree))
     return event
 
 

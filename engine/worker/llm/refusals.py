@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Iterable
+from typing import cast
 
 import httpx2
 import msgspec
@@ -20,20 +21,23 @@ LONGEST_MESSAGE = 200
 SHARED_TEXT, SHARED_KEY = 16, 6
 """Characters in a row of the conversation, or of the key, that make a server's message one that is not passed on."""
 
-_CONTEXT = re.compile(r"context[ _](?:size|length|window)|maximum context|exceed_context|prompt is too long", re.I)
+_CONTEXT = re.compile(r"context[ _](?:size|length|window)|maximum context|prompt is too long", re.I)
 
 
 class Refusal(Exception):
-    """A server's no: an HTTP status (or what its error object stands for), and what it said, for our eyes only."""
+    """A server's no: an HTTP status (or what its error object stands for), and what it said, for our eyes only.
 
-    def __init__(self, status: int, said: str = "", retry_after_s: float | None = None) -> None:
+    ``kind`` is the word by which its error object calls what went wrong.
+    """
+
+    def __init__(self, status: int, said: str = "", kind: str = "", retry_after_s: float | None = None) -> None:
         super().__init__(f"status {status}")  # what was said may hold anything
-        self.status, self.said, self.retry_after_s = status, said, retry_after_s
+        self.status, self.said, self.kind, self.retry_after_s = status, said, kind, retry_after_s
 
     @property
     def overflows(self) -> bool:
         """Whether the conversation is longer than the model's context."""
-        return self.status in (400, 413, 422, 500) and bool(_CONTEXT.search(self.said))
+        return self.status in (400, 413, 422, 500) and bool(_CONTEXT.search(f"{self.kind} {self.said}"))
 
 
 def told(refusal: Refusal, options: Options, texts: Iterable[str], key: str = "") -> EngineError:
@@ -90,12 +94,25 @@ def stranger(options: Options) -> EngineError:
     return StageFailed(f"What answers at {options.base} is no chat completions server: look at the url.")
 
 
-def message_of(body: bytes) -> str:
-    """What an error's body says; the body itself where it has no shape that is known."""
+def message_of(body: bytes) -> tuple[str, str]:
+    """What an error's body says (the body itself where it has no shape that is known), and the kind of error."""
     try:
-        return said_by(msgspec.json.decode(body))
+        tree = msgspec.json.decode(body)
+        return said_by(tree), kind_of(tree)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return "" if body.lstrip().startswith(b"<") else body.decode("utf-8", "replace")
+        return "" if body.lstrip().startswith(b"<") else body.decode("utf-8", "replace"), ""
+
+
+def kind_of(tree: object) -> str:
+    """The words by which an error object calls its error: ``type`` and ``code``."""
+    match tree:
+        case {"error": dict() as inner}:
+            return kind_of(cast("object", inner))
+        case dict():
+            fields = cast("dict[str, object]", tree)
+            return " ".join(str(fields[name]) for name in ("type", "code") if isinstance(fields.get(name), str))
+        case _:
+            return ""
 
 
 def said_by(tree: object, depth: int = 4) -> str:

@@ -158,6 +158,7 @@ async def test_a_task_that_is_cancelled_ends_the_answer_at_the_server() -> None:
         (answer(418), StageFailed, r"failed \(418\)"),
         (answer(400, {"error": {"message": "no such thing"}}), RequestError, "does not take.*no such thing"),
         (answer(400, {"error": {"message": "exceeds the available context size"}}), ContextOverflow, "long"),
+        (answer(400, {"error": {"code": "context_length_exceeded", "message": "Too many"}}), ContextOverflow, "Too"),
         (answer(307, location="http://192.0.2.1/v1/chat/completions"), StageUnavailable, "on to another address"),
         (answer(200, b"<html>Hello</html>", "text/html"), StageFailed, "no chat completions server"),
         (answer(200, b"no json"), StageFailed, "no chat completion"),

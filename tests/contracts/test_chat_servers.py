@@ -1,0 +1,157 @@
+"""What the client of chat completions servers relies on, over every server that is here.
+
+A scripted one, this project's own, and llama.cpp's with a model that talks (`make conformance`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from engine.core import Message, Request, Sampling, TextPart, Tool
+from engine.errors import ContextOverflow
+from engine.worker.llm.client import Client
+from engine.worker.llm.deltas import Delta, Finish, TextDelta, ToolCall, Usage
+from engine.worker.llm.messages import body_of
+from engine.worker.llm.options import Options, options_of
+from tests.app.rig import LoudnessVad, running, script_spec
+from tests.engine.worker.llm.scripted import Scripted, answer, call, delta, scripted, stalled, stream, text, words
+
+Served = AbstractAsyncContextManager["ChatServer"]
+
+
+@dataclass
+class ChatServer:
+    """A server that answers, and what is to be said to it."""
+
+    url: str
+    model: str
+    question: str = "say: good day to you"
+    long: str = "long 300"
+    call: str | None = 'tool timer {"minutes": 5}'
+
+    def options(self, **fields: Any) -> Options:
+        return options_of({"url": self.url, "model": self.model, "instructions_suffix": "", **fields})
+
+
+@asynccontextmanager
+async def by_script() -> AsyncGenerator[ChatServer]:
+    """Answers by what is asked, as a good server does."""
+    usage = {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 4}}
+    async with scripted() as server:
+
+        async def reply(connection: Any) -> Any:
+            return await _chosen(server, usage)(connection)
+
+        server.replies = [reply]
+        yield ChatServer(server.url, "m")
+
+
+def _chosen(server: Scripted, usage: Any) -> Any:
+    asked = server.asked[-1]
+    if asked.method == "GET":
+        return answer(200, {"data": [{"id": "m"}]})
+    said = asked.body["messages"][-1]["content"]
+    if len(said) > 100_000:
+        return answer(400, {"error": {"message": "This model's maximum context length is 8192 tokens."}})
+    if said.startswith("long") and asked.body["max_tokens"] > 100:
+        return stalled(*(text(f"word{n} ") for n in range(20)))
+    if said.startswith("long"):
+        return stream(text("word0 word1 ", "length"), usage)
+    if said.startswith("tool"):
+        return stream(call('{"minutes":', index=0, id="c1", name="timer"), call(" 5}", index=0), delta("tool_calls"))
+    return stream(*words("good ", "day ", "to ", "you"), usage)
+
+
+@asynccontextmanager
+async def by_parley() -> AsyncGenerator[ChatServer]:
+    """This project's own server, with the scripted family behind it."""
+    async with running(script_spec(), vad=LoudnessVad) as server:
+        yield ChatServer(f"{server.http}/v1", "script")
+        await server.empty()
+
+
+@pytest.fixture(params=[by_script, by_parley], ids=["scripted", "parley"])
+async def server(request: pytest.FixtureRequest) -> AsyncGenerator[ChatServer]:
+    make: Callable[[], Served] = request.param
+    async with make() as one:
+        yield one
+
+
+@pytest.fixture
+async def client(server: ChatServer) -> AsyncGenerator[Client]:
+    client = Client(server.options())
+    yield client
+    await client.aclose()
+
+
+def asked(server: ChatServer, *said: str, tools: tuple[Tool, ...] = (), max_text_tokens: int = 99) -> dict[str, Any]:
+    """The body for a conversation of which the user says the first, the third, and so on."""
+    messages = tuple(Message("assistant" if n % 2 else "user", (TextPart(one),)) for n, one in enumerate(said))
+    request = Request(
+        id="r", session="s", messages=messages, tools=tools, max_text_tokens=max_text_tokens,
+        sampling=Sampling(greedy=True),
+    )  # fmt: skip
+    return body_of(request, server.options())
+
+
+async def answered(client: Client, body: dict[str, Any]) -> list[Delta]:
+    return [one async for one in client.answer(body, "r")]
+
+
+def said(deltas: list[Delta]) -> str:
+    return "".join(one.text for one in deltas if isinstance(one, TextDelta))
+
+
+async def test_an_answer_comes_in_pieces_and_ends_with_its_usage_and_one_finish(
+    server: ChatServer, client: Client
+) -> None:
+    deltas = await answered(client, asked(server, server.question))
+    assert said(deltas).strip()
+    assert sum(isinstance(one, TextDelta) for one in deltas) > 1
+    [usage] = [one for one in deltas if isinstance(one, Usage)]
+    assert usage.input_tokens > 0
+    assert usage.output_tokens > 0
+    assert [one for one in deltas if isinstance(one, Finish)] == deltas[-1:] == [Finish("stop")]
+
+
+async def test_a_conversation_goes_on(server: ChatServer, client: Client) -> None:
+    first = said(await answered(client, asked(server, server.question)))
+    second = await answered(client, asked(server, server.question, first, server.question))
+    assert said(second).strip()
+
+
+async def test_an_answer_is_cut_at_the_tokens_that_it_may_have(server: ChatServer, client: Client) -> None:
+    deltas = await answered(client, asked(server, server.long, max_text_tokens=2))
+    assert deltas[-1] == Finish("length")
+
+
+async def test_an_answer_that_is_left_ends_and_the_next_one_comes(server: ChatServer, client: Client) -> None:
+    for _ in range(3):
+        deltas = client.answer(asked(server, server.long, max_text_tokens=300), "r")
+        assert isinstance(await anext(deltas), TextDelta)
+        await deltas.aclose()
+    assert said(await answered(client, asked(server, server.question))).strip()
+
+
+async def test_a_probe_lists_the_model(server: ChatServer, client: Client) -> None:
+    assert server.model in await client.probe()
+
+
+async def test_a_call_comes_whole(server: ChatServer, client: Client) -> None:
+    if server.call is None:
+        pytest.skip("its model makes no calls")
+    body = asked(server, server.call, tools=(Tool("timer", "Sets a timer.", {"type": "object"}),))
+    deltas = await answered(client, body)
+    [made] = [one for one in deltas if isinstance(one, ToolCall)]
+    assert (made.name, made.arguments) == ("timer", '{"minutes": 5}')
+    assert deltas[-1] == Finish("tool")
+
+
+async def test_a_conversation_that_is_too_long_is_told(server: ChatServer, client: Client) -> None:
+    with pytest.raises(ContextOverflow, match=r"longer than .* can read"):
+        await answered(client, asked(server, "many words " * 60_000))
