@@ -72,6 +72,23 @@ async def test_everything_at_home():
     subprocess.run([sys.executable, "-c", "pass"], check=True)
 """
 
+MEASURING = """
+import gates, itertools
+shares = itertools.chain([90.0] * gates.LOOKS_FOR_IDLE, [90.0, 5.0])
+gates.psutil.cpu_percent = lambda seconds: next(shares)
+
+@pytest.mark.bench
+def test_time_on_a_busy_machine():
+    raise AssertionError
+
+@pytest.mark.bench
+def test_time_once_it_is_idle():
+    pass
+
+def test_something_else():
+    pass
+"""
+
 
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], pytest.RunResult]:
@@ -108,3 +125,7 @@ def test_a_swallowed_refusal_and_a_childs_fail_the_test_all_the_same(run: Callab
 
 def test_what_stays_at_home_passes(run: Callable[[str], pytest.RunResult]) -> None:
     run(CLEAN).assert_outcomes(passed=1)
+
+
+def test_what_measures_time_needs_an_idle_machine(run: Callable[[str], pytest.RunResult]) -> None:
+    run(MEASURING).assert_outcomes(passed=2, skipped=1)

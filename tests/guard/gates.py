@@ -2,7 +2,7 @@
 
 A pytest plugin of autouse fixtures; each compares the state before a test with the state after all its fixtures are
 gone, and gives what is on its way out a moment. Fixtures of a wider scope come first, so what they hold counts as
-having been there.
+having been there. And a test that measures time needs a machine on which nothing else goes on.
 """
 
 from __future__ import annotations
@@ -23,6 +23,11 @@ import psutil
 import pytest
 
 GRACE_S = 3.0  # a worker process gets 2 s from Stop to SIGKILL
+LOOK_S = 0.2
+LOOKS_FOR_IDLE = 15
+"""What an earlier test or a fixture has just started, as a browser, is busy for a second or two."""
+BUSY = 0.3
+"""Share of all processors that others may take beside a test that measures time."""
 SHARED_MEMORY = Path("/dev/shm")
 number = itertools.count()
 """Of the test, for a file of its own."""
@@ -53,6 +58,17 @@ async def _leaves_no_tasks() -> AsyncGenerator[None]:
         if time.monotonic() > deadline_s:
             pytest.fail(f"left behind tasks: {', '.join(sorted(task.get_name() for task in left))}")
         await asyncio.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def measures_alone(request: pytest.FixtureRequest) -> None:
+    """A test that measures time is skipped on a busy machine: it would measure the others."""
+    if request.node.get_closest_marker("bench") and not _idle():
+        pytest.skip("it measures time, and others keep the processors busy")
+
+
+def _idle() -> bool:
+    return any(psutil.cpu_percent(LOOK_S) <= 100 * BUSY for _ in range(LOOKS_FOR_IDLE))
 
 
 @pytest.fixture(autouse=True)
