@@ -31,6 +31,8 @@ OURS: dict[str, set[str]] = {
 }
 """The fields of the events that are ours, and told to whoever asked for them."""
 
+(connect.__init__.__kwdefaults__ or {})["open_timeout"] = TIMEOUT_S  # the library's ten seconds are for idle machines
+
 Event = dict[str, Any]
 C = TypeVar("C", bound="Client")
 
