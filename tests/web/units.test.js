@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { RealtimeClient } from "../../web/src/client";
+import { Conversation } from "../../web/src/conversation";
 import { FirstSoundClock } from "../../web/src/first_sound";
 import { fromBase64, quantize, toBase64 } from "../../web/src/pcm";
 import { CAPACITY, SampleQueue } from "../../web/src/queue";
@@ -324,6 +325,48 @@ test("a spoken turn's first sound runs from the last word: the silence that ende
   clock.settle(null);
   clock.audible(4020);
   assert.deepEqual(told, [[360, "spoken"], [400, "spoken"], [30, "ended"], [20, "ended"]]);
+});
+
+/** A conversation over a call: its line plays when the test says so. */
+function calling() {
+  const told = [];
+  const nothing = () => {};
+  const conversation = new Conversation((what, ...rest) => what === "firstSound" && told.push(rest[0]), { ready: nothing, trouble: nothing, speechStarted: nothing });
+  const line = { playing: false, tellsPlayed: true, send: () => true, resume: nothing, silence: async () => null };
+  conversation.line = line;
+  const play = (playing) => {
+    line.playing = playing;
+    conversation.playingChanged();
+  };
+  const answer = (ledger) => {
+    conversation.receive({ type: "input_audio_buffer.speech_stopped", item_id: "said" });
+    conversation.receive({ type: "response.created", response: { id: "r", status: "in_progress", output: [] } });
+    conversation.receive({ type: "response.done", response: { id: "r", status: "completed", output: [], ...(ledger && { parley: { ledger } }) } });
+  };
+  return { conversation, told, play, answer };
+}
+
+test("an answer that is complete before it plays, as over a call on a busy machine, is timed all the same", () => {
+  const { conversation, told, play, answer } = calling();
+  answer({ ttfa_ms: 50, terms_ms: { talker: 50 }, turn_ms: 320 });
+  assert.equal(conversation.thinking, true);
+  play(true);
+  conversation.audible(performance.now() + 40, null);
+  assert.equal(told.length, 1);
+  assert.equal(told[0].after, "spoken");
+  play(false);
+  assert.equal(conversation.thinking, false);
+});
+
+test("nobody waits for the sound of an answer that has none, or none that can be heard", () => {
+  const { conversation, told, play, answer } = calling();
+  answer(null);
+  assert.equal(conversation.thinking, false);
+  answer({ ttfa_ms: 50, terms_ms: { talker: 50 } });
+  play(true);
+  play(false);
+  assert.equal(conversation.thinking, false);
+  assert.deepEqual(told, []);
 });
 
 test("a stumble on the key goes on with the same turn", () => {

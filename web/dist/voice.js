@@ -1,1 +1,1 @@
-export{a as Problem,n as STEPS,t as Trial,r as VoiceClient,i as devices,o as problemOf}from"./library-AZV5VHmr.js";
+export{a as Problem,n as STEPS,t as Trial,r as VoiceClient,i as devices,o as problemOf}from"./library-B6fY5YWM.js";

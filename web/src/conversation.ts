@@ -31,6 +31,7 @@ export class Conversation {
   private readonly subtitles: Subtitles;
   private answerItem: string | null = null; // what the answer under way, or last complete, is called
   private aligned = false; // the server tells how far its voice is
+  private complete = false; // the answer to the last turn is; what is left of it is its sound
   private shown: string | null = null; // a picture of a turn that has no name yet
 
   constructor(
@@ -126,7 +127,9 @@ export class Conversation {
 
   /** The loudspeaker began to sound, or ran dry. */
   playingChanged(): void {
-    if (!this.answering) this.subtitles.flush();
+    if (this.answering) return;
+    this.subtitles.flush();
+    if (this.complete) this.clock.forget();
   }
 
   /** Tell what waits for its sound. */
@@ -172,6 +175,7 @@ export class Conversation {
 
   private begin(after: "sent" | "released" | "spoken", at_ms: number): void {
     this.answerItem = null;
+    this.complete = false;
     this.clock.begin(after, at_ms);
     this.tell("change");
   }
@@ -195,8 +199,12 @@ export class Conversation {
   private answerDone(outcome: Outcome): void {
     if (outcome.error !== null) this.events.trouble(new Problem("refused", `The answer failed (${outcome.error}): ask again.`));
     if (outcome.status !== "cancelled" || this.clock.heardFirst) this.clock.settle(outcome.ledger);
-    if (!this.answering && outcome.status !== "cancelled") this.clock.forget(); // it made no sound, and none will come
-    this.playingChanged();
+    this.complete = outcome.status !== "cancelled";
+    if (!this.answering) {
+      this.subtitles.flush();
+      // One without a ledger made no sound, and none will come; over a call, one that did may be about to play.
+      if (this.complete && outcome.ledger === null) this.clock.forget();
+    }
     this.tell("answerDone");
     this.tell("change");
   }
