@@ -19,6 +19,7 @@ from engine.worker.llm.deltas import Delta, Finish, TextDelta, ToolCall, Usage
 from engine.worker.llm.messages import body_of
 from engine.worker.llm.options import Options, options_of
 from tests.app.rig import LoudnessVad, running, script_spec
+from tests.conformance import tiny_llm
 from tests.engine.worker.llm.scripted import Scripted, answer, call, delta, scripted, stalled, stream, text, words
 
 Served = AbstractAsyncContextManager["ChatServer"]
@@ -32,7 +33,7 @@ class ChatServer:
     model: str
     question: str = "say: good day to you"
     long: str = "long 300"
-    call: str | None = 'tool timer {"minutes": 5}'
+    call: str = 'tool timer {"minutes": 5}'
 
     def options(self, **fields: Any) -> Options:
         return options_of({"url": self.url, "model": self.model, "instructions_suffix": "", **fields})
@@ -75,7 +76,20 @@ async def by_parley() -> AsyncGenerator[ChatServer]:
         await server.empty()
 
 
-@pytest.fixture(params=[by_script, by_parley], ids=["scripted", "parley"])
+@asynccontextmanager
+async def by_llamacpp() -> AsyncGenerator[ChatServer]:
+    """llama.cpp's, with the tiny model, which has learned no calls and tells no long stories."""
+    with tiny_llm.served() as url:
+        yield ChatServer(f"{url}/v1", "tiny", question="tell me a joke", long="list the months")
+
+
+LLAMACPP = pytest.param(
+    by_llamacpp, id="llamacpp", marks=[pytest.mark.conformance, pytest.mark.timeout(tiny_llm.MAKE_S + 100)]
+)
+SERVERS = [pytest.param(by_script, id="scripted"), pytest.param(by_parley, id="parley"), LLAMACPP]
+
+
+@pytest.fixture(params=SERVERS)
 async def server(request: pytest.FixtureRequest) -> AsyncGenerator[ChatServer]:
     make: Callable[[], Served] = request.param
     async with make() as one:
@@ -142,14 +156,40 @@ async def test_a_probe_lists_the_model(server: ChatServer, client: Client) -> No
     assert server.model in await client.probe()
 
 
+@pytest.mark.parametrize("server", SERVERS[:2], indirect=True)
 async def test_a_call_comes_whole(server: ChatServer, client: Client) -> None:
-    if server.call is None:
-        pytest.skip("its model makes no calls")
     body = asked(server, server.call, tools=(Tool("timer", "Sets a timer.", {"type": "object"}),))
     deltas = await answered(client, body)
     [made] = [one for one in deltas if isinstance(one, ToolCall)]
     assert (made.name, made.arguments) == ("timer", '{"minutes": 5}')
     assert deltas[-1] == Finish("tool")
+
+
+@pytest.mark.parametrize("server", [LLAMACPP], indirect=True)
+async def test_a_prompt_that_begins_as_the_one_before_is_not_computed_again(server: ChatServer, client: Client) -> None:
+    first = await answered(client, asked(server, server.question))
+    second = await answered(client, asked(server, server.question, said(first), "tell me another"))
+    [before], [usage] = ([one for one in deltas if isinstance(one, Usage)] for deltas in (first, second))
+    assert usage.cached_tokens >= before.input_tokens + before.output_tokens - 1
+
+
+@pytest.mark.parametrize("server", [LLAMACPP], indirect=True)
+async def test_a_model_says_the_same_behind_a_server_as_in_transformers(server: ChatServer, client: Client) -> None:
+    from transformers import AutoTokenizer, LlamaForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # it leaves a thread behind
+    folder = tiny_llm.model_file().parent / "checkpoint"
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model: Any = LlamaForCausalLM.from_pretrained(folder)
+    for question in (server.question, server.long, "hello", "what languages do you speak"):
+        body = asked(server, question)
+        ids = tokenizer.apply_chat_template(
+            body["messages"], add_generation_prompt=True, return_tensors="pt", return_dict=True
+        )
+        whole = model.generate(**ids, max_new_tokens=99, do_sample=False)[0]
+        expected = tokenizer.decode(whole[ids["input_ids"].shape[1] :], skip_special_tokens=True)
+        assert said(await answered(client, body)) == expected
 
 
 async def test_a_conversation_that_is_too_long_is_told(server: ChatServer, client: Client) -> None:

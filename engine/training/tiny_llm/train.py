@@ -1,0 +1,144 @@
+"""Train the tiny model: ``python -m engine.training.tiny_llm.train FOLDER``.
+
+What it learns are the exchanges of nano's dialogues that are words alone: greetings, jokes, days, refusals. The folder
+holds what transformers and vLLM read. Seeds are fixed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from engine.training.nano.dialogues import sample_dialogue
+from engine.worker.models.nano.tokens import PRIVATE
+
+USER, ASSISTANT, END = "<|user|>", "<|assistant|>", "<|end|>"
+END_ID = 0  # it is the first special token
+TEMPLATE = (
+    "{% for message in messages %}{% if message['role'] == 'user' %}<|user|>{{ message['content'] }}<|end|>"
+    "{% elif message['role'] == 'assistant' %}<|assistant|>{{ message['content'] }}<|end|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+"""Instructions and tools are left out: it has learned none."""
+
+VOCABULARY, CONTEXT = 512, 1024
+BATCH, LONGEST, TURNS = 16, 96, 2
+RATE = 4e-3
+NO_LOSS = -100
+
+Talk = list[tuple[str, str]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--steps", type=int, default=500)
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    tokenizer = made_tokenizer()
+    model = trained(tokenizer, arguments.steps)
+    model.save_pretrained(arguments.folder)
+    tokenizer.save_pretrained(arguments.folder)
+
+
+def talks(rng: random.Random) -> Iterator[Talk]:
+    """Conversations without end: of each dialogue the exchanges that are words alone."""
+    while True:
+        talk: Talk = []
+        while len(talk) < rng.randint(1, TURNS):
+            talk += [
+                (turn.request.text, turn.reply.text)
+                for turn in sample_dialogue(rng)
+                if turn.request.text and turn.reply.text and turn.scene is None and not turn.called
+                if max(map(ord, turn.reply.text)) < PRIVATE
+            ]
+        yield talk[:TURNS]
+
+
+def made_tokenizer() -> PreTrainedTokenizerFast:
+    """Byte-level BPE, as GPT-2's: what llama.cpp calls ``gpt2``."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    drawn = talks(random.Random(1))
+    words = [text for _ in range(3000) for pair in next(drawn) for text in pair]
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=[END, USER, ASSISTANT],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(words, trainer)
+    whole = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=END)
+    whole.chat_template = TEMPLATE
+    return whole
+
+
+def trained(tokenizer: PreTrainedTokenizerFast, steps: int) -> LlamaForCausalLM:
+    """The rate rises for 100 steps, and falls to zero."""
+    model = LlamaForCausalLM(config_of(tokenizer))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.05, betas=(0.9, 0.98))
+    batches = batched(tokenizer)
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = RATE * min(1.0, (step + 1) / 100) * (1 - step / steps)
+        ids, labels = next(batches)
+        loss = model(input_ids=ids, labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if step % 50 == 0:
+            print(f"{step} steps, loss {loss.item():.3f}", flush=True)
+    return model.eval()
+
+
+def config_of(tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
+    return LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=96,
+        intermediate_size=256,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=END_ID,
+        pad_token_id=END_ID,
+    )
+
+
+def batched(tokenizer: PreTrainedTokenizerFast) -> Iterator[tuple[Tensor, Tensor]]:
+    """(ids, labels), int64 [BATCH, LONGEST]; only what the assistant says has labels."""
+    drawn = talks(random.Random(0))
+    while True:
+        ids = torch.full((BATCH, LONGEST), END_ID)
+        labels = torch.full((BATCH, LONGEST), NO_LOSS)
+        for row in range(BATCH):
+            said, learned = encoded(tokenizer, next(drawn))
+            size = min(len(said), LONGEST)
+            ids[row, :size], labels[row, :size] = torch.tensor(said[:size]), torch.tensor(learned[:size])
+        yield ids, labels
+
+
+def encoded(tokenizer: PreTrainedTokenizerFast, talk: Talk) -> tuple[list[int], list[int]]:
+    """The ids of a conversation as the template writes it, and what of them is to be learned."""
+    ids, labels = list[int](), list[int]()
+    for asked, answered in talk:
+        question = tokenizer.encode(f"{USER}{asked}{END}{ASSISTANT}")
+        answer = tokenizer.encode(f"{answered}{END}")
+        ids += question + answer
+        labels += [NO_LOSS] * len(question) + answer
+    return ids, labels
+
+
+if __name__ == "__main__":
+    main()

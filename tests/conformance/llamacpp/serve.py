@@ -1,0 +1,24 @@
+"""llama.cpp's HTTP server for a file: ``python serve.py MODEL.gguf``. Writes its address; ends with its input."""
+
+from __future__ import annotations
+
+import sys
+
+import xllamacpp
+
+
+def main(model: str) -> None:
+    params = xllamacpp.CommonParams()
+    params.model.path = model
+    params.model_alias = {"tiny"}
+    params.port = 0
+    params.n_ctx, params.n_parallel = 2048, 2
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+    params.n_gpu_layers = 0
+    server = xllamacpp.Server(params)
+    print(server.listening_address, flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
