@@ -31,7 +31,18 @@ from app.telemetry import Metrics, Stats, audit, log, log_failure
 from app.throttle import Throttle
 from app.tls import certificate_of
 from app.waiting import LineFull, Waiter, Waiting
-from engine import MIC_RATE_HZ, AudioPart, Engine, EngineError, EngineSpec, Message, ReplicaInfo, Request, TextPart
+from engine import (
+    MIC_RATE_HZ,
+    Audio,
+    AudioPart,
+    Engine,
+    EngineError,
+    EngineSpec,
+    Message,
+    ReplicaInfo,
+    Request,
+    TextPart,
+)
 
 STOP_S = 5.0
 """How long the engine may take to close its workers: they get 2 s each, all at once."""
@@ -316,5 +327,5 @@ async def _warm_up(engine: Serving) -> None:
     )
     async with engine.open(request) as chunks:
         async for chunk in chunks:
-            if chunk.kind == "audio":
+            if isinstance(chunk, Audio):
                 return

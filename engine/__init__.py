@@ -3,6 +3,7 @@
 These are its public names; ``app`` uses no others. Importing it needs no torch.
 """
 
+from engine.chunk import Audio, Codes, Output, Speech, Text, ToolCall, ToolCallDelta, Transcript, Usage
 from engine.config import ChunkSpec, EngineSpec, WorkerSpec, load_config, parse_config
 from engine.control.chunks import Chunks
 from engine.control.engine import Engine
@@ -11,7 +12,6 @@ from engine.core import (
     MIC_RATE_HZ,
     SPEAKER_RATE_HZ,
     AudioPart,
-    Chunk,
     ImagePart,
     Message,
     ModelInfo,
@@ -47,10 +47,11 @@ from engine.errors import (
 __all__ = [
     "MIC_RATE_HZ",
     "SPEAKER_RATE_HZ",
+    "Audio",
     "AudioPart",
-    "Chunk",
     "ChunkSpec",
     "Chunks",
+    "Codes",
     "ConfigError",
     "ContextOverflow",
     "Engine",
@@ -60,6 +61,7 @@ __all__ = [
     "Ledger",
     "Message",
     "ModelInfo",
+    "Output",
     "Overloaded",
     "Part",
     "Preempted",
@@ -69,14 +71,20 @@ __all__ = [
     "Request",
     "RequestError",
     "Sampling",
+    "Speech",
     "StageFailed",
     "StageUnavailable",
     "Stalled",
+    "Text",
     "TextPart",
     "TokenCost",
     "Tool",
+    "ToolCall",
+    "ToolCallDelta",
     "ToolCallPart",
     "ToolResultPart",
+    "Transcript",
+    "Usage",
     "VideoPart",
     "Voice",
     "WeightsError",

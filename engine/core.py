@@ -1,4 +1,4 @@
-"""The nouns that everything else meets in: chunks, messages, requests, and what a stage declares of itself.
+"""The nouns that everything else meets in: messages, requests, and what a stage declares of itself.
 
 Knows no process, no model, no socket; imports nothing of ours.
 """
@@ -19,39 +19,6 @@ SPEAKER_RATE_HZ = 24_000
 
 Modality = Literal["text", "audio"]
 Ability = Literal["text", "audio", "image", "video", "tools", "speech"]
-Kind = str
-"""What a chunk carries. Families may add kinds of their own between their stages. To the client go:
-
-========== ============================================ =====================================
-kind       data                                         meta
-========== ============================================ =====================================
-heard      str: the user's words so far, or all         ``final``, ``understood``, ``sure``: bool;
-                                                        of all of them, ``whole``: whether they are
-                                                        a request as they stand, if ears know that
-text       str: the next piece of the answer            ``ids``: token ids of that piece
-call_piece str: the next piece of a call's arguments    ``call_id``, ``name``
-tool_call  dict: ``name``, ``arguments`` (JSON str),    ``call_id``
-           whole, whatever pieces came before
-codes      int16 [frames, codebooks] (with ``dump``)    ``text_end``: characters spoken so far
-audio      float32 [samples] at SPEAKER_RATE_HZ         ``text_end``: characters spoken so far;
-                                                        ``text_ends``: the same after each of its
-                                                        codec frames, from ``frame`` (0 is the
-                                                        answer's first) on
-usage      dict: ``input_tokens``, ``output_tokens``,   ``finish``: "stop" | "length" | "tool";
-           ``prompt_ids`` (with ``dump``); of the input  once the text is complete
-           ``heard_tokens``, ``seen_tokens`` and
-           ``cached_tokens``, where a family counts
-mark       dict: ``{name: monotonic seconds}``
-========== ============================================ =====================================
-"""
-
-
-class Chunk(msgspec.Struct, frozen=True, array_like=True):
-    """One piece of anything that moves between stages or to the client: text, audio, codec frames, hidden rows."""
-
-    kind: Kind
-    data: Any = None
-    meta: dict[str, Any] = {}
 
 
 class TextPart(msgspec.Struct, frozen=True, tag="text", forbid_unknown_fields=True):
@@ -126,7 +93,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """One answer that the engine is asked for.
 
     ``messages`` is the conversation up to and including the user's turn. With ``live`` the user's turn (or the rest
-    of it) arrives as ``audio`` chunks on the inputs of ``engine.open``, until they end. A last message of the assistant
+    of it) arrives as Speech on the inputs of ``engine.open``, until they end. A last message of the assistant
     is spoken as it stands: nothing is generated.
     """
 
@@ -181,13 +148,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a stage tells the engine about itself.
 
-    ``order`` is its place in the family's line of stages. ``emits`` are the kinds that go to the client, ``feeds``
-    those that go on to the next stage; a kind may be in both. ``when`` says which requests need the stage at all.
-    ``slots`` is how many seats a replica has: a request takes one, or one for each of its roles where the stage is a
-    ``group``: "guided" roles step together and the stage makes one answer of them, "joined" ones go each to its end,
-    and the next stage gets one chunk ``bundle`` with all they gave: {role: [[kind, data, meta], ...]}.
-    The server keeps all chunks of the kinds ``keeps`` for the case that the replica is lost, and of ``latest`` (a
-    stage's state, which goes nowhere else) the last one: see ``Seat.kept``.
+    ``order`` is its place in the family's line of stages. ``emits`` are the kinds of chunks that go to the client,
+    ``feeds`` those that go on to the next stage; a kind may be in both, and ``engine.chunk.kinds`` makes the sets.
+    ``when`` says which requests need the stage at all. ``slots`` is how many seats a replica has: a request takes one,
+    or one for each of its roles where the stage is a ``group``: "guided" roles step together and the stage makes one
+    answer of them, "joined" ones go each to its end, and the next stage gets one Bundle of all they gave.
+    The server keeps all chunks of the kinds ``keeps`` for the case that the replica is lost, and the stage's last
+    Checkpoint: see ``Seat.kept``.
     """
 
     name: str
@@ -198,7 +165,6 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     slots: int = 16
     group: Literal["", "guided", "joined"] = ""
     keeps: frozenset[str] = frozenset()
-    latest: frozenset[str] = frozenset()
 
     def seats(self, request: Request) -> int:
         """How many slots a request takes."""

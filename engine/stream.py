@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from engine.core import Chunk
+from engine.chunk import Chunk, bytes_of
 
 Taken = Callable[[], None]
 
@@ -162,7 +162,7 @@ class Tape:
             return self._kept[self._next - 1]
         chunk = self.source.take()
         if chunk is not None and self.whole:
-            self._left -= _size(chunk)
+            self._left -= bytes_of(chunk)
             self._kept.append(chunk)
             self._next += 1
             if not self.whole:
@@ -172,12 +172,6 @@ class Tape:
 
     def rewind(self) -> None:
         self._next = 0
-
-
-def _size(chunk: Chunk) -> int:
-    """About how many bytes a chunk keeps."""
-    held = len(chunk.data) if isinstance(chunk.data, str) else getattr(chunk.data, "nbytes", 0)
-    return 256 + held  # 256: the chunk itself, its meta, small data
 
 
 @asynccontextmanager

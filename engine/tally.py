@@ -1,72 +1,97 @@
 """What a request has been given, and what its stages left, so that another replica can go on where one was lost.
 
 What is counted does not depend on how it was cut: samples of audio, frames of codes, characters of text (and tokens
-that have none), and chunks of the other kinds. What says where it belongs (``meta["at"]``) is passed on again: whoever
-eats it knows what they have.
+that have none), and chunks of the other kinds. Tensors that say where they belong are passed on again: whoever takes
+them knows what they have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import assert_never
 
-from engine.core import Chunk, StageInfo
+from engine.chunk import (
+    Audio,
+    Bundle,
+    Checkpoint,
+    Chunk,
+    Codes,
+    Counts,
+    Speech,
+    Tensors,
+    Text,
+    ToolCall,
+    ToolCallDelta,
+    Transcript,
+    Usage,
+)
 
-Tally = dict[str, int]
-_SLICED = frozenset({"audio", "codes", "text"})
 
-
-def count(tally: Tally, chunk: Chunk) -> None:
+def count(counts: Counts, chunk: Chunk) -> None:
     """Note a chunk that was passed on."""
-    tally[_key(chunk)] = tally.get(_key(chunk), 0) + _units(chunk)
+    key, units = _units(chunk)
+    counts[key] = counts.get(key, 0) + units
 
 
-def fresh(owed: Tally, chunk: Chunk) -> Chunk | None:
+def fresh(owed: Counts, chunk: Chunk) -> Chunk | None:
     """What of a chunk has not been given before; ``owed`` is what is still to be left out, and shrinks by it."""
-    known = owed.get(_key(chunk), 0)
+    key, units = _units(chunk)
+    known = owed.get(key, 0)
     if known <= 0:
         return chunk
-    owed[_key(chunk)] = known - _units(chunk)
-    if known >= _units(chunk):
-        return None
-    return Chunk(chunk.kind, chunk.data[known:], chunk.meta)
+    owed[key] = known - units
+    return None if known >= units else _behind(chunk, known)
+
+
+def _behind(chunk: Chunk, known: int) -> Chunk:
+    """A chunk without its first units."""
+    match chunk:
+        case Text(text, start, token_ids):
+            return Text(text[known:], start + known, token_ids)
+        case Audio(wave, marks):
+            return Audio(wave[known:], marks)
+        case Codes(frames, text_end):
+            return Codes(frames[known:], text_end)
+        case _:
+            return chunk
 
 
 class Kept:
-    """What the stages of a request left for who goes on: all chunks of the kinds they keep, their latest states.
+    """What the stages of a request left for who goes on: all chunks of the kinds they keep, their latest checkpoints.
 
     Bounded by the request's limits of tokens and frames.
     """
 
-    def __init__(self, stages: Iterable[StageInfo]) -> None:
-        self._latest_kinds = frozenset[str]().union(*(info.latest for info in stages))
+    def __init__(self) -> None:
         self._all: list[Chunk] = []
-        self._latest: dict[str, Chunk] = {}
+        self._checkpoints: dict[str, Checkpoint] = {}
 
     def note(self, chunk: Chunk) -> None:
-        if chunk.kind in self._latest_kinds:
-            self._latest[chunk.kind] = chunk
+        if isinstance(chunk, Checkpoint):
+            self._checkpoints[chunk.stage] = chunk
         else:
             self._all.append(chunk)
 
     def chunks(self) -> tuple[Chunk, ...]:
-        return (*self._all, *self._latest.values())
+        return (*self._all, *self._checkpoints.values())
 
 
-def _key(chunk: Chunk) -> str:
-    """How many preliminary ones come before a final one depends on the time; that the final one comes does not."""
-    if "at" in chunk.meta:
-        return f"{chunk.kind}, placed"
-    if _is_mute(chunk):
-        return "text, mute"
-    return f"{chunk.kind}, final" if chunk.meta.get("final") else chunk.kind
+def _units(chunk: Chunk) -> tuple[str, int]:
+    """What a chunk is counted as, and how much of that it is; 0 of what is passed on again.
 
-
-def _units(chunk: Chunk) -> int:
-    if "at" in chunk.meta:
-        return 0
-    return len(chunk.data) if chunk.kind in _SLICED and not _is_mute(chunk) else 1
-
-
-def _is_mute(chunk: Chunk) -> bool:
-    """Whether it is a token of a text that has no characters."""
-    return chunk.kind == "text" and not chunk.data
+    How many preliminary transcripts come before the final one depends on the time; that the final one comes does not.
+    """
+    match chunk:
+        case Audio(wave):
+            return chunk.kind, len(wave)
+        case Codes(frames):
+            return chunk.kind, len(frames)
+        case Text(text):
+            return (chunk.kind, len(text)) if text else ("text, mute", 1)  # a token that has no characters
+        case Transcript():
+            return ("transcript, final" if chunk.final else chunk.kind), 1
+        case Tensors():
+            return (f"{chunk.kind}, placed", 0) if chunk.placed else (chunk.kind, 1)
+        case Speech() | ToolCallDelta() | ToolCall() | Usage() | Bundle() | Checkpoint():
+            return chunk.kind, 1
+        case _:
+            assert_never(chunk)

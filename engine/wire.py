@@ -16,8 +16,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.chunk import Chunk, checked
 from engine.config import ChunkSpec, WorkerSpec
-from engine.core import Chunk, ModelInfo, Remembered, Request, StageInfo
+from engine.core import ModelInfo, Remembered, Request, StageInfo
 from engine.errors import WireError
 from engine.lending import Lender, borrow
 
@@ -91,6 +92,13 @@ class Emit(Frame, frozen=True, tag="emit", omit_defaults=True):
     onward: bool
     kept: tuple[Chunk, ...] = ()
     marks: dict[str, float] = {}
+
+
+class Marks(Frame, frozen=True, tag="marks"):
+    """From the worker: moments of a run (monotonic seconds) that must not wait for the next chunk; costs no credit."""
+
+    run: str
+    marks: dict[str, float]
 
 
 class Grant(Frame, frozen=True, tag="grant"):
@@ -207,7 +215,7 @@ class Task(Frame, frozen=True, tag="task"):
 
 
 Message = (
-    Open | Feed | End | Emit | Grant | Failed | Trying | Close | Playout  # a run's
+    Open | Feed | End | Emit | Marks | Grant | Failed | Trying | Close | Playout  # a run's
     | Task | Hello | Refused | Beat | Join | Leave | Mapped | Stop  # a worker's
 )  # fmt: skip
 
@@ -222,7 +230,7 @@ class Codec:
         self._lender = lender
         self.borrowed: list[int] = []
         self._encoder = msgspec.msgpack.Encoder(enc_hook=self._pack)
-        self._decoder = msgspec.msgpack.Decoder(Message, ext_hook=self._unpack)
+        self._decoder = msgspec.msgpack.Decoder(Message, ext_hook=self._unpack, dec_hook=checked)
 
     def encode(self, message: Message) -> bytes:
         """A whole frame, length first. Raises WireError for what has no place on the wire, like a lone surrogate."""

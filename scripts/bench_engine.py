@@ -28,11 +28,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from engine import links, loop, wire
+from engine.chunk import Chunk, Tensors
 from engine.config import ChunkSpec
 from engine.control.orchestrator import Orchestrator
 from engine.control.pool import StagePool
 from engine.control.replica import RemoteWorker, StageReplica
-from engine.core import Chunk, Message, ModelInfo, Request, StageInfo, TextPart
+from engine.core import Message, ModelInfo, Request, StageInfo, TextPart
 from engine.worker.process import Worker
 from engine.worker.stage import Seat
 from scripts import relay
@@ -46,11 +47,14 @@ BARS = {
 }
 
 
+ROW = "bench.row"
+
+
 class NoOp:
     """Emits a chunk for each row, with the time at which the step ended; ``took`` is given the time since then."""
 
     def __init__(self, name: str, order: int, emits: str, took: Callable[[float], None]) -> None:
-        kinds = frozenset({"x"})
+        kinds = frozenset({ROW})
         self.info = StageInfo(name=name, order=order, emits=frozenset({emits}), feeds=kinds, slots=64)
         self._took = took
 
@@ -59,7 +63,7 @@ class NoOp:
 
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         async for chunk in inputs:
-            yield chunk.data
+            yield made_s(chunk)
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk]]:
         began_s = time.monotonic()
@@ -70,7 +74,16 @@ class NoOp:
             seat.done = seat.ended
             return ()
         self._took(began_s - seat.rows.popleft())
-        return (Chunk("x", time.monotonic()),)
+        return (row(),)
+
+
+def row() -> Tensors:
+    return Tensors(ROW, {"at_s": time.monotonic()})
+
+
+def made_s(chunk: Chunk) -> float:
+    assert isinstance(chunk, Tensors)
+    return chunk.fields["at_s"]
 
 
 def first(took: Callable[[float], None]) -> NoOp:
@@ -78,7 +91,7 @@ def first(took: Callable[[float], None]) -> NoOp:
 
 
 def second(took: Callable[[float], None]) -> NoOp:
-    return NoOp("second", 1, "x", took)
+    return NoOp("second", 1, ROW, took)
 
 
 def worker(stages: Sequence[NoOp], send: Callable[[wire.Message], None]) -> Worker:
@@ -92,7 +105,7 @@ def ignore(_: float) -> None:
 async def paced(n: int, wait_s: float) -> AsyncGenerator[Chunk]:
     for _ in range(n):
         await asyncio.sleep(wait_s)
-        yield Chunk("x", time.monotonic())
+        yield row()
 
 
 def live_request() -> Request:
@@ -133,7 +146,7 @@ async def child(sock: socket.socket, name: str) -> None:
 
     def on_message(message: wire.Message) -> None:
         if isinstance(message, wire.Stop):
-            link.send(wire.Emit("took", Chunk("took", took), True, False))
+            link.send(wire.Emit("took", Tensors("took", {"s": took}), True, False))
         else:
             served.receive(message)
 
@@ -152,7 +165,8 @@ async def across(n: int) -> list[float]:
     def receiver(remote: RemoteWorker) -> Callable[[wire.Message], None]:
         def receive(message: wire.Message) -> None:
             if isinstance(message, wire.Emit) and message.run == "took":
-                report.set_result(message.chunk.data)
+                assert isinstance(message.chunk, Tensors)
+                report.set_result(message.chunk.fields["s"])
             else:
                 remote.receive(message)
 
@@ -199,13 +213,13 @@ async def stepping(batch: int, n: int) -> float:
     drain, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=right)
     for i in range(batch):
         served.receive(wire.Open(str(i), live_request(), ("second",), 1 << 30))
-    row = Chunk("x", time.monotonic())
+    fed = row()
     spent_s: list[float] = []
     for _ in range(n + 1):
         done.clear()
         for i in range(batch):
             for _ in range(60):
-                served.receive(wire.Feed(str(i), row))
+                served.receive(wire.Feed(str(i), fed))
         began_s = time.perf_counter()
         while len(done) < batch * 60:  # noqa: ASYNC110 - it is the turns that are measured
             await asyncio.sleep(0)

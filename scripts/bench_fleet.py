@@ -35,7 +35,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 
 from app.client.player import Player
-from engine import Chunk, Engine, EngineSpec, Message, Request, TextPart, WorkerSpec, links, wire
+from engine import Engine, EngineSpec, Message, Request, TextPart, WorkerSpec, links, wire
+from engine.chunk import Audio, Tensors
 from engine.config import ChunkSpec, HeartbeatSpec
 from engine.control.replica import RemoteWorker
 
@@ -71,8 +72,8 @@ async def listen(engine: Engine, name: str, words: int) -> Player:
     player = Player()
     async with engine.open(asked(name, words)) as chunks:
         async for chunk in chunks:
-            if chunk.kind == "audio":
-                player.receive(time.monotonic(), chunk.data)
+            if isinstance(chunk, Audio):
+                player.receive(time.monotonic(), chunk.wave)
     return player
 
 
@@ -202,7 +203,7 @@ async def process(quick: bool) -> bool:
             for name, engine in pair if i % 2 else pair[::-1]:
                 async with engine.open(asked(f"{name}-{i}", 1)) as chunks:
                     async for chunk in chunks:
-                        if chunk.kind == "audio":
+                        if isinstance(chunk, Audio):
                             break
                     ledger = chunks.ledger
                 assert ledger is not None
@@ -245,7 +246,7 @@ async def echo(near: bool) -> AsyncGenerator[Callable[[Any], Awaitable[Any]]]:
     await asyncio.get_running_loop().create_connection(lambda: link, sock=ours)
 
     async def send(array: Any) -> Any:
-        link.send(wire.Feed("r", Chunk("x", array)))
+        link.send(wire.Feed("r", Tensors("echo", {"array": array})))
         return await answers.get()
 
     yield send
@@ -259,7 +260,9 @@ async def answer(fd: int, near: bool) -> int:
 
     def receive(message: wire.Message) -> None:
         assert isinstance(message, wire.Feed)
-        link.send(wire.Emit("r", Chunk("x", float(message.chunk.data[-1])), True, False))
+        assert isinstance(message.chunk, Tensors)
+        last = float(message.chunk.fields["array"][-1])
+        link.send(wire.Emit("r", Tensors("echo", {"last": last}), True, False))
 
     link = links.SocketLink(receive, gone.set, near)
     await asyncio.get_running_loop().create_connection(lambda: link, sock=socket.socket(fileno=fd))

@@ -32,6 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 from engine import AudioPart, Engine, Message, Request, Sampling, parse_config
+from engine.chunk import Audio
 from engine.worker.models import qwen3_omni
 from engine.worker.models.qwen3_omni import source
 from engine.worker.nn import replay
@@ -135,8 +136,8 @@ async def one_user(engine: Engine, request: Request) -> tuple[float, float]:
     began_s, heard = time.perf_counter(), list[tuple[float, float]]()
     async with engine.open(request) as chunks:
         async for chunk in chunks:
-            if chunk.kind == "audio" and len(chunk.data):
-                heard.append((time.perf_counter() - began_s, len(chunk.data) / 24_000))
+            if isinstance(chunk, Audio) and len(chunk.wave):
+                heard.append((time.perf_counter() - began_s, len(chunk.wave) / 24_000))
     assert heard, "an answer without sound"
     length_s = sum(audio_s for _, audio_s in heard[1:])
     return heard[0][0] * 1e3, (heard[-1][0] - heard[0][0]) / length_s if length_s else math.nan

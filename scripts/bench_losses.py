@@ -35,6 +35,7 @@ import numpy as np
 
 from app.client.player import Player
 from engine import Engine, EngineError, EngineSpec, Message, Request, TextPart, WorkerSpec
+from engine.chunk import Audio, Text
 from engine.config import ChunkSpec
 from engine.control.hops import LIVES
 from engine.stream import Tape
@@ -105,10 +106,10 @@ async def listen(engine: Engine, heard: Heard) -> None:
     try:
         async with engine.open(request) as chunks:
             async for chunk in chunks:
-                if chunk.kind == "text":
-                    heard.text += chunk.data
-                elif chunk.kind == "audio":
-                    heard.player.receive(time.monotonic(), chunk.data)
+                if isinstance(chunk, Text):
+                    heard.text += chunk.text
+                elif isinstance(chunk, Audio):
+                    heard.player.receive(time.monotonic(), chunk.wave)
     except EngineError as error:
         heard.error = str(error)
 
@@ -297,8 +298,8 @@ async def hear(engine: Engine, i: int, player: Player) -> None:
     message = Message("assistant", (TextPart(SENTENCES),))
     async with engine.open(Request(id=str(i), session=str(i), messages=(message,), lead_s=LEAD_S)) as chunks:
         async for chunk in chunks:
-            if chunk.kind == "audio":
-                player.receive(time.monotonic(), chunk.data)
+            if isinstance(chunk, Audio):
+                player.receive(time.monotonic(), chunk.wave)
 
 
 BENCHES: dict[str, Callable[[bool], Awaitable[bool]]] = {"kills": kills, "stops": stops, "crowd": crowd, "late": late}

@@ -41,6 +41,7 @@ import numpy as np
 import soundfile
 
 from app.bench.figures import percentile
+from app.callers import Caller
 from app.client import Answer, Client, ClientError, SpeechStopped, connect
 from app.media import resample
 from app.realtime.endpoint import Eagerness, Judge, Moment, Sentences, fall
@@ -128,8 +129,8 @@ class Judged(Service):
         super().__init__(spec)
         self.judge = Blindfolded()
 
-    def house(self) -> House:
-        return replace(super().house(), judge=self.judge)
+    def house(self, caller: Caller | None = None) -> House:
+        return replace(super().house(caller), judge=self.judge)
 
     @property
     def in_vain(self) -> int:
@@ -345,7 +346,7 @@ def _silence(ears: Ears, finished: Callable[[Pcm], float] | None, script: Any, p
     split = round(0.3 * MIC_RATE_HZ)
     turn = Turn(len(pcm) * 2)
     for chunk in hear(ears, np.concatenate([room[:split], said, room[split:]]))[0]:
-        turn.understand(chunk.data, chunk.meta["final"], chunk.meta.get("whole"))
+        turn.understand(chunk.text, chunk.final, chunk.complete)
     moment = Moment(turn.words, fall(said), turn.whole)
     sure = 0.5 if finished is None else finished(np.concatenate([said, quiet]))
     return Silence(script, at == "end_s", moment, sure)

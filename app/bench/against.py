@@ -24,7 +24,7 @@ from app.bench.figures import Figure, interval, percentile
 from app.bench.target import BenchError
 from app.commands import terminal
 from app.realtime.ids import new_id
-from engine import SPEAKER_RATE_HZ, Engine, EngineSpec, Message, Request, Sampling, TextPart, child, loop
+from engine import SPEAKER_RATE_HZ, Audio, Engine, EngineSpec, Message, Request, Sampling, TextPart, child, loop
 from engine.bench.peer import Question, Subject, Times
 
 ANSWER = Question(text="Hello, how are you today? Tell me about the weather.", tokens=30, frames=50)  # four seconds
@@ -168,9 +168,11 @@ async def _one(engine: Engine, question: Question, begun_s: float) -> tuple[floa
     first_s, samples = None, 0
     async with engine.open(request) as chunks:
         async for chunk in chunks:
-            if chunk.kind == "audio" and first_s is None:
+            if not isinstance(chunk, Audio):
+                continue
+            if first_s is None:
                 first_s = time.perf_counter() - begun_s
-            samples += len(chunk.data) if chunk.kind == "audio" else 0
+            samples += len(chunk.wave)
     if first_s is None:
         raise BenchError("an answer had no sound, so there is nothing to compare; try another checkpoint or text")
     return first_s, time.perf_counter() - begun_s, round(samples / SPEAKER_RATE_HZ / engine.model.frame_s)

@@ -18,7 +18,7 @@ import orjson
 from app.bench.figures import Figure
 from app.bench.target import BenchError
 from app.realtime.ids import new_id
-from engine import SPEAKER_RATE_HZ, Engine, EngineSpec, Message, Request, TextPart
+from engine import SPEAKER_RATE_HZ, Audio, Engine, EngineSpec, Message, Request, TextPart
 
 ALONE = Path(__file__).parents[2] / "scripts" / "bench_engine.py"
 """What the engine itself costs. It looks inside the engine, which nothing in app may do: so it is a program alone."""
@@ -80,7 +80,7 @@ async def _spoken(engine: Engine, text: str) -> tuple[float, float]:
     begun_s = last_s = time.monotonic()
     async with engine.open(request) as chunks:
         async for chunk in chunks:
-            if chunk.kind == "audio":
-                samples += len(chunk.data)
+            if isinstance(chunk, Audio):
+                samples += len(chunk.wave)
                 last_s = time.monotonic()
     return last_s - begun_s, samples / SPEAKER_RATE_HZ

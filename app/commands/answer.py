@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.commands.sink import Sink
 from app.commands.source import Answered, Source
-from engine import Chunk, Ledger, Request
+from engine import Audio, Codes, Ledger, Output, Request, Text, ToolCall, ToolCallDelta, Transcript, Usage
 from engine.core import Wave
 
 
@@ -28,7 +28,7 @@ class Answer:
     prompt_ids: list[int] = field(default_factory=list[int])
     codes: list[NDArray[np.int16]] = field(default_factory=list[NDArray[np.int16]])
     waves: list[Wave] = field(default_factory=list[Wave])
-    calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    calls: list[ToolCall] = field(default_factory=list[ToolCall])
     finish: str = ""
     ledger: Ledger | None = None
     marks_ms: dict[str, float] = field(default_factory=dict[str, float])
@@ -58,29 +58,32 @@ async def answer(source: Source, request: Request, sink: Sink, show: Show, resul
         result.ledger, result.marks_ms = chunks.ledger, chunks.marks_ms
 
 
-async def _take(chunk: Chunk, chunks: Answered, result: Answer, sink: Sink, show: Show) -> None:
-    match chunk.kind:
-        case "text":
-            result.pieces.append(chunk.data)
-            result.text_ids += chunk.meta.get("ids", ())
-            show.text(chunk.data)
-        case "audio":
+async def _take(chunk: Output, chunks: Answered, result: Answer, sink: Sink, show: Show) -> None:
+    match chunk:
+        case Text(text, _, token_ids):
+            result.pieces.append(text)
+            result.text_ids += token_ids
+            show.text(text)
+        case Audio(wave):
             if not result.waves:
                 chunks.played()
-            result.waves.append(chunk.data)
-            show.spoken(chunk.meta.get("text_end", 0), len(chunk.data))
-            await sink.write(chunk.data)
-        case "codes":
-            result.codes.append(chunk.data)
-        case "heard" if chunk.meta.get("final"):
-            show.heard(chunk.data)
-        case "tool_call":
-            result.calls.append(chunk.data)
-        case "usage":
-            result.finish = chunk.meta.get("finish", "")
-            result.prompt_ids += chunk.data.get("prompt_ids", ())
-        case _:
+            result.waves.append(wave)
+            show.spoken(chunk.text_end, len(wave))
+            await sink.write(wave)
+        case Codes(frames):
+            result.codes.append(frames)
+        case Transcript(text, final):
+            if final:
+                show.heard(text)
+        case ToolCall():
+            result.calls.append(chunk)
+        case Usage():
+            result.finish = chunk.finish
+            result.prompt_ids += chunk.prompt_ids
+        case ToolCallDelta():
             pass
+        case _:
+            assert_never(chunk)
 
 
 def save_dump(path: Path, result: Answer) -> None:

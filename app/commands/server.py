@@ -18,7 +18,7 @@ import orjson
 from app.commands.wire import Completion, Speech, completion_body, speech_body
 from app.keys import read_keys
 from app.tls import own_certificate
-from engine import Chunk, EngineError, Ledger, ModelInfo, Request, RequestError, Voice
+from engine import EngineError, Ledger, ModelInfo, Output, Request, RequestError, Voice
 
 CONNECT_S = 10.0
 SILENT_S = 60.0
@@ -115,11 +115,11 @@ class ServerAnswer:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Chunk:
+    async def __anext__(self) -> Output:
         return await anext(self._chunks)
 
 
-async def _chunks(response: httpx2.Response, decoder: Speech | Completion) -> AsyncIterator[Chunk]:
+async def _chunks(response: httpx2.Response, decoder: Speech | Completion) -> AsyncIterator[Output]:
     async for line in response.aiter_lines():
         if line.startswith("data: ") and line != "data: [DONE]":
             for chunk in decoder.decode(orjson.loads(line.removeprefix("data: "))):

@@ -13,7 +13,7 @@ from typing import Protocol, Self
 from app.commands import terminal
 from app.commands.deployment import nearest
 from app.commands.server import Address, Server
-from engine import Chunk, Engine, EngineSpec, Ledger, ModelInfo, Request, RequestError, describe
+from engine import Engine, EngineSpec, Ledger, ModelInfo, Output, Request, RequestError, describe
 
 Target = EngineSpec | Address
 """Whom a command asks."""
@@ -32,7 +32,7 @@ class Answered(Protocol):
         """The listener's first sample plays now."""
         ...
 
-    def __aiter__(self) -> AsyncIterator[Chunk]: ...
+    def __aiter__(self) -> AsyncIterator[Output]: ...
 
 
 class Source(Protocol):

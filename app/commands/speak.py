@@ -119,7 +119,7 @@ async def _ask(target: Target, request: Request, output: str | None, dump: Path 
 
 def _report(result: Answer, sink: Sink) -> None:
     for call in result.calls:
-        terminal.say(f"calls {call['name']}({call['arguments']})")
+        terminal.say(f"calls {call.name}({call.arguments})")
     if result.finish == "length":
         terminal.say("the answer was cut at its length limit")
     if isinstance(sink, Nowhere):

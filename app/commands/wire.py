@@ -16,16 +16,21 @@ from numpy.typing import NDArray
 from app.images import MAX_IMAGE_BYTES
 from engine import (
     MIC_RATE_HZ,
+    Audio,
     AudioPart,
-    Chunk,
     EngineError,
     ImagePart,
     Ledger,
     Message,
     ModelInfo,
+    Output,
     Part,
     Request,
+    Text,
     TextPart,
+    ToolCall,
+    Transcript,
+    Usage,
 )
 from engine.core import Pcm
 
@@ -63,7 +68,7 @@ class Speech:
         self.ended = False
         self.ledger: Ledger | None = None
 
-    def decode(self, event: dict[str, Any]) -> Iterator[Chunk]:
+    def decode(self, event: dict[str, Any]) -> Iterator[Output]:
         """Raises EngineError for the event that says that it failed."""
         _check(event)
         match event.get("type"):
@@ -82,34 +87,37 @@ class Completion:
         self.ended = False
         self.ledger: Ledger | None = None
         self._calls: dict[int, dict[str, str]] = {}
+        self._characters = 0
 
-    def decode(self, event: dict[str, Any]) -> Iterator[Chunk]:
+    def decode(self, event: dict[str, Any]) -> Iterator[Output]:
         """Raises EngineError for the event that says that it failed."""
         _check(event)
         self.ledger = _ledger(event) or self.ledger
         if (transcript := (event.get("parley") or {}).get("input_transcript")) is not None:
-            yield Chunk("heard", transcript, {"final": True})
+            yield Transcript(transcript, final=True)
         for choice in event.get("choices", ()):
             yield from self._delta(choice["delta"])
             if (finish := choice.get("finish_reason")) is not None:
                 yield from self._end(finish)
 
-    def _delta(self, delta: dict[str, Any]) -> Iterator[Chunk]:
+    def _delta(self, delta: dict[str, Any]) -> Iterator[Output]:
         audio = delta.get("audio") or {}
         if text := delta.get("content") or audio.get("transcript"):
-            yield Chunk("text", text)
+            piece = Text(text, self._characters)
+            self._characters = piece.end
+            yield piece
         if data := audio.get("data"):
             yield _sound(data)
         for piece in delta.get("tool_calls") or ():
-            call = self._calls.setdefault(piece["index"], {"name": "", "arguments": ""})
+            call = self._calls.setdefault(piece["index"], {"id": piece.get("id", ""), "name": "", "arguments": ""})
             for name, value in piece["function"].items():
                 call[name] += value
 
-    def _end(self, finish: str) -> Iterator[Chunk]:
+    def _end(self, finish: str) -> Iterator[Output]:
         self.ended = True
         for call in self._calls.values():
-            yield Chunk("tool_call", call)
-        yield Chunk("usage", {}, {"finish": "tool" if finish == "tool_calls" else finish})
+            yield ToolCall(call["id"], call["name"], call["arguments"])
+        yield Usage(finish="tool" if finish == "tool_calls" else "length" if finish == "length" else "stop")
 
 
 def _check(event: dict[str, Any]) -> None:
@@ -122,9 +130,9 @@ def _ledger(event: dict[str, Any]) -> Ledger | None:
     return None if told is None else Ledger(told["terms_ms"])
 
 
-def _sound(data: str) -> Chunk:
+def _sound(data: str) -> Audio:
     pcm = np.frombuffer(pybase64.b64decode(data), "<i2")
-    return Chunk("audio", pcm.astype(np.float32) / np.float32(32767))
+    return Audio(pcm.astype(np.float32) / np.float32(32767))
 
 
 def _message(message: Message) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, assert_never
 
 from app.http.live import ClientGone
 from app.http.stopping import Stops
@@ -15,20 +15,27 @@ from app.telemetry import audit
 from engine import (
     MIC_RATE_HZ,
     SPEAKER_RATE_HZ,
+    Audio,
     AudioPart,
-    Chunk,
     Chunks,
+    Codes,
     ImagePart,
     Ledger,
     Message,
+    Output,
     Request,
+    Text,
     TextPart,
     TokenCost,
+    ToolCall,
+    ToolCallDelta,
     ToolCallPart,
     ToolResultPart,
+    Transcript,
+    Usage,
 )
 
-Take = Callable[[Chunk], Awaitable[None]]
+Take = Callable[[Output], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -50,13 +57,11 @@ class Figures:
     def output_tokens(self) -> int:
         return self.text_tokens + self.audio_tokens
 
-    def count(self, usage: Chunk) -> None:
+    def count(self, usage: Usage) -> None:
         """What the thinker says of its part."""
-        self.finish = usage.meta.get("finish", "stop")
-        self.input_tokens = int(usage.data.get("input_tokens", 0))
-        self.heard_tokens = int(usage.data.get("heard_tokens", 0))
-        self.cached_tokens = int(usage.data.get("cached_tokens", 0))
-        self.text_tokens = int(usage.data.get("output_tokens", 0))
+        self.finish = usage.finish
+        self.input_tokens, self.text_tokens = usage.input_tokens, usage.output_tokens
+        self.heard_tokens, self.cached_tokens = usage.audio_tokens, usage.cached_tokens
 
     def stopped(self, request: Request, cost: TokenCost) -> None:
         """The answer ended before a stop string: if the thinker was still writing, its counts are estimated."""
@@ -80,7 +85,7 @@ async def answer(service: Service, request: Request, take: Take, stop: Sequence[
     """
     figures, outcome = Figures(), "failed"
     async with service.admit_answer(request) as house:
-        stops = Stops(stop, house.engine.model.frame_s * SPEAKER_RATE_HZ)
+        stops = Stops(stop)
         try:
             async with house.engine.open(request) as chunks:
                 async for whole in chunks:
@@ -104,20 +109,22 @@ async def answer(service: Service, request: Request, take: Take, stop: Sequence[
     return figures
 
 
-async def _give(chunk: Chunk, chunks: Chunks, figures: Figures, take: Take) -> None:
+async def _give(chunk: Output, chunks: Chunks, figures: Figures, take: Take) -> None:
     """Hand on a chunk, counted."""
-    match chunk.kind:
-        case "audio":
+    match chunk:
+        case Audio(wave):
             if not figures.samples:
                 chunks.played()
                 figures.ledger = chunks.ledger
-            figures.samples += len(chunk.data)
-        case "text":
-            figures.characters += len(chunk.data)
-        case "usage":
+            figures.samples += len(wave)
+        case Text(text):
+            figures.characters += len(text)
+        case Usage():
             figures.count(chunk)
-        case _:
+        case Transcript() | ToolCallDelta() | ToolCall() | Codes():
             pass
+        case _:
+            assert_never(chunk)
     await take(chunk)
 
 

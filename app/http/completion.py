@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 import orjson
@@ -19,7 +19,7 @@ from app.http.live import Write
 from app.http.sound import Encoder, Format, encoded, encoder
 from app.http.trouble import ERRORS, body_of, refusal_of
 from app.realtime.ids import new_id
-from engine import Chunk
+from engine import Audio, Codes, Output, Text, ToolCall, ToolCallDelta, Transcript, Usage
 from engine.core import Wave
 
 _FINISH = {"stop": "stop", "length": "length", "tool": "tool_calls"}
@@ -35,16 +35,18 @@ class WholeCompletion:
         self._waves: list[Wave] = []
         self._calls: list[dict[str, Any]] = []
 
-    async def take(self, chunk: Chunk) -> None:
-        match chunk.kind:
-            case "text":
-                self._text += chunk.data
-            case "audio":
-                self._waves.append(chunk.data)
-            case "tool_call":
+    async def take(self, chunk: Output) -> None:
+        match chunk:
+            case Text(text):
+                self._text += text
+            case Audio(wave):
+                self._waves.append(wave)
+            case ToolCall():
                 self._calls.append(_call(chunk))
-            case _:
+            case ToolCallDelta() | Transcript() | Usage() | Codes():
                 pass
+            case _:
+                assert_never(chunk)
 
     async def body(self, figures: Figures, now_s: int) -> dict[str, Any]:
         """The ``chat.completion`` object."""
@@ -89,23 +91,26 @@ class StreamedCompletion:
                 raise
             await self._event(body_of(refusal_of(error)))
 
-    async def take(self, chunk: Chunk) -> None:
-        match chunk.kind:
-            case "text" if self._encoder is not None:
-                await self._delta({"audio": {"id": self._audio_id, "transcript": chunk.data}})
-            case "text":
-                await self._delta({"content": chunk.data})
-            case "audio" if self._encoder is not None:
-                await self._sound(await asyncio.to_thread(self._encoder.push, chunk.data))
-            case "heard" if chunk.meta.get("final"):
-                await self._delta({}, None, {"parley": {"input_transcript": chunk.data}})
-            case "call_piece":
-                await self._call_piece(str(chunk.meta["call_id"]), chunk.meta["name"], chunk.data)
-            case "tool_call" if chunk.meta.get("call_id") not in self._calls:
-                whole = _call(chunk)
-                await self._call_piece(whole["id"], **whole["function"])
-            case _:
+    async def take(self, chunk: Output) -> None:
+        match chunk:
+            case Text(text):
+                spoken = {"audio": {"id": self._audio_id, "transcript": text}}
+                await self._delta(spoken if self._encoder is not None else {"content": text})
+            case Audio(wave):
+                if self._encoder is not None:
+                    await self._sound(await asyncio.to_thread(self._encoder.push, wave))
+            case Transcript(text, final):
+                if final:
+                    await self._delta({}, None, {"parley": {"input_transcript": text}})
+            case ToolCallDelta(call_id, name, arguments):
+                await self._call_piece(call_id, name, arguments)
+            case ToolCall(call_id, name, arguments):
+                if call_id not in self._calls:
+                    await self._call_piece(call_id, name, arguments)
+            case Usage() | Codes():
                 pass
+            case _:
+                assert_never(chunk)
 
     async def _call_piece(self, id: str, name: str, arguments: str) -> None:
         """The next piece of a call's arguments; its first one says which function is called."""
@@ -161,9 +166,8 @@ def usage(figures: Figures) -> dict[str, Any]:
     }
 
 
-def _call(chunk: Chunk) -> dict[str, Any]:
-    function = {"name": chunk.data["name"], "arguments": chunk.data["arguments"]}
-    return {"id": str(chunk.meta.get("call_id") or new_id("call")), "type": "function", "function": function}
+def _call(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def _base64(data: bytes) -> str:

@@ -18,7 +18,7 @@ from app.http.sound import MEDIA_TYPES, Format, encoder
 from app.http.trouble import ERRORS, RESPONSES, HttpRefusal, body_of, refusal_of
 from app.realtime.ids import new_id
 from app.service import Service
-from engine import Chunk, Message, Request, TextPart
+from engine import Audio, Message, Output, Request, TextPart
 
 MAX_CHARS = 4096
 SLOWEST_CHARS_S = 3.0
@@ -77,8 +77,8 @@ async def _sound(service: Service, asked: Request, format: Format, write: Write)
     """Write the file as it grows."""
     encoding = encoder(format)
 
-    async def take(chunk: Chunk) -> None:
-        if chunk.kind == "audio" and (piece := await asyncio.to_thread(encoding.push, chunk.data)):
+    async def take(chunk: Output) -> None:
+        if isinstance(chunk, Audio) and (piece := await asyncio.to_thread(encoding.push, chunk.wave)):
             await write(piece)
 
     figures = await answer(service, asked, take)

@@ -7,24 +7,25 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import assert_never
 
-from engine import Chunk
+from engine import Audio, Codes, Output, Text, ToolCall, ToolCallDelta, Transcript, Usage
 
 
 class Stops:
     """Cuts one answer. What may turn out to lie behind its end is held back: text that could be the beginning of a stop
-    string, and the sound of it. ``frame_samples`` is the length of a codec frame. ``ended`` says whether one was found.
+    string, and the sound of it. ``ended`` says whether one was found.
 
     Sound ends with the last whole word of the text that is left, to the frame.
     """
 
-    def __init__(self, strings: Sequence[str], frame_samples: float) -> None:
-        self._strings, self._frame_samples = tuple(strings), frame_samples
+    def __init__(self, strings: Sequence[str]) -> None:
+        self._strings = tuple(strings)
         self._text = ""
         self._known = 0  # characters that have left
         self.ended = False
         self._spoken = 0  # characters up to which sound may leave
-        self._held: deque[Chunk] = deque()
+        self._held: deque[Audio] = deque()
         self._samples = self._reached = 0  # of the sound that has left, and how much of the text it speaks
         self._cut: int | None = None  # the sample at which the sound ends
 
@@ -34,26 +35,28 @@ class Stops:
         heard = self._reached >= self._spoken and (self._cut is None or self._samples >= self._cut)
         return self.ended and (heard or not speaks)
 
-    def feed(self, chunk: Chunk) -> list[Chunk]:
+    def feed(self, chunk: Output) -> list[Output]:
         """What may leave now."""
         if not self._strings:
             return [chunk]
-        match chunk.kind:
-            case "text":
-                return [*self._said(chunk.data), *self._released()]
-            case "usage":  # the text is complete
+        match chunk:
+            case Text(text):
+                return [*self._said(text), *self._released()]
+            case Usage():  # the text is complete
                 return [*self._rest(), *self._released(), chunk]
-            case "audio":
+            case Audio():
                 self._held.append(chunk)
                 return self._released()
-            case _:
+            case Transcript() | ToolCallDelta() | ToolCall() | Codes():
                 return [] if self.ended else [chunk]
+            case _:
+                assert_never(chunk)
 
-    def end(self) -> list[Chunk]:
+    def end(self) -> list[Output]:
         """What is still held, once the answer has ended by itself."""
         return [*self._rest(), *self._released(), *self._held]
 
-    def _said(self, words: str) -> list[Chunk]:
+    def _said(self, words: str) -> list[Output]:
         if self.ended:
             return []
         self._text += words
@@ -70,37 +73,32 @@ class Stops:
         sizes = range(min(longest, len(self._text) - self._known), 0, -1)
         return next((n for n in sizes if any(one.startswith(self._text[-n:]) for one in self._strings)), 0)
 
-    def _rest(self) -> list[Chunk]:
+    def _rest(self) -> list[Output]:
         return [] if self.ended else self._leave(len(self._text))
 
-    def _leave(self, end: int) -> list[Chunk]:
-        piece, self._known = self._text[self._known : end], end
+    def _leave(self, end: int) -> list[Output]:
+        piece, self._known = Text(self._text[self._known : end], self._known), end
         if not self.ended:
             self._spoken = end
-        return [Chunk("text", piece, {"ids": []})] if piece else []
+        return [piece] if piece.text else []
 
-    def _released(self) -> list[Chunk]:
+    def _released(self) -> list[Output]:
         """The held sound that may leave: all of what is known to be said, cut at the end of the answer."""
-        free: list[Chunk] = []
-        while self._held and (self.ended or self._held[0].meta.get("text_end", 0) <= self._spoken):
+        free: list[Output] = []
+        while self._held and (self.ended or self._held[0].text_end <= self._spoken):
             chunk = self._held.popleft()
             if self.ended and self._cut is None:
                 self._cut = self._samples if self._reached >= self._spoken else self._end_in(chunk)
-            self._reached = chunk.meta.get("text_end", 0)
-            wave = chunk.data if self._cut is None else chunk.data[: max(0, self._cut - self._samples)]
+            self._reached = chunk.text_end
+            wave = chunk.wave if self._cut is None else chunk.wave[: max(0, self._cut - self._samples)]
             self._samples += len(wave)
             if len(wave):
-                free.append(Chunk("audio", wave, chunk.meta))
+                free.append(Audio(wave, chunk.marks))
         return free
 
-    def _end_in(self, chunk: Chunk) -> int | None:
-        """The sample behind the first frame of a chunk that reaches the end; None if none does."""
-        ends = chunk.meta.get("text_ends")
-        if ends is None:
-            return self._samples + len(chunk.data) if chunk.meta.get("text_end", 0) >= self._spoken else None
-        first = int(chunk.meta.get("frame", 0))
-        reached = next((n for n, end in enumerate(ends, first + 1) if end >= self._spoken), None)
-        return None if reached is None else round(reached * self._frame_samples)
+    def _end_in(self, chunk: Audio) -> int | None:
+        """The sample of the first mark in a chunk that reaches the end; None if none does."""
+        return next((sample for sample, characters in chunk.marks if characters >= self._spoken), None)
 
 
 def _last_word_end(text: str, end: int) -> int:

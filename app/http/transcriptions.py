@@ -17,8 +17,9 @@ from app.http.transcript import MEDIA_TYPES, TIMED, Format, Transcript, span_of
 from app.http.trouble import RESPONSES, HttpRefusal
 from app.realtime.ids import new_id
 from app.service import Service
-from engine import MIC_RATE_HZ, AudioPart, Chunk, Message, ModelInfo
+from engine import MIC_RATE_HZ, AudioPart, Message, ModelInfo, Output
 from engine import Request as EngineRequest
+from engine import Transcript as Words
 from engine.core import Pcm
 
 Granularity = Literal["segment", "word"]
@@ -96,9 +97,9 @@ async def _heard(service: Service, pcm: Pcm) -> str:
     """The transcript. Raises HttpRefusal if the model answers to speech without writing down what it heard."""
     words: list[str] = []
 
-    async def take(chunk: Chunk) -> None:
-        if chunk.kind == "heard" and chunk.meta.get("final"):
-            words.append(chunk.data)
+    async def take(chunk: Output) -> None:
+        if isinstance(chunk, Words) and chunk.final:
+            words.append(chunk.text)
 
     asked = EngineRequest(
         id=new_id("heard"),

@@ -14,7 +14,7 @@ import numpy as np
 from app.realtime.ids import new_id
 from app.realtime.items import MessageItem, Picture
 from app.realtime.trouble import Refusal
-from engine import MIC_RATE_HZ, Chunk
+from engine import MIC_RATE_HZ, Speech
 from engine.core import Pcm
 
 
@@ -105,13 +105,13 @@ class Turn:
         self.closed = True
         self._tell()
 
-    async def follow(self) -> AsyncGenerator[Chunk]:
+    async def follow(self) -> AsyncGenerator[Speech]:
         """The turn from its beginning, block by block as they come, until it is closed or paused. For many readers."""
         read = 0
         while True:
             news = self._news
             while read < len(self._blocks[: self._end]):
-                yield Chunk("audio", self._blocks[read])
+                yield Speech(self._blocks[read])
                 read += 1
             if self.closed or self.paused:
                 return

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, assert_never
 
 from msgspec.structs import replace
 
@@ -21,7 +21,21 @@ from app.realtime.timing import Timing
 from app.realtime.trouble import Refusal
 from app.realtime.usage import Usage
 from app.telemetry import Metrics, audit
-from engine import SPEAKER_RATE_HZ, Chunk, Chunks, EngineError, ModelInfo, Request
+from engine import (
+    SPEAKER_RATE_HZ,
+    Audio,
+    Chunks,
+    Codes,
+    EngineError,
+    ModelInfo,
+    Output,
+    Request,
+    Text,
+    ToolCall,
+    ToolCallDelta,
+    Transcript,
+)
+from engine import Usage as EngineUsage
 
 
 class Answering(Protocol):
@@ -211,9 +225,9 @@ class Reply:
                 with self._reading(chunks):
                     async for chunk in chunks:
                         await self._present.wait()
-                        if chunk.kind == "heard":
+                        if isinstance(chunk, Transcript):
                             self._hear(chunk, listener)
-                        if chunk.kind == "heard" and chunk.meta.get("final") and self.turn is not None:
+                        if isinstance(chunk, Transcript) and chunk.final and self.turn is not None:
                             await self.turn.over()  # nothing is told of a turn before it is committed
                         elif _tells(chunk):
                             await self._opened.wait()
@@ -238,44 +252,38 @@ class Reply:
         finally:
             self._chunks = None
 
-    def _hear(self, chunk: Chunk, listener: Listener) -> None:
+    def _hear(self, transcript: Transcript, listener: Listener) -> None:
         """What the user says is known before the answer begins, and while they speak."""
         if self.turn is not None:
-            self.turn.understand(chunk.data, bool(chunk.meta.get("final")), chunk.meta.get("whole"))
+            self.turn.understand(transcript.text, transcript.final, transcript.complete)
         if self.heard_id is not None:
-            listener.on_hearing(self.heard_id, chunk.data)
+            listener.on_hearing(self.heard_id, transcript.text)
 
-    def _take(self, chunk: Chunk, listener: Listener) -> None:
+    def _take(self, chunk: Output, listener: Listener) -> None:
         answer = self.answer
-        match chunk.kind:
-            case "text":
-                answer.text(chunk.data, tuple(chunk.meta.get("ids", ())))
-            case "audio":
-                self._made(len(chunk.data))
-                self.playout.push(chunk.data)
-                self._mark(chunk)
+        match chunk:
+            case Text(text, _, token_ids):
+                answer.text(text, token_ids)
+            case Audio(wave, marks):
+                self._made(len(wave))
+                self.playout.push(wave)
+                answer.reached((sample - self.playout.skipped_samples, characters) for sample, characters in marks)
                 self._send_due(listener)
                 self._news.set()
-            case "call_piece":
-                answer.call_piece(chunk.meta["name"], str(chunk.meta.get("call_id", "")), chunk.data)
-            case "tool_call":
-                answer.call(chunk.data["name"], chunk.data["arguments"], str(chunk.meta.get("call_id", "")))
-            case "heard" if chunk.meta.get("final") and self.heard_id is not None:
-                listener.on_heard(self.heard_id, chunk.data)
-            case "usage":
-                self._finish = chunk.meta.get("finish", "stop")
-                answer.used(_usage(chunk.data))
+            case ToolCallDelta(call_id, name, arguments):
+                answer.call_piece(name, call_id, arguments)
+            case ToolCall(call_id, name, arguments):
+                answer.call(name, arguments, call_id)
+            case Transcript(text, final):
+                if final and self.heard_id is not None:
+                    listener.on_heard(self.heard_id, text)
+            case EngineUsage():
+                self._finish = chunk.finish
+                answer.used(_usage(chunk))
+            case Codes():
+                pass  # it is asked for none
             case _:
-                pass  # of no concern to a client
-
-    def _mark(self, chunk: Chunk) -> None:
-        """Note which text each codec frame of what was just pushed has reached; a chunk that does not tell is one."""
-        meta, skipped = chunk.meta, self.playout.skipped_samples
-        if "text_ends" not in meta:
-            self.answer.reached([(self.playout.produced_samples - skipped, int(meta.get("text_end", 0)))])
-            return
-        frames = enumerate(meta["text_ends"], start=int(meta.get("frame", 0)) + 1)
-        self.answer.reached((round(n * self.answer.frame_samples) - skipped, text_end) for n, text_end in frames)
+                assert_never(chunk)
 
     def _made(self, samples: int) -> None:
         self.timing.last_made_s = self._now()
@@ -310,16 +318,16 @@ class Reply:
             listener.on_sent(packet)
 
 
-def _tells(chunk: Chunk) -> bool:
+def _tells(chunk: Output) -> bool:
     """Whether a client learns of it; guesses at what the user is saying stay here."""
-    return chunk.kind != "heard" or bool(chunk.meta.get("final"))
+    return not isinstance(chunk, Transcript) or chunk.final
 
 
-def _usage(counts: dict[str, int]) -> Usage:
+def _usage(counted: EngineUsage) -> Usage:
     return Usage(
-        input_tokens=counts.get("input_tokens", 0),
-        text_tokens=counts.get("output_tokens", 0),
-        heard_tokens=counts.get("heard_tokens", 0),
-        seen_tokens=counts.get("seen_tokens", 0),
-        cached_tokens=counts.get("cached_tokens", 0),
+        input_tokens=counted.input_tokens,
+        text_tokens=counted.output_tokens,
+        heard_tokens=counted.audio_tokens,
+        seen_tokens=counted.image_tokens,
+        cached_tokens=counted.cached_tokens,
     )

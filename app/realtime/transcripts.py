@@ -14,7 +14,7 @@ from app.realtime.hearing import Turn
 from app.realtime.house import House
 from app.realtime.ids import new_id
 from app.realtime.options import Options
-from engine import MIC_RATE_HZ, EngineError, Request
+from engine import MIC_RATE_HZ, EngineError, Request, Transcript
 
 
 class Transcripts:
@@ -102,12 +102,12 @@ class Transcripts:
         try:
             async with self._house.engine.open(request, turn.follow()) as chunks:
                 async for chunk in chunks:
-                    if chunk.kind != "heard":
+                    if not isinstance(chunk, Transcript):
                         continue
-                    self.hearing(turn.item_id, chunk.data)
-                    if chunk.meta.get("final"):
+                    self.hearing(turn.item_id, chunk.text)
+                    if chunk.final:
                         await turn.over()
-                        self.heard(turn.item_id, chunk.data)
+                        self.heard(turn.item_id, chunk.text)
                         return
             await turn.over()
             self.unheard(turn.item_id)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine.bench.peer import Question, Subject, Times
+from engine.chunk import Audio
 from engine.core import Message, Request, Sampling, TextPart
 from engine.errors import EngineError
 from engine.registry import load
@@ -111,7 +112,7 @@ class Bare:
             if isinstance(chunks, EngineError):
                 raise chunks
             for chunk in chunks:
-                if chunk.kind == "audio" and line.first_s is None:
+                if isinstance(chunk, Audio) and line.first_s is None:
                     line.first_s = self.spent_s
                 if chunk.kind in stage.info.feeds and at + 1 < len(self.stages):
                     line.streams[at + 1].put(chunk)

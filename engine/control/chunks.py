@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from typing import cast
 
+from engine.chunk import Audio, Chunk, Counts, Output
 from engine.control.replica import StageReplica
 from engine.control.timeline import Ledger, Timeline
-from engine.core import Chunk, Request
+from engine.core import Request
 from engine.stream import Stream, Taken
-from engine.tally import Tally, count
+from engine.tally import count
 from engine.wire import PlayoutState
 
 
@@ -20,17 +22,17 @@ class Chunks:
         self.request = request
         self.timeline = Timeline(time.monotonic())
         self.stream = Stream()  # bounded by the credit of the runs that fill it, so text never waits behind sound
-        self.given: Tally = {}
+        self.given: Counts = {}
         self.hosts: set[StageReplica] = set()
         self.state: PlayoutState | None = None
         self.preemptible = request.preemptible
         self._playing_since_s: float | None = None
 
-    def __aiter__(self) -> AsyncIterator[Chunk]:
+    def __aiter__(self) -> AsyncIterator[Output]:
         return self
 
-    async def __anext__(self) -> Chunk:
-        return await anext(self.stream)
+    async def __anext__(self) -> Output:
+        return cast("Output", await anext(self.stream))  # a stage that would emit another is not hosted
 
     @property
     def ledger(self) -> Ledger | None:
@@ -68,18 +70,18 @@ class Chunks:
         self._report("playing", skipped_s)
 
     def put(self, chunk: Chunk, taken: Taken) -> None:
-        """What a stage gives to the client; marks go to the timeline."""
-        if chunk.kind == "mark":
-            for name, at_s in chunk.data.items():
-                self.timeline.mark(name, at_s)
-            taken()
-            return
-        if chunk.kind == "audio":
+        """What a stage gives to the client."""
+        if isinstance(chunk, Audio):
             self.timeline.mark("audio", time.monotonic())
             if self._playing_since_s is None and self.state != "held":
                 self._playing_since_s = time.monotonic()
         count(self.given, chunk)
         self.stream.put(chunk, taken)
+
+    def mark(self, moments: Mapping[str, float]) -> None:
+        """Note when what happened to the request (monotonic seconds, by name)."""
+        for name, at_s in moments.items():
+            self.timeline.mark(name, at_s)
 
     def _report(self, state: PlayoutState, skipped_s: float = 0.0) -> None:
         self.state = state

@@ -7,12 +7,13 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Self
 
+from engine.chunk import Chunk
 from engine.config import EngineSpec
 from engine.control.changes import Changes
 from engine.control.chunks import Chunks
 from engine.control.fleet import Fleet, Launcher
 from engine.control.orchestrator import Orchestrator
-from engine.core import Chunk, ModelInfo, ReplicaInfo, Request
+from engine.core import ModelInfo, ReplicaInfo, Request
 from engine.errors import StageUnavailable
 from engine.registry import load
 

@@ -17,13 +17,13 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from engine import wire
+from engine.chunk import Chunk, Counts
 from engine.control.chunks import Chunks
 from engine.control.pool import StagePool
-from engine.control.replica import RemoteWorker, StageReplica
-from engine.core import Chunk
+from engine.control.replica import Outlet, RemoteWorker, StageReplica
 from engine.errors import BatchLost, EngineError, ReplicaLost, RequestError, StageUnavailable
 from engine.stream import Stream, Taken, Tape, closing
-from engine.tally import Kept, Tally, count
+from engine.tally import Kept, count
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Hop:
     inputs: Tape
     onward: Stream
     near: str | None = None
-    given: Tally = field(default_factory=dict[str, int])
+    given: Counts = field(default_factory=dict[str, int])
     losses: int = 0
     """Replicas that were lost, and this request may be why."""
     again: bool = False
@@ -79,7 +79,7 @@ class Hops:
         self, chunks: Chunks, pools: Sequence[Pool], group: asyncio.TaskGroup, progress: Callable[[], None]
     ) -> None:
         self._chunks, self._pools, self._group, self._progress = chunks, pools, group, progress
-        self._kept = Kept(pool.info for pool in pools)
+        self._kept = Kept()
 
     def begin(self, inputs: AsyncIterator[Chunk] | None) -> None:
         """Start the first hop, and what feeds it; whoever feeds it ends with it."""
@@ -205,17 +205,15 @@ class Hops:
         stages = tuple(pool.info.name for pool in self._pools[hop.first : hop.end])
         opening = wire.Open("", self._chunks.request, stages, wire.CREDIT, self._chunks.state, self._resume(hop))
 
-        def out(chunk: Chunk, client: bool, further: bool, taken: Taken) -> None:
+        def give(chunk: Chunk, client: bool, further: bool, taken: Taken) -> None:
             self._progress()
             if client:
                 self._chunks.put(chunk, taken)
             if further:
                 count(hop.given, chunk)
                 hop.onward.put(chunk, taken)
-            if not client and not further:
-                self._kept.note(chunk)
 
-        await replica.host.run(opening, hop.inputs, out)
+        await replica.host.run(opening, hop.inputs, Outlet(give, self._kept.note, self._chunks.mark))
 
     def _resume(self, hop: Hop) -> wire.Resume | None:
         """What a hop that begins again must be told of what was given before."""

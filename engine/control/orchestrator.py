@@ -13,9 +13,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
+from engine.chunk import Chunk
 from engine.control.chunks import Chunks
 from engine.control.hops import Hops, Pool
-from engine.core import Chunk, Request
+from engine.core import Request
 from engine.errors import EngineError, RequestError, StageUnavailable, Stalled, plain
 
 log = logging.getLogger(__name__)

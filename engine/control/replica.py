@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from engine import links, wire
-from engine.core import Chunk
+from engine.chunk import Chunk
 from engine.errors import EngineError, ReplicaLost, error_of
 from engine.stream import Taken, Tape
 
-Outlet = Callable[[Chunk, bool, bool, Taken], None]
-"""Takes what a run gives: (chunk, for the client?, for the next hop?, taken). It never waits, and calls ``taken`` once
-for each of the two that is set: when the chunk has been read there, or dropped. What is for neither is to be kept."""
+
+@dataclass(frozen=True, slots=True)
+class Outlet:
+    """Where a run's output goes; none of the three waits.
+
+    ``give(chunk, client, onward, taken)`` takes a chunk for the client, for the next hop, or for both, and calls
+    ``taken`` once for each of them: when the chunk has been read there, or dropped. ``keep`` takes what stages leave
+    for the case that their replica is lost, ``mark`` the moments of the run (monotonic seconds, by name).
+    """
+
+    give: Callable[[Chunk, bool, bool, Taken], None]
+    keep: Callable[[Chunk], None]
+    mark: Callable[[Mapping[str, float]], None]
 
 
 @dataclass(eq=False, slots=True)
@@ -48,16 +58,18 @@ class Run:
         except EngineError as error:
             self.end(error)
 
-    def receive(self, message: wire.Grant | wire.Emit | wire.End | wire.Failed) -> None:
+    def receive(self, message: wire.Grant | wire.Emit | wire.Marks | wire.End | wire.Failed) -> None:
         match message:
             case wire.Emit(_, chunk, client, onward, kept, marks):
                 if marks:
-                    self.out(Chunk("mark", marks), True, False, lambda: None)
+                    self.out.mark(marks)
                 for left in kept:
-                    self.out(left, False, False, self._taken)
+                    self.out.keep(left)
                 self.owed += 1
                 self.unread += client + onward
-                self.out(chunk, client, onward, self._taken)
+                self.out.give(chunk, client, onward, self._taken)
+            case wire.Marks(_, marks):
+                self.out.mark(marks)
             case wire.Grant(_, n):
                 self.room += n
                 self.feed()
@@ -121,10 +133,11 @@ class RemoteWorker:
         if self.gone.is_set():
             return  # it was given up; whatever it says now comes too late
         match message:
-            case wire.Emit(run, marks=marks) if marks and self.behind_s and run in self._runs:
+            case wire.Emit(run, marks=marks) | wire.Marks(run, marks) if marks and self.behind_s and run in self._runs:
                 self._runs[run].receive(self._in_our_time(message))
-            case wire.Grant(run) | wire.Emit(run) | wire.End(run) | wire.Failed(run) if run in self._runs:
-                self._runs[run].receive(message)
+            case wire.Grant() | wire.Emit() | wire.Marks() | wire.End() | wire.Failed():
+                if message.run in self._runs:  # else it was closed meanwhile
+                    self._runs[message.run].receive(message)
             case wire.Trying(runs):
                 self._trying = runs
             case wire.Hello() if not self.hello.done():
@@ -136,9 +149,9 @@ class RemoteWorker:
             case wire.Leave():
                 self.on_leave()
             case _:
-                pass  # of a run that was closed meanwhile
+                pass
 
-    def _in_our_time(self, message: wire.Emit) -> wire.Emit:
+    def _in_our_time(self, message: wire.Emit | wire.Marks) -> wire.Emit | wire.Marks:
         marks = {name: at_s + self.behind_s for name, at_s in message.marks.items()}
         return msgspec.structs.replace(message, marks=marks)
 

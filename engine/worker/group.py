@@ -12,10 +12,9 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from engine.core import Chunk
+from engine.chunk import Bundle, Chunk, Counts
 from engine.errors import StageFailed
 from engine.stream import Stream, Taken
-from engine.tally import Tally
 from engine.worker.scheduler import Entry
 from engine.worker.stage import Stage
 
@@ -35,7 +34,7 @@ class Hosted:
     """For the bundle of a joined group: bounded by the request's limits of tokens and frames."""
     stepped: bool = False
     """Whether it has been in a step: what has gone well once is no suspect."""
-    made: Tally = field(default_factory=dict[str, int])
+    made: Counts = field(default_factory=dict[str, int])
     """How much it has given by now, which its state covers."""
 
     @property
@@ -94,16 +93,16 @@ class Group:
         for one in self.hosted:
             one.source.close()
 
-    def bundle(self) -> Chunk | None:
-        """What all roles of a joined group gave, once: data {role: chunks}. None before all have ended, and again.
+    def bundle(self) -> Bundle | None:
+        """What all roles of a joined group gave, once. None before all have ended, and again.
 
         Raises StageFailed if a role gave nothing while others gave something: guidance would be computed from half.
         """
         if not self.joined or not self.done or self._released:
             return None
         self._released = True
-        given = {one.entry.seat.role: one.given for one in self.hosted}
+        given = {one.entry.seat.role: tuple(one.given) for one in self.hosted}
         missing = [role for role, chunks in given.items() if not chunks]
         if 0 < len(missing) < len(given):
             raise StageFailed(f"{self.stage.info.name} gave nothing for {', '.join(missing)}; ask again")
-        return Chunk("bundle", {role: [[c.kind, c.data, c.meta] for c in chunks] for role, chunks in given.items()})
+        return Bundle(given)

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from engine import wire
+from engine.chunk import OUTPUTS
 from engine.errors import ConfigError
 from engine.registry import load
 from engine.worker.process import Worker
@@ -36,6 +37,9 @@ def build(task: wire.Task, send: Send) -> tuple[Worker, wire.Hello]:
         stages, model, task.chunks, family.rows_ahead, task.worker.max_batch, send, schedule=task.worker.schedule
     )
     infos = tuple(stage.info for stage in stages.values())
+    for info in infos:
+        if strange := info.emits - OUTPUTS:
+            raise ConfigError(f"the stage {info.name} emits {', '.join(sorted(strange))}, which no client can take")
     return worker, wire.Hello(task.id, os.getpid(), model, infos, tuple(family.stages))
 
 

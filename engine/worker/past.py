@@ -10,34 +10,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine import wire
-from engine.core import SPEAKER_RATE_HZ, Chunk, StageInfo
-from engine.tally import Tally, count, fresh
+from engine.chunk import Checkpoint, Chunk, Counts
+from engine.core import SPEAKER_RATE_HZ, StageInfo
+from engine.tally import count, fresh
 
 
 class Past:
     """Of one run: ``client`` and ``onward`` are what is still to be left out there."""
 
     def __init__(self, resume: wire.Resume | None = None) -> None:
-        self.client: Tally = dict(resume.client) if resume else {}
-        self.onward: Tally = dict(resume.onward) if resume else {}
+        self.client: Counts = dict(resume.client) if resume else {}
+        self.onward: Counts = dict(resume.onward) if resume else {}
         self.covered_s = 0.0
         """How much sound will not be made again."""
         self._kept: Sequence[Chunk] = resume.kept if resume else ()
-        self._again: Tally = {}
+        self._again: Counts = {}
         self._leaving: list[Chunk] = []
 
     def left(self, info: StageInfo) -> list[Chunk]:
         """What a stage had left."""
-        return [chunk for chunk in self._kept if chunk.kind in info.keeps | info.latest]
+        return [chunk for chunk in self._kept if _left_by(info, chunk)]
 
-    def begin(self, info: StageInfo, left: Sequence[Chunk]) -> Tally:
+    def begin(self, info: StageInfo, left: Sequence[Chunk]) -> Counts:
         """Expect a stage to go on behind its state, and make again what it left beyond; what the state covers."""
-        covered: Tally = {}
+        covered: Counts = {}
         for chunk in left:
-            if chunk.kind in info.keeps:
-                count(self._again, chunk)
+            if isinstance(chunk, Checkpoint):
+                covered |= chunk.covers
             else:
-                covered |= chunk.meta["covers"]
+                count(self._again, chunk)
         for key, number in covered.items():
             for tally in (self._again,) if key in self._again else (self.client, self.onward):
                 tally[key] = tally.get(key, 0) - number
@@ -56,3 +57,7 @@ class Past:
         """What is to go now, once."""
         leaving, self._leaving = tuple(self._leaving), []
         return leaving
+
+
+def _left_by(info: StageInfo, chunk: Chunk) -> bool:
+    return chunk.stage == info.name if isinstance(chunk, Checkpoint) else chunk.kind in info.keeps

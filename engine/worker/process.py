@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from engine import wire
+from engine.chunk import Chunk
 from engine.config import ChunkSpec, Schedule
-from engine.core import Chunk, ModelInfo
+from engine.core import ModelInfo
 from engine.errors import BatchLost, EngineError
 from engine.worker.group import Hosted
 from engine.worker.prefix import Prefixes

@@ -12,8 +12,9 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from engine import wire
+from engine.chunk import Audio, Checkpoint, Chunk, Codes
 from engine.config import ChunkSpec
-from engine.core import SPEAKER_RATE_HZ, Chunk, Request, StageInfo, seconds
+from engine.core import SPEAKER_RATE_HZ, Request, StageInfo, seconds
 from engine.errors import EngineError, plain
 from engine.stream import Stream
 from engine.tally import count, fresh
@@ -184,12 +185,12 @@ class Run:
             hosted.given.append(chunk)
         if not hosted.main:
             return
-        if chunk.kind in info.latest:
-            self._leave(info, Chunk(chunk.kind, chunk.data, {"covers": dict(hosted.made)}))
+        if isinstance(chunk, Checkpoint):
+            self._leave(info, Checkpoint(chunk.state, info.name, dict(hosted.made)))
             return
         count(hosted.made, chunk)
-        if chunk.kind == "audio":
-            self.listener.produce(seconds(chunk.data, SPEAKER_RATE_HZ), now_s)
+        if isinstance(chunk, Audio):
+            self.listener.produce(seconds(chunk.wave, SPEAKER_RATE_HZ), now_s)
         if (new := self._past.new(info, chunk)) is not None:
             if chunk.kind in info.keeps:
                 self._leave(info, new)
@@ -202,7 +203,7 @@ class Run:
     def _route(self, group: Group, chunk: Chunk) -> None:
         """To the client, to the next stage, or to both, as the stage declares it."""
         info = group.stage.info
-        client = chunk.kind in info.emits or (self.request.dump and chunk.kind == "codes")
+        client = chunk.kind in info.emits or (self.request.dump and isinstance(chunk, Codes))
         self._pass_on(group, chunk, client, not group.joined and chunk.kind in info.feeds)
 
     def _pass_on(self, group: Group, chunk: Chunk, client: bool, further: bool) -> None:
@@ -245,7 +246,8 @@ class Run:
 
     def _tell_marks(self) -> None:
         if self._marks:
-            self._emit(Chunk("mark", {}), True, False)
+            marks, self._marks = self._marks, {}
+            self._send(wire.Marks(self.id, marks))
 
     def _emit(self, chunk: Chunk, client: bool, onward: bool) -> None:
         self._credit -= 1

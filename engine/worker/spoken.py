@@ -68,8 +68,12 @@ class Speller:
         self._before = ""  # the word before, as written
         self._last = ""  # the last letter said
 
-    def feed(self, text: str) -> Said:
-        """What can be said now."""
+    def feed(self, text: str, start: int | None = None) -> Said:
+        """What can be said now. ``start`` is where the piece begins in the whole text, if not where the last one ended:
+        what is left out between them is not said, and counts.
+        """
+        if start is not None:
+            self._begin = start - len(self._word)
         return _join(self._feed(text))
 
     def flush(self) -> Said:

@@ -16,9 +16,9 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.chunk import Checkpoint, Chunk, Codes
 from engine.core import (
     AudioPart,
-    Chunk,
     Message,
     ModelInfo,
     Part,
@@ -69,7 +69,7 @@ class Seat:
     [0, info.slots) that no other open seat of the stage has: the index into preallocated state (KV, conv tails).
     ``group`` is every seat of its request at this stage by its role, itself among them: the main one's chunks are the
     answer, those of its companions are not passed on. ``kept`` is what the stage left on a replica that was lost: the
-    chunks of the kinds that its info ``keeps``, which are passed on again as they are, and the ``latest`` of its state.
+    chunks of the kinds that its info ``keeps``, which are passed on again as they are, and its last Checkpoint.
     A stage may go on behind that state, as if it had given what it gave before; else it begins anew, is fed the same
     again, and what it had given is left out.
     """
@@ -90,9 +90,10 @@ class Seat:
     def ready(self) -> bool:
         return not self.done and (bool(self.rows) or self.ended or not self.hungry)
 
-    def left(self, kind: str) -> Any:
-        """The data of the latest chunk of a kind that the stage left on a replica that was lost; None without."""
-        return next((chunk.data for chunk in reversed(self.kept) if chunk.kind == kind), None)
+    @property
+    def checkpoint(self) -> Mapping[str, Any] | None:
+        """The last state that the stage left on a replica that was lost; None without."""
+        return next((chunk.state for chunk in reversed(self.kept) if isinstance(chunk, Checkpoint)), None)
 
 
 class Stage(Protocol):
@@ -182,21 +183,34 @@ def state_due(before: int, frames: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """A code2wav's row: codec frames to be decoded at once, int16 [frames, codebooks], and the marks of their sound."""
+
+    codes: NDArray[np.int16]
+    marks: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Books:
-    """The code books of a codec: how many, and how many vectors each has."""
+    """The code books of a codec: how many, how many vectors each has, and the samples that a frame becomes."""
 
     count: int
     size: int
+    frame_samples: int
 
     async def windows(self, seat: Seat, inputs: AsyncIterator[Chunk], first: int = 0) -> AsyncGenerator[Any]:
         """A code2wav's rows: codec frames behind the ``first`` ones, as many at a time as the listener can wait for.
 
-        Each is (codes [frames, count], the meta of their sound). Raises StageFailed for what is no frame: looked up, a
-        code beyond its book would end the process on some devices.
+        Raises StageFailed for what is no frame: looked up, a code beyond its book would end the process on some
+        devices.
         """
         async for frames in windows(inputs, seat.pace.size, seat.pace.hurry, first):
-            yield self._joined([frame.data for frame in frames]), spoken(frames, first)
+            yield Window(self._joined([frame.frames for frame in frames]), self.marks(frames, first))
             first += len(frames)
+
+    def marks(self, frames: Sequence[Codes], first: int) -> tuple[tuple[int, int], ...]:
+        """Where the voice is in the text after each of the codec frames that follow ``first`` earlier ones."""
+        return tuple((n * self.frame_samples, frame.text_end) for n, frame in enumerate(frames, first + 1))
 
     def _joined(self, frames: Sequence[NDArray[Any]]) -> NDArray[Any]:
         shapes = {frame.shape for frame in frames}
@@ -206,14 +220,6 @@ class Books:
         if codes.min() < 0 or codes.max() >= self.size:
             raise StageFailed(f"a code is not from 0 to {self.size - 1}: {codes.min()} to {codes.max()}")
         return codes
-
-
-def spoken(frames: Sequence[Chunk], first: int) -> dict[str, Any]:
-    """The meta of the sound of codec frames that follow ``first`` earlier ones: how far the text is after each.
-
-    Frames are numbered from the answer's first, so that a listener knows his place in the text to the frame.
-    """
-    return {**frames[-1].meta, "frame": first, "text_ends": [frame.meta.get("text_end", 0) for frame in frames]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from engine import AudioPart, Chunk, Chunks, Engine, EngineError, EngineSpec, Message, Request, TextPart, WorkerSpec
+from engine import AudioPart, Chunks, Engine, EngineError, EngineSpec, Message, Request, TextPart, WorkerSpec
+from engine.chunk import Chunk, Speech, Text
 from engine.lending import LEAST_BYTES, Lender
 from tests.engine.fakes import turns, until
 
@@ -30,7 +31,7 @@ def spec(launcher: str) -> EngineSpec:
 
 async def speech(draw: random.Random) -> AsyncGenerator[Chunk]:
     for _ in range(draw.randrange(40)):
-        yield Chunk("audio", np.zeros(320, np.int16))
+        yield Speech(np.zeros(320, np.int16))
         await turns(draw.randrange(3))
 
 
@@ -149,7 +150,7 @@ async def storm(count: int, seed: int, launcher: str = "inline") -> None:
 async def still_answers(engine: Engine) -> bool:
     request = Request(id="last", session="s", messages=(Message("user", (TextPart("say: still here"),)),))
     async with engine.open(request) as chunks:
-        return "".join([chunk.data async for chunk in chunks if chunk.kind == "text"]) == "still here"
+        return "".join([chunk.text async for chunk in chunks if isinstance(chunk, Text)]) == "still here"
 
 
 @pytest.mark.seed("A0.18", "A2.10", "A2.20", "A3.10", "A4.13")

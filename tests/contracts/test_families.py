@@ -14,20 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import (
-    SPEAKER_RATE_HZ,
-    AudioPart,
-    Chunk,
-    Chunks,
-    Engine,
-    Message,
-    Request,
-    StageFailed,
-    TextPart,
-    load_config,
-)
+from engine import SPEAKER_RATE_HZ, AudioPart, Chunks, Engine, Message, Request, StageFailed, TextPart, load_config
+from engine.chunk import Audio, Chunk, Output, Speech, Transcript, Usage
 from engine.wire import CREDIT
-from tests.engine.fakes import until
+from tests.engine.fakes import data_of, until
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 FAMILIES = ["script", "nano"]
@@ -50,16 +40,16 @@ def told(text: str = "one two three", id: str = "r", **fields: Any) -> Request:
     return asked("", id, messages=(Message("assistant", (TextPart(text),)),), **fields)
 
 
-async def answer(engine: Engine, request: Request, inputs: AsyncGenerator[Chunk] | None = None) -> list[Chunk]:
+async def answer(engine: Engine, request: Request, inputs: AsyncGenerator[Chunk] | None = None) -> list[Output]:
     async with engine.open(request, inputs) as chunks:
         return [chunk async for chunk in chunks]
 
 
-def of(chunks: list[Chunk], kind: str) -> list[Any]:
-    return [chunk.data for chunk in chunks if chunk.kind == kind]
+def of(chunks: list[Output], kind: str) -> list[Any]:
+    return [data_of(chunk) for chunk in chunks if chunk.kind == kind]
 
 
-def sound(chunks: list[Chunk]) -> np.ndarray[Any, Any]:
+def sound(chunks: list[Output]) -> np.ndarray[Any, Any]:
     return np.concatenate([np.zeros(0, np.float32), *of(chunks, "audio")])
 
 
@@ -69,7 +59,7 @@ def idle(engine: Engine) -> bool:
 
 async def microphone(pieces: int) -> AsyncGenerator[Chunk]:
     for _ in range(pieces):
-        yield Chunk("audio", np.zeros(320, np.int16))
+        yield Speech(np.zeros(320, np.int16))
         await asyncio.sleep(0)
 
 
@@ -77,10 +67,10 @@ async def test_an_answer_streams_in_order_and_ends_with_its_usage(engine: Engine
     chunks = await answer(engine, told())
     assert "".join(of(chunks, "text")).split() == ["one", "two", "three"]
     assert len(of(chunks, "usage")) == 1
-    assert next(c for c in chunks if c.kind == "usage").meta["finish"] == "stop"
+    assert next(c for c in chunks if isinstance(c, Usage)).finish == "stop"
     kinds = [c.kind for c in chunks]
     assert kinds.index("text") < kinds.index("audio")
-    ends = [c.meta["text_end"] for c in chunks if c.kind == "audio"]
+    ends = [c.text_end for c in chunks if isinstance(c, Audio)]
     assert ends == sorted(ends)
     assert ends[-1] == len("one two three")
     assert all(a.dtype == np.float32 and np.abs(a).max() <= 1 for a in of(chunks, "audio"))
@@ -166,7 +156,7 @@ async def test_a_long_text_without_speech_ends(engine: Engine) -> None:
 async def test_limits_end_an_answer_early_without_hanging(engine: Engine) -> None:
     async with asyncio.timeout(20):
         short = await answer(engine, asked("What can you do?", max_text_tokens=3))
-        assert next(c for c in short if c.kind == "usage").meta["finish"] == "length"
+        assert next(c for c in short if isinstance(c, Usage)).finish == "length"
         few = await answer(engine, told("word " * 60, max_frames=5))
         assert len(sound(few)) == round(5 * engine.model.frame_s * SPEAKER_RATE_HZ)
         assert of(few, "usage")
@@ -182,9 +172,9 @@ async def test_an_assistants_last_message_is_spoken_as_it_stands(engine: Engine)
 @pytest.mark.parametrize("pieces", [0, 1, 50])
 async def test_a_spoken_turn_is_heard_to_its_end(engine: Engine, pieces: int) -> None:
     chunks = await answer(engine, asked(live=True, messages=()), microphone(pieces))
-    heard = [chunk for chunk in chunks if chunk.kind == "heard"]
-    assert [chunk.meta["final"] for chunk in heard][-1:] == [True]
-    assert sum(chunk.meta["final"] for chunk in heard) == 1
+    heard = [chunk for chunk in chunks if isinstance(chunk, Transcript)]
+    assert [chunk.final for chunk in heard][-1:] == [True]
+    assert sum(chunk.final for chunk in heard) == 1
     assert of(chunks, "usage")
     assert len(sound(chunks))
 
@@ -192,7 +182,7 @@ async def test_a_spoken_turn_is_heard_to_its_end(engine: Engine, pieces: int) ->
 async def test_speech_in_a_message_is_heard_as_well(engine: Engine) -> None:
     message = Message("user", (AudioPart(np.zeros(16_000, np.int16)),))
     chunks = await answer(engine, asked(messages=(message,)))
-    assert [c.meta["final"] for c in chunks if c.kind == "heard"][-1]
+    assert [c.final for c in chunks if isinstance(c, Transcript)][-1]
     assert of(chunks, "usage")
 
 
@@ -212,9 +202,9 @@ async def test_sound_is_made_only_so_far_ahead_while_text_goes_on(engine: Engine
         assert made_s - (time.monotonic() - began_s) > lead_s + 12 * engine.model.frame_s
 
 
-async def read_for(chunks: Chunks, limit_s: float) -> list[Chunk]:
+async def read_for(chunks: Chunks, limit_s: float) -> list[Output]:
     """What comes within some time."""
-    got: list[Chunk] = []
+    got: list[Output] = []
     with suppress(TimeoutError):
         async with asyncio.timeout(limit_s):
             async for chunk in chunks:

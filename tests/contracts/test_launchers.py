@@ -14,7 +14,6 @@ import psutil
 import pytest
 
 from engine import (
-    Chunk,
     ConfigError,
     Engine,
     EngineError,
@@ -28,7 +27,8 @@ from engine import (
     TextPart,
     WorkerSpec,
 )
-from tests.engine.fakes import turns, until
+from engine.chunk import Audio, Chunk, Speech, Text
+from tests.engine.fakes import data_of, turns, until
 
 LAUNCHERS = ["inline", "local"]
 STAGES = ("ears", "thinker", "talker", "code2wav")
@@ -46,7 +46,7 @@ def asked(text: str, id: str = "r") -> Request:
 
 async def answer(engine: Engine, text: str, id: str = "r") -> str:
     async with engine.open(asked(text, id)) as chunks:
-        return "".join([chunk.data async for chunk in chunks if chunk.kind == "text"])
+        return "".join([chunk.text async for chunk in chunks if isinstance(chunk, Text)])
 
 
 def idle(engine: Engine) -> bool:
@@ -162,7 +162,7 @@ async def test_a_killed_process_is_missed_at_once_and_another_takes_its_place() 
         killed_s = asyncio.get_running_loop().time()
         await until(lambda: engine.missing == STAGES)
         assert asyncio.get_running_loop().time() - killed_s < 0.5  # on an idle machine, some milliseconds
-        text = first.data + "".join([chunk.data async for chunk in chunks if chunk.kind == "text"])
+        text = data_of(first) + "".join([chunk.text async for chunk in chunks if isinstance(chunk, Text)])
         assert text == " ".join(f"word{i}" for i in range(400))
         assert await answer(engine, "say: here again") == "here again"
         assert engine.ready
@@ -202,13 +202,13 @@ async def test_garbage_on_its_socket_ends_a_worker() -> None:
 async def test_speech_goes_in_and_out(launcher: str) -> None:
     async def spoken() -> AsyncGenerator[Chunk]:
         for _ in range(50):
-            yield Chunk("audio", np.zeros(320, np.int16))
+            yield Speech(np.zeros(320, np.int16))
 
     request = Request(id="r", session="s", messages=(), live=True)
     async with Engine(spec(launcher)) as engine, engine.open(request, spoken()) as chunks:
         got = [chunk async for chunk in chunks]
-        assert "".join(chunk.data for chunk in got if chunk.kind == "text") == "I heard 1.0 seconds."
-        assert sum(len(chunk.data) for chunk in got if chunk.kind == "audio") == 4 * 6 * 960
+        assert "".join(chunk.text for chunk in got if isinstance(chunk, Text)) == "I heard 1.0 seconds."
+        assert sum(len(chunk.wave) for chunk in got if isinstance(chunk, Audio)) == 4 * 6 * 960
         ledger = chunks.ledger
         assert ledger is not None
         assert ledger.ttfa_ms > 0
@@ -221,4 +221,4 @@ async def test_a_picture_goes_in_whole(launcher: str) -> None:
     parts = (ImagePart(pixels), TextPart("say: seen"))
     request = Request(id="r", session="s", messages=(Message("user", parts),))
     async with Engine(spec(launcher)) as engine, engine.open(request) as chunks:
-        assert "".join([chunk.data async for chunk in chunks if chunk.kind == "text"]) == "seen"
+        assert "".join([chunk.text async for chunk in chunks if isinstance(chunk, Text)]) == "seen"

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import SPEAKER_RATE_HZ, AudioPart, Chunk, Engine, Message, Request, TextPart, load_config
+from engine import SPEAKER_RATE_HZ, AudioPart, Engine, Message, Request, TextPart, load_config
+from engine.chunk import Audio, Chunk, Text, Usage
+from tests.engine.fakes import data_of
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 BOOKS = {"script": (2, 16), "nano": (8, 512)}
@@ -33,7 +35,7 @@ async def told(engine: Engine, *before: Message, **fields: Any) -> list[Chunk]:
 
 
 def joined(chunks: list[Chunk], kind: str) -> np.ndarray[Any, Any]:
-    return np.concatenate([chunk.data for chunk in chunks if chunk.kind == kind])
+    return np.concatenate([data_of(chunk) for chunk in chunks if chunk.kind == kind])
 
 
 @pytest.mark.seed("A2.13", "A2.15", "A2.17", "A4.9")
@@ -46,7 +48,7 @@ async def test_frames_lie_within_their_books_and_each_of_them_sounds_once(engine
     assert codes.min() >= 0
     assert codes.max() < size
     assert len(sound) == round(len(codes) * engine.model.frame_s * SPEAKER_RATE_HZ)
-    ends = [end for chunk in chunks if chunk.kind == "audio" for end in chunk.meta["text_ends"]]
+    ends = [end for chunk in chunks if isinstance(chunk, Audio) for _, end in chunk.marks]
     assert len(ends) == len(codes)
     assert ends[-1] == len(SAID)
 
@@ -70,6 +72,6 @@ async def test_what_ends_the_text_is_not_spoken(engine: Engine, limit: int, fini
     request = Request(id="r", session="s", messages=(Message("user", (TextPart("hello"),)),), max_text_tokens=limit)
     async with engine.open(request) as answer:
         chunks = [chunk async for chunk in answer]
-    assert next(chunk.meta["finish"] for chunk in chunks if chunk.kind == "usage") == finish
-    text = "".join(chunk.data for chunk in chunks if chunk.kind == "text")
-    assert [chunk.meta["text_end"] for chunk in chunks if chunk.kind == "audio"][-1] == len(text)
+    assert next(chunk.finish for chunk in chunks if isinstance(chunk, Usage)) == finish
+    text = "".join(chunk.text for chunk in chunks if isinstance(chunk, Text))
+    assert [chunk.text_end for chunk in chunks if isinstance(chunk, Audio)][-1] == len(text)

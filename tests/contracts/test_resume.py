@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import Chunk, Engine, EngineError, EngineSpec, Message, Request, TextPart, WorkerSpec
+from engine import Engine, EngineError, EngineSpec, Message, Request, TextPart, WorkerSpec
+from engine.chunk import Audio, Chunk, Codes, Output, Speech, Text, ToolCall, Transcript, Usage
 from engine.config import ChunkSpec
 from engine.errors import ReplicaLost
 from engine.registry import load
@@ -52,17 +53,17 @@ class Got:
     text: str
     ids: list[int]
     sound: np.ndarray[Any, Any]
-    others: list[tuple[str, Any]]
+    others: list[Output]
 
     @classmethod
-    def of(cls, chunks: list[Chunk]) -> Got:
-        texts = [chunk for chunk in chunks if chunk.kind == "text"]
-        sounds = [chunk.data for chunk in chunks if chunk.kind == "audio"]
+    def of(cls, chunks: list[Output]) -> Got:
+        texts = [chunk for chunk in chunks if isinstance(chunk, Text)]
+        sounds = [chunk.wave for chunk in chunks if isinstance(chunk, Audio)]
         return cls(
-            "".join(chunk.data for chunk in texts),
-            [id for chunk in texts for id in chunk.meta["ids"]],
+            "".join(chunk.text for chunk in texts),
+            [id for chunk in texts for id in chunk.token_ids],
             np.concatenate(sounds) if sounds else np.zeros(0),
-            [(c.kind, c.data) for c in chunks if c.kind in {"usage", "tool_call"} or c.meta.get("final")],
+            [c for c in chunks if isinstance(c, Usage | ToolCall) or (isinstance(c, Transcript) and c.final)],
         )
 
     def __eq__(self, other: object) -> bool:
@@ -82,12 +83,12 @@ async def read(
     engine: Engine, request: Request, inputs: Any = None, lost: str = "", after: int = 0, late: float = 0.0
 ) -> Got:
     """An answer; a replica is ``lost`` after so many chunks, or so ``late`` in its text (1 is its end)."""
-    chunks: list[Chunk] = []
+    chunks: list[Output] = []
     async with engine.open(request, inputs) as answer:
         async for chunk in answer:
             chunks.append(chunk)
             text = request.messages[-1].parts[0].text if late else ""  # pyright: ignore[reportAttributeAccessIssue]
-            reached = late and chunk.kind == "audio" and chunk.meta["text_end"] >= late * len(text)
+            reached = late and isinstance(chunk, Audio) and chunk.text_end >= late * len(text)
             if lost and (len(chunks) == after or reached):
                 assert lose(engine, lost)
                 lost = ""
@@ -149,10 +150,10 @@ class Work:
 
         def counting(stage: Any, seats: Sequence[Seat]) -> Any:
             if name == "code2wav":
-                self.frames[name] += sum(len(seat.rows[0][0]) for seat in seats if seat.rows)
+                self.frames[name] += sum(len(seat.rows[0].codes) for seat in seats if seat.rows)
             results = step(stage, seats)
             if name == "talker":
-                self.frames[name] += sum(chunk.kind == "codes" for chunks in results for chunk in chunks)
+                self.frames[name] += sum(isinstance(chunk, Codes) for chunks in results for chunk in chunks)
             return results
 
         patch.setattr(stage, "step", counting)
@@ -190,7 +191,7 @@ async def test_without_what_was_kept_much_would_be_made_again(monkeypatch: pytes
 async def spoken(engine: Engine, losses: dict[int, str]) -> AsyncGenerator[Chunk]:
     """Two seconds of a user's turn, 20 ms at a time; replicas are lost after some of it."""
     for i in range(100):
-        yield Chunk("audio", np.zeros(320, np.int16))
+        yield Speech(np.zeros(320, np.int16))
         await asyncio.sleep(0)
         if i in losses:
             assert lose(engine, losses[i])

@@ -11,6 +11,7 @@ import pytest
 from app.bench.engines import TEXTS
 from app.commands.deployment import deployment
 from engine import Engine, Message, Request, TextPart
+from engine.chunk import Audio
 from engine.worker.models.qwen3_omni.speech import estimated
 
 ASSISTANT = Path(__file__).parents[2] / "engine" / "training" / "nano" / "eval" / "assistant.txt"
@@ -26,7 +27,7 @@ async def known(texts: list[str]) -> list[list[int]]:
             asked = Request(id=f"{i}", session=f"{i}", messages=(Message("assistant", (TextPart(text),)),))
             async with engine.open(asked) as chunks:
                 async for chunk in chunks:
-                    ends += chunk.meta["text_ends"] if chunk.kind == "audio" else []
+                    ends += [end for _, end in chunk.marks] if isinstance(chunk, Audio) else []
             found.append(ends)
     return found
 

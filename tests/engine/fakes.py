@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from engine import links, wire
+from engine.chunk import Audio, Bundle, Chunk, Codes, Speech, Tensors, Text, Transcript, Usage
 from engine.config import ChunkSpec
 from engine.control.chunks import Chunks
 from engine.control.engine import Engine
 from engine.control.orchestrator import Orchestrator
 from engine.control.pool import StagePool
 from engine.control.replica import RemoteWorker, StageReplica
-from engine.core import Chunk, Message, ModelInfo, Request, StageInfo, TextPart
+from engine.core import Message, ModelInfo, Request, StageInfo, TextPart
 from engine.errors import EngineError
 from engine.worker.process import Worker
 from engine.worker.stage import Seat
@@ -23,11 +24,35 @@ from engine.worker.stage import Seat
 MODEL = ModelInfo(name="fake", frame_s=0.04)
 Result = Sequence[Chunk] | EngineError
 Act = Callable[[Seat], Result]
+C = TypeVar("C")
 
 
 def request(text: str = "hello", id: str = "r", **fields: Any) -> Request:
     """A typed request."""
     return Request(id=id, session="s", messages=(Message("user", (TextPart(text),)),), **fields)
+
+
+def x(data: Any = None) -> Tensors:
+    """A chunk that carries anything."""
+    return Tensors("x", {"data": data})
+
+
+def data_of(chunk: Chunk) -> Any:
+    """What a chunk carries."""
+    match chunk:
+        case Tensors(_, fields):
+            return fields["data"]
+        case Usage():
+            return chunk
+        case Text(data) | Transcript(data) | Audio(data) | Speech(data) | Codes(data) | Bundle(data):
+            return data
+        case _:
+            raise AssertionError(chunk)
+
+
+def only(kind: type[C], chunks: Iterable[Any]) -> list[C]:
+    """Those of a kind, which its type is known of then."""
+    return [chunk for chunk in chunks if isinstance(chunk, kind)]
 
 
 def echo(seat: Seat) -> Result:
@@ -75,8 +100,8 @@ class Desk:
         return [message for message in self.sent if isinstance(message, kind) and getattr(message, "run", None) == run]
 
     def data(self, run: str) -> list[Any]:
-        """What the chunks of a run carried, marks aside."""
-        return [emit.chunk.data for emit in self.of(wire.Emit, run) if emit.chunk.kind != "mark"]
+        """What the chunks of a run carried."""
+        return [data_of(emit.chunk) for emit in self.of(wire.Emit, run)]
 
     async def ended(self, *runs: str) -> None:
         """Wait until these runs have ended or failed."""
@@ -117,7 +142,7 @@ def opened(run: str, *stages: str, credit: int = 64, **fields: Any) -> wire.Open
 
 
 def fed(run: str, *data: Any) -> list[wire.Message]:
-    return [wire.Feed(run, Chunk("x", one)) for one in data]
+    return [wire.Feed(run, x(one)) for one in data]
 
 
 async def turns(n: int = 20) -> None:

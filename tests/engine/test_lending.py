@@ -15,10 +15,9 @@ import psutil
 import pytest
 
 from engine import links, wire
-from engine.core import Chunk
 from engine.errors import WireError
 from engine.lending import LEAST_BYTES, MOST_LENT, POSSIBLE, Lender, borrow
-from tests.engine.fakes import until
+from tests.engine.fakes import data_of, until, x
 
 pytestmark = pytest.mark.skipif(not POSSIBLE, reason="memory without a name is Linux's")
 
@@ -65,7 +64,7 @@ def test_nothing_but_memory_that_was_lent_can_be_borrowed(tmp_path: Any) -> None
 
 
 def test_a_link_to_elsewhere_takes_no_reference() -> None:
-    body = wire.Codec(lender := Lender()).encode(wire.Feed("r", Chunk("x", large())))[4:]
+    body = wire.Codec(lender := Lender()).encode(wire.Feed("r", x(large())))[4:]
     assert len(body) < 200
     with pytest.raises(WireError, match="unknown extension"):
         wire.decode(body)
@@ -94,9 +93,9 @@ async def test_over_a_link_the_owner_lets_go_when_the_other_has_it() -> None:
     before = psutil.Process().num_fds()
     async with linked() as (one, two, got):
         for i in range(300):  # more than may be under way at once: those go as bytes
-            one.send(wire.Feed("r", Chunk("x", large() + i)))
+            one.send(wire.Feed("r", x(large() + i)))
         await until(lambda: len(got) == 300 and not one._lender)
-        assert all(np.array_equal(feed.chunk.data, large() + i) for i, feed in enumerate(got))  # pyright: ignore
+        assert all(np.array_equal(data_of(feed.chunk), large() + i) for i, feed in enumerate(got))  # pyright: ignore
         assert not two._codec.borrowed
     await until(lambda: psutil.Process().num_fds() <= before)
 
@@ -106,7 +105,7 @@ async def test_what_nobody_took_is_freed_with_the_link() -> None:
     async with linked() as (one, two, _):
         two._transport.pause_reading()  # pyright: ignore
         for _ in range(10):
-            one.send(wire.Feed("r", Chunk("x", large())))
+            one.send(wire.Feed("r", x(large())))
         assert len(one._lender or ()) == 10
     await until(lambda: psutil.Process().num_fds() <= before)
 

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.core import Chunk
+from engine.chunk import Chunk
 from engine.stream import Stream, closing, whole, windows
-from tests.engine.fakes import turns
+from tests.engine.fakes import data_of, turns, x
 
 
 def numbers(n: int) -> list[Chunk]:
-    return [Chunk("x", i) for i in range(n)]
+    return [x(i) for i in range(n)]
 
 
 def data(chunks: list[Chunk]) -> list[Any]:
-    return [chunk.data for chunk in chunks]
+    return [data_of(chunk) for chunk in chunks]
 
 
 async def sent(stream: Stream, n: int) -> None:
@@ -51,60 +51,60 @@ def test_a_reader_gets_what_was_sent_in_order_and_never_more_lies_there(depth: i
 
 async def test_send_waits_for_room_and_put_does_not() -> None:
     stream = Stream(1)
-    stream.put(Chunk("x", 0))
-    sending = asyncio.create_task(stream.send(Chunk("x", 1)))
+    stream.put(x(0))
+    sending = asyncio.create_task(stream.send(x(1)))
     await turns()
     assert not sending.done()
-    stream.put(Chunk("x", 2))
+    stream.put(x(2))
     assert stream.room == -1
     assert data([chunk for chunk in (stream.take(), stream.take()) if chunk]) == [0, 2]
     await sending
-    assert stream.take() == Chunk("x", 1)
+    assert stream.take() == x(1)
     assert stream.take() is None
 
 
 async def test_a_cancelled_sender_gives_its_turn_to_the_next() -> None:
     stream = Stream(1)
-    stream.put(Chunk("x", 0))
-    first, second = (asyncio.create_task(stream.send(Chunk("x", i))) for i in (1, 2))
+    stream.put(x(0))
+    first, second = (asyncio.create_task(stream.send(x(i))) for i in (1, 2))
     await turns()
     stream.take()  # wakes the first,
     first.cancel()  # which is cancelled before it runs
     async with asyncio.timeout(20):
         await second
-    assert stream.take() == Chunk("x", 2)
+    assert stream.take() == x(2)
 
 
 async def test_a_cancelled_reader_loses_nothing() -> None:
     stream = Stream()
     reading = asyncio.create_task(anext(stream))
     await turns()
-    stream.put(Chunk("x", 0))
+    stream.put(x(0))
     reading.cancel()
     await asyncio.wait([reading])
-    assert await anext(stream) == Chunk("x", 0)
+    assert await anext(stream) == x(0)
 
 
 async def test_closing_frees_everyone_and_may_be_repeated() -> None:
     stream = Stream(1)
-    stream.put(Chunk("x", 0))
-    senders = [asyncio.create_task(stream.send(Chunk("x", i))) for i in range(1, 4)]
+    stream.put(x(0))
+    senders = [asyncio.create_task(stream.send(x(i))) for i in range(1, 4)]
     await turns()
     stream.close()
     stream.close()
     stream.fail(RuntimeError())  # it has ended: no effect
     await asyncio.gather(*senders)
-    stream.put(Chunk("x", 9))
+    stream.put(x(9))
     assert data(await whole(stream)) == [0]
     assert stream.ended
 
 
 async def test_a_failure_is_met_after_what_was_sent_before() -> None:
     stream = Stream()
-    stream.put(Chunk("x", 0))
+    stream.put(x(0))
     stream.fail(RuntimeError("broken"))
     stream.close()
-    assert await anext(stream) == Chunk("x", 0)
+    assert await anext(stream) == x(0)
     for _ in range(2):
         with pytest.raises(RuntimeError, match="broken"):
             await anext(stream)
@@ -114,13 +114,13 @@ async def test_every_chunk_is_told_taken_once_read_or_dropped() -> None:
     taken: list[int] = []
     stream = Stream()
     for i in range(6):
-        stream.put(Chunk("x", i), lambda i=i: taken.append(i))
+        stream.put(x(i), lambda i=i: taken.append(i))
     stream.take()
     await anext(stream)
     assert taken == [0, 1]
     stream.drop()
     stream.drop()
-    stream.put(Chunk("x", 6), lambda: taken.append(6))
+    stream.put(x(6), lambda: taken.append(6))
     assert taken == list(range(7))
     assert await whole(stream) == []
 
@@ -135,15 +135,15 @@ async def test_a_callback_reads_what_lies_there_and_what_comes() -> None:
         if stream.ended:
             read.append("end")
 
-    stream.put(Chunk("x", 0))
+    stream.put(x(0))
     stream.tell(reader)
-    stream.put(Chunk("x", 1))
+    stream.put(x(1))
     stream.tell(None)
-    stream.put(Chunk("x", 2))
-    assert read == [Chunk("x", 0), Chunk("x", 1)]
+    stream.put(x(2))
+    assert read == [x(0), x(1)]
     stream.tell(reader)
     stream.close()
-    assert read[2:] == [Chunk("x", 2), "end"]
+    assert read[2:] == [x(2), "end"]
 
 
 @pytest.mark.seed("A4.8", "A4.11")
@@ -175,7 +175,7 @@ async def test_closing_closes_streams_and_generators_read_or_not() -> None:
     async def generator() -> AsyncGenerator[Chunk]:
         try:
             while True:
-                yield Chunk("x")
+                yield x(0)
         finally:
             ended.append(True)
 

@@ -17,16 +17,27 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from engine import links, wire
-from engine.core import AudioPart, Chunk, Message, ModelInfo, Request, StageInfo, TextPart, Voice
+from engine.chunk import Bundle, Checkpoint, Tensors, Text, ToolCall, ToolCallDelta, Transcript, Usage
+from engine.core import AudioPart, Message, ModelInfo, Request, StageInfo, TextPart, Voice
 from engine.errors import WireError
-from tests.engine.fakes import request, turns, until
+from tests.engine.fakes import data_of, request, turns, until, x
 
 DTYPES = ["<i2", "<i4", "<i8", "<f2", "<f4", "<f8", "|u1", "|i1", "|b1"]
 arrays = st.sampled_from(DTYPES).flatmap(lambda d: hnp.arrays(d, hnp.array_shapes(min_dims=0, min_side=0)))
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 plain = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | texts
 values = st.recursive(plain, lambda inner: st.lists(inner) | st.dictionaries(texts, inner), max_leaves=8)
-chunks = st.builds(Chunk, texts, values, st.dictionaries(texts, plain, max_size=3))
+ids = st.lists(st.integers(0, 1 << 20), max_size=3).map(tuple)
+chunks = (
+    st.builds(Text, texts, st.integers(0, 9), ids)
+    | st.builds(Transcript, texts, st.booleans(), st.booleans(), st.booleans(), st.none() | st.booleans())
+    | st.builds(ToolCallDelta, texts, texts, texts)
+    | st.builds(ToolCall, texts, texts, texts, ids)
+    | st.builds(Usage, *[st.integers(0, 99)] * 5, st.sampled_from(["stop", "length", "tool"]), ids)
+    | st.builds(Tensors, texts, st.dictionaries(texts, values), st.booleans())
+    | st.builds(Checkpoint, st.dictionaries(texts, values), texts, st.dictionaries(texts, st.integers(0, 9)))
+    | st.builds(Bundle, st.dictionaries(texts, st.lists(st.builds(Text, texts, st.just(0))).map(tuple)))
+)
 messages = (
     st.builds(wire.Feed, texts, chunks)
     | st.builds(wire.Emit, texts, chunks, st.booleans(), st.booleans())
@@ -49,29 +60,29 @@ def grant() -> bytes:
 
 @given(arrays)
 def test_arrays_of_every_allowed_dtype_arrive_as_they_left(array: NDArray[Any]) -> None:
-    message = crossed(wire.Feed("r", Chunk("x", array)))
+    message = crossed(wire.Feed("r", x(array)))
     assert isinstance(message, wire.Feed)
-    assert message.chunk.data.dtype == array.dtype
-    assert message.chunk.data.shape == array.shape
-    assert message.chunk.data.tobytes() == array.tobytes()
+    assert data_of(message.chunk).dtype == array.dtype
+    assert data_of(message.chunk).shape == array.shape
+    assert data_of(message.chunk).tobytes() == array.tobytes()
 
 
 def test_a_view_arrives_as_what_it_shows() -> None:
-    message = crossed(wire.Feed("r", Chunk("x", np.arange(12).reshape(3, 4).T[::2])))
+    message = crossed(wire.Feed("r", x(np.arange(12).reshape(3, 4).T[::2])))
     assert isinstance(message, wire.Feed)
-    assert message.chunk.data.tolist() == np.arange(12).reshape(3, 4).T[::2].tolist()
+    assert data_of(message.chunk).tolist() == np.arange(12).reshape(3, 4).T[::2].tolist()
 
 
 @pytest.mark.parametrize("dtype", ["c8", "O", "U3", ">i2", "m8[s]", "u4"])
 def test_an_array_of_another_dtype_is_refused(dtype: str) -> None:
     with pytest.raises(WireError, match="cannot cross"):
-        wire.encode(wire.Feed("r", Chunk("x", np.zeros(2, dtype))))
+        wire.encode(wire.Feed("r", x(np.zeros(2, dtype))))
 
 
 @pytest.mark.parametrize("data", [object(), {1: object()}, "\ud800", 1 << 70, np.float32(1)])
 def test_what_has_no_place_on_the_wire_is_refused(data: Any) -> None:
     with pytest.raises(WireError) as caught:
-        wire.encode(wire.Feed("r", Chunk("x", data)))
+        wire.encode(wire.Feed("r", x(data)))
     str(caught.value).encode()
 
 
@@ -222,13 +233,15 @@ async def test_sending_to_who_reads_nothing_waits_for_nobody() -> None:
     """What a step emits while the other end stands still is taken at once, and arrives when that reads again."""
     left, right = End(), End()
     link, sock = await socket_link(left)
-    sent = [wire.Emit("r", Chunk("x", np.full(50_000, n, np.float32)), True, True) for n in range(wire.CREDIT)]
+    sent = [wire.Emit("r", x(np.full(50_000, n, np.float32)), True, True) for n in range(wire.CREDIT)]
     for message in sent:
         link.send(message)  # far more than the socket holds; there is no await, and no other end yet
     other = links.SocketLink(right.got.append, right.lost)
     await asyncio.get_running_loop().create_connection(lambda: other, sock=sock)
     await until(lambda: len(right.got) == len(sent))
-    assert [int(message.chunk.data[0]) for message in right.got if isinstance(message, wire.Emit)] == list(range(64))
+    assert [int(data_of(message.chunk)[0]) for message in right.got if isinstance(message, wire.Emit)] == list(
+        range(64)
+    )
     link.close()
     await until(lambda: right.losses == 1)
 

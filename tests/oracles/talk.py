@@ -11,7 +11,6 @@ import numpy as np
 
 from engine import (
     AudioPart,
-    Chunk,
     Engine,
     EngineSpec,
     ImagePart,
@@ -22,6 +21,7 @@ from engine import (
     VideoPart,
     parse_config,
 )
+from engine.chunk import Audio, Chunk, Codes, Text, ToolCall, Usage
 from tests.oracles.qwen3_omni import Turn, Video
 
 CONFIG = """
@@ -91,18 +91,18 @@ async def ask(engine: Engine, request: Request, inputs: Any = None) -> Said:
 
 
 def _note(said: Said, chunk: Chunk, codes: list[np.ndarray], waves: list[np.ndarray]) -> None:
-    match chunk.kind:
-        case "text":
-            said.text += chunk.data
-            said.ids += chunk.meta["ids"]
-        case "codes":
-            codes.append(chunk.data)
-        case "audio":
-            waves.append(chunk.data)
-        case "tool_call":
-            said.calls.append(chunk.data)
-        case "usage":
-            said.finish = chunk.meta["finish"]
-            said.prompt += chunk.data.get("prompt_ids", [])
+    match chunk:
+        case Text(text, _, token_ids):
+            said.text += text
+            said.ids += token_ids
+        case Codes(frames):
+            codes.append(frames)
+        case Audio(wave):
+            waves.append(wave)
+        case ToolCall():
+            said.calls.append({"name": chunk.name, "arguments": chunk.arguments})
+        case Usage():
+            said.finish = chunk.finish
+            said.prompt += chunk.prompt_ids
         case _:
             pass

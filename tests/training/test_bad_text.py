@@ -9,7 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.signal import resample_poly
 
-from engine.core import Chunk, Request
+from engine.chunk import Text
+from engine.core import Request
 from engine.training.nano import manner, meter
 from engine.training.nano.speak import Steady, Voice, drive
 from engine.worker.stage import Seat
@@ -68,7 +69,7 @@ def test_control_silence_and_noise_are_not_sensible(voice: Voice) -> None:
 def test_ten_thousand_characters_are_begun_at_once_and_kept_within_bounds(voice: Voice, text: str) -> None:
     async def frames() -> int:
         seat = Seat(Request(id="r", session="s", messages=(), max_frames=50), 0, Steady(5))
-        return len([chunk async for chunk in drive(voice.talker, seat, [Chunk("text", text)])])
+        return len([chunk async for chunk in drive(voice.talker, seat, [Text(text, 0)])])
 
     said = asyncio.run(frames())
     assert said == (0 if "🎉" in text else 50) or (said > 0 and "Ж" in text)

@@ -15,7 +15,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from engine.core import Chunk, Request
+from engine.chunk import Checkpoint, Chunk, Codes, Text, texts
+from engine.core import Request
 from engine.errors import RequestError
 from engine.training.nano import meter
 from engine.training.nano.align import letters as letter_ids
@@ -25,7 +26,7 @@ from engine.training.nano.talker import Talker, TalkerStep, guided, places_of
 from engine.worker.models.nano import talker as nano_talker
 from engine.worker.models.nano import voice as nano_voice
 from engine.worker.stage import Place
-from tests.engine.fakes import request, rigged
+from tests.engine.fakes import only, request, rigged
 
 WEIGHTS = Path(nano_voice.__file__).parents[3] / "weights" / "nano"
 TEXT = "Hello, I am nano. It is half past three."
@@ -46,9 +47,9 @@ def say(voice: Voice, asked_for: Request) -> NDArray[np.int64]:
     """The codes of a request at the talker alone."""
 
     async def read() -> list[Chunk]:
-        return [chunk async for chunk in drive(voice.talker, seated(asked_for, Steady(5)), [Chunk("text", TEXT)])]
+        return [chunk async for chunk in drive(voice.talker, seated(asked_for, Steady(5)), [Text(TEXT, 0)])]
 
-    return np.concatenate([chunk.data for chunk in asyncio.run(read())]).astype(np.int64)
+    return np.concatenate([chunk.frames for chunk in only(Codes, asyncio.run(read()))]).astype(np.int64)
 
 
 @torch.no_grad()
@@ -109,8 +110,8 @@ def test_the_step_guides_within_a_batch() -> None:
 
 
 async def words() -> AsyncGenerator[Chunk]:
-    for word in TEXT.replace(" ", " \0").split("\0"):
-        yield Chunk("text", word)
+    for word in texts(TEXT.replace(" ", " \0").split("\0")):
+        yield word
         await asyncio.sleep(0)
 
 
@@ -127,7 +128,7 @@ async def test_through_the_engines_request_groups(alone: dict[float, NDArray[np.
         async def ask(number: int, scale: float) -> None:
             fields: dict[str, Any] = {"roles": asked(guidance=scale).roles, "sampling": asked(guidance=scale).sampling}
             async with rig.open(request(id=str(number), live=True, dump=True, **fields), words()) as chunks:
-                codes = [chunk.data async for chunk in chunks if chunk.kind == "codes"]
+                codes = [chunk.frames async for chunk in chunks if isinstance(chunk, Codes)]
             assert float((np.concatenate(codes) == alone[scale]).mean()) > 0.99, scale
 
         await asyncio.gather(*(ask(number, scale) for number, scale in enumerate((1.0, 2.0, 1.0, 2.0))))
@@ -167,9 +168,9 @@ def raw(asked_for: Request, kept: tuple[Chunk, ...] = ()) -> list[Chunk]:
 
 def test_a_guided_request_goes_on_behind_what_a_lost_replica_left() -> None:
     whole = raw(asked(guidance=2.0))
-    at = next(index for index, chunk in enumerate(whole) if chunk.kind == "talker.state")
-    rest = [chunk.data.tolist() for chunk in whole[at:] if chunk.kind == "codes"]
-    again = [chunk.data.tolist() for chunk in raw(asked(guidance=2.0), (whole[at],)) if chunk.kind == "codes"]
+    at = next(index for index, chunk in enumerate(whole) if isinstance(chunk, Checkpoint))
+    rest = [chunk.frames.tolist() for chunk in whole[at:] if isinstance(chunk, Codes)]
+    again = [chunk.frames.tolist() for chunk in raw(asked(guidance=2.0), (whole[at],)) if isinstance(chunk, Codes)]
     assert rest
     assert again == rest
-    assert [chunk.data.tolist() for chunk in raw(asked(guidance=2.0)) if chunk.kind == "codes"][-len(rest) :] == rest
+    assert [chunk.frames.tolist() for chunk in only(Codes, raw(asked(guidance=2.0)))][-len(rest) :] == rest

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from scipy.signal import resample_poly
 from torch import nn
 
-from engine.core import Chunk, Request
+from engine.chunk import Codes, Text, texts
+from engine.core import Request
 from engine.errors import RequestError, WeightsError
 from engine.training.nano import meter
 from engine.training.nano.align import LETTERS as TRAINED_LETTERS
@@ -36,7 +37,8 @@ from engine.training.nano.talker import Block, Talker, TalkerStep, places_of
 from engine.worker.models.nano import source as nano_source
 from engine.worker.models.nano import talker as nano_talker
 from engine.worker.models.nano import voice as nano_voice
-from engine.worker.stage import Place, Seat
+from engine.worker.stage import Place, Seat, Window
+from tests.engine.fakes import only
 
 WEIGHTS = Path(nano_voice.__file__).parents[3] / "weights" / "nano"
 TEXT = "Hello, I am nano. It is 3:30, and you owe me $5."
@@ -53,19 +55,19 @@ def eager() -> tuple[Talker, Filters]:
     return read_voice(WEIGHTS)
 
 
-def frames_of(voice: Voice, text: str, /, **fields: float | str) -> list[Chunk]:
+def frames_of(voice: Voice, text: str, /, **fields: float | str) -> list[Codes]:
     """The talker's chunks for a whole text."""
     request = Request(id="r", session="s", messages=(), **fields)  # pyright: ignore[reportArgumentType]
 
-    async def read() -> list[Chunk]:
+    async def read() -> list[Codes]:
         seat = Seat(request, 0, Steady(5))
-        return [chunk async for chunk in drive(voice.talker, seat, [Chunk("text", text)])]
+        return only(Codes, [chunk async for chunk in drive(voice.talker, seat, [Text(text, 0)])])
 
     return asyncio.run(read())
 
 
 def codes_of(voice: Voice, text: str, name: str = "rms") -> NDArray[np.int64]:
-    return np.concatenate([chunk.data for chunk in frames_of(voice, text, voice=name)]).astype(np.int64)
+    return np.concatenate([chunk.frames for chunk in frames_of(voice, text, voice=name)]).astype(np.int64)
 
 
 def eager_states(talker: Talker, text: str, speaker: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -224,25 +226,25 @@ class TestStream:
 
     def test_text_in_letters_or_at_once_sounds_the_same(self, voice: Voice) -> None:
         async def say(pieces: list[str]) -> NDArray[np.float32]:
-            return sound(await voice.chunks([Chunk("text", piece) for piece in pieces], Steady(5)))
+            return sound(await voice.chunks(list(texts(pieces)), Steady(5)))
 
         assert np.array_equal(asyncio.run(say(list(TEXT))), asyncio.run(say([TEXT])))
 
     @pytest.mark.parametrize("names", [("rms", "rms", "rms"), ("slt", "rms", "awb")])
     def test_a_batch_speaks_as_each_alone(self, voice: Voice, names: tuple[str, ...]) -> None:
-        texts = ["Hello there.", "One, two, three, four.", "Yes."]
-        alone = [codes_of(voice, text, name) for text, name in zip(texts, names, strict=True)]
+        said = ["Hello there.", "One, two, three, four.", "Yes."]
+        alone = [codes_of(voice, text, name) for text, name in zip(said, names, strict=True)]
         requests = [Request(id="r", session="s", messages=(), voice=name) for name in names]
         seats = [Seat(request, slot, Steady(5)) for request, slot in zip(requests, (3, 0, 5), strict=True)]
         together: list[list[NDArray[np.int16]]] = [[] for _ in seats]
-        for seat, text in zip(seats, texts, strict=True):
+        for seat, text in zip(seats, said, strict=True):
             voice.talker.open(seat)
             speller = nano_talker.Speller()
             seat.rows.append(speller.feed(text) + speller.flush())
             seat.ended = True
         while alive := [seat for seat in seats if not seat.done]:
             for seat, chunks in zip(alive, voice.talker.step(alive), strict=True):
-                frames = [chunk.data for chunk in chunks if chunk.kind == "codes"]  # type: ignore[union-attr]
+                frames = [chunk.frames for chunk in chunks if isinstance(chunk, Codes)]  # type: ignore[union-attr]
                 together[seats.index(seat)] += frames
         for one, many in zip(alone, together, strict=True):
             assert float((one == np.concatenate(many)).mean()) > 0.99
@@ -255,8 +257,8 @@ class TestStream:
             seats = [Seat(request, slot, Steady(5)) for slot, request in enumerate(asked)]
             for seat in seats:
                 voice.code2wav.open(seat)
-                seat.rows.append((codes, {}))
-            return [given[0].data for given in voice.code2wav.step(seats)]  # type: ignore[index]
+                seat.rows.append(Window(codes))
+            return [given[0].wave for given in voice.code2wav.step(seats)]  # type: ignore[index]
 
         together = render(nano_voice.VOICES)
         for name, sound_ in zip(nano_voice.VOICES, together, strict=True):
@@ -267,7 +269,7 @@ class TestStream:
     def test_voices_differ_and_the_first_speaks_where_none_is_asked_for(self, voice: Voice) -> None:
         said = {name: codes_of(voice, TEXT, name) for name in nano_voice.VOICES}
         assert len({codes.tobytes() for codes in said.values()}) == len(nano_voice.VOICES)
-        default = np.concatenate([chunk.data for chunk in frames_of(voice, TEXT)])
+        default = np.concatenate([chunk.frames for chunk in frames_of(voice, TEXT)])
         assert np.array_equal(default, said[nano_voice.VOICES[0]])
 
     @pytest.mark.parametrize("name", ["", "RMS", "alloy", "slt\n" * 100])
@@ -278,7 +280,7 @@ class TestStream:
                 stage.open(Seat(request, 0, Steady(5)))
 
     def test_sound_follows_the_text(self, voice: Voice) -> None:
-        ends = [chunk.meta["text_end"] for chunk in frames_of(voice, TEXT)]
+        ends = [chunk.text_end for chunk in frames_of(voice, TEXT)]
         assert ends == sorted(ends)
         assert ends[-1] == len(TEXT)
         assert ends[len(ends) // 2] < len(TEXT)

@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from engine.core import Chunk, Message, Request, TextPart, Tool
+from engine.chunk import Chunk, Text, ToolCall, Usage
+from engine.core import Message, Request, TextPart, Tool
 from engine.worker.models.nano.sayings import NO_TOOL
 from engine.worker.models.nano.skills import CANNOT_TELL
 from engine.worker.models.nano.thinker import Sensed, Thinker
@@ -39,32 +40,34 @@ def draw(stage: Thinker, drawn: list[int], **options: Any) -> list[Chunk]:
 
 
 def text_of(chunks: list[Chunk]) -> str:
-    return "".join(chunk.data for chunk in chunks if chunk.kind == "text")
+    return "".join(chunk.text for chunk in chunks if isinstance(chunk, Text))
 
 
 def test_words_that_are_pointed_at_become_arguments(stage: Thinker) -> None:
     call, usage = draw(stage, DRAWN, tools=(VALVE, TIMER))
-    assert call.data["name"] == "set_timer"
-    assert json.loads(call.data["arguments"]) == {"minutes": 10}
-    assert usage.meta["finish"] == "tool"
+    assert isinstance(call, ToolCall)
+    assert call.name == "set_timer"
+    assert json.loads(call.arguments) == {"minutes": 10}
+    assert isinstance(usage, Usage)
+    assert usage.finish == "tool"
 
 
 @pytest.mark.parametrize("options", [{}, {"tools": (VALVE,)}, {"tools": (TIMER,), "tool_choice": "none"}])
 def test_a_tool_that_is_not_offered_is_not_called(stage: Thinker, options: dict[str, Any]) -> None:
     chunks = draw(stage, DRAWN, **options)
-    assert not [chunk for chunk in chunks if chunk.kind == "tool_call"]
+    assert not [chunk for chunk in chunks if isinstance(chunk, ToolCall)]
     assert text_of(chunks) == NO_TOOL
 
 
 @pytest.mark.parametrize("drawn", ["timer", "timer state= on", "timer time= \ue000", "weather place= \ue004"])
 def test_what_the_schema_does_not_take_is_not_called(stage: Thinker, drawn: str) -> None:
     chunks = draw(stage, [*call_ids(drawn), END], tools=(TIMER, VALVE))
-    assert not [chunk for chunk in chunks if chunk.kind == "tool_call"]
+    assert not [chunk for chunk in chunks if isinstance(chunk, ToolCall)]
     assert text_of(chunks) in (CANNOT_TELL, NO_TOOL)
 
 
 def test_nanos_own_tools_answer_in_words(stage: Thinker) -> None:
     chunks = draw(stage, [*call_ids("spell \ue002"), END])
     assert text_of(chunks) == "t, i, m, e, r"
-    ids = [i for chunk in chunks if chunk.kind == "text" for i in chunk.meta["ids"]]
+    ids = [i for chunk in chunks if isinstance(chunk, Text) for i in chunk.token_ids]
     assert ids == [*call_ids("spell \ue002"), END]

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.core import MIC_RATE_HZ, AudioPart, Chunk, Message, Pcm, Request
+from engine.chunk import Chunk, Speech, Transcript
+from engine.core import MIC_RATE_HZ, AudioPart, Message, Pcm, Request
 from engine.errors import WeightsError
 from engine.training.nano.conditions import with_noise
 from engine.training.nano.dialogues import read_requests, sample_heard, sample_request
@@ -28,6 +29,7 @@ from engine.worker.models.nano import utterance as nano_utterance
 from engine.worker.models.nano.ears import PIECE, ROW, Ears
 from engine.worker.models.nano.utterance import FIRST, MEAN_REACH, Utterance
 from engine.worker.stage import Place, Seat
+from tests.engine.fakes import only
 
 LIVE = Request(id="r", session="s", messages=(), live=True)
 
@@ -60,16 +62,16 @@ def seat_at(ears: Ears, slot: int = 0, request: Request = LIVE) -> Seat:
     return seat
 
 
-def steps(ears: Ears, seat: Seat) -> Iterator[Chunk]:
+def steps(ears: Ears, seat: Seat) -> Iterator[Transcript]:
     while seat.ready:
         (chunks,) = ears.step([seat])
         assert not isinstance(chunks, Exception)
-        yield from chunks
+        yield from only(Transcript, chunks)
 
 
-def hear(ears: Ears, rows: list[Pcm], slot: int = 0) -> list[Chunk]:
+def hear(ears: Ears, rows: list[Pcm], slot: int = 0) -> list[Transcript]:
     seat = seat_at(ears, slot)
-    chunks: list[Chunk] = []
+    chunks: list[Transcript] = []
     for row in rows:
         seat.rows.append(row)
         chunks += steps(ears, seat)
@@ -93,11 +95,10 @@ def noise(seconds: float, rms: float) -> Pcm:
 
 def test_a_request_is_heard_as_it_is_spoken(ears: Ears, request_spoken: Pcm) -> None:
     chunks = hear(ears, list(pieces(request_spoken)))
-    said = {"final": True, "understood": True, "sure": True, "whole": True}
-    assert chunks[-1] == Chunk("heard", "say the word garlic", said)
-    partial = [chunk for chunk in chunks[:-1] if not chunk.meta["final"]]
+    assert chunks[-1] == Transcript("say the word garlic", final=True, understood=True, confident=True, complete=True)
+    partial = [chunk for chunk in chunks[:-1] if not chunk.final]
     assert len(partial) == len(chunks) - 1 > 0
-    assert any("say" in chunk.data for chunk in partial)
+    assert any("say" in chunk.text for chunk in partial)
 
 
 def test_half_a_request_is_not_taken_for_a_whole_one(ears: Ears, request_spoken: Pcm) -> None:
@@ -105,7 +106,7 @@ def test_half_a_request_is_not_taken_for_a_whole_one(ears: Ears, request_spoken:
     voiced = np.flatnonzero(np.abs(request_spoken) > 600)
     for share in (0.3, 0.5):
         half = request_spoken[: voiced[0] + round(share * (voiced[-1] - voiced[0]))]
-        assert hear(ears, list(pieces(np.concatenate([half, noise(0.15, 3)]))))[-1].meta["whole"] is False
+        assert hear(ears, list(pieces(np.concatenate([half, noise(0.15, 3)]))))[-1].complete is False
 
 
 def test_the_shortest_request_needs_no_silence_around_it(ears: Ears, recordings: list[Recording]) -> None:
@@ -113,7 +114,7 @@ def test_the_shortest_request_needs_no_silence_around_it(ears: Ears, recordings:
     pcm = next(r.pcm for r in recordings if r.text == "okay bye")
     start = int(np.flatnonzero(np.abs(pcm) > 600)[0])
     chunks = hear(ears, list(pieces(pcm[start : start + FIRST * 3 // 4])))
-    assert [chunk.data for chunk in chunks] == ["okay"]
+    assert [chunk.text for chunk in chunks] == ["okay"]
 
 
 def test_requests_are_understood_and_other_speech_is_not(ears: Ears, recordings: list[Recording]) -> None:
@@ -171,8 +172,8 @@ def test_in_noise_the_net_makes_requests_heard(
 )  # fmt: skip
 def test_what_is_no_speech_is_not_understood(ears: Ears, pcm: Pcm) -> None:
     (*_, last) = hear(ears, [pcm])
-    assert (last.kind, last.data, last.meta["final"], last.meta["understood"]) == ("heard", "", True, False)
-    assert (last.meta["sure"], bool(last.meta["whole"])) == (False, False)
+    assert (last.text, last.final, last.understood) == ("", True, False)
+    assert (last.confident, bool(last.complete)) == (False, False)
 
 
 def test_the_words_depend_on_the_samples_only(ears: Ears, request_spoken: Pcm, recordings: list[Recording]) -> None:
@@ -239,7 +240,7 @@ def test_users_who_begin_at_once_begin_one_step_after_the_other(
         for seat, chunks in zip(waiting, ears.step(waiting), strict=True):
             assert not isinstance(chunks, Exception)
             if chunks:
-                heard[seat.slot] = chunks[-1].data
+                heard[seat.slot] = only(Transcript, chunks)[-1].text
         assert len(begun) - before <= 1
     assert sorted(begun) == [0, 1, 2]
     assert heard == dict.fromkeys(range(3), "say the word garlic")
@@ -248,7 +249,7 @@ def test_users_who_begin_at_once_begin_one_step_after_the_other(
 def test_two_users_are_heard_at_once(ears: Ears, recordings: list[Recording]) -> None:
     both = recordings[1], recordings[4]
     seats = [seat_at(ears, slot) for slot in range(2)]
-    said: dict[int, list[Chunk]] = {0: [], 1: []}
+    said: dict[int, list[Transcript]] = {0: [], 1: []}
     for seat, recording in zip(seats, both, strict=True):
         seat.rows.extend(pieces(recording.pcm))
         seat.ended = True
@@ -256,8 +257,8 @@ def test_two_users_are_heard_at_once(ears: Ears, recordings: list[Recording]) ->
         ready = [seat for seat in seats if seat.ready]
         for seat, chunks in zip(ready, ears.step(ready), strict=True):
             assert not isinstance(chunks, Exception)
-            said[seat.slot] += chunks
-    assert [said[slot][-1].data for slot in (0, 1)] == [recording.text for recording in both]
+            said[seat.slot] += only(Transcript, chunks)
+    assert [said[slot][-1].text for slot in (0, 1)] == [recording.text for recording in both]
 
 
 def test_decoders_are_used_again(ears: Ears, request_spoken: Pcm) -> None:
@@ -275,7 +276,7 @@ async def test_audio_of_the_last_message_comes_before_what_is_spoken(ears: Ears,
     seat = seat_at(ears, request=Request(id="r", session="s", messages=(earlier, last)))
 
     async def inputs() -> AsyncIterator[Chunk]:
-        yield Chunk("audio", request_spoken[:10])
+        yield Speech(request_spoken[:10])
         await asyncio.sleep(0)
 
     rows = [row async for row in ears.bridge(seat, inputs())]
@@ -305,7 +306,7 @@ def test_silence_around_and_between_the_words_changes_none_of_them(
 def test_clicks_ahead_of_the_words_change_none_of_them(ears: Ears, request_spoken: Pcm) -> None:
     clicks = np.zeros(2 * MIC_RATE_HZ, np.int16)
     clicks[:: MIC_RATE_HZ // 3] = 30_000
-    assert hear(ears, [clicks, request_spoken])[-1].data == "say the word garlic"
+    assert hear(ears, [clicks, request_spoken])[-1].text == "say the word garlic"
 
 
 def test_half_a_minute_is_no_request_and_not_searched_further(ears: Ears, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +315,7 @@ def test_half_a_minute_is_no_request_and_not_searched_further(ears: Ears, monkey
     seat.rows.append(tones(5))
     seat.ended = True
     chunks = list(steps(ears, seat))
-    assert not chunks[-1].meta["understood"]
+    assert not chunks[-1].understood
     assert seat.state.searched <= MIC_RATE_HZ
 
 

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from engine.core import AudioPart, Chunk, ImagePart, Message, Request, Sampling, TextPart
+from engine.chunk import Chunk, Text, Usage
+from engine.core import AudioPart, ImagePart, Message, Request, Sampling, TextPart
 from engine.errors import WeightsError
 from engine.training.nano.eval_eyes import BARS, Score, judge, measure
 from engine.training.nano.eval_thinker import serve
@@ -304,12 +305,12 @@ def stage() -> Thinker:
 
 def prompt_of(stage: Thinker, asked: Request, heard: str | None = None) -> list[int]:
     chunks = asyncio.run(serve(stage, [asked], heard))[0]
-    return next(chunk.data["prompt_ids"] for chunk in chunks if chunk.kind == "usage")
+    return next(list(chunk.prompt_ids) for chunk in chunks if isinstance(chunk, Usage))
 
 
 def answer_of(stage: Thinker, asked: Request, heard: str | None = None) -> str:
     chunks = asyncio.run(serve(stage, [asked], heard))[0]
-    return "".join(chunk.data for chunk in chunks if chunk.kind == "text")
+    return "".join(chunk.text for chunk in chunks if isinstance(chunk, Text))
 
 
 QUESTIONS = {

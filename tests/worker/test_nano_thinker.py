@@ -12,16 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from engine.core import (
-    Chunk,
-    Message,
-    Request,
-    Sampling,
-    TextPart,
-    Tool,
-    ToolCallPart,
-    ToolResultPart,
-)
+from engine.chunk import Chunk, Text, ToolCall, Usage
+from engine.core import Message, Request, Sampling, TextPart, Tool, ToolCallPart, ToolResultPart
 from engine.errors import ContextOverflow, RequestError, WeightsError
 from engine.stream import of
 from engine.training.nano.eval_thinker import serve
@@ -43,6 +35,7 @@ from engine.worker.models.nano.tokens import (
 from engine.worker.prefix import Prefixes
 from engine.worker.sampling import draw
 from engine.worker.stage import OneFrame, Place, Seat
+from tests.engine.fakes import only
 
 SATURDAY = datetime(2026, 11, 21, 10, 42)
 
@@ -66,11 +59,11 @@ def answer(stage: Thinker, request: Request, heard: str | None = None) -> list[C
 
 
 def text_of(chunks: list[Chunk]) -> str:
-    return "".join(chunk.data for chunk in chunks if chunk.kind == "text")
+    return "".join(chunk.text for chunk in chunks if isinstance(chunk, Text))
 
 
 def finish_of(chunks: list[Chunk]) -> str:
-    return chunks[-1].meta["finish"]
+    return only(Usage, chunks)[-1].finish
 
 
 def conversation(stage: Thinker, session: str, forget: bool = False) -> list[tuple[str, list[int]]]:
@@ -81,7 +74,7 @@ def conversation(stage: Thinker, session: str, forget: bool = False) -> list[tup
         if forget:
             stage.prefixes = Prefixes(0)
         chunks = answer(stage, asked(prompt, *before, session=session))
-        ids = [i for chunk in chunks if chunk.kind == "text" for i in chunk.meta["ids"]]
+        ids = [i for chunk in chunks if isinstance(chunk, Text) for i in chunk.token_ids]
         said.append((text_of(chunks), ids))
         before += user(prompt), Message("assistant", (TextPart(text_of(chunks)),), token_ids=tuple(ids))
     return said
@@ -152,7 +145,7 @@ def test_onnx_runtime_computes_what_torch_does(eager: Network, stage: Thinker) -
         stepped = stage._net.advance([3], [ids[-1:]], [len(ids) - 1])[0]
         assert np.abs(stepped - wanted).max() < 1e-3
         chunks = answer(stage, asked(prompt))
-        made = [i for chunk in chunks if chunk.kind == "text" for i in chunk.meta["ids"]]
+        made = [i for chunk in chunks if isinstance(chunk, Text) for i in chunk.token_ids]
         assert [*made, END] == _eager_ids(eager, ids) or made == _eager_ids(eager, ids)
 
 
@@ -246,7 +239,7 @@ def test_the_seed_decides() -> None:
 
 def test_only_what_can_be_said_is_drawn(stage: Thinker) -> None:
     chunks = answer(stage, asked("Hello", sampling=Sampling(temperature=50.0, top_p=1.0, seed=3), max_text_tokens=200))
-    ids = [i for chunk in chunks if chunk.kind == "text" for i in chunk.meta["ids"]]
+    ids = [i for chunk in chunks if isinstance(chunk, Text) for i in chunk.token_ids]
     assert all(WORD <= i < VOCABULARY or i in (TOOL, END) for i in ids)
     assert text_of(chunks).isprintable()
 
@@ -256,16 +249,17 @@ def test_the_built_in_clock_answers(stage: Thinker) -> None:
     assert text_of(chunks) == "It is 10:42."
     assert finish_of(chunks) == "stop"
     assert text_of(answer(stage, asked("What's the date today?"))) == "It is Saturday, November 21, 2026."
-    assert not [chunk for chunk in chunks if chunk.kind == "tool_call"]
+    assert not [chunk for chunk in chunks if isinstance(chunk, ToolCall)]
 
 
 def test_a_declared_tool_is_called_and_its_result_answered(stage: Thinker) -> None:
     chunks = answer(stage, asked("What time is it?", tools=(Tool("get_time"),)))
     call, usage = chunks
-    assert call.kind == "tool_call"
-    assert call.data == {"name": "get_time", "arguments": "{}"}
-    assert usage.meta["finish"] == "tool"
-    made = Message("assistant", (ToolCallPart("get_time", "{}", call.meta["call_id"]),))
+    assert isinstance(call, ToolCall)
+    assert (call.name, call.arguments) == ("get_time", "{}")
+    assert isinstance(usage, Usage)
+    assert usage.finish == "tool"
+    made = Message("assistant", (ToolCallPart("get_time", "{}", call.call_id),))
     told = Message("tool", (ToolResultPart("c1", '{"time": "23:59"}'),))
     request = Request(
         id="r", session="s", messages=(user("What time is it?"), made, told), sampling=Sampling(greedy=True)
@@ -295,8 +289,10 @@ VALVE = Tool("open_valve", parameters={"properties": {"pressure": {"type": "numb
 def test_a_tool_that_must_be_called_is(question: str, choice: str, called: dict[str, str], stage: Thinker) -> None:
     tools = (VALVE, TIMER, WEATHER, Tool("get_time"))
     call, usage = answer(stage, asked(question, tools=tools, tool_choice=choice))
-    assert call.data == called
-    assert usage.meta["finish"] == "tool"
+    assert isinstance(call, ToolCall)
+    assert {"name": call.name, "arguments": call.arguments} == called
+    assert isinstance(usage, Usage)
+    assert usage.finish == "tool"
 
 
 @pytest.mark.parametrize(
@@ -325,7 +321,7 @@ def test_speech_that_is_not_understood_calls_no_tool(stage: Thinker) -> None:
 
 def test_the_pieces_ids_make_the_next_prompt(stage: Thinker) -> None:
     chunks = answer(stage, asked("What time is it?"))
-    raw = tuple(i for chunk in chunks if chunk.kind == "text" for i in chunk.meta["ids"])
+    raw = tuple(i for chunk in chunks if isinstance(chunk, Text) for i in chunk.token_ids)
     assert raw == (*call_ids("get_time"), END)
     before = (user("What time is it?"), Message("assistant", (TextPart(text_of(chunks)),), token_ids=raw))
     assert prompt_ids((*before, user("thanks"))) == [*user_ids("What time is it?"), *raw, *user_ids("thanks")]
@@ -351,15 +347,16 @@ def test_the_token_limit_ends_the_answer(stage: Thinker) -> None:
         chunks = answer(stage, asked(prompt, max_text_tokens=most, dump=True))
         assert text_of(chunks) == text
         assert finish_of(chunks) == "length"
-        assert chunks[-1].data["output_tokens"] == most
-        assert chunks[-1].data["prompt_ids"] == user_ids(prompt)
+        (usage,) = only(Usage, chunks)
+        assert usage.output_tokens == most
+        assert list(usage.prompt_ids) == user_ids(prompt)
 
 
 def test_the_token_limit_ends_what_a_tool_says(stage: Thinker) -> None:
     chunks = answer(stage, asked("Count to twenty", max_text_tokens=9))
     assert text_of(chunks).split(", ")[:3] == ["1", "2", "3"]
     assert finish_of(chunks) == "length"
-    assert chunks[-1].data["output_tokens"] == 9
+    assert only(Usage, chunks)[-1].output_tokens == 9
 
 
 def test_missing_or_damaged_weights_are_named(tmp_path: Path) -> None:

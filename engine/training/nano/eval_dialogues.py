@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
@@ -20,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.core import Chunk, ImagePart, Message, Part, Request, Sampling, TextPart, Tool, ToolCallPart, ToolResultPart
-from engine.training.nano.eval_thinker import serve
+from engine.chunk import Chunk, Text, ToolCall
+from engine.core import ImagePart, Message, Part, Request, Sampling, TextPart, Tool, ToolCallPart, ToolResultPart
+from engine.training.nano.eval_thinker import serve, written
 from engine.training.nano.judge import answers_rightly
 from engine.training.nano.scenery import parsed
 from engine.training.nano.turns import EVAL, read_dialogues
@@ -125,15 +125,15 @@ def _answered(
     request = Request(id="e", session="e", messages=messages, tools=tools, sampling=Sampling(greedy=True))
     chunks = asyncio.run(serve(stage, [request]))[0]
     for chunk in chunks:
-        if chunk.kind == "tool_call":
-            call = ToolCallPart(chunk.data["name"], chunk.data["arguments"], "c")
-            return json.dumps(chunk.data), (*messages, Message("assistant", (call,)))
-    text = "".join(chunk.data for chunk in chunks if chunk.kind == "text")
+        if isinstance(chunk, ToolCall):
+            call = ToolCallPart(chunk.name, chunk.arguments, "c")
+            return written(chunk), (*messages, Message("assistant", (call,)))
+    text = "".join(chunk.text for chunk in chunks if isinstance(chunk, Text))
     return text, (*messages, Message("assistant", (TextPart(text),), token_ids=_ids(chunks)))
 
 
 def _ids(chunks: Sequence[Chunk]) -> tuple[int, ...]:
-    return tuple(i for chunk in chunks if chunk.kind == "text" for i in chunk.meta["ids"])
+    return tuple(i for chunk in chunks if isinstance(chunk, Text) for i in chunk.token_ids)
 
 
 if __name__ == "__main__":

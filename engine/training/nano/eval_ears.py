@@ -32,9 +32,11 @@ from typing import Any
 import numpy as np
 import soundfile
 
-from engine.core import MIC_RATE_HZ, Chunk, Pcm, Request
+from engine.chunk import Speech, Text, ToolCall, Transcript
+from engine.core import MIC_RATE_HZ, Pcm, Request
 from engine.training.nano.conditions import BARS, CONDITIONS
 from engine.training.nano.dialogues import SLOTS, answers_rightly, expect_of, heard_templates
+from engine.training.nano.eval_thinker import written
 from engine.worker.models.nano.ears import Ears
 from engine.worker.stage import Place, Seat
 
@@ -148,18 +150,19 @@ def _shares(outcomes: list[Outcome]) -> list[float]:
 def alone(ears: Ears, recording: Recording) -> Outcome:
     """The stage by itself."""
     chunks, late_ms = hear(ears, recording.pcm)
-    heard, sure = (chunks[-1].data, chunks[-1].meta["sure"]) if chunks[-1].meta["understood"] else ("", True)
+    last = chunks[-1]
+    heard, sure = (last.text, last.confident) if last.understood else ("", True)
     if recording.expect is None:
         return Outcome(heard, not heard, late_ms, sure)
     return Outcome(heard, recording.expect in meanings(heard), late_ms, sure)
 
 
-def hear(ears: Ears, pcm: Pcm) -> tuple[list[Chunk], float]:
+def hear(ears: Ears, pcm: Pcm) -> tuple[list[Transcript], float]:
     """What the stage tells, stepped as the loop would after every piece, and the ms it took behind the last one."""
     pace: Any = SimpleNamespace()
     seat = Seat(request=Request(id="r", session="s", messages=(), live=True), slot=0, pace=pace)
     ears.open(seat)
-    chunks: list[Chunk] = []
+    chunks: list[Transcript] = []
     for piece in pieces(pcm):
         seat.rows.append(piece)
         chunks += run(ears, seat)
@@ -168,12 +171,12 @@ def hear(ears: Ears, pcm: Pcm) -> tuple[list[Chunk], float]:
     return chunks, (time.perf_counter() - started) * 1000
 
 
-def run(ears: Ears, seat: Seat) -> list[Chunk]:
-    chunks: list[Chunk] = []
+def run(ears: Ears, seat: Seat) -> list[Transcript]:
+    chunks: list[Transcript] = []
     while seat.ready:
         (said,) = ears.step([seat])
         assert not isinstance(said, Exception)
-        chunks += said
+        chunks += [chunk for chunk in said if isinstance(chunk, Transcript)]
     return chunks
 
 
@@ -187,10 +190,10 @@ async def through_engine(config: Path, recordings: list[Recording], pace: float)
 async def _ask_engine(engine: Any, recording: Recording, pace: float) -> Outcome:
     ended = time.perf_counter()
 
-    async def spoken() -> AsyncIterator[Chunk]:
+    async def spoken() -> AsyncIterator[Speech]:
         nonlocal ended
         for piece in pieces(recording.pcm):
-            yield Chunk("audio", piece)
+            yield Speech(piece)
             await asyncio.sleep(PIECE / MIC_RATE_HZ / pace)
         ended = time.perf_counter()
 
@@ -198,13 +201,13 @@ async def _ask_engine(engine: Any, recording: Recording, pace: float) -> Outcome
     heard, answer, late_ms = "", "", 0.0
     async with engine.open(request, spoken()) as chunks:
         async for chunk in chunks:
-            if chunk.kind == "heard" and chunk.meta["final"]:
-                heard = chunk.data if chunk.meta["understood"] else ""
+            if isinstance(chunk, Transcript) and chunk.final:
+                heard = chunk.text if chunk.understood else ""
                 late_ms = (time.perf_counter() - ended) * 1000
-            elif chunk.kind == "text":
-                answer += chunk.data
-            elif chunk.kind == "tool_call":
-                answer += f" {json.dumps(chunk.data)}"
+            elif isinstance(chunk, Text):
+                answer += chunk.text
+            elif isinstance(chunk, ToolCall):
+                answer += f" {written(chunk)}"
     return Outcome(f"{heard} -> {answer}", _judged(recording, answer), late_ms)
 
 

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import butter, sosfilt
 
-from engine.core import MIC_RATE_HZ, Chunk, Pcm
+from engine.chunk import Chunk
+from engine.core import MIC_RATE_HZ, Pcm
 from engine.training.nano.conditions import level, pink, speech_level
 from engine.training.nano.eval_ears import SPOKEN, Recording, alone, read
 from engine.worker.models.nano.ears import CEPSTRUM, Ears

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import random
 import time
 from collections import Counter
@@ -18,7 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.core import Chunk, Message, Sampling, TextPart
+from engine.chunk import Chunk, Text, ToolCall, Transcript
+from engine.core import Message, Sampling, TextPart
 from engine.core import Request as EngineRequest
 from engine.training.nano.dialogues import EVAL, Request, answers_rightly, read_requests
 from engine.training.nano.make_eval import distinct, typed_repeat, typed_spell, typed_sum
@@ -85,7 +87,7 @@ def ask(stage: Thinker, texts: Sequence[str]) -> list[str]:
     for start in range(0, len(texts), SLOTS):
         requests = [_request(text) for text in texts[start : start + SLOTS]]
         emitted = asyncio.run(serve(stage, requests))
-        answers += ["".join(c.data for c in chunks if c.kind == "text") for chunks in emitted]
+        answers += ["".join(c.text for c in chunks if isinstance(c, Text)) for chunks in emitted]
     return answers
 
 
@@ -111,9 +113,14 @@ async def serve(stage: Thinker, requests: Sequence[EngineRequest], heard: str | 
     return emitted
 
 
-async def _said(heard: str | None) -> AsyncIterator[Chunk]:
+def written(call: ToolCall) -> str:
+    """A call as JSON."""
+    return json.dumps({"name": call.name, "arguments": call.arguments})
+
+
+async def _said(heard: str | None) -> AsyncIterator[Transcript]:
     if heard is not None:
-        yield Chunk("heard", heard, {"final": True, "understood": bool(heard)})
+        yield Transcript(heard, final=True, understood=bool(heard))
 
 
 class _NoPace:

@@ -15,7 +15,8 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from engine.core import SPEAKER_RATE_HZ, Chunk, Request, Sampling
+from engine.chunk import Audio, Checkpoint, Chunk, texts
+from engine.core import SPEAKER_RATE_HZ, Request, Sampling
 from engine.stream import of
 from engine.worker.models.nano.code2wav import Code2Wav
 from engine.worker.models.nano.talker import Talker
@@ -47,7 +48,7 @@ class Voice:
 
     def say(self, text: str, frames: int = 5, speed: float = 1.0, guidance: float = 1.0) -> NDArray[np.float32]:
         """Text, a word at a time -> samples at 24 kHz, rendered `frames` codec frames at a time."""
-        words = [Chunk("text", piece) for piece in text.replace(" ", " \0").split("\0")]
+        words = list(texts(text.replace(" ", " \0").split("\0")))
         return sound(asyncio.run(self.chunks(words, Steady(frames), speed, guidance)))
 
     async def chunks(
@@ -89,12 +90,12 @@ async def drive(stage: Stage, seat: Seat, inputs: Iterable[Chunk]) -> AsyncGener
             if isinstance(chunks, Exception):
                 raise chunks
             for chunk in chunks:
-                if chunk.kind not in stage.info.latest:  # what is left for a successor is no sound
+                if not isinstance(chunk, Checkpoint):
                     yield chunk
 
 
 def sound(chunks: Iterable[Chunk]) -> NDArray[np.float32]:
-    pieces = [chunk.data for chunk in chunks]
+    pieces = [chunk.wave for chunk in chunks if isinstance(chunk, Audio)]
     return np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
 
 

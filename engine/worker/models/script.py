@@ -34,11 +34,24 @@ from typing import Any
 
 import numpy as np
 
+from engine.chunk import (
+    Audio,
+    Checkpoint,
+    Chunk,
+    Codes,
+    Finish,
+    Speech,
+    Text,
+    ToolCall,
+    ToolCallDelta,
+    Transcript,
+    Usage,
+    kinds,
+)
 from engine.core import (
     MIC_RATE_HZ,
     SPEAKER_RATE_HZ,
     AudioPart,
-    Chunk,
     ImagePart,
     ModelInfo,
     Part,
@@ -49,7 +62,7 @@ from engine.core import (
     Voice,
 )
 from engine.errors import EngineError, RequestError, StageFailed
-from engine.worker.stage import Books, Family, Place, Seat, state_due
+from engine.worker.stage import Books, Family, Place, Seat, Window, state_due
 
 FRAME_SAMPLES = SPEAKER_RATE_HZ // 25
 GAP_SAMPLES = FRAME_SAMPLES // 2  # at each word's end, so that the next one's onset is found whatever its tone
@@ -63,8 +76,8 @@ class Ears:
         self.info = StageInfo(
             name="ears",
             order=0,
-            emits=frozenset({"heard"}),
-            feeds=frozenset({"heard"}),
+            emits=kinds(Transcript),
+            feeds=kinds(Transcript),
             when="hears",
             slots=place.slots,
         )
@@ -77,7 +90,8 @@ class Ears:
             if isinstance(part, AudioPart):
                 yield part.pcm
         async for chunk in inputs:
-            yield chunk.data
+            if isinstance(chunk, Speech):
+                yield chunk.pcm
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
         return [self._hear(seat) for seat in seats]
@@ -88,11 +102,9 @@ class Ears:
             seat.state += len(seat.rows.popleft())
             if seat.state // (MIC_RATE_HZ // 2) == before:
                 return []
-            return [Chunk("heard", f"{seat.state / MIC_RATE_HZ:.1f}", {"final": False, "understood": True})]
+            return [Transcript(f"{seat.state / MIC_RATE_HZ:.1f}")]
         seat.done = True
-        return [
-            Chunk("heard", f"{seat.state / MIC_RATE_HZ:.1f} seconds", {"final": True, "understood": seat.state > 0})
-        ]
+        return [Transcript(f"{seat.state / MIC_RATE_HZ:.1f} seconds", final=True, understood=seat.state > 0)]
 
 
 @dataclass(slots=True)
@@ -100,9 +112,12 @@ class Answer:
     """What is still to be said, and how it ends."""
 
     words: deque[str]
-    calls: deque[dict[str, str]] = field(default_factory=deque[dict[str, str]])
+    calls: deque[tuple[str, str]] = field(default_factory=deque[tuple[str, str]])
+    """Names and arguments."""
     fails: bool = False
     said: int = 0
+    characters: int = 0
+    """Words that were said, and the characters in them."""
     called: int = 0
     written: int = 0
     """Calls that were made, and characters of the next one's arguments that were told."""
@@ -115,9 +130,9 @@ class Thinker:
         self.info = StageInfo(
             name="thinker",
             order=1,
-            emits=frozenset({"text", "call_piece", "tool_call", "usage"}),
-            feeds=frozenset({"text"}),
-            keeps=frozenset({"text"}),
+            emits=kinds(Text, ToolCallDelta, ToolCall, Usage),
+            feeds=kinds(Text),
+            keeps=kinds(Text),
             slots=place.slots,
         )
         self._step_s = _step_s(place)
@@ -129,7 +144,8 @@ class Thinker:
         heard = None
         if seat.request.hears:
             async for chunk in inputs:
-                heard = chunk.data if chunk.meta["final"] else heard
+                if isinstance(chunk, Transcript) and chunk.final:
+                    heard = chunk.text
         text = _last_text(seat.request)
         if text == "slow":
             await asyncio.sleep(0.2)
@@ -152,34 +168,35 @@ class Thinker:
             return StageFailed("the script says that this answer fails")
         if answer.words and answer.said < seat.request.max_text_tokens:
             word = answer.words.popleft() + (" " if answer.words else "")
-            answer.said += 1
-            return [Chunk("text", word, {"ids": [1000 + sum(word.encode()) % 1000]})]
+            text = Text(word, answer.characters, (1000 + sum(word.encode()) % 1000,))
+            answer.said, answer.characters = answer.said + 1, text.end
+            return [text]
         if answer.calls:
             return [_call(answer, seat.request)]
         seat.done = True
-        finish = "tool" if answer.called else "length" if answer.words else "stop"
-        return [Chunk("usage", {**_tokens(seat.request), "output_tokens": answer.said}, {"finish": finish})]
+        return [_usage(seat.request, answer)]
 
 
 def _call(answer: Answer, request: Request) -> Chunk:
     """The next eight characters of a call's arguments; then the call."""
-    call, call_id = answer.calls[0], f"call_{answer.called}_{request.id}"
-    piece = call["arguments"][answer.written : answer.written + 8]
+    (name, arguments), call_id = answer.calls[0], f"call_{answer.called}_{request.id}"
+    piece = arguments[answer.written : answer.written + 8]
     if piece:
         answer.written += len(piece)
-        return Chunk("call_piece", piece, {"call_id": call_id, "name": call["name"]})
+        return ToolCallDelta(call_id, name, piece)
     answer.calls.popleft()
     answer.called, answer.written = answer.called + 1, 0
-    return Chunk("tool_call", call, {"call_id": call_id})
+    return ToolCall(call_id, name, arguments)
 
 
-def _tokens(request: Request) -> dict[str, int]:
-    """Of a prompt: a word is a token, so are 40 ms of sound and a picture."""
+def _usage(request: Request, answer: Answer) -> Usage:
+    """A word is a token, so are 40 ms of sound and a picture."""
     parts = [part for message in request.messages for part in message.parts]
     words = sum(len(part.text.split()) for part in parts if isinstance(part, TextPart))
     heard = sum(len(part.pcm) * 25 // MIC_RATE_HZ for part in parts if isinstance(part, AudioPart))
     seen = sum(isinstance(part, ImagePart) for part in parts)
-    return {"input_tokens": 1 + words + heard + seen, "heard_tokens": heard, "seen_tokens": seen}
+    finish: Finish = "tool" if answer.called else "length" if answer.words else "stop"
+    return Usage(1 + words + heard + seen, answer.said, audio_tokens=heard, image_tokens=seen, finish=finish)
 
 
 def _last_text(request: Request) -> str:
@@ -206,7 +223,7 @@ def _answer(text: str, request: Request) -> Answer:
             return Answer(deque(f"word{i}" for i in range(int(rest))))
         case "tool":
             calls = (call.partition(" ") for call in rest.split(" ; "))
-            return Answer(deque(), deque({"name": name, "arguments": json_ or "{}"} for name, _, json_ in calls))
+            return Answer(deque(), deque((name, json_ or "{}") for name, _, json_ in calls))
         case "said":
             answers = (_text(message.parts) for message in request.messages if message.role == "assistant")
             return Answer(deque(f"I said: {' '.join(answers)}".split()))
@@ -219,13 +236,14 @@ def _answer(text: str, request: Request) -> Answer:
 
 
 @dataclass(slots=True)
-class Speech:
-    """The frames of the current word (of ``words``) that have not been spoken, its length, and what has been spoken."""
+class Whistle:
+    """The frames of the current word (of ``words``) that have not been spoken, where it ends in the answer, and what
+    has been spoken."""
 
     words: int = 0
     left: int = 0
     tone: int = 0
-    length: int = 0
+    word_end: int = 0
     text_end: int = 0
     frames: int = 0
 
@@ -235,15 +253,14 @@ class Talker:
 
     def __init__(self, place: Place) -> None:
         self.info = StageInfo(
-            name="talker", order=2, feeds=frozenset({"codes"}), when="speaks", slots=place.slots,
-            keeps=frozenset({"codes"}), latest=frozenset({"talker.state"}),
+            name="talker", order=2, feeds=kinds(Codes), when="speaks", slots=place.slots, keeps=kinds(Codes),
         )  # fmt: skip
         self._frames = int(place.options.get("frames_per_word", 6))
         self._step_s = _step_s(place)
         self._seat_s = float(place.options.get("seat_s", 0.0))  # how much longer for each seat of a batch
 
     def open(self, seat: Seat) -> None:
-        seat.state = Speech(**(seat.left("talker.state") or {}))
+        seat.state = Whistle(**(seat.checkpoint or {}))
         seat.hungry = not seat.state.left
 
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
@@ -251,27 +268,26 @@ class Talker:
         async for chunk in inputs:
             if behind:
                 behind -= 1
-            else:
-                yield chunk.data
+            elif isinstance(chunk, Text):
+                yield chunk
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
         time.sleep(self._step_s + self._seat_s * len(seats))
         return [self._speak(seat) for seat in seats]
 
     def _speak(self, seat: Seat) -> list[Chunk]:
-        speech: Speech = seat.state
+        speech: Whistle = seat.state
         if not speech.left and seat.rows:
-            word: str = seat.rows.popleft()
+            word: Text = seat.rows.popleft()
             speech.words += 1
-            speech.left, speech.tone, speech.length = self._frames, sum(word.encode()) % TABLE_STEPS, len(word)
+            speech.left, speech.tone, speech.word_end = self._frames, sum(word.text.encode()) % TABLE_STEPS, word.end
         chunks: list[Chunk] = []
         if speech.left and speech.frames < seat.request.max_frames:
             speech.left, speech.frames = speech.left - 1, speech.frames + 1
-            speech.text_end += 0 if speech.left else speech.length
-            codes = np.array([[speech.tone, speech.left]], np.int16)
-            chunks = [Chunk("codes", codes, {"text_end": speech.text_end})]
+            speech.text_end = speech.text_end if speech.left else speech.word_end
+            chunks = [Codes(np.array([[speech.tone, speech.left]], np.int16), speech.text_end)]
             if state_due(speech.frames - 1, speech.frames):
-                chunks.append(Chunk("talker.state", asdict(speech)))
+                chunks.append(Checkpoint(asdict(speech)))
         seat.hungry = not speech.left
         seat.done = speech.frames >= seat.request.max_frames or (seat.hungry and seat.ended and not seat.rows)
         return chunks
@@ -290,16 +306,15 @@ class Code2Wav:
 
     def __init__(self, place: Place) -> None:
         self.info = StageInfo(
-            name="code2wav", order=3, emits=frozenset({"audio"}), when="speaks", slots=place.slots,
-            latest=frozenset({"code2wav.state"}),
+            name="code2wav", order=3, emits=kinds(Audio), when="speaks", slots=place.slots,
         )  # fmt: skip
         self._step_s = _step_s(place)
 
     def open(self, seat: Seat) -> None:
-        seat.state = Tone(**(seat.left("code2wav.state") or {}))
+        seat.state = Tone(**(seat.checkpoint or {}))
 
     def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        return Books(2, 1 << 15).windows(seat, inputs, seat.state.frames)
+        return Books(2, 1 << 15, FRAME_SAMPLES).windows(seat, inputs, seat.state.frames)
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
         time.sleep(self._step_s)
@@ -309,16 +324,17 @@ class Code2Wav:
         if not seat.rows:
             seat.done = True
             return []
-        codes, meta = seat.rows.popleft()
+        window: Window = seat.rows.popleft()
+        codes = window.codes
         advance = np.repeat(2 * math.pi * 220 * 2 ** (codes[:, 0] / 12) / SPEAKER_RATE_HZ, FRAME_SAMPLES)
         tone: Tone = seat.state
         phase = tone.phase + np.cumsum(advance)
         tone.phase, tone.frames = float(phase[-1]) % (2 * math.pi), tone.frames + len(codes)
         wave = (0.2 * np.sin(phase)).astype(np.float32).reshape(len(codes), FRAME_SAMPLES)
         wave[codes[:, 1] == 0, -GAP_SAMPLES:] = 0
-        sound = Chunk("audio", wave.reshape(-1), meta)
+        sound = Audio(wave.reshape(-1), window.marks)
         left = state_due(tone.frames - len(codes), tone.frames)
-        return [sound, Chunk("code2wav.state", asdict(tone))] if left else [sound]
+        return [sound, Checkpoint(asdict(tone))] if left else [sound]
 
 
 def _step_s(place: Place) -> float:

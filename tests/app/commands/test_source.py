@@ -89,7 +89,8 @@ async def test_a_limit_and_a_call_are_told(source: Source) -> None:
     cut = await answered(source, asked(TextPart("long 9"), max_text_tokens=2))
     assert (cut.text.strip(), cut.finish) == ("word0 word1", "length")
     call = await answered(source, asked(TextPart('tool clock {"zone": "UTC"}'), tools=(Tool("clock"),)))
-    assert (call.calls, call.finish) == ([{"name": "clock", "arguments": '{"zone": "UTC"}'}], "tool")
+    (made,) = call.calls
+    assert (made.name, made.arguments, call.finish) == ("clock", '{"zone": "UTC"}', "tool")
 
 
 async def test_a_failure_is_one_error_and_what_was_said_is_kept(source: Source) -> None:

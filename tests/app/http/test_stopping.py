@@ -10,32 +10,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.http.stopping import Stops
-from engine import Chunk
+from engine.chunk import Audio, Output, Text, ToolCall, Usage
 
 FRAME = 10  # samples
 
 
-def text(words: str) -> Chunk:
-    return Chunk("text", words, {"ids": [1]})
+def text(words: str) -> Text:
+    return Text(words, 0, (1,))
 
 
-def sound(first: int, *text_ends: int) -> Chunk:
+def sound(first: int, *text_ends: int) -> Audio:
     """Some frames of sound, and how far the text was after each."""
     wave = np.repeat(np.arange(first, first + len(text_ends), dtype=np.float32), FRAME)
-    return Chunk("audio", wave, {"text_end": text_ends[-1], "text_ends": list(text_ends), "frame": first})
+    return Audio(wave, tuple(((first + n + 1) * FRAME, end) for n, end in enumerate(text_ends)))
 
 
-def fed(stops: Stops, *chunks: Chunk) -> list[Chunk]:
+def fed(stops: Stops, *chunks: Output) -> list[Output]:
     given_out = [out for chunk in chunks for out in stops.feed(chunk)]
     return given_out + ([] if stops.ended else stops.end())
 
 
-def words_of(chunks: list[Chunk]) -> str:
-    return "".join(chunk.data for chunk in chunks if chunk.kind == "text")
+def words_of(chunks: list[Output]) -> str:
+    return "".join(chunk.text for chunk in chunks if isinstance(chunk, Text))
 
 
-def frames_of(chunks: list[Chunk]) -> float:
-    return sum(len(chunk.data) for chunk in chunks if chunk.kind == "audio") / FRAME
+def frames_of(chunks: list[Output]) -> float:
+    return sum(len(chunk.wave) for chunk in chunks if isinstance(chunk, Audio)) / FRAME
 
 
 @given(st.text("ab ", max_size=30), st.lists(st.text("ab ", min_size=1, max_size=4), max_size=4), st.data())
@@ -43,23 +43,23 @@ def test_text_ends_before_the_first_stop_however_it_is_cut(said: str, strings: l
     cuts = sorted(data.draw(st.lists(st.integers(0, len(said)), max_size=6)))
     pieces = [said[a:b] for a, b in zip([0, *cuts], [*cuts, len(said)], strict=True)]
     found = [(said.index(one) + len(one), said.index(one)) for one in strings if one in said]
-    stops = Stops(strings, FRAME)
+    stops = Stops(strings)
     assert words_of(fed(stops, *map(text, pieces))) == said[: min(found, default=(0, len(said)))[1]]
     assert stops.ended == bool(found)
 
 
 def test_what_may_begin_a_stop_is_held_and_let_go_when_it_is_none() -> None:
-    stops = Stops(["two!"], FRAME)
+    stops = Stops(["two!"])
     assert words_of(stops.feed(text("one tw"))) == "one "
     assert words_of(stops.feed(text("o"))) == ""
     assert words_of(stops.feed(text(" three"))) == "two three"
 
 
 def test_the_end_of_the_text_lets_go_of_what_was_held() -> None:
-    stops = Stops(["two!"], FRAME)
+    stops = Stops(["two!"])
     stops.feed(text("one two"))
-    usage = Chunk("usage", {}, {"finish": "stop"})
-    assert [(chunk.kind, chunk.data) for chunk in stops.feed(usage)] == [("text", "two"), ("usage", {})]
+    usage = Usage()
+    assert stops.feed(usage) == [Text("two", 4), usage]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_sound_ends_with_the_last_whole_word(stop: str, left: str, frames: int) 
     chunks = [text("one "), text("two "), text("three"), sound(0, 2, 4), sound(2, 6, 8), sound(4, 11, 13)]
     for size in (1, 3, 6):  # text ahead of the sound, or with it
         late = [*chunks[:size], *chunks[3:], *chunks[size:3]] if size < 3 else chunks
-        stops = Stops([stop], FRAME)
+        stops = Stops([stop])
         out = fed(stops, *late)
         assert words_of(out) == left
         assert frames_of(out) == frames
@@ -86,7 +86,7 @@ def test_sound_ends_with_the_last_whole_word(stop: str, left: str, frames: int) 
 
 
 def test_sound_of_text_that_is_held_waits_for_it() -> None:
-    stops = Stops(["two!"], FRAME)
+    stops = Stops(["two!"])
     stops.feed(text("one two"))
     assert frames_of(stops.feed(sound(0, 2, 4))) == 2
     assert frames_of(stops.feed(sound(2, 6, 7))) == 0
@@ -94,7 +94,7 @@ def test_sound_of_text_that_is_held_waits_for_it() -> None:
 
 
 def test_an_answer_that_was_stopped_is_over_once_its_sound_is_complete() -> None:
-    stops = Stops(["two"], FRAME)
+    stops = Stops(["two"])
     stops.feed(text("one two"))
     assert stops.ended
     assert stops.over(speaks=False)
@@ -107,7 +107,7 @@ def test_an_answer_that_was_stopped_is_over_once_its_sound_is_complete() -> None
 
 
 def test_without_stop_strings_everything_passes_as_it_is() -> None:
-    stops = Stops((), FRAME)
-    for chunk in (text("one"), sound(0, 9), Chunk("tool_call", {}, {})):
+    stops = Stops(())
+    for chunk in (text("one"), sound(0, 9), ToolCall("c", "f", "{}")):
         assert stops.feed(chunk) == [chunk]
     assert not stops.ended

@@ -21,6 +21,7 @@ from app.realtime.notices import TextAligned
 from app.realtime.options import Options, answer_options
 from app.realtime.reply import Reply
 from engine import Engine, Message, Request, TextPart, load_config
+from engine.chunk import Codes
 from tests.app.rig import ROOT
 
 TEXT = "Good morning, I have known the answer for some time, but you wouldn't listen to me. Would you?"
@@ -36,7 +37,7 @@ class Deaf:
 async def word_ends(engine: Engine, frame_samples: float) -> list[int]:
     """After how many samples each word of the text has been spoken: the first codec frame that says so."""
     async with engine.open(replace(SAY, dump=True)) as chunks:
-        reached = [chunk.meta["text_end"] async for chunk in chunks if chunk.kind == "codes"]
+        reached = [chunk.text_end async for chunk in chunks if isinstance(chunk, Codes)]
     return [round((next(n for n, end in enumerate(reached) if end >= last) + 1) * frame_samples) for last in WORD_ENDS]
 
 

@@ -18,7 +18,7 @@ def block(*samples: int) -> np.ndarray:
 
 
 async def heard(turn: Turn) -> list[int]:
-    return [int(sample) async for chunk in turn.follow() for sample in chunk.data]
+    return [int(sample) async for chunk in turn.follow() for sample in chunk.pcm]
 
 
 async def test_every_reader_hears_the_whole_turn_whenever_it_comes() -> None:

@@ -29,7 +29,8 @@ from app.realtime.session import Session
 from app.settings import Limits, TurnSettings
 from app.slices import Slices
 from app.telemetry import Metrics
-from engine import AudioPart, Chunk, EngineError, ModelInfo, Request, StageFailed, TextPart, Voice
+from engine import AudioPart, EngineError, ModelInfo, Request, StageFailed, TextPart, Voice
+from engine.chunk import Audio, Output, Speech, Text, ToolCall, ToolCallDelta, Transcript, Usage
 from tests.app.rig import LoudnessVad, check_event, silence, tone
 from tests.app.test_images import png
 
@@ -41,42 +42,39 @@ class FakeChunks:
 
     ledger = None
 
-    def __init__(self, request: Request, inputs: AsyncIterator[Chunk] | None) -> None:
+    def __init__(self, request: Request, inputs: AsyncIterator[Speech] | None) -> None:
         self.request = request
         self.reports: list[str] = []
         self.heard_samples, self.claimed = 0, False
         self._chunks = self._make(inputs)
 
-    def __aiter__(self) -> AsyncIterator[Chunk]:
+    def __aiter__(self) -> AsyncIterator[Output]:
         return self._chunks
 
-    async def _make(self, inputs: AsyncIterator[Chunk] | None) -> AsyncGenerator[Chunk]:
+    async def _make(self, inputs: AsyncIterator[Speech] | None) -> AsyncGenerator[Output]:
         if inputs is not None:
             async for chunk in inputs:
-                self.heard_samples += len(chunk.data)
+                self.heard_samples += len(chunk.pcm)
         if self.request.hears:
-            yield Chunk("heard", "hello", {"final": True, "understood": True})
+            yield Transcript("hello", final=True)
         last = self.request.messages[-1].parts[-1] if self.request.messages else None
         word = last.text if isinstance(last, TextPart) else ""
         if word == "wait":
             await asyncio.Event().wait()
         if word == "call":
             for piece in ('{"at":', "1}"):
-                yield Chunk("call_piece", piece, {"call_id": f"call_{self.request.id}", "name": "look"})
+                yield ToolCallDelta(f"call_{self.request.id}", "look", piece)
                 await asyncio.sleep(0)
-            call = {"name": "look", "arguments": '{"at":1}'}
-            yield Chunk("tool_call", call, {"call_id": f"call_{self.request.id}"})
-        text_end = 0
-        for n, text in enumerate(("one ", "two")):
-            text_end += len(text)
-            yield Chunk("text", text, {"ids": [n]})
+            yield ToolCall(f"call_{self.request.id}", "look", '{"at":1}')
+        for n, text in enumerate((Text("one ", 0, (0,)), Text("two", 4, (1,)))):
+            yield text
             if "audio" in self.request.modalities:
-                yield Chunk("audio", WORD, {"text_end": text_end})
+                yield Audio(WORD, (((n + 1) * len(WORD), text.end),))
             if word == "fail":
                 raise StageFailed("the talker broke")
             if word == "bug":
                 raise ZeroDivisionError
-        yield Chunk("usage", {"input_tokens": 3, "output_tokens": 2}, {"finish": "stop"})
+        yield Usage(3, 2)
 
     def played(self, skipped_s: float = 0.0) -> None:
         self.reports.append("played")

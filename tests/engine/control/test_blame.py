@@ -11,10 +11,9 @@ import pytest
 
 from engine import wire
 from engine.control.launchers.local import crashed
-from engine.core import Chunk
 from engine.errors import EngineError, ReplicaLost
 from engine.worker.stage import Seat
-from tests.engine.fakes import FakeStage, Result, Rig, echo, fed, opened, request, rigged, until, working
+from tests.engine.fakes import FakeStage, Result, Rig, data_of, echo, fed, opened, request, rigged, until, working, x
 
 
 async def test_a_worker_tells_what_it_does_for_the_first_time_before_it_does_it() -> None:
@@ -69,13 +68,13 @@ async def lost_with(
 
     async def read(id: str, gate: asyncio.Event) -> None:
         async def inputs():
-            yield Chunk("x", 1)
+            yield x(1)
             await gate.wait()
-            yield Chunk("x", 2)
+            yield x(2)
 
         try:
             async with rig.open(request(id=id, live=True), inputs()) as chunks:
-                results[id] = [chunk.data async for chunk in chunks]
+                results[id] = [data_of(chunk) async for chunk in chunks]
         except EngineError as error:
             results[id] = error
 

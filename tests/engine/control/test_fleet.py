@@ -26,6 +26,7 @@ from engine import (
     TextPart,
     WorkerSpec,
 )
+from engine.chunk import Text
 from engine.config import ChunkSpec, HeartbeatSpec, parse_config
 from engine.control.fleet import Fleet
 from engine.control.launchers import local
@@ -33,7 +34,7 @@ from engine.core import Remembered
 from engine.errors import ConfigError
 from engine.wire import Beat, Emit, Task
 from engine.worker import host
-from tests.engine.fakes import turns, until
+from tests.engine.fakes import data_of, turns, until
 
 STAGES = ("ears", "thinker", "talker", "code2wav")
 
@@ -49,7 +50,7 @@ def asked(text: str, id: str = "r", session: str = "s") -> Request:
 
 async def answer(engine: Engine, text: str, **request: str) -> str:
     async with engine.open(asked(text, **request)) as chunks:
-        return "".join([chunk.data async for chunk in chunks if chunk.kind == "text"])
+        return "".join([chunk.text async for chunk in chunks if isinstance(chunk, Text)])
 
 
 def workers(engine: Engine) -> dict[str, int]:
@@ -276,9 +277,9 @@ async def test_a_rolling_restart_costs_no_request_a_word() -> None:
         async with opened as chunks:
             first = await anext(chunks)
             restart = asyncio.create_task(engine.restart())
-            rest = [chunk.data async for chunk in chunks if chunk.kind == "text"]
+            rest = [chunk.text async for chunk in chunks if isinstance(chunk, Text)]
         await restart
-        assert first.data + "".join(rest) == text
+        assert data_of(first) + "".join(rest) == text
         assert workers(engine) == {"worker0.0": 2, "worker0.1": 2}
         assert await answer(engine, "say: still here") == "still here"
 

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 import engine.worker.group
-from engine.core import Chunk, Sampling
+from engine.chunk import Chunk
+from engine.core import Sampling
 from engine.errors import EngineError, ReplicaLost, RequestError, StageFailed, Stalled
 from engine.worker.stage import Seat
-from tests.engine.fakes import FakeStage, Result, Rig, echo, request, rigged, turns, until
+from tests.engine.fakes import FakeStage, Result, Rig, data_of, echo, request, rigged, turns, until, x
 
 NOTHING = frozenset[str]()
 BOTH = ("main", "negative")
@@ -34,7 +35,7 @@ class Guided(FakeStage):
 
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         async for chunk in inputs:
-            yield chunk.data if seat.role == "main" else chunk.data / 2
+            yield data_of(chunk) if seat.role == "main" else data_of(chunk) / 2
 
     def step(self, seats: Any) -> Any:
         self.seen.append([seat.role for seat in seats])
@@ -42,12 +43,12 @@ class Guided(FakeStage):
 
     def guide(self, seat: Seat) -> Result:
         if seat.role != "main":
-            return [Chunk("x", "never")] if self.aside else []
+            return [x("never")] if self.aside else []
         rows = {role: one.rows.popleft() for role, one in seat.group.items() if one.rows}
         if not rows:
             seat.done = seat.ended
             return []
-        return [Chunk("x", rows["main"] - sum(value for role, value in rows.items() if role != "main"))]
+        return [x(rows["main"] - sum(value for role, value in rows.items() if role != "main"))]
 
 
 class Joined(FakeStage):
@@ -70,7 +71,7 @@ class Joined(FakeStage):
             seat.done = True
             return []
         seat.state += 1
-        return [Chunk("x", f"{seat.role}{seat.state}")]
+        return [x(f"{seat.role}{seat.state}")]
 
 
 class Taker(FakeStage):
@@ -82,13 +83,13 @@ class Taker(FakeStage):
 
 async def numbers(n: int) -> AsyncGenerator[Chunk]:
     for i in range(n):
-        yield Chunk("x", float(i))
+        yield x(float(i))
         await asyncio.sleep(0)
 
 
 async def read(rig: Rig, inputs: Any = None, **fields: Any) -> list[Any]:
     async with rig.open(request(**fields), inputs) as chunks:
-        return [chunk.data async for chunk in chunks]
+        return [data_of(chunk) async for chunk in chunks]
 
 
 async def settled(rig: Rig) -> None:
@@ -98,7 +99,7 @@ async def settled(rig: Rig) -> None:
 
 
 def of(bundle: Any) -> dict[str, list[str]]:
-    return {role: [data for _, data, _ in chunks] for role, chunks in bundle.items()}
+    return {role: [data_of(chunk) for chunk in chunks] for role, chunks in bundle.items()}
 
 
 @pytest.mark.seed("A0.2", "A0.5", "A0.10", "A2.7", "A2.18")
@@ -188,12 +189,12 @@ async def test_a_companions_error_is_the_requests_at_once(kind: str) -> None:
 async def test_a_lost_replica_takes_all_roles_and_the_request_goes_on_elsewhere() -> None:
     async with rigged([Guided()], [Guided()]) as rig:
         async with rig.open(request(live=True, roles=BOTH), numbers(100)) as chunks:
-            got = [(await anext(chunks)).data for _ in range(9)]
+            got = [data_of(await anext(chunks)) for _ in range(9)]
             for remote in rig.remotes:
                 if remote.runs:
                     assert remote.link is not None
                     remote.link.close()
-            got += [chunk.data async for chunk in chunks]
+            got += [data_of(chunk) async for chunk in chunks]
         assert got == [i / 2 for i in range(100)]
 
 

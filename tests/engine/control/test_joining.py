@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from engine import ConfigError, Engine, EngineSpec, Message, Request, TextPart, WorkerSpec, wire
+from engine.chunk import Audio, Text
 from engine.config import ClusterSpec
 from engine.control import door
 from engine.handshake import Visitor, read_token
@@ -122,8 +123,8 @@ async def spoken(engine: Engine, id: str) -> tuple[str, int]:
     message = Message("user", (TextPart("say: a b c d e f g h"),))
     async with engine.open(Request(id=id, session=id, messages=(message,), lead_s=0.2)) as chunks:
         got = [chunk async for chunk in chunks]
-    samples = sum(len(chunk.data) for chunk in got if chunk.kind == "audio")
-    return "".join(chunk.data for chunk in got if chunk.kind == "text"), samples
+    samples = sum(len(chunk.wave) for chunk in got if isinstance(chunk, Audio))
+    return "".join(chunk.text for chunk in got if isinstance(chunk, Text)), samples
 
 
 @pytest.mark.seed("A1.19")

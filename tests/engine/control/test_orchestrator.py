@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from engine import wire
-from engine.core import Chunk
+from engine.chunk import Chunk
 from engine.errors import EngineError, ReplicaLost, RequestError, StageFailed, StageUnavailable, Stalled
 from engine.stream import whole
 from engine.worker.stage import Seat
-from tests.engine.fakes import FakeStage, Result, Rig, echo, request, rigged, turns, until
+from tests.engine.fakes import FakeStage, Result, Rig, data_of, echo, request, rigged, turns, until, x
 
 NOTHING = frozenset[str]()
 
@@ -39,19 +39,19 @@ class Source(FakeStage):
             seat.done = True
             return []
         seat.state += 1
-        return [Chunk("x", seat.state)]
+        return [x(seat.state)]
 
 
 async def numbers(n: int = 3, then: Callable[[], None] = lambda: None) -> AsyncGenerator[Chunk]:
     for i in range(n):
-        yield Chunk("x", i)
+        yield x(i)
         await asyncio.sleep(0)
     then()
 
 
 async def read(rig: Rig, inputs: AsyncIterator[Chunk] | None = None, **fields: Any) -> list[Any]:
     async with rig.open(request(**fields), inputs) as chunks:
-        return [chunk.data async for chunk in chunks]
+        return [data_of(chunk) async for chunk in chunks]
 
 
 async def settled(rig: Rig) -> None:
@@ -137,7 +137,7 @@ async def test_a_second_cancel_does_not_leave_the_request_running() -> None:
     async def clinging() -> AsyncGenerator[Chunk]:
         try:
             await asyncio.Event().wait()
-            yield Chunk("x")
+            yield x(0)
         finally:
             await turns(10)
             ended.set()
@@ -160,7 +160,7 @@ async def test_inputs_that_are_not_read_to_their_end_are_closed() -> None:
     async def endless() -> AsyncGenerator[Chunk]:
         try:
             while True:
-                yield Chunk("x")
+                yield x(0)
                 await asyncio.sleep(0)
         finally:
             closed.append(True)
@@ -184,7 +184,7 @@ async def test_inputs_that_are_not_read_to_their_end_are_closed() -> None:
 @pytest.mark.parametrize("error", [RequestError("bad"), ZeroDivisionError("worse")])
 async def test_inputs_that_raise_end_the_request_with_one_engine_error(error: Exception) -> None:
     async def raising() -> AsyncGenerator[Chunk]:
-        yield Chunk("x", 1)
+        yield x(1)
         raise error
 
     async with rigged([FakeStage()]) as rig:
@@ -199,7 +199,7 @@ async def test_inputs_that_raise_end_the_request_with_one_engine_error(error: Ex
 async def test_requests_of_one_name_do_not_share_anything() -> None:
     async def from_(first: int) -> AsyncGenerator[Chunk]:
         for i in range(first, first + 30):
-            yield Chunk("x", i)
+            yield x(i)
             await asyncio.sleep(0)
 
     async with rigged([inner("a", 0)], [FakeStage("b", 1)]) as rig:
@@ -227,7 +227,7 @@ async def test_what_cannot_be_sent_is_refused_and_forgotten(monkeypatch: pytest.
 def failing_at(n: int) -> Callable[[Seat], Result]:
     def act(seat: Seat) -> Result:
         chunk = seat.rows.popleft() if seat.rows else None
-        return StageFailed("here") if chunk and chunk.data == n else [chunk] if chunk else []
+        return StageFailed("here") if chunk and data_of(chunk) == n else [chunk] if chunk else []
 
     return act
 
@@ -247,7 +247,7 @@ async def test_a_failing_stage_ends_the_stream_after_what_came_before(n: int) ->
 async def read_into(got: list[int], rig: Rig) -> None:
     async with rig.open(request(live=True), numbers(100)) as chunks:
         async for chunk in chunks:
-            got.append(chunk.data)  # noqa: PERF401 - kept when it raises
+            got.append(data_of(chunk))  # noqa: PERF401 - kept when it raises
 
 
 async def test_a_lost_worker_is_one_error_for_its_requests_and_none_for_others() -> None:
@@ -279,11 +279,11 @@ async def test_another_worker_need_not_host_the_same_stages(lost: int) -> None:
     for first in (layout, layout[::-1]):
         async with rigged(*first) as rig:
             async with asyncio.timeout(30), rig.open(request(live=True), numbers(200)) as chunks:
-                got = [(await anext(chunks)).data for _ in range(20)]
+                got = [data_of(await anext(chunks)) for _ in range(20)]
                 link = rig.remotes[lost].link
                 assert link is not None
                 link.close()
-                got += [chunk.data async for chunk in chunks]
+                got += [data_of(chunk) async for chunk in chunks]
             assert got == list(range(200))
 
 
@@ -352,7 +352,7 @@ async def test_an_ended_stage_before_a_slow_one_does_not_hold_up_the_worker_befo
 
     async with rigged([Source(500)], [FakeStage("b", 1, once, emits=NOTHING), Held("c", 2)]) as rig:
         async with asyncio.timeout(30), rig.open(request()) as chunks:
-            got = [(await anext(chunks)).data for _ in range(500)]
+            got = [data_of(await anext(chunks)) for _ in range(500)]
         assert got == list(range(1, 501))
         await settled(rig)
 
@@ -364,7 +364,7 @@ async def test_no_progress_is_stalled_and_progress_is_not() -> None:
         async def slowly(n: int, wait_s: float) -> AsyncGenerator[Chunk]:
             for i in range(n):
                 await asyncio.sleep(wait_s)
-                yield Chunk("x", i)
+                yield x(i)
 
         assert await read(rig, slowly(5, 0.1), live=True) == list(range(5))
         with pytest.raises(Stalled, match="progress"):

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from engine import wire
-from engine.core import Chunk
+from engine.chunk import Chunk
 from engine.worker.stage import Seat
-from tests.engine.fakes import FakeStage, Result, fed, opened, turns, working
+from tests.engine.fakes import FakeStage, Result, fed, opened, turns, working, x
 
 NOTHING = frozenset[str]()
 
@@ -37,7 +37,7 @@ class Beginning(FakeStage):
 
     def give(self, seat: Seat) -> Result:
         seat.hungry, seat.done = True, seat.ended and not seat.rows
-        return [seat.rows.popleft() if seat.rows else Chunk("x", "first")]
+        return [seat.rows.popleft() if seat.rows else x("first")]
 
 
 @pytest.mark.seed("A2.1")

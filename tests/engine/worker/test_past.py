@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from engine import wire
-from engine.core import Chunk, StageInfo
-from engine.tally import Kept, Tally, count
+from engine.chunk import Audio, Checkpoint, Chunk, Codes, Counts, Text, kinds
+from engine.core import StageInfo
+from engine.tally import Kept, count
 from engine.worker.past import Past
 from engine.worker.stage import Seat
-from tests.engine.fakes import Desk, FakeStage, Result, opened, request, until, working
+from tests.engine.fakes import Desk, FakeStage, Result, data_of, opened, request, until, working
 
 LAST = 60
 EVERY = 7
@@ -23,33 +24,33 @@ class Counter(FakeStage):
     """Gives the numbers up to LAST, and every so often leaves how far it is; ``steps`` are those it made here."""
 
     def __init__(self, stateful: bool, name: str = "a", **info: Any) -> None:
-        kinds = {"keeps": frozenset({"codes"}), "latest": frozenset({f"{name}.state"}) if stateful else NOTHING}
-        super().__init__(name, 0, self.count, **({"emits": NOTHING, "feeds": frozenset({"codes"})} | kinds | info))
-        self.steps = 0
+        passed = {"emits": NOTHING, "feeds": kinds(Codes), "keeps": kinds(Codes)}
+        super().__init__(name, 0, self.count, **(passed | info))
+        self.stateful, self.steps = stateful, 0
 
     def open(self, seat: Seat) -> None:
-        seat.state = seat.left(f"{self.info.name}.state") or 0
+        seat.state = seat.checkpoint["n"] if seat.checkpoint else 0
         seat.hungry = False
 
     def count(self, seat: Seat) -> Result:
         self.steps += 1
         seat.state += 1
         seat.done = seat.state == LAST
-        chunks = [Chunk("codes", np.array([[seat.state]]))]
-        if self.info.latest and seat.state % EVERY == 0:
-            chunks.append(Chunk(f"{self.info.name}.state", seat.state))
+        chunks: list[Chunk] = [Codes(np.array([[seat.state]], np.int16))]
+        if self.stateful and seat.state % EVERY == 0:
+            chunks.append(Checkpoint({"n": seat.state}))
         return chunks
 
 
 def numbers(desk: Desk) -> list[int]:
     emits = [emit.chunk for emit in desk.of(wire.Emit, "r") if emit.onward]
-    return [number for chunk in emits for number in np.ravel(chunk.data).tolist()]
+    return [number for chunk in emits for number in np.ravel(data_of(chunk)).tolist()]
 
 
-def left_by(desk: Desk, info: StageInfo) -> tuple[Tally, Kept]:
+def left_by(desk: Desk, info: StageInfo) -> tuple[Counts, Kept]:
     """What a server knows of a run that was lost by now."""
-    onward: Tally = {}
-    kept = Kept([info])
+    onward: Counts = {}
+    kept = Kept()
     for emit in desk.of(wire.Emit, "r"):
         for chunk in emit.kept:
             kept.note(chunk)
@@ -83,12 +84,12 @@ async def test_what_was_left_reaches_the_next_stage_at_once_even_where_none_goes
 
     def take(seat: Seat) -> Result:
         if seat.rows:
-            seen.append(int(seat.rows.popleft().data[0, 0]))
+            seen.append(int(seat.rows.popleft().frames[0, 0]))
         seat.done = seat.ended and not seat.rows
         return []
 
     first = Counter(stateful=False)
-    kept = tuple(Chunk("codes", np.array([[n]])) for n in range(1, 9))
+    kept = tuple(Codes(np.array([[n]], np.int16)) for n in range(1, 9))
     async with working(first, FakeStage("b", 1, take)) as desk:
         desk.put(wire.Open("r", request(id="r"), ("a", "b"), 64, None, wire.Resume({}, {}, None, kept)))
         await until(lambda: len(seen) == 8)
@@ -99,8 +100,8 @@ async def test_what_was_left_reaches_the_next_stage_at_once_even_where_none_goes
 
 def test_what_a_state_covers_is_not_left_out_a_second_time() -> None:
     """Sound that a state covers is not made again: what comes next is new."""
-    info = StageInfo(name="v", order=0, emits=frozenset({"audio"}), latest=frozenset({"v.state"}))
-    state = Chunk("v.state", None, {"covers": {"audio": 24_000}})
+    info = StageInfo(name="v", order=0, emits=kinds(Audio))
+    state = Checkpoint({}, "v", {"audio": 24_000})
     past = Past(wire.Resume({"audio": 30_000, "text": 4}, {}, 1.0, (state,)))
     assert past.begin(info, past.left(info)) == {"audio": 24_000}
     assert past.client == {"audio": 6_000, "text": 4}
@@ -109,5 +110,5 @@ def test_what_a_state_covers_is_not_left_out_a_second_time() -> None:
 
 def test_what_stages_leave_goes_once() -> None:
     past = Past()
-    past.leave(Chunk("codes", 1))
+    past.leave(Text("a", 0))
     assert [len(past.leaving()), len(past.leaving())] == [1, 0]

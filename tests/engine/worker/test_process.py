@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from engine import wire
-from engine.core import SPEAKER_RATE_HZ, Chunk
+from engine.chunk import Audio, Chunk
+from engine.core import SPEAKER_RATE_HZ
 from engine.errors import ContextOverflow, RequestError, StageFailed
 from engine.worker.stage import Seat
-from tests.engine.fakes import Desk, FakeStage, Result, echo, fed, opened, request, turns, until, working
+from tests.engine.fakes import Desk, FakeStage, Result, data_of, echo, fed, opened, request, turns, until, working, x
 
 
 async def settled(desk: Desk) -> None:
@@ -108,9 +109,9 @@ async def test_an_unknown_stage_fails_the_run_and_nothing_else() -> None:
 class BrokenBridge(FakeStage):
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         async for chunk in inputs:
-            if chunk.data == "bad":
+            if data_of(chunk) == "bad":
                 raise RequestError("bad input")
-            if chunk.data == "worse":
+            if data_of(chunk) == "worse":
                 raise ZeroDivisionError
             yield chunk
 
@@ -127,7 +128,7 @@ async def test_a_failing_bridge_fails_its_run_once(data: str, code: str) -> None
 
 def breaking(how: Any) -> Any:
     def act(seat: Seat) -> Result:
-        if seat.request.id == "bad" and seat.rows and seat.rows[0].data == 2:
+        if seat.request.id == "bad" and seat.rows and data_of(seat.rows[0]) == 2:
             return how()
         return echo(seat)
 
@@ -143,8 +144,8 @@ def raises() -> Result:
     [
         lambda: StageFailed("this one"),
         lambda: None,
-        lambda: [Chunk("x", 1), "not a chunk"],
-        lambda: [Chunk("audio", 5)],
+        lambda: [x(1), "not a chunk"],
+        lambda: [Audio(cast("Any", 5))],
     ],
     ids=["error", "none", "no chunk", "no samples"],
 )
@@ -159,7 +160,7 @@ async def test_a_seat_that_fails_ends_its_own_run_only(how: Any) -> None:
 
 async def test_a_step_of_several_that_raises_has_each_begin_again_alone() -> None:
     def act(seat: Seat) -> Result:
-        return raises() if seat.rows and seat.rows[0].data == "bad" else echo(seat)
+        return raises() if seat.rows and data_of(seat.rows[0]) == "bad" else echo(seat)
 
     stage = FakeStage(act=act)
     async with working(stage) as desk:
@@ -183,7 +184,7 @@ async def test_a_step_of_several_that_raises_has_each_begin_again_alone() -> Non
 
 async def test_nothing_but_the_failure_follows_a_failure() -> None:
     def act(seat: Seat) -> Result:
-        return StageFailed("now") if seat.rows and seat.rows[0].data == 2 else echo(seat)
+        return StageFailed("now") if seat.rows and data_of(seat.rows[0]) == 2 else echo(seat)
 
     async with working(FakeStage(act=act)) as desk:
         desk.put(opened("r"), *fed("r", 1, 2, 3))
@@ -258,7 +259,7 @@ async def test_a_stage_that_ends_early_takes_its_input_all_the_same() -> None:
 
     def once(seat: Seat) -> Result:
         seat.done = True
-        return [Chunk("x", "only")]
+        return [x("only")]
 
     class Endless(FakeStage):
         async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
@@ -302,7 +303,7 @@ async def test_a_batch_takes_every_ready_seat_up_to_its_size() -> None:
 def speak(seat: Seat) -> Result:
     """A tenth of a second of sound for each row."""
     seat.rows.popleft()
-    return [Chunk("audio", np.zeros(SPEAKER_RATE_HZ // 10, np.float32))]
+    return [Audio(np.zeros(SPEAKER_RATE_HZ // 10, np.float32))]
 
 
 async def test_who_arrives_during_a_step_is_in_the_next_one() -> None:
@@ -354,7 +355,7 @@ async def test_a_listener_who_comes_due_while_the_loop_looks_is_not_forgotten() 
         return now_s
 
     def frame(seat: Seat) -> Result:
-        return [Chunk("audio", np.zeros(SPEAKER_RATE_HZ // 25, np.float32)) for _ in cast("list[Chunk]", echo(seat))]
+        return [Audio(np.zeros(SPEAKER_RATE_HZ // 25, np.float32)) for _ in cast("list[Chunk]", echo(seat))]
 
     stage = FakeStage(act=frame, emits=frozenset({"audio"}), when="speaks")
     async with working(stage, clock=hasty) as desk:

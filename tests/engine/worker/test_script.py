@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from engine import Engine, load_config
+from engine.chunk import Audio
 from engine.core import AudioPart, Message, Request, TextPart, ToolCallPart, ToolResultPart
 from engine.worker.models.script import _answer, _last_text  # pyright: ignore[reportPrivateUsage]
 
@@ -47,11 +48,11 @@ async def test_every_word_is_heard_from_its_first_frame_on_and_its_end_is_told()
     text = "same same other other"
     asked = Request(id="r", session="s", messages=(Message("assistant", (TextPart(text),)),))
     async with Engine(spec) as engine, engine.open(asked) as chunks:
-        sound = [chunk async for chunk in chunks if chunk.kind == "audio"]
-    loud = np.abs(np.concatenate([chunk.data for chunk in sound])).reshape(-1, 240).max(1) > 0.01  # 10 ms
+        sound = [chunk async for chunk in chunks if isinstance(chunk, Audio)]
+    loud = np.abs(np.concatenate([chunk.wave for chunk in sound])).reshape(-1, 240).max(1) > 0.01  # 10 ms
     onsets = [10 * at for at in np.flatnonzero(loud & ~np.concatenate([[False], loud[:-1]]))]
     assert onsets == [0, 240, 480, 720]
-    ends = [end for chunk in sound for end in chunk.meta["text_ends"]]
+    ends = [end for chunk in sound for _, end in chunk.marks]
     assert [(40 * n, end) for n, end in enumerate(ends, start=1) if end != ([0, *ends][n - 1])] == [
         *((240, 5), (480, 10), (720, 16), (960, 21))
     ]

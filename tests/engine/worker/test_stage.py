@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.core import Chunk
+from engine.chunk import Chunk, Codes
 from engine.errors import StageFailed
 from engine.stream import of
 from engine.worker.stage import STATE_FRAMES, Books, Seat, state_due
 from tests.engine.fakes import request
 
-BOOKS = Books(4, 16)
+FRAME_SAMPLES = 960
+BOOKS = Books(4, 16, FRAME_SAMPLES)
 
 
 class Cut:
@@ -34,7 +35,7 @@ class Cut:
 
 
 def frame(n: int) -> Chunk:
-    return Chunk("codes", np.full((1, 4), n % 16, np.int16), {"text_end": n})
+    return Codes(np.full((1, 4), n % 16, np.int16), n)
 
 
 async def windows(sizes: list[int], frames: list[Chunk], first: int = 0) -> list[Any]:
@@ -47,19 +48,18 @@ def test_frames_accumulate_in_order_however_they_are_cut_and_the_rest_is_the_lat
     sizes: list[int], n: int, first: int
 ) -> None:
     rows = asyncio.run(windows(sizes, [frame(i) for i in range(n)], first))
-    codes = [code for part, _ in rows for code in part[:, 0].tolist()]
+    codes = [code for row in rows for code in row.codes[:, 0].tolist()]
     assert codes == [i % 16 for i in range(first, n)], "what is skipped is skipped to the frame, and nothing else"
-    for part, meta in rows:
-        assert part.shape[1:] == (4,)
-        assert meta["text_end"] == meta["text_ends"][-1] == meta["frame"] + len(part) - 1, (
-            "of a single value the latest"
-        )
+    assert {row.codes.shape[1:] for row in rows} <= {(4,)}
+    assert [len(row.marks) for row in rows] == [len(row.codes) for row in rows]
+    marks = [mark for row in rows for mark in row.marks]
+    assert marks == [((i + 1) * FRAME_SAMPLES, i) for i in range(first, n)], "a mark stands at the end of its frame"
 
 
 @pytest.mark.seed("A2.13")
 @pytest.mark.parametrize("code", [-1, 16, 2150])
 async def test_a_code_outside_its_book_ends_the_request_before_it_is_looked_up(code: int) -> None:
-    bad = Chunk("codes", np.array([[1, 2, code, 3]], np.int16), {})
+    bad = Codes(np.array([[1, 2, code, 3]], np.int16))
     with pytest.raises(StageFailed, match="not from 0 to 15"):
         await windows([3], [frame(0), frame(1), bad])
 
@@ -67,7 +67,7 @@ async def test_a_code_outside_its_book_ends_the_request_before_it_is_looked_up(c
 @pytest.mark.seed("A2.4", "A2.15")
 @pytest.mark.parametrize("shape", [(1, 3), (1, 5), (4,), (2, 4), (0, 4)])
 async def test_a_frame_of_another_shape_is_an_error_and_no_silent_mix(shape: tuple[int, ...]) -> None:
-    bad = Chunk("codes", np.zeros(shape, np.int16), {})
+    bad = Codes(np.zeros(shape, np.int16))
     for at in range(3):
         frames = [frame(0), frame(1)]
         frames.insert(at, bad)

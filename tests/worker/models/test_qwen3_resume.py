@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import Chunk, Engine, EngineSpec, Sampling, WorkerSpec
+from engine import Engine, EngineSpec, Sampling, WorkerSpec
+from engine.chunk import Audio, Chunk, Codes
 from engine.config import ChunkSpec, HeartbeatSpec
 from engine.tally import Kept
 from engine.worker.models import qwen3_omni
@@ -37,10 +38,10 @@ async def said(engine: Engine, lost: bool) -> tuple[list[list[int]], np.ndarray]
     asked = request("t", TURNS, 30, FRAMES, sampling=Sampling(temperature=0.9, seed=3))
     async with engine.open(asked) as chunks:
         async for chunk in chunks:
-            if chunk.kind == "codes":
-                codes += chunk.data.tolist()
-            elif chunk.kind == "audio":
-                waves.append(chunk.data)
+            if isinstance(chunk, Codes):
+                codes += chunk.frames.tolist()
+            elif isinstance(chunk, Audio):
+                waves.append(chunk.wave)
                 if lost and len(codes) >= LOST_AFTER:
                     lost = False
                     lose(engine)

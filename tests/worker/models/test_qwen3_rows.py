@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
-from engine import Chunk, Engine, StageFailed
+from engine import Engine, StageFailed
+from engine.chunk import Chunk, Codes, Tensors, Text
 from engine.stream import of
 from engine.worker.models import qwen3_omni
+from engine.worker.models.qwen3_omni.speakable import TextToken, UserTurns, read
 from engine.worker.stage import Place, Seat
 from tests.oracles.qwen3_omni import Turn
 from tests.oracles.talk import Said, ask, request, spec
@@ -43,7 +46,7 @@ async def asked(folder: Path, ends: frozenset[int], patch: pytest.MonkeyPatch) -
     async def noting(self: Any, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         async with aclosing(bridge(self, seat, inputs)) as chunks:
             async for chunk in chunks:
-                rows.extend(chunk.data["ids"].tolist() if chunk.meta.get("part") == "text" else [])
+                rows.extend([chunk.id] if isinstance(chunk, TextToken) else [])
                 yield chunk
 
     with patch.context() as patched:
@@ -67,13 +70,15 @@ async def test_a_row_goes_to_the_talker_for_every_token_but_the_last(
     assert rows == stopped.ids
 
 
-def turn(ids: list[int], media: int = 0, names: int | None = None, places: int | None = None) -> Chunk:
+def turn(ids: list[int], media: int = 0, names: int | None = None, places: int | None = None) -> UserTurns:
     count = len(ids)
-    data = {
-        "ids": np.array(ids), "places": np.zeros((3, count if places is None else places), np.float32),
-        "media": np.zeros((media, 64), np.float32), "names": np.zeros(count if names is None else names, np.int64),
-    }  # fmt: skip
-    return Chunk("rows", data, {"part": "user", "at": 0})
+    return UserTurns(
+        at=0,
+        ids=np.array(ids),
+        places=np.zeros((3, count if places is None else places), np.float32),
+        media=np.zeros((media, 64), np.float32),
+        names=np.zeros(count if names is None else names, np.int64),
+    )
 
 
 @pytest.mark.seed("A2.12")
@@ -83,10 +88,11 @@ async def test_rows_that_do_not_belong_together_are_refused_and_one_row_is_enoug
     seat = Seat(request("t", TURNS), 0, Always())
     stage.open(seat)
     for good in (turn([7]), turn([media], media=1), turn([media, 7, media], media=2)):
-        assert [chunk async for chunk in stage.bridge(seat, of([good]))] == [good]
+        (read,) = [said async for said in stage.bridge(seat, of([Tensors.of(good)]))]
+        assert all(np.array_equal(*both) for both in zip(structs.astuple(read), structs.astuple(good), strict=True))
     for bad in (turn([7], media=1), turn([media, media], media=1), turn([7, 8], names=1), turn([7, 8], places=1)):
         with pytest.raises(StageFailed, match="does not belong together"):
-            _ = [chunk async for chunk in stage.bridge(seat, of([bad]))]
+            _ = [chunk async for chunk in stage.bridge(seat, of([Tensors.of(bad)]))]
 
 
 @pytest.mark.seed("A2.13")
@@ -99,4 +105,22 @@ async def test_a_code_beyond_the_book_never_reaches_the_decoder(code: int, check
     frames = np.zeros((3, 1, stage.net.groups), np.int16)
     frames[2, 0, 5] = code
     with pytest.raises(StageFailed, match="not from 0 to 127"):
-        _ = [row async for row in stage.bridge(seat, of(Chunk("codes", frame) for frame in frames))]
+        _ = [row async for row in stage.bridge(seat, of(Codes(frame) for frame in frames))]
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (Text("words", 0), "takes what its own thinker says, not text"),
+        (Tensors("other.lead", {}), "takes what its own thinker says, not other.lead"),
+        (Tensors("qwen3_omni.lead", {"ids": (1,), "palce": 0.0}), "unknown field `palce`"),
+        (Tensors("qwen3_omni.text_token", {"id": "7", "text_end": 1}), "Expected `int`, got `str`"),
+        (
+            Tensors("qwen3_omni.user_turns", structs.asdict(turn([7])) | {"ids": np.zeros(1)}),
+            "array of int64 is wanted",
+        ),
+    ],
+)
+def test_what_the_thinker_does_not_say_is_refused(said: Chunk, why: str) -> None:
+    with pytest.raises(StageFailed, match=why):
+        read(said)

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from engine.core import Chunk, StageInfo
+from engine.chunk import Audio, Checkpoint, Chunk, kinds
+from engine.core import StageInfo
 from engine.errors import EngineError
 from engine.worker.models.nano.source import Source
-from engine.worker.models.nano.voice import BOOKS, SIZE, Floats, run, session, voice_of
-from engine.worker.stage import Books, Place, Seat, guarded, rehearse, state_due
+from engine.worker.models.nano.voice import BOOKS, FRAME_SAMPLES, SIZE, Floats, run, session, voice_of
+from engine.worker.stage import Books, Place, Seat, Window, guarded, rehearse, state_due
 
 WARM = 4  # frames: more than a first chunk
 
@@ -25,55 +26,54 @@ class Code2Wav:
 
     def __init__(self, place: Place) -> None:
         self.info = StageInfo(
-            name="code2wav", order=3, emits=frozenset({"audio"}), when="speaks", slots=place.slots,
-            latest=frozenset({"code2wav.state"}),
+            name="code2wav", order=3, emits=kinds(Audio), when="speaks", slots=place.slots,
         )  # fmt: skip
         self._net = session(place, "code2wav")
         shapes = {given.name: given.shape for given in self._net.get_inputs()}
         self._slow = np.full((place.slots, *shapes["slow"][1:]), 0, np.float32)
         self._fast = np.full((place.slots, *shapes["fast"][1:]), 0, np.float32)
-        rehearse(self, place.slots, (np.zeros((WARM, BOOKS), np.int16), {}))
+        rehearse(self, place.slots, Window(np.zeros((WARM, BOOKS), np.int16)))
 
     def open(self, seat: Seat) -> None:
         """Begin, or go on behind the frames that a lost replica's state covers."""
         voice_of(seat.request)
         source = seat.state = Source(seat.request.sampling.seed)
         self._slow[seat.slot] = self._fast[seat.slot] = 0
-        if (left := seat.left("code2wav.state")) is not None:
+        if (left := seat.checkpoint) is not None:
             self._slow[seat.slot], self._fast[seat.slot] = left["slow"], left["fast"]
             source.go_on(left["source"])
 
-    def _state(self, seat: Seat) -> Chunk:
+    def _checkpoint(self, seat: Seat) -> Checkpoint:
         slow, fast = self._slow[seat.slot].copy(), self._fast[seat.slot].copy()
-        return Chunk("code2wav.state", {"slow": slow, "fast": fast, "source": seat.state.left()})
+        return Checkpoint({"slow": slow, "fast": fast, "source": seat.state.left()})
 
     def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        return Books(BOOKS, SIZE).windows(seat, inputs, seat.state.frames)
+        return Books(BOOKS, SIZE, FRAME_SAMPLES).windows(seat, inputs, seat.state.frames)
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
         fed: dict[int, list[Seat]] = defaultdict(list)
         for seat in seats:
             if seat.rows:
-                fed[len(seat.rows[0][0])].append(seat)
+                fed[len(seat.rows[0].codes)].append(seat)
             else:
                 seat.done = True
         sounds: dict[int, list[Chunk] | EngineError] = {}
         for alike in fed.values():
             rows = [seat.rows.popleft() for seat in alike]
             for seat, controls, row in zip(alike, self._controls(alike, rows), rows, strict=True):
-                sounds[id(seat)] = guarded(self, seat, self._rendered, controls, *row)
+                sounds[id(seat)] = guarded(self, seat, self._rendered, controls, row)
         return [sounds.get(id(seat), []) for seat in seats]
 
-    def _rendered(self, seat: Seat, controls: Floats, codes: Floats, meta: dict[str, Any]) -> list[Chunk]:
+    def _rendered(self, seat: Seat, controls: Floats, window: Window) -> list[Chunk]:
         """The sound of a window's codes, and now and then the state behind it."""
-        sound = Chunk("audio", seat.state.render(controls), meta)
-        due = state_due(seat.state.frames - len(codes), seat.state.frames)
-        return [sound, self._state(seat)] if due else [sound]
+        sound = Audio(seat.state.render(controls), window.marks)
+        due = state_due(seat.state.frames - len(window.codes), seat.state.frames)
+        return [sound, self._checkpoint(seat)] if due else [sound]
 
-    def _controls(self, seats: Sequence[Seat], rows: Sequence[Any]) -> Floats:
+    def _controls(self, seats: Sequence[Seat], rows: Sequence[Window]) -> Floats:
         """Windows of one length -> [seats, 4 x frames, 133]; the conv tails stay with the slots."""
         slots = np.array([seat.slot for seat in seats])
-        inputs = {"codes": np.stack([codes for codes, _ in rows]).astype(np.int64)}
+        inputs = {"codes": np.stack([row.codes for row in rows]).astype(np.int64)}
         inputs["voice"] = np.array([voice_of(seat.request) for seat in seats], np.int64)
         inputs |= {"slow": self._slow[slots], "fast": self._fast[slots]}
         controls, self._slow[slots], self._fast[slots] = run(self._net, ("controls", "slow_out", "fast_out"), inputs)

@@ -12,7 +12,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from engine.core import Chunk, StageInfo
+from engine.chunk import Chunk, Transcript, kinds
+from engine.core import StageInfo
 from engine.errors import EngineError, RequestError
 from engine.worker.stage import Place, Seat
 
@@ -38,7 +39,7 @@ class Deaf:
 
     def __init__(self, place: Place) -> None:
         self.info = StageInfo(
-            name="ears", order=0, emits=frozenset({"heard"}), feeds=frozenset({"heard"}), when="hears",
+            name="ears", order=0, emits=kinds(Transcript), feeds=kinds(Transcript), when="hears",
             slots=place.slots,
         )  # fmt: skip
         log.warning(why())
@@ -48,7 +49,7 @@ class Deaf:
 
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         async for chunk in inputs:
-            yield chunk.data
+            yield chunk
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
         return [RequestError(why()) for _ in seats]

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import pocketsphinx
 
-from engine.core import MIC_RATE_HZ, AudioPart, Chunk, Pcm, Request, StageInfo
+from engine.chunk import Chunk, Speech, Transcript, kinds
+from engine.core import MIC_RATE_HZ, AudioPart, Pcm, Request, StageInfo
 from engine.errors import EngineError, WeightsError
 from engine.worker.models.nano.hush import Hush, Voices, Wiener, noise_of, through
 from engine.worker.models.nano.utterance import MEAN_REACH, Utterance
@@ -119,7 +120,7 @@ class Ears:
 
     def __init__(self, place: Place) -> None:
         self.info = StageInfo(
-            name="ears", order=0, emits=frozenset({"heard"}), feeds=frozenset({"heard"}), when="hears",
+            name="ears", order=0, emits=kinds(Transcript), feeds=kinds(Transcript), when="hears",
             slots=min(place.slots, SPEAKERS),
         )  # fmt: skip
         self._folder = (place.weights or WEIGHTS) / "ears"
@@ -138,8 +139,8 @@ class Ears:
             for at in range(0, len(pcm), ROW):
                 yield pcm[at : at + ROW]
         async for chunk in inputs:
-            if chunk.kind == "audio":
-                yield chunk.data
+            if isinstance(chunk, Speech):
+                yield chunk.pcm
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
         """One search starts over at most: where eight users begin at once, a step would last for over a second, with
@@ -172,18 +173,18 @@ class Ears:
         if not text or text == seat.state.shown:
             return []
         seat.state.shown = text
-        return [Chunk("heard", text, {"final": False, "understood": True})]
+        return [Transcript(text)]
 
     def _final(self, seat: Seat) -> list[Chunk]:
-        text, so_far, sure, seat.done = "", "", False, True
+        text, so_far, confident, seat.done = "", "", False, True
         if search := self._held.get(seat.slot):
             so_far = search.words()
             search.finish()
             self._release(seat.slot)
             margin = self._margin(search, seat.state) + seat.state.allowance
-            text, sure = search.words() if margin > DOUBT else "", margin > REFUSAL
-        whole = text == so_far if so_far else None  # else the search was made to end in a request that was not said
-        return [Chunk("heard", text, {"final": True, "understood": bool(text), "sure": sure, "whole": whole})]
+            text, confident = search.words() if margin > DOUBT else "", margin > REFUSAL
+        complete = text == so_far if so_far else None  # else the search was made to end in a request that was not said
+        return [Transcript(text, final=True, understood=bool(text), confident=confident, complete=complete)]
 
     def _margin(self, search: Search, hearing: Hearing) -> float:
         """How surely the speech is a request, rather than made into one, in nats."""

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.core import Chunk, Request, StageInfo
+from engine.chunk import Checkpoint, Chunk, Codes, Text, kinds
+from engine.core import Request, StageInfo
 from engine.errors import EngineError, RequestError
 from engine.worker.models.nano.voice import FRAME_S, LATENT, Floats, run, session, voice_of
 from engine.worker.spoken import Said, Speller, grammar
@@ -78,8 +79,8 @@ class Talker:
 
     def __init__(self, place: Place) -> None:
         self.info = StageInfo(
-            name="talker", order=2, feeds=frozenset({"codes"}), when="speaks", slots=place.slots,
-            group="guided", keeps=frozenset({"codes"}), latest=frozenset({"talker.state"}),
+            name="talker", order=2, feeds=kinds(Codes), when="speaks", slots=place.slots,
+            group="guided", keeps=kinds(Codes),
         )  # fmt: skip
         self._text, self._frame = session(place, "talker_text"), session(place, "talker_step")
         self._rings = np.full((place.slots, LAYERS, 2, HEADS, RING, HEAD), 0, np.float32)
@@ -91,19 +92,19 @@ class Talker:
         _check_guidance(seat.request)
         voice_of(seat.request)
         speech = seat.state = Speech()
-        if seat.role == "main" and (left := seat.left("talker.state")) is not None:
+        if seat.role == "main" and (left := seat.checkpoint) is not None:
             speech.frames, speech.latent, self._rings[_slots(seat)] = left["frames"], left["latent"], left["rings"]
 
-    def _state(self, seat: Seat) -> Chunk:
+    def _checkpoint(self, seat: Seat) -> Checkpoint:
         """What the next frame depends on beside the text."""
         rings = self._rings[_slots(seat)]
-        return Chunk("talker.state", {"frames": seat.state.frames, "latent": seat.state.latent, "rings": rings})
+        return Checkpoint({"frames": seat.state.frames, "latent": seat.state.latent, "rings": rings})
 
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         """Text -> letters to say; the last row is what `flush` gives."""
         speller = Speller()
         async for chunk in inputs:
-            if (said := speller.feed(chunk.data)).letters:
+            if isinstance(chunk, Text) and (said := speller.feed(chunk.text, chunk.start)).letters:
                 yield said
         yield speller.flush()
 
@@ -177,9 +178,9 @@ class Talker:
         return codes[:count]
 
     def _given(self, seat: Seat, codes: NDArray[np.int64]) -> list[Chunk]:
-        frame = Chunk("codes", codes[None].astype(np.int16), {"text_end": seat.state.text_end})
+        frame = Codes(codes[None].astype(np.int16), seat.state.text_end)
         frames = seat.state.frames
-        return [frame, self._state(seat)] if state_due(frames - 1, frames) else [frame]
+        return [frame, self._checkpoint(seat)] if state_due(frames - 1, frames) else [frame]
 
 
 def _seconds(duration: Floats) -> NDArray[np.float64]:

@@ -22,7 +22,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.core import Chunk, Message, StageInfo, TextPart, Tool, ToolCallPart, ToolResultPart
+from engine.chunk import Chunk, Finish, Text, ToolCall, Transcript, Usage, kinds
+from engine.core import Message, StageInfo, TextPart, Tool, ToolCallPart, ToolResultPart
 from engine.errors import EngineError, RequestError
 from engine.worker.models.nano import own
 from engine.worker.models.nano.doubt import Heard, settled
@@ -116,8 +117,8 @@ class Thinker:
 
     def __init__(self, place: Place, now: Callable[[], datetime] = datetime.now, sight: Looking | None = None) -> None:
         self.info = StageInfo(
-            name="thinker", order=1, emits=frozenset({"text", "tool_call", "usage"}), feeds=frozenset({"text"}),
-            keeps=frozenset({"text"}), slots=place.slots,
+            name="thinker", order=1, emits=kinds(Text, ToolCall, Usage), feeds=kinds(Text), keeps=kinds(Text),
+            slots=place.slots,
         )  # fmt: skip
         self._net = Network((place.weights or WEIGHTS) / "thinker.onnx", place.slots, place.threads)
         self._sight = sight or Sight(Eyes(place.weights or WEIGHTS, place.threads))
@@ -134,8 +135,8 @@ class Thinker:
         scenes = await self._scenes(seat, messages)
         heard = Heard("") if seat.request.hears else None
         async for chunk in inputs:
-            if chunk.kind == "heard" and chunk.meta["final"] and chunk.meta["understood"]:
-                heard = Heard(chunk.data, chunk.meta.get("sure", True))
+            if isinstance(chunk, Transcript) and chunk.final and chunk.understood:
+                heard = Heard(chunk.text, chunk.confident)
         meant = settled(messages, heard)
         if meant.messages is not messages:
             scenes = await self._scenes(seat, meant.messages)
@@ -270,9 +271,8 @@ def _uncalled(seat: Seat, why: str) -> RequestError:
 
 def _called(seat: Seat, name: str, filled: dict[str, Any]) -> list[Chunk]:
     """The call of the client's tool ends the answer."""
-    made = {"name": name, "arguments": json.dumps(filled)}
     seat.state.answer = []
-    return [Chunk("tool_call", made, {"call_id": f"call_{seat.request.id}"}), *_finish(seat, "tool")]
+    return [ToolCall(f"call_{seat.request.id}", name, json.dumps(filled)), *_finish(seat, "tool")]
 
 
 def _say(thought: Thought, text: str, ids: Sequence[int] = ()) -> list[Chunk]:
@@ -283,35 +283,34 @@ def _say(thought: Thought, text: str, ids: Sequence[int] = ()) -> list[Chunk]:
     return []
 
 
-def _counted(seat: Seat, chunks: list[Chunk]) -> list[Chunk]:
+def _counted(seat: Seat, texts: list[Text]) -> list[Chunk]:
     """What is passed on, as far as the request allows: each of its words is a token, whatever it was drawn as."""
     thought: Thought = seat.state
-    words = re.findall(r"\s*\S+", "".join(chunk.data for chunk in chunks))
+    words = re.findall(r"\s*\S+", "".join(one.text for one in texts))
     over = thought.made + len(words) - 1 - seat.request.max_text_tokens
     if over <= 0 or not words:
         thought.made += max(0, len(words) - 1)
-        return chunks
+        return [*texts]
     thought.made = seat.request.max_text_tokens
-    return [Chunk("text", "".join(words[:-over]), {"ids": []}), *_finish(seat, "length")]
+    return [Text("".join(words[:-over]), texts[0].start), *_finish(seat, "length")]
 
 
-def _flush(thought: Thought) -> list[Chunk]:
+def _flush(thought: Thought) -> list[Text]:
     """The text that has become whole since the last time."""
     text = shown(thought.answer, thought.words)[thought.said :]
     if not text:
         return []
-    ids = thought.answer[thought.flushed :]
-    thought.said, thought.flushed = thought.said + len(text), len(thought.answer)
-    return [Chunk("text", text, {"ids": ids})]
+    new = Text(text, thought.said, tuple(thought.answer[thought.flushed :]))
+    thought.said, thought.flushed = new.end, len(thought.answer)
+    return [new]
 
 
-def _finish(seat: Seat, why: str) -> list[Chunk]:
+def _finish(seat: Seat, why: Finish) -> list[Chunk]:
     thought: Thought = seat.state
     seat.done = True
-    counts: dict[str, Any] = {"input_tokens": len(thought.prompt), "output_tokens": thought.made}
-    if seat.request.dump:
-        counts["prompt_ids"] = thought.prompt
-    return [*_flush(thought), Chunk("usage", counts, {"finish": why})]
+    prompt_ids = tuple(thought.prompt) if seat.request.dump else ()
+    usage = Usage(len(thought.prompt), thought.made, finish=why, prompt_ids=prompt_ids)
+    return [*_flush(thought), usage]
 
 
 def _recite(seat: Seat) -> list[Chunk]:
@@ -320,10 +319,10 @@ def _recite(seat: Seat) -> list[Chunk]:
     if not thought.script:
         return _finish(seat, "stop")
     word, ids = thought.script.popleft()
-    chunks = [Chunk("text", word, {"ids": ids})]
-    thought.made += 1
+    text = Text(word, thought.said, tuple(ids))
+    thought.made, thought.said = thought.made + 1, text.end
     full = thought.prompt and thought.script and thought.made >= seat.request.max_text_tokens
-    return [*chunks, *_finish(seat, "length")] if full else chunks
+    return [text, *_finish(seat, "length")] if full else [text]
 
 
 def _allowed(thought: Thought) -> NDArray[np.bool_]:

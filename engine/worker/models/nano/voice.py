@@ -15,7 +15,7 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from engine.core import Request
+from engine.core import SPEAKER_RATE_HZ, Request
 from engine.errors import RequestError, WeightsError
 from engine.worker.stage import Place
 
@@ -28,6 +28,7 @@ WHO = {
 }
 """Of each voice: what people call it, and its language."""
 FRAME_S = 0.04
+FRAME_SAMPLES = round(FRAME_S * SPEAKER_RATE_HZ)
 BOOKS, SIZE, LATENT = 8, 512, 64
 
 Floats = NDArray[np.float32]

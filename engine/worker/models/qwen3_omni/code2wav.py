@@ -11,13 +11,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.core import Chunk, StageInfo
+from engine.chunk import Audio, Chunk, kinds
+from engine.core import StageInfo
 from engine.errors import EngineError, WeightsError
 from engine.worker.models.qwen3_omni.source import Source
+from engine.worker.models.qwen3_omni.speech import FRAME_SAMPLES
 from engine.worker.nn.codec import CodecDecoder
 from engine.worker.nn.conv import Piece
 from engine.worker.nn.device import put
-from engine.worker.stage import Books, Place, Seat, rehearse
+from engine.worker.stage import Books, Place, Seat, Window, rehearse
 
 WARM_S = 2.0  # of a start, at most
 
@@ -34,7 +36,7 @@ class Code2Wav:
 
     def __init__(self, place: Place) -> None:
         self.source = source = Source(place)
-        self.info = StageInfo(name="code2wav", order=3, emits=frozenset({"audio"}), when="speaks", slots=place.slots)
+        self.info = StageInfo(name="code2wav", order=3, emits=kinds(Audio), when="speaks", slots=place.slots)
         if not source.voices:
             raise WeightsError(f"{source.folder}: this checkpoint has no code2wav; host the thinker alone")
         config = source.config.code2wav_config
@@ -46,29 +48,29 @@ class Code2Wav:
         """Beginnings of answers, in batches of every size: what libraries prepare for a shape takes longer than it."""
         for count in range(1, self.source.slots + 1):
             if time.monotonic() < until_s:
-                rehearse(self, count, (np.zeros((1, self.net.groups), np.int16), {}))
+                rehearse(self, count, Window(np.zeros((1, self.net.groups), np.int16)))
 
     def open(self, seat: Seat) -> None:
         seat.state = Sound()
 
     def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        return Books(self.net.groups, self.net.book).windows(seat, inputs)
+        return Books(self.net.groups, self.net.book, FRAME_SAMPLES).windows(seat, inputs)
 
     @torch.inference_mode()
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
         alike: dict[tuple[int, bool], list[Seat]] = {}
         for seat in seats:
             if seat.rows:
-                alike.setdefault((len(seat.rows[0][0]), seat.state.frames == 0), []).append(seat)
+                alike.setdefault((len(seat.rows[0].codes), seat.state.frames == 0), []).append(seat)
             else:
                 seat.done = True
         results: dict[int, list[Chunk]] = {}
         for (_, fresh), group in alike.items():
-            rows = [seat.rows.popleft() for seat in group]
-            waves = self.decode(group, np.stack([codes for codes, _ in rows]), fresh)
-            for seat, wave, (codes, meta) in zip(group, waves, rows, strict=True):
-                seat.state.frames += len(codes)
-                results[id(seat)] = [Chunk("audio", wave, meta)]
+            rows: list[Window] = [seat.rows.popleft() for seat in group]
+            waves = self.decode(group, np.stack([row.codes for row in rows]), fresh)
+            for seat, wave, row in zip(group, waves, rows, strict=True):
+                seat.state.frames += len(row.codes)
+                results[id(seat)] = [Audio(wave, row.marks)]
         return [results.get(id(seat), []) for seat in seats]
 
     def decode(self, seats: Sequence[Seat], codes: NDArray[np.int16], fresh: bool) -> NDArray[np.float32]:

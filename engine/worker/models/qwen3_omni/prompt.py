@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.core import AudioPart, Chunk, Message, Request, TextPart
+from engine.chunk import Chunk, Speech
+from engine.core import AudioPart, Message, Request, TextPart
 from engine.errors import ContextOverflow, RequestError
 from engine.worker.chat import Chat
 from engine.worker.models.qwen3_omni.block import Block
@@ -96,7 +97,7 @@ class Prompter:
         yield self.prompt(draft, whole=False)
         spoken = self.senses.listen()
         async for chunk in inputs:
-            if chunk.kind == "audio" and spoken.push(np.asarray(chunk.data, np.int16)):
+            if isinstance(chunk, Speech) and spoken.push(chunk.pcm):
                 yield await asyncio.to_thread(lambda: self.prompt(draft, spoken.windows(), whole=False))
         silence = behind(spoken.samples, draft.longest)
         yield await asyncio.to_thread(lambda: self.prompt(draft, spoken.whole(silence)))

@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.core import Chunk
+from engine.chunk import Usage
+from engine.core import SPEAKER_RATE_HZ
 from engine.worker.nn.sampler import Draw
 
 FRAME_S = 0.08
+FRAME_SAMPLES = round(FRAME_S * SPEAKER_RATE_HZ)
 CHARACTERS_PER_S = 15.0
 """How fast voices speak, to estimate how far one has come in its text: no weights were at hand that could be asked.
 
@@ -40,7 +42,7 @@ class Speech:
     voice: int
     how: Draw
     spoken: NDArray[np.int16]
-    lead: list[int] = field(default_factory=list[int])
+    lead: tuple[int, ...] = ()
     names: list[int] = field(default_factory=list[int])
     known: int = 0
     fed: int = 0
@@ -50,7 +52,7 @@ class Speech:
     characters: int = 0
     started: bool = False
     ended: bool = False
-    usage: Chunk | None = None
+    usage: Usage | None = None
     unkept: bool = False
     """Whether the user's turns are still to be kept for the session: when the first frame is on its way to be sound."""
 

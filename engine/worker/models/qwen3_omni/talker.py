@@ -10,9 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.core import Chunk, StageInfo
+from engine.chunk import Checkpoint, Chunk, Codes, Usage, kinds
+from engine.core import StageInfo
 from engine.errors import EngineError, StageFailed, WeightsError
 from engine.worker.models.qwen3_omni.source import Source, by_slot, draws, to_keep
+from engine.worker.models.qwen3_omni.speakable import Lead, Speakable, TextToken, UserTurns, read
 from engine.worker.models.qwen3_omni.speech import Known, Speech
 from engine.worker.models.qwen3_omni.talker_net import LEAD, TalkerNet
 from engine.worker.nn.sampler import FAILED, Draw
@@ -28,8 +30,8 @@ class Talker:
     def __init__(self, place: Place) -> None:
         self.source = source = Source(place)
         self.info = StageInfo(
-            name="talker", order=2, emits=frozenset({"usage"}), feeds=frozenset({"codes"}), when="speaks",
-            slots=place.slots, keeps=frozenset({"codes"}), latest=frozenset({"talker.frames"}),
+            name="talker", order=2, emits=kinds(Usage), feeds=kinds(Codes), when="speaks",
+            slots=place.slots, keeps=kinds(Codes),
         )  # fmt: skip
         if not source.voices:
             raise WeightsError(f"{source.folder}: this checkpoint has no talker; host the thinker alone")
@@ -44,24 +46,25 @@ class Talker:
 
     def open(self, seat: Seat) -> None:
         asked = seat.request.sampling
-        frames = [chunk.data for chunk in seat.kept if chunk.kind == "codes"][: seat.left("talker.frames") or 0]
+        covered = seat.checkpoint["frames"] if seat.checkpoint is not None else 0
+        frames = [chunk.frames for chunk in seat.kept if isinstance(chunk, Codes)][:covered]
         spoken = np.concatenate([np.zeros((0, self.net.predictor.groups), np.int16), *frames])
         seat.state = Speech(self.source.voice(seat.request), Draw(asked.seed, asked.greedy, **self.sampled), spoken)
         self.net.heard[seat.slot] = False
 
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        """The thinker's rows as they are. Raises StageFailed where they don't belong together."""
+        """What the thinker says, as it is. Raises StageFailed where it does not belong together."""
         async for chunk in inputs:
-            if chunk.meta.get("part") == "user":
-                self._check(**chunk.data)
-            yield chunk
+            said = read(chunk)
+            if isinstance(said, UserTurns):
+                self._check(said)
+            yield said
 
-    def _check(
-        self, ids: NDArray[np.int64], places: NDArray[np.float32], media: NDArray[np.float32], names: NDArray[np.int64]
-    ) -> None:
-        rows = np.count_nonzero(self.source.marks.stand(ids))
-        if not (len(ids) == len(names) == places.shape[1]) or rows != len(media):
-            counts = f"{len(ids)} ids, {len(names)} names, {places.shape[1]} places, {rows} media, {len(media)} rows"
+    def _check(self, user: UserTurns) -> None:
+        ids, names, places, media = len(user.ids), len(user.names), user.places.shape[1], len(user.media)
+        rows = np.count_nonzero(self.source.marks.stand(user.ids))
+        if not (ids == names == places) or rows != media:
+            counts = f"{ids} ids, {names} names, {places} places, {rows} media, {media} rows"
             raise StageFailed(f"what the thinker told of a turn does not belong together: {counts}")
 
     @torch.inference_mode()
@@ -122,32 +125,30 @@ class Talker:
     def _prepare(self, seat: Seat, batch: Batch) -> int:
         """Take in what comes before the text, up to one piece of the user's; how many rows that had."""
         speech, computed = seat.state, 0
-        while seat.rows and (part := seat.rows[0].meta.get("part")) in ("user", "lead"):
-            if part == "user" and computed:
+        while seat.rows and isinstance(said := seat.rows[0], UserTurns | Lead):
+            if isinstance(said, UserTurns) and computed:
                 break
-            chunk = seat.rows.popleft()
+            seat.rows.popleft()
             if speech.lead:
                 continue  # told again by another thinker, in place of one that was lost
-            if part == "user":
-                computed = self._hear(seat, batch, chunk.meta["at"], **chunk.data)
+            if isinstance(said, UserTurns):
+                computed = self._hear(seat, batch, said)
             else:
-                speech.lead, speech.place = chunk.data["ids"].tolist(), chunk.meta["start"]
+                speech.lead, speech.place = said.ids, said.place
                 speech.limit = min(seat.request.max_frames, self.net.room - speech.fed - LEAD)
         return computed
 
-    def _hear(
-        self, seat: Seat, batch: Batch, at: int, ids: NDArray[np.int64], places: NDArray[np.float32],
-        media: NDArray[np.float32], names: NDArray[np.int64],
-    ) -> int:  # fmt: skip
-        """Add a piece of the user's turns, which begins ``at`` a row of them all. Returns how many rows were new."""
+    def _hear(self, seat: Seat, batch: Batch, user: UserTurns) -> int:
+        """Add a piece of the user's turns. Returns how many rows were new."""
         speech: Speech = seat.state
-        heard = min(len(speech.names) - at, len(ids))  # of this piece, from a thinker that was lost
-        speech.names += names[heard:].tolist()
+        heard = min(len(speech.names) - user.at, len(user.ids))  # of this piece, from a thinker that was lost
+        speech.names += user.names[heard:].tolist()
         known = heard + self._recall(seat)
-        if known < len(ids):
-            before = np.count_nonzero(self.source.marks.stand(ids[:known]))
-            self._add(seat, batch, self.net.heard_rows(ids[known:], media[before:]), places[:, known:])
-        return len(ids) - known
+        if known < len(user.ids):
+            before = np.count_nonzero(self.source.marks.stand(user.ids[:known]))
+            rows = self.net.heard_rows(user.ids[known:], user.media[before:])
+            self._add(seat, batch, rows, user.places[:, known:])
+        return len(user.ids) - known
 
     def _add(self, seat: Seat, batch: Batch, rows: Tensor, places: NDArray[np.float32]) -> None:
         speech: Speech = seat.state
@@ -180,12 +181,12 @@ class Talker:
             seat.done = seat.ended and not seat.rows
             return None
         while seat.rows:
-            chunk = seat.rows.popleft()
-            if chunk.kind == "usage":
-                speech.usage = chunk
-            elif chunk.meta["part"] == "text":
-                speech.characters = chunk.meta["text_end"]
-                return int(chunk.data["ids"][0])
+            said: Speakable = seat.rows.popleft()
+            if isinstance(said, Usage):
+                speech.usage = said
+            elif isinstance(said, TextToken):
+                speech.characters = said.text_end
+                return said.id
             elif not speech.ended:
                 return self._end(seat)
         if speech.ended:
@@ -202,15 +203,14 @@ class Talker:
     def _cut(self, seat: Seat) -> list[Chunk]:
         """It has spoken as long as it may; once the text's usage is known, say that it was cut."""
         speech: Speech = seat.state
-        for chunk in seat.rows:
-            speech.usage = chunk if chunk.kind == "usage" else speech.usage
+        for said in seat.rows:
+            speech.usage = said if isinstance(said, Usage) else speech.usage
         seat.rows.clear()
         speech.ended = False
         seat.done = seat.ended or speech.usage is not None
         if speech.usage is None:
             return []
-        used = {name: speech.usage.data[name] for name in ("input_tokens", "output_tokens")}
-        return [Chunk("usage", used, {"finish": "length"})]
+        return [Usage(speech.usage.input_tokens, speech.usage.output_tokens, finish="length")]
 
     def _compute(
         self, beginning: Sequence[tuple[Seat, int]], going: Sequence[tuple[Seat, int]], batch: Batch
@@ -298,7 +298,7 @@ class Talker:
             seat.done = True
             return []
         speech.frames += 1
-        chunks = [Chunk("codes", frame[None], {"text_end": speech.reached, "estimate": True})]
+        chunks: list[Chunk] = [Codes(frame[None], speech.reached)]
         if state_due(speech.frames - 1, speech.frames):
-            chunks.append(Chunk("talker.frames", speech.frames))
+            chunks.append(Checkpoint({"frames": speech.frames}))
         return chunks

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.core import Chunk
+from engine.chunk import Chunk, Tensors
 from engine.worker.models.qwen3_omni.prompt import Prompt
 from engine.worker.models.qwen3_omni.source import Marks
+from engine.worker.models.qwen3_omni.speakable import Lead, UserTurns
 from engine.worker.stage import Seat
 
 
@@ -26,12 +27,9 @@ def tell(seat: Seat, prompt: Prompt, piece: slice, heard: NDArray[np.float32]) -
     a, b = (int(at) for at in np.searchsorted(prompt.spoken, (piece.start, piece.stop)))
     chunks: list[Chunk] = []
     if a < b:
-        user = {
-            "ids": prompt.ids[prompt.spoken[a:b]], "places": prompt.spoken_places[:, a:b], "media": heard,
-            "names": prompt.spoken_names[a:b],
-        }  # fmt: skip
-        chunks.append(Chunk("rows", user, {"part": "user", "at": a}))
+        ids, places, names = prompt.ids[prompt.spoken[a:b]], prompt.spoken_places[:, a:b], prompt.spoken_names[a:b]
+        chunks.append(Tensors.of(UserTurns(a, ids, places, heard, names), placed=True))
     if prompt.whole and piece.stop == len(prompt.ids):
         start = float(prompt.spoken_places.max()) + 1 if prompt.spoken_places.size else 0.0
-        chunks.append(Chunk("rows", {"ids": np.array(prompt.lead)}, {"part": "lead", "start": start}))
+        chunks.append(Tensors.of(Lead(tuple(prompt.lead), start)))
     return chunks

@@ -14,12 +14,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.core import Chunk, StageInfo
+from engine.chunk import Chunk, Tensors, Text, ToolCall, Usage, kinds
+from engine.core import StageInfo
 from engine.errors import EngineError, StageFailed
 from engine.worker.chat import Pieces
 from engine.worker.models.qwen3_omni.encoders import Encoders
 from engine.worker.models.qwen3_omni.prompt import Prompt, Prompter
 from engine.worker.models.qwen3_omni.source import Source, by_slot, to_keep
+from engine.worker.models.qwen3_omni.speakable import Lead, TextEnd, TextToken, UserTurns
 from engine.worker.models.qwen3_omni.telling import media, tell
 from engine.worker.models.qwen3_omni.thinker_net import ThinkerNet
 from engine.worker.models.qwen3_omni.thought import Known, Piece, Thought, deep
@@ -39,8 +41,8 @@ class Thinker:
     def __init__(self, place: Place) -> None:
         self.source = source = Source(place)
         self.info = StageInfo(
-            name="thinker", order=1, emits=frozenset({"text", "tool_call", "usage"}),
-            feeds=frozenset({"rows", "usage"}), slots=place.slots,
+            name="thinker", order=1, emits=kinds(Text, ToolCall, Usage),
+            feeds=kinds(UserTurns, Lead, TextToken, TextEnd, Usage), slots=place.slots,
         )  # fmt: skip
         self.prompter = Prompter(source)
         self.chat = self.prompter.chat
@@ -262,17 +264,16 @@ class Thinker:
             return self._call(seat) if token == closed else []
         if token == opened:
             thought.call = [token]
-            end = [Chunk("rows", {"ids": np.zeros(0, np.int64)}, {"part": "end"})] if seat.request.speaks else []
+            end = [Tensors.of(TextEnd())] if seat.request.speaks else []
             return [*self._text(thought, *thought.pieces.flush()), *end]
         chunks = self._text(thought, *thought.pieces.feed(token))
         if spoken and seat.request.speaks and not thought.called:
-            meta = {"part": "text", "text_end": thought.characters}
-            chunks.append(Chunk("rows", {"ids": np.array([token])}, meta))
+            chunks.append(Tensors.of(TextToken(token, thought.characters)))
         return chunks
 
     def _text(self, thought: Thought, text: str, ids: list[int]) -> list[Chunk]:
-        thought.characters += len(text)
-        return [Chunk("text", text, {"ids": ids})] if ids else []
+        start, thought.characters = thought.characters, thought.characters + len(text)
+        return [Text(text, start, tuple(ids))] if ids else []
 
     def _call(self, seat: Seat) -> list[Chunk]:
         """A whole tool call (JSON between its marks); what is none is shown as the text it is."""
@@ -280,19 +281,17 @@ class Thinker:
         ids, thought.call, thought.called = thought.call or [], None, True
         try:
             call = json.loads(self.chat.text(ids[1:-1]))
-            said = {"name": str(call["name"]), "arguments": json.dumps(call.get("arguments", {}))}
+            name, arguments = str(call["name"]), json.dumps(call.get("arguments", {}))
         except (ValueError, KeyError, TypeError, AttributeError):
             return self._text(thought, self.chat.text(ids), ids)
-        return [Chunk("tool_call", said, {"call_id": f"call_{seat.request.id}_{thought.made}", "ids": ids})]
+        return [ToolCall(f"call_{seat.request.id}_{thought.made}", name, arguments, tuple(ids))]
 
-    def _usage(self, seat: Seat, token: int) -> Chunk:
+    def _usage(self, seat: Seat, token: int) -> Usage:
         thought: Thought = seat.state
         assert thought.prompt is not None
-        used: dict[str, Any] = {"input_tokens": len(thought.prompt.ids), "output_tokens": thought.made}
-        if seat.request.dump:
-            used["prompt_ids"] = thought.prompt.ids.tolist()
-        finish = "stop" if token in self.ends else "length"
-        return Chunk("usage", used, {"finish": "tool" if thought.called and finish == "stop" else finish})
+        finish = "length" if token not in self.ends else "tool" if thought.called else "stop"
+        prompt_ids = tuple(thought.prompt.ids.tolist()) if seat.request.dump else ()
+        return Usage(len(thought.prompt.ids), thought.made, finish=finish, prompt_ids=prompt_ids)
 
 
 def _extend(piece: Piece, made: list[Chunk] | EngineError, failed: dict[int, EngineError]) -> None:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.core import Chunk
+from engine.chunk import Chunk
 from engine.worker.chat import Pieces
 from engine.worker.models.qwen3_omni.prompt import Prompt
 from engine.worker.nn.sampler import FAILED, Draw

@@ -14,6 +14,7 @@ import time
 from typing import Any
 
 from engine import Engine, EngineSpec, Message, Request, TextPart, load_config
+from engine.chunk import Audio, Text
 from engine.config import ClusterSpec
 
 NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80_000_000}
@@ -30,11 +31,11 @@ async def answer(engine: Engine, text: str, id: str, stop: asyncio.Event | None 
     samples = 0
     async with engine.open(asked(text, id)) as chunks:
         async for chunk in chunks:
-            if chunk.kind == "text":
-                words.append(chunk.data)
-            elif chunk.kind == "audio":
-                sound.update(chunk.data.tobytes())
-                samples += len(chunk.data)
+            if isinstance(chunk, Text):
+                words.append(chunk.text)
+            elif isinstance(chunk, Audio):
+                sound.update(chunk.wave.tobytes())
+                samples += len(chunk.wave)
                 if stop is not None:
                     stop.set()
     assert chunks.ledger is not None

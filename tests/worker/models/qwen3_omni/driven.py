@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from engine import Request, Sampling
+from engine.chunk import Audio, Codes, Text
 from engine.errors import EngineError
 from engine.stream import Stream
 from engine.worker.models.qwen3_omni import FAMILY
@@ -67,10 +68,12 @@ async def drive(line: Sequence[Stage], asked: Sequence[Request], device: Device 
                 streams[i][at + 1].close()
 
     def note(i: int, chunk: Any) -> None:
-        if chunk.kind == "text":
-            said[i][0].extend(chunk.meta["ids"])
-        elif chunk.kind in ("codes", "audio"):
-            said[i][1 + (chunk.kind == "audio")].append(chunk.data)
+        if isinstance(chunk, Text):
+            said[i][0].extend(chunk.token_ids)
+        elif isinstance(chunk, Codes):
+            said[i][1].append(chunk.frames)
+        elif isinstance(chunk, Audio):
+            said[i][2].append(chunk.wave)
 
     async with asyncio.TaskGroup() as bridges:
         for row, inputs in zip(seats, streams, strict=True):

@@ -11,16 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from msgspec import structs
 
 from app.media import decode_audio
-from engine import AudioPart, Chunk, Engine, Message, WeightsError, WorkerSpec
+from engine import AudioPart, Engine, Message, WeightsError, WorkerSpec
+from engine.chunk import Chunk, Speech
 from engine.core import Pcm
 from engine.worker.models.qwen3_omni import thinker_net
 from engine.worker.models.qwen3_omni.prompt import Prompter
 from engine.worker.models.qwen3_omni.sound import Ear, Growing
 from engine.worker.models.qwen3_omni.source import Source
+from engine.worker.models.qwen3_omni.speakable import UserTurns
 from engine.worker.models.qwen3_omni.talker import Talker
-from engine.worker.stage import Place
+from engine.worker.nn.slots import Batch
+from engine.worker.stage import Place, Seat
 from tests.engine.fakes import lose, until
 from tests.oracles.qwen3_omni import Turn
 from tests.oracles.talk import Said, ask, request, spec
@@ -55,7 +59,7 @@ def rising(seconds: float) -> Pcm:
 async def blocks(pcm: Pcm, heard: Callable[[], bool] = lambda: True) -> AsyncIterator[Chunk]:
     """A microphone's blocks; the turn ends once ``heard`` holds."""
     for at in range(0, len(pcm), 512):
-        yield Chunk("audio", pcm[at : at + 512])
+        yield Speech(pcm[at : at + 512])
     await until(heard)
 
 
@@ -199,9 +203,11 @@ async def test_a_talker_that_takes_everything_for_new_says_something_else(
 ) -> None:
     """The negative control of the test above."""
     hear = Talker._hear
-    monkeypatch.setattr(
-        Talker, "_hear", lambda self, seat, batch, at, **told: hear(self, seat, batch, len(seat.state.names), **told)
-    )
+
+    def anew(self: Talker, seat: Seat, batch: Batch, user: UserTurns) -> int:
+        return hear(self, seat, batch, structs.replace(user, at=len(seat.state.names)))
+
+    monkeypatch.setattr(Talker, "_hear", anew)
     well, bereft = await well_and_bereft(checkpoint("plain"), Counted(monkeypatch), False)
     assert well.codes.tolist() != bereft.codes.tolist()
 

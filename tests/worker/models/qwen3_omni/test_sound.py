@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.worker.models import qwen3_omni
-from engine.worker.stage import Place, Seat
+from engine.worker.stage import Place, Seat, Window
 from tests.oracles.talk import request
 from tests.worker.models.qwen3_omni.cases import PROMPTS, RNG, Folder, Reference
 
@@ -38,12 +38,12 @@ def test_any_cut_of_the_frames_gives_the_same_sound(name: str, checkpoint: Folde
     for slot, seat in seats.items():
         stage.open(seat)
         ends = np.cumsum(cuts[slot])
-        seat.rows.extend((codes[end - n : end], {}) for n, end in zip(cuts[slot], ends, strict=True))
+        seat.rows.extend(Window(codes[end - n : end]) for n, end in zip(cuts[slot], ends, strict=True))
         seat.ended = True
     while any(not seat.done for seat in seats.values()):
         batch = [seat for seat in seats.values() if not seat.done]
         for seat, chunks in zip(batch, stage.step(batch), strict=True):
-            waves[seat.slot] += [chunk.data for chunk in chunks]  # type: ignore[union-attr]
+            waves[seat.slot] += [chunk.wave for chunk in chunks]  # type: ignore[union-attr]
     assert len(waves[0][0]) == 1365, "the first frame is short by the lead of 555 samples"
     for slot in cuts:
         wave = np.concatenate(waves[slot])

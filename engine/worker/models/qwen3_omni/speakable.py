@@ -1,0 +1,58 @@
+"""What goes from the thinker to the talker: the user's turns, how the answer begins, and its text token by token."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.chunk import Chunk, Kind, Tensors, Usage
+from engine.errors import StageFailed
+
+
+class UserTurns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen3_omni.user_turns"):
+    """A piece of the user's turns, which begins ``at`` a row of them all: ids [rows], their places [3, rows] and names
+    [rows], and the thinker's hidden rows [sounds and pictures, width] for those ids that stand for them."""
+
+    at: int
+    ids: NDArray[np.int64]
+    places: NDArray[np.float32]
+    media: NDArray[np.float32]
+    names: NDArray[np.int64]
+
+
+class Lead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen3_omni.lead"):
+    """How the assistant's own turn begins: its ids, the first of them at ``place``."""
+
+    ids: tuple[int, ...]
+    place: float
+
+
+class TextToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen3_omni.text_token"):
+    """The next token to be spoken, behind which the answer has ``text_end`` characters."""
+
+    id: int
+    text_end: int
+
+
+class TextEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen3_omni.text_end"):
+    """No more of the text is to be spoken, though the answer goes on: with a tool call."""
+
+
+Speakable = UserTurns | Lead | TextToken | TextEnd | Usage
+
+_STRUCTS: dict[Kind, type[UserTurns | Lead | TextToken | TextEnd]] = {
+    str(one.__struct_config__.tag): one for one in (UserTurns, Lead, TextToken, TextEnd)
+}
+
+
+def read(chunk: Chunk) -> Speakable:
+    """What the thinker said. Raises StageFailed for what is nothing of that."""
+    if isinstance(chunk, Usage):
+        return chunk
+    if not isinstance(chunk, Tensors) or chunk.name not in _STRUCTS:
+        raise StageFailed(f"the talker takes what its own thinker says, not {chunk.kind}")
+    try:
+        return chunk.read(_STRUCTS[chunk.name])
+    except msgspec.ValidationError as error:
+        raise StageFailed(f"what the thinker said as {chunk.name} cannot be read: {error}") from None
