@@ -1,0 +1,395 @@
+"""A model's text -> what of it is read aloud, while it still arrives. Knows no language and no voice.
+
+Marks of markdown, targets of links, code in fences, tags and emoji are left out; of a bare address its host is said.
+All else stays as it is, character by character: what is said is found in the answer at the place that is told with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from engine.worker.llm.signs import SILENT, TAGS, is_picture
+
+MOST_HELD = 20
+"""Characters that may wait for what follows them, outside of a fence."""
+
+_BEGINNINGS = frozenset(" \t-=*_+|:>#~`•")
+"""What a line's marks are made of."""
+_MARKS = re.compile(r"[ \t]*(?:>[ \t]*)*(?P<item>[-*+•][ \t]+)?(?:#{1,6}[ \t]+)?(?P<cell>\|)?[ \t]*")
+_FENCE = re.compile(r"[ \t>]*(?:[-*+][ \t]+)?(?P<fence>`{3,}|~{3,})[ \t]*")
+_SCHEMES = ("https://", "http://", "www.")
+_URL_ENDS = frozenset(' \t\n<>"`]|')
+_URL_TRAILS = frozenset(".,;:!?)}'*_~")
+_ESCAPED = frozenset("!\"#$%&'*+,-./:;<=>?@^_`{|}~\\")
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """A piece to be read aloud, and the index in the answer of its first character; the others follow that one."""
+
+    text: str
+    start: int
+
+
+class Sign(NamedTuple):
+    """A character of the answer, its index, and the character before it; "" is the answer's end, and its beginning."""
+
+    char: str
+    at: int
+    before: str = ""
+
+
+Scan = Generator[None, Sign, None]
+
+
+class SpokenText:
+    """Feed the pieces of an answer, flush once at the end. How the text is cut makes no difference to the whole.
+
+    Where what is said stands in the answer: ``answer[start:][:len(text)] == text``, but for the marks between a
+    table's cells, which become commas, and those of a formula, which become blanks.
+    """
+
+    def __init__(self) -> None:
+        self._at = 0
+        self._said: list[Sign] = []
+        self._back: list[Sign] = []
+        self._before = ""
+        self._first = True
+        """Whether nothing but marks stood in this line."""
+        self._item = self._row = self._autolink = False
+        self._code = 0
+        """How many backticks end the code that is being read."""
+        self._formula = ""
+        """What ends the formula that is being read."""
+        self._emphasis: dict[str, list[int]] = {"*": [], "_": []}
+        self._brackets: list[bool] = []
+        """Of those that are open, whether each is a mark."""
+        self._rules: dict[str, Callable[[Sign], Scan]] = {
+            **dict.fromkeys("*_~", self._emphasized),
+            **dict.fromkeys("hHwW", self._address),
+            "`": self._backticks,
+            "[": self._bracket,
+            "]": self._bracket_end,
+            "!": self._image,
+            "<": self._tag,
+            ">": self._tag_end,
+            "\\": self._escape,
+            "$": self._dollar,
+            "|": self._cell,
+        }
+        self._machine = self._text()
+        next(self._machine)
+
+    def feed(self, piece: str) -> list[Spoken]:
+        """What can be said now."""
+        for char in piece:
+            self._machine.send(Sign(char, self._at, self._before))
+            self._at, self._before = self._at + 1, char
+        return self._told()
+
+    def flush(self) -> list[Spoken]:
+        """The rest, at the answer's end."""
+        with suppress(StopIteration):
+            self._machine.send(Sign("", self._at, self._before))
+        return self._told()
+
+    def _told(self) -> list[Spoken]:
+        """What was said since, in pieces without a gap."""
+        said, self._said = self._said, []
+        pieces: list[tuple[list[str], int]] = []
+        for sign in said:
+            if pieces and pieces[-1][1] + len(pieces[-1][0]) == sign.at:
+                pieces[-1][0].append(sign.char)
+            else:
+                pieces.append(([sign.char], sign.at))
+        return [Spoken("".join(chars), start) for chars, start in pieces]
+
+    # ---- the reader ----
+
+    def _next(self) -> Generator[None, Sign, Sign]:
+        return self._back.pop() if self._back else (yield)
+
+    def _peek(self) -> Generator[None, Sign, str]:
+        sign = yield from self._next()
+        self._back.append(sign)
+        return sign.char
+
+    def _unread(self, signs: list[Sign]) -> None:
+        self._back += reversed(signs)
+
+    def _say(self, *signs: Sign) -> None:
+        self._said += signs
+
+    # ---- lines ----
+
+    def _text(self) -> Scan:
+        while True:
+            yield from self._line_marks()
+            while True:
+                sign = yield from self._next()
+                if sign.char in ("", "\n"):
+                    break
+                yield from self._sign(sign)
+                self._first = False
+            if not sign.char:
+                return
+            self._say(sign)
+            self._new_line()
+
+    def _new_line(self) -> None:
+        """Marks that are still open were none, or are forgotten."""
+        self._first, self._code = True, 0
+        self._item = self._row = self._autolink = False
+        self._formula = "" if self._formula == "$" else self._formula
+        self._emphasis = {"*": [], "_": []}
+        self._brackets = []
+
+    def _line_marks(self) -> Scan:
+        """Leave out what a line begins with as a heading, an item, a quotation, a table's row, or a rule."""
+        held: list[Sign] = []
+        while (sign := (yield from self._next())).char in _BEGINNINGS and sign.char:
+            held.append(sign)
+            if len(held) > MOST_HELD:  # a rule, or a table's: there is no more to learn from its beginning
+                self._row = self._row or held[0].char == "|"
+                del held[0]
+        text = "".join(one.char for one in held)
+        self._back.append(sign)
+        if fence := _FENCE.fullmatch(text):
+            yield from self._fenced(fence["fence"])
+        elif sign.char not in ("", "\n"):  # else the line has nothing but marks
+            marks = _MARKS.match(text)
+            assert marks is not None  # it matches nothing, too
+            self._item, self._row = bool(marks["item"]), self._row or bool(marks["cell"])
+            self._unread(held[marks.end() :])
+
+    def _fenced(self, fence: str) -> Scan:
+        """Leave out lines up to one that ends the fence; code that ends in its first line is no fence."""
+        line: list[Sign] = []
+        first = True
+        while True:
+            sign = yield from self._next()
+            if sign.char not in ("", "\n"):
+                line.append(sign)
+                continue
+            text = "".join(one.char for one in line).strip(" \t>")
+            if first and fence[0] == "`" and "`" in text:
+                self._say(*(one for one in line if one.char != "`"))
+                break
+            if not sign.char or (not first and len(text) >= len(fence) and set(text) == {fence[0]}):
+                break
+            line, first = [], False
+        self._back.append(sign)
+
+    # ---- within a line ----
+
+    def _sign(self, sign: Sign) -> Scan:
+        if self._code and sign.char != "`":
+            self._say(sign)
+        elif rule := self._rules.get(sign.char):
+            yield from rule(sign)
+        elif self._formula and sign.char in "^{}&":
+            self._say(*([Sign(" ", sign.at)] if sign.char == "^" else []))
+        elif not is_picture(sign.char, sign.before):
+            self._say(sign)
+
+    def _run(self, first: Sign) -> Generator[None, Sign, list[Sign]]:
+        """A sign and those that repeat it."""
+        run = [first]
+        while len(run) < MOST_HELD and (yield from self._peek()) == first.char:
+            run.append((yield from self._next()))
+        return run
+
+    def _backticks(self, sign: Sign) -> Scan:
+        run = yield from self._run(sign)
+        if not self._code:
+            self._code = len(run)
+        elif self._code == len(run):
+            self._code = 0
+        else:
+            self._say(*run)
+
+    def _emphasized(self, sign: Sign) -> Scan:
+        """Leave out stars and lines below that emphasize; those of formulas, names and products stay."""
+        run = yield from self._run(sign)
+        before, after = sign.before, (yield from self._peek())
+        if self._formula:
+            self._say(*([Sign(" ", one.at) for one in run] if sign.char == "_" else run))
+        elif sign.char == "~":
+            self._say(*(run if len(run) != 2 or (_is_blank(before) and _is_blank(after)) else []))
+        elif not self._emphasizes(sign.char, len(run), before, after):
+            self._say(*run)
+
+    def _emphasizes(self, char: str, size: int, before: str, after: str) -> bool:
+        opened = self._emphasis[char]
+        if _is_blank(before) and _is_blank(after):
+            return size > 2
+        inside = before.isalnum() and after.isalnum()  # a word, or a product
+        if inside and (char == "_" or (before.isdecimal() and after.isdecimal()) or opened[-1:] != [size]):
+            return False
+        opens = not _is_blank(after) and not before.isalnum()
+        if opened and not _is_blank(before) and not (opens and after.isalnum()):
+            while size > 0 and opened:
+                size -= opened.pop()
+            return True
+        if opens:
+            opened.append(size)
+        return opens
+
+    def _bracket(self, sign: Sign) -> Scan:
+        """Brackets around words are marks; those behind a word, as of a list in code, are not."""
+        if (yield from self._note()):
+            return
+        mark = not self._formula and not sign.before.isalnum() and sign.before not in (")", "]")
+        self._brackets.append(mark)
+        if not mark:
+            self._say(sign)
+
+    def _note(self) -> Generator[None, Sign, bool]:
+        """Leave out a footnote's number, and the box of an item that is to be done."""
+        first, held = (yield from self._peek()), list[Sign]()
+        boxed = self._item and self._first and first in (" ", "x", "X")
+        most = MOST_HELD if first == "^" else 2 if boxed else 0
+        while len(held) < most:
+            held.append((yield from self._next()))
+            if held[-1].char == "]":
+                return True
+            if held[-1].char in ("", "\n"):
+                break
+        self._unread(held)
+        return False
+
+    def _bracket_end(self, sign: Sign) -> Scan:
+        if not self._brackets or not self._brackets.pop():
+            self._say(sign)
+        elif (yield from self._peek()) == "(":
+            yield from self._target()
+
+    def _target(self) -> Scan:
+        """Leave out where a link leads to; a remark in parentheses stays."""
+        held, depth, titled = list[Sign](), 0, False
+        while True:
+            sign = yield from self._next()
+            if sign.char in ("", "\n"):
+                self._unread([*(held if len(held) <= MOST_HELD else []), sign])
+                return
+            if len(held) <= MOST_HELD:
+                held.append(sign)
+            depth += {"(": 1, ")": -1}.get(sign.char, 0)
+            if depth == 0:
+                return
+            if sign.char == " " and not titled and len(held) <= MOST_HELD:
+                titled = (yield from self._peek()) in ('"', "'", "(")
+                if not titled:
+                    self._say(held[0])
+                    self._unread(held[1:])
+                    return
+
+    def _image(self, sign: Sign) -> Scan:
+        if (yield from self._peek()) != "[":
+            self._say(sign)
+
+    def _address(self, sign: Sign) -> Scan:
+        """Of an address its host is said."""
+        held = [sign]
+        if not sign.before.isalnum():
+            yield from self._matched(held, _SCHEMES)
+        if "".join(one.char for one in held).lower() not in _SCHEMES:
+            self._say(sign)
+            self._unread(held[1:])
+            return
+        if held[-1].char == "/":
+            host = [(yield from self._next())]
+            yield from self._matched(host, ("www.",))
+            self._unread(host if "".join(one.char for one in host).lower() != "www." else [])
+        yield from self._host()
+
+    def _matched(self, held: list[Sign], words: tuple[str, ...]) -> Scan:
+        """Read on while it may become one of these words, and is none yet."""
+        while (text := "".join(one.char for one in held).lower()) not in words:
+            if not held[-1].char or not any(word.startswith(text) for word in words):
+                return
+            held.append((yield from self._next()))
+
+    def _host(self) -> Scan:
+        while (sign := (yield from self._next())).char.isalnum() or sign.char in ("-", "."):
+            self._say(sign)
+        trail: list[Sign] = []
+        if sign.char in ("/", "?", "#", ":"):
+            while sign.char and sign.char not in _URL_ENDS:
+                trail = [*trail[-MOST_HELD + 1 :], sign] if sign.char in _URL_TRAILS else []
+                sign = yield from self._next()
+        self._unread([*trail, sign])
+
+    def _tag(self, sign: Sign) -> Scan:
+        held = [(yield from self._next())]
+        while (held[-1].char.isalnum() or held[-1].char == "/") and len(held) < MOST_HELD:
+            held.append((yield from self._next()))
+        name, end = "".join(one.char for one in held[:-1]).strip("/").lower(), held[-1].char
+        if name in ("http", "https") and end == ":":
+            self._autolink = True
+            self._unread(held)
+        elif name in TAGS and end in (" ", ">"):
+            self._back.append(held[-1])
+            while (last := (yield from self._next())).char not in ("", "\n", ">"):
+                pass
+            self._unread([last] if last.char != ">" else [])
+        else:
+            self._say(sign)
+            self._unread(held)
+
+    def _tag_end(self, sign: Sign) -> Scan:
+        if self._autolink:
+            self._autolink = False
+        else:
+            self._say(sign)
+        yield from ()
+
+    def _escape(self, sign: Sign) -> Scan:
+        """``\\*`` is a star, ``\\(`` begins a formula, ``\\times`` in it is the word."""
+        after = yield from self._next()
+        if after.char and after.char in "([":
+            self._formula = {"(": ")", "[": "]"}[after.char]
+        elif after.char and after.char in ")]":
+            self._formula = ""
+        elif self._formula and after.char.isalpha():
+            word = [after]
+            while (yield from self._peek()).isalpha() and len(word) < MOST_HELD:
+                word.append((yield from self._next()))
+            self._say(*(word if "".join(one.char for one in word) not in SILENT else []))
+        elif after.char and after.char in _ESCAPED:
+            self._say(*([] if self._formula else [after]))
+        else:
+            self._say(*([] if self._formula or after.char in ("", "\n") else [sign]))
+            self._back.append(after)
+
+    def _dollar(self, sign: Sign) -> Scan:
+        after = yield from self._peek()
+        if after == "$":
+            yield from self._next()
+            self._formula = "" if self._formula else "$$"
+        elif self._formula == "$":
+            self._formula = ""
+        elif not self._formula and not sign.before.isalnum() and (after.isalpha() or after in ("\\", "{", "(", "|")):
+            self._formula = "$"
+        else:
+            self._say(sign)
+
+    def _cell(self, sign: Sign) -> Scan:
+        """Between a table's cells is a pause; at its end none."""
+        if not self._row:
+            self._say(sign)
+            return
+        held: list[Sign] = []
+        while (last := (yield from self._next())).char in (" ", "\t") and len(held) < MOST_HELD:
+            held.append(last)
+        self._unread([*held, last])
+        if last.char not in ("", "\n"):
+            self._say(Sign(",", sign.at))
+
+
+def _is_blank(char: str) -> bool:
+    return not char or char.isspace()
