@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from engine.worker.llm.reader import Reader, Scan, Sign, text_of
 from engine.worker.llm.signs import SILENT, TAGS, is_picture
 
 MOST_HELD = 20
@@ -35,17 +35,6 @@ class Spoken:
     start: int
 
 
-class Sign(NamedTuple):
-    """A character of the answer, its index, and the character before it; "" is the answer's end, and its beginning."""
-
-    char: str
-    at: int
-    before: str = ""
-
-
-Scan = Generator[None, Sign, None]
-
-
 class SpokenText:
     """Feed the pieces of an answer, flush once at the end. How the text is cut makes no difference to the whole.
 
@@ -56,7 +45,7 @@ class SpokenText:
     def __init__(self) -> None:
         self._at = 0
         self._said: list[Sign] = []
-        self._back: list[Sign] = []
+        self._read = Reader()
         self._before = ""
         self._first = True
         """Whether nothing but marks stood in this line."""
@@ -108,19 +97,6 @@ class SpokenText:
                 pieces.append(([sign.char], sign.at))
         return [Spoken("".join(chars), start) for chars, start in pieces]
 
-    # ---- the reader ----
-
-    def _next(self) -> Generator[None, Sign, Sign]:
-        return self._back.pop() if self._back else (yield)
-
-    def _peek(self) -> Generator[None, Sign, str]:
-        sign = yield from self._next()
-        self._back.append(sign)
-        return sign.char
-
-    def _unread(self, signs: list[Sign]) -> None:
-        self._back += reversed(signs)
-
     def _say(self, *signs: Sign) -> None:
         self._said += signs
 
@@ -130,7 +106,7 @@ class SpokenText:
         while True:
             yield from self._line_marks()
             while True:
-                sign = yield from self._next()
+                sign = yield from self._read.next()
                 if sign.char in ("", "\n"):
                     break
                 yield from self._sign(sign)
@@ -151,38 +127,38 @@ class SpokenText:
     def _line_marks(self) -> Scan:
         """Leave out what a line begins with as a heading, an item, a quotation, a table's row, or a rule."""
         held: list[Sign] = []
-        while (sign := (yield from self._next())).char in _BEGINNINGS and sign.char:
+        while (sign := (yield from self._read.next())).char in _BEGINNINGS and sign.char:
             held.append(sign)
             if len(held) > MOST_HELD:  # a rule, or a table's: there is no more to learn from its beginning
                 self._row = self._row or held[0].char == "|"
                 del held[0]
-        text = "".join(one.char for one in held)
-        self._back.append(sign)
+        text = text_of(held)
+        self._read.unread(sign)
         if fence := _FENCE.fullmatch(text):
             yield from self._fenced(fence["fence"])
         elif sign.char not in ("", "\n"):  # else the line has nothing but marks
             marks = _MARKS.match(text)
             assert marks is not None  # it matches nothing, too
             self._item, self._row = bool(marks["item"]), self._row or bool(marks["cell"])
-            self._unread(held[marks.end() :])
+            self._read.unread(*held[marks.end() :])
 
     def _fenced(self, fence: str) -> Scan:
         """Leave out lines up to one that ends the fence; code that ends in its first line is no fence."""
         line: list[Sign] = []
         first = True
         while True:
-            sign = yield from self._next()
+            sign = yield from self._read.next()
             if sign.char not in ("", "\n"):
                 line.append(sign)
                 continue
-            text = "".join(one.char for one in line).strip(" \t>")
+            text = text_of(line).strip(" \t>")
             if first and fence[0] == "`" and "`" in text:
                 self._say(*(one for one in line if one.char != "`"))
                 break
             if not sign.char or (not first and len(text) >= len(fence) and set(text) == {fence[0]}):
                 break
             line, first = [], False
-        self._back.append(sign)
+        self._read.unread(sign)
 
     # ---- within a line ----
 
@@ -196,15 +172,8 @@ class SpokenText:
         elif not is_picture(sign.char, sign.before):
             self._say(sign)
 
-    def _run(self, first: Sign) -> Generator[None, Sign, list[Sign]]:
-        """A sign and those that repeat it."""
-        run = [first]
-        while len(run) < MOST_HELD and (yield from self._peek()) == first.char:
-            run.append((yield from self._next()))
-        return run
-
     def _backticks(self, sign: Sign) -> Scan:
-        run = yield from self._run(sign)
+        run = yield from self._read.run(sign, MOST_HELD)
         if not self._code:
             self._code = len(run)
         elif self._code == len(run):
@@ -214,8 +183,8 @@ class SpokenText:
 
     def _emphasized(self, sign: Sign) -> Scan:
         """Leave out stars and lines below that emphasize; those of formulas, names and products stay."""
-        run = yield from self._run(sign)
-        before, after = sign.before, (yield from self._peek())
+        run = yield from self._read.run(sign, MOST_HELD)
+        before, after = sign.before, (yield from self._read.peek())
         if self._formula:
             self._say(*([Sign(" ", one.at) for one in run] if sign.char == "_" else run))
         elif sign.char == "~":
@@ -250,31 +219,31 @@ class SpokenText:
 
     def _note(self) -> Generator[None, Sign, bool]:
         """Leave out a footnote's number, and the box of an item that is to be done."""
-        first, held = (yield from self._peek()), list[Sign]()
+        first, held = (yield from self._read.peek()), list[Sign]()
         boxed = self._item and self._first and first in (" ", "x", "X")
         most = MOST_HELD if first == "^" else 2 if boxed else 0
         while len(held) < most:
-            held.append((yield from self._next()))
+            held.append((yield from self._read.next()))
             if held[-1].char == "]":
                 return True
             if held[-1].char in ("", "\n"):
                 break
-        self._unread(held)
+        self._read.unread(*held)
         return False
 
     def _bracket_end(self, sign: Sign) -> Scan:
         if not self._brackets or not self._brackets.pop():
             self._say(sign)
-        elif (yield from self._peek()) == "(":
+        elif (yield from self._read.peek()) == "(":
             yield from self._target()
 
     def _target(self) -> Scan:
         """Leave out where a link leads to; a remark in parentheses stays."""
         held, depth, titled = list[Sign](), 0, False
         while True:
-            sign = yield from self._next()
+            sign = yield from self._read.next()
             if sign.char in ("", "\n"):
-                self._unread([*(held if len(held) <= MOST_HELD else []), sign])
+                self._read.unread(*(held if len(held) <= MOST_HELD else []), sign)
                 return
             if len(held) <= MOST_HELD:
                 held.append(sign)
@@ -282,64 +251,55 @@ class SpokenText:
             if depth == 0:
                 return
             if sign.char == " " and not titled and len(held) <= MOST_HELD:
-                titled = (yield from self._peek()) in ('"', "'", "(")
+                titled = (yield from self._read.peek()) in ('"', "'", "(")
                 if not titled:
                     self._say(held[0])
-                    self._unread(held[1:])
+                    self._read.unread(*held[1:])
                     return
 
     def _image(self, sign: Sign) -> Scan:
-        if (yield from self._peek()) != "[":
+        if (yield from self._read.peek()) != "[":
             self._say(sign)
 
     def _address(self, sign: Sign) -> Scan:
         """Of an address its host is said."""
         held = [sign]
-        if not sign.before.isalnum():
-            yield from self._matched(held, _SCHEMES)
-        if "".join(one.char for one in held).lower() not in _SCHEMES:
+        if sign.before.isalnum() or not (yield from self._read.word(held, _SCHEMES)):
             self._say(sign)
-            self._unread(held[1:])
+            self._read.unread(*held[1:])
             return
         if held[-1].char == "/":
-            host = [(yield from self._next())]
-            yield from self._matched(host, ("www.",))
-            self._unread(host if "".join(one.char for one in host).lower() != "www." else [])
+            host = [(yield from self._read.next())]
+            if not (yield from self._read.word(host, ("www.",))):
+                self._read.unread(*host)
         yield from self._host()
 
-    def _matched(self, held: list[Sign], words: tuple[str, ...]) -> Scan:
-        """Read on while it may become one of these words, and is none yet."""
-        while (text := "".join(one.char for one in held).lower()) not in words:
-            if not held[-1].char or not any(word.startswith(text) for word in words):
-                return
-            held.append((yield from self._next()))
-
     def _host(self) -> Scan:
-        while (sign := (yield from self._next())).char.isalnum() or sign.char in ("-", "."):
+        while (sign := (yield from self._read.next())).char.isalnum() or sign.char in ("-", "."):
             self._say(sign)
         trail: list[Sign] = []
         if sign.char in ("/", "?", "#", ":"):
             while sign.char and sign.char not in _URL_ENDS:
                 trail = [*trail[-MOST_HELD + 1 :], sign] if sign.char in _URL_TRAILS else []
-                sign = yield from self._next()
-        self._unread([*trail, sign])
+                sign = yield from self._read.next()
+        self._read.unread(*trail, sign)
 
     def _tag(self, sign: Sign) -> Scan:
-        held = [(yield from self._next())]
+        held = [(yield from self._read.next())]
         while (held[-1].char.isalnum() or held[-1].char == "/") and len(held) < MOST_HELD:
-            held.append((yield from self._next()))
-        name, end = "".join(one.char for one in held[:-1]).strip("/").lower(), held[-1].char
+            held.append((yield from self._read.next()))
+        name, end = text_of(held[:-1]).strip("/").lower(), held[-1].char
         if name in ("http", "https") and end == ":":
             self._autolink = True
-            self._unread(held)
+            self._read.unread(*held)
         elif name in TAGS and end in (" ", ">"):
-            self._back.append(held[-1])
-            while (last := (yield from self._next())).char not in ("", "\n", ">"):
+            self._read.unread(held[-1])
+            while (last := (yield from self._read.next())).char not in ("", "\n", ">"):
                 pass
-            self._unread([last] if last.char != ">" else [])
+            self._read.unread(*([last] if last.char != ">" else []))
         else:
             self._say(sign)
-            self._unread(held)
+            self._read.unread(*held)
 
     def _tag_end(self, sign: Sign) -> Scan:
         if self._autolink:
@@ -350,26 +310,26 @@ class SpokenText:
 
     def _escape(self, sign: Sign) -> Scan:
         """``\\*`` is a star, ``\\(`` begins a formula, ``\\times`` in it is the word."""
-        after = yield from self._next()
+        after = yield from self._read.next()
         if after.char and after.char in "([":
             self._formula = {"(": ")", "[": "]"}[after.char]
         elif after.char and after.char in ")]":
             self._formula = ""
         elif self._formula and after.char.isalpha():
             word = [after]
-            while (yield from self._peek()).isalpha() and len(word) < MOST_HELD:
-                word.append((yield from self._next()))
-            self._say(*(word if "".join(one.char for one in word) not in SILENT else []))
+            while (yield from self._read.peek()).isalpha() and len(word) < MOST_HELD:
+                word.append((yield from self._read.next()))
+            self._say(*(word if text_of(word) not in SILENT else []))
         elif after.char and after.char in _ESCAPED:
             self._say(*([] if self._formula else [after]))
         else:
             self._say(*([] if self._formula or after.char in ("", "\n") else [sign]))
-            self._back.append(after)
+            self._read.unread(after)
 
     def _dollar(self, sign: Sign) -> Scan:
-        after = yield from self._peek()
+        after = yield from self._read.peek()
         if after == "$":
-            yield from self._next()
+            yield from self._read.next()
             self._formula = "" if self._formula else "$$"
         elif self._formula == "$":
             self._formula = ""
@@ -384,9 +344,9 @@ class SpokenText:
             self._say(sign)
             return
         held: list[Sign] = []
-        while (last := (yield from self._next())).char in (" ", "\t") and len(held) < MOST_HELD:
+        while (last := (yield from self._read.next())).char in (" ", "\t") and len(held) < MOST_HELD:
             held.append(last)
-        self._unread([*held, last])
+        self._read.unread(*held, last)
         if last.char not in ("", "\n"):
             self._say(Sign(",", sign.at))
 

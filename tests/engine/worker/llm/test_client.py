@@ -449,6 +449,13 @@ async def test_a_probe_asks_for_the_models_and_no_model() -> None:
         assert [(asked.method, asked.path) for asked in server.asked] == [("GET", "/v1/models")]
 
 
+async def test_a_probe_warms_the_connection_of_the_first_answer() -> None:
+    async with scripted(answer(200, {"data": []}), GOOD) as server, asking(server) as client:
+        await client.probe()
+        await answered(client)
+        assert server.connections == 1
+
+
 @pytest.mark.parametrize("reply", [answer(404), answer(200, b"no json"), answer(200, []), answer(200, {"data": [1]})])
 async def test_a_server_that_lists_no_models_is_there_all_the_same(reply: Reply) -> None:
     async with scripted(reply) as server, asking(server) as client:
