@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from engine.chunk import Text, ToolCall, Usage
 from engine.core import Message, Request, Sampling, TextPart, Tool
 from engine.errors import ContextOverflow
 from engine.worker.llm.client import Client
-from engine.worker.llm.deltas import Delta, Finish, TextDelta, ToolCall, Usage
+from engine.worker.llm.deltas import Delta
 from engine.worker.llm.messages import body_of
 from engine.worker.llm.options import Options, options_of
 from tests.app.rig import LoudnessVad, running, script_spec
@@ -118,19 +119,24 @@ async def answered(client: Client, body: dict[str, Any]) -> list[Delta]:
 
 
 def said(deltas: list[Delta]) -> str:
-    return "".join(one.text for one in deltas if isinstance(one, TextDelta))
+    return "".join(one.text for one in deltas if isinstance(one, Text))
 
 
-async def test_an_answer_comes_in_pieces_and_ends_with_its_usage_and_one_finish(
-    server: ChatServer, client: Client
-) -> None:
+def finish_of(deltas: list[Delta]) -> str:
+    last = deltas[-1]
+    assert isinstance(last, Usage)
+    return last.finish
+
+
+async def test_an_answer_comes_in_pieces_and_ends_with_its_usage(server: ChatServer, client: Client) -> None:
     deltas = await answered(client, asked(server, server.question))
     assert said(deltas).strip()
-    assert sum(isinstance(one, TextDelta) for one in deltas) > 1
+    assert sum(isinstance(one, Text) for one in deltas) > 1
     [usage] = [one for one in deltas if isinstance(one, Usage)]
+    assert usage is deltas[-1]
+    assert usage.finish == "stop"
     assert usage.input_tokens > 0
     assert usage.output_tokens > 0
-    assert [one for one in deltas if isinstance(one, Finish)] == deltas[-1:] == [Finish("stop")]
 
 
 async def test_a_conversation_goes_on(server: ChatServer, client: Client) -> None:
@@ -141,13 +147,13 @@ async def test_a_conversation_goes_on(server: ChatServer, client: Client) -> Non
 
 async def test_an_answer_is_cut_at_the_tokens_that_it_may_have(server: ChatServer, client: Client) -> None:
     deltas = await answered(client, asked(server, server.long, max_text_tokens=2))
-    assert deltas[-1] == Finish("length")
+    assert finish_of(deltas) == "length"
 
 
 async def test_an_answer_that_is_left_ends_and_the_next_one_comes(server: ChatServer, client: Client) -> None:
     for _ in range(3):
         deltas = client.answer(asked(server, server.long, max_text_tokens=300), "r")
-        assert isinstance(await anext(deltas), TextDelta)
+        assert isinstance(await anext(deltas), Text)
         await deltas.aclose()
     assert said(await answered(client, asked(server, server.question))).strip()
 
@@ -162,7 +168,7 @@ async def test_a_call_comes_whole(server: ChatServer, client: Client) -> None:
     deltas = await answered(client, body)
     [made] = [one for one in deltas if isinstance(one, ToolCall)]
     assert (made.name, made.arguments) == ("timer", '{"minutes": 5}')
-    assert deltas[-1] == Finish("tool")
+    assert finish_of(deltas) == "tool"
 
 
 @pytest.mark.parametrize("server", [LLAMACPP], indirect=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.chunk import ToolCall, ToolCallDelta
 from engine.errors import StageFailed
-from engine.worker.llm.deltas import CallDelta, ToolCall
 
 MOST_CALLS = 64
 """Of one answer; a model that makes more is caught in a loop."""
@@ -35,7 +35,7 @@ class Calls:
     def __bool__(self) -> bool:
         return bool(self._calls)
 
-    def feed(self, index: int | None, id: str, name: str, arguments: str) -> list[CallDelta]:
+    def feed(self, index: int | None, id: str, name: str, arguments: str) -> list[ToolCallDelta]:
         """What can be told of the calls by now.
 
         Pieces of the first call are told as they come; those of others once the first is whole, which is known at
@@ -48,7 +48,7 @@ class Calls:
         if call is not first or not first.name:
             return []
         piece, first.told = first.arguments[first.told :], len(first.arguments)
-        return [CallDelta(first.id, first.name, piece)] if piece else []
+        return [ToolCallDelta(first.id, first.name, piece)] if piece else []
 
     def whole(self) -> list[ToolCall]:
         """All calls, at the end of the answer. Raises StageFailed for one without a name."""

@@ -1,7 +1,7 @@
 """A client of one OpenAI-compatible chat completions server: Ollama, LM Studio, llama.cpp, vLLM, SGLang, hosted ones.
 
-It asks, and yields the answer as deltas. It knows no stage and no request of the engine. Nothing of what is asked or
-answered is logged.
+It asks, and yields the answer as the engine's chunks. It knows no stage and no request of the engine. Nothing of what
+is asked or answered is logged.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Client:
         )
 
     async def answer(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[Delta]:
-        """The answer to a request's body; Finish is last. To close this generator aborts the answer at the server.
+        """The answer to a request's body; its Usage is last. To close this generator aborts the answer at the server.
 
         ``name`` begins the ids of tool calls that the server gives none. Raises one EngineError. Before the first
         delta the server is asked once more where the connection broke, or where it asks for a moment; never after it.

@@ -1,4 +1,4 @@
-"""The events of a streamed chat completion as deltas: what servers really send, made into one shape. Sans I/O.
+"""The events of a streamed chat completion as chunks: what servers really send, made into one shape. Sans I/O.
 
 Source: openai-python ``types/chat/chat_completion_chunk.py``, and what Ollama, LM Studio, llama.cpp, vLLM and SGLang
 send beside it: ``reasoning_content`` or ``reasoning``, whole messages in the place of deltas, errors in the stream.
@@ -6,14 +6,15 @@ send beside it: ``reasoning_content`` or ``reasoning``, whole messages in the pl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, cast
 
 import msgspec
 
+from engine.chunk import Finish, Text, Usage
 from engine.errors import StageFailed
 from engine.worker.llm.calls import Calls
-from engine.worker.llm.deltas import Delta, Finish, FinishReason, TextDelta, ThoughtDelta, Usage
+from engine.worker.llm.deltas import Delta, Thought
 from engine.worker.llm.refusals import Refusal, kind_of, said_by
 from engine.worker.llm.thoughts import Thoughts
 
@@ -21,7 +22,7 @@ DONE = "[DONE]"
 LONGEST_ANSWER = 1_000_000
 """Characters of text, thoughts and arguments together; what is longer comes from a server that is out of order."""
 
-_REASONS: dict[str, FinishReason] = {"length": "length", "tool_calls": "tool", "function_call": "tool"}
+_REASONS: dict[str, Finish] = {"length": "length", "tool_calls": "tool", "function_call": "tool"}
 
 
 class _Function(msgspec.Struct):
@@ -81,6 +82,8 @@ class Decoder:
         self._finish: str | None = None
         self._usage: _Usage | None = None
         self._thoughts, self._calls = Thoughts(), Calls(name)
+        self._written = 0
+        """Characters of the text that were given."""
         self._thought = self._spoke = False
 
     @property
@@ -98,22 +101,20 @@ class Decoder:
         deltas = [delta for choice in event.choices or () if not choice.index for delta in self._chosen(choice)]
         if self.length > LONGEST_ANSWER:
             raise StageFailed(f"The language model's answer is longer than {LONGEST_ANSWER} characters.")
-        return self._noted(deltas)
+        return deltas
 
     def end(self) -> list[Delta]:
-        """The rest: whole calls, usage, and the finish, which is last."""
+        """The rest: whole calls, and the usage, which is last and says why the text is over."""
         if not self.finished:
             raise StageFailed("The language model's server ended its answer before it was complete.")
-        rest: list[Delta] = self._noted(list(self._thoughts.flush()))
+        rest: list[Delta] = [self._placed(piece) for piece in self._thoughts.flush()]
         calls = self._calls.whole()
         if not self._spoke and not calls:
             only = "has only thought: turn its thinking off, or allow more tokens"
             raise StageFailed(f"The language model {only if self._thought else 'ended its answer without a word'}.")
-        rest += calls
-        if self._usage is not None:
-            rest.append(_usage(self._usage))
         reason = _REASONS.get(self._finish or "", "stop")
-        return [*rest, Finish("tool" if calls and reason == "stop" else reason)]
+        usage = _usage(self._usage or _Usage(), "tool" if calls and reason == "stop" else reason)
+        return [*rest, *calls, usage]
 
     def _chosen(self, choice: _Choice) -> Iterator[Delta]:
         if choice.finish_reason == "error":
@@ -123,19 +124,22 @@ class Decoder:
         thought = _text(piece.reasoning_content) or _text(piece.reasoning)
         text = _text(piece.content) + _text(piece.refusal)
         self.length += len(thought) + len(text)
-        if thought:
-            yield ThoughtDelta(thought)
-        yield from self._thoughts.feed(text)
+        for one in (*([Thought(thought)] if thought else []), *self._thoughts.feed(text)):
+            yield self._placed(one)
         for call in piece.tool_calls or ():
             function = call.function or _Function()
             arguments = _arguments(function.arguments)
             self.length += len(arguments)
             yield from self._calls.feed(call.index, call.id or "", function.name or "", arguments)
 
-    def _noted(self, deltas: Sequence[Delta]) -> list[Delta]:
-        self._spoke = self._spoke or any(isinstance(one, TextDelta) and bool(one.text.strip()) for one in deltas)
-        self._thought = self._thought or any(isinstance(one, ThoughtDelta) for one in deltas)
-        return list(deltas)
+    def _placed(self, piece: str | Thought) -> Text | Thought:
+        """A piece of the text with its place in the answer."""
+        if isinstance(piece, Thought):
+            self._thought = True
+            return piece
+        start, self._written = self._written, self._written + len(piece)
+        self._spoke = self._spoke or bool(piece.strip())
+        return Text(piece, start)
 
 
 def _event_of(data: str) -> _Event:
@@ -169,6 +173,11 @@ def _arguments(given: str | dict[str, Any] | None) -> str:
     return msgspec.json.encode(given).decode() if isinstance(given, dict) else given or ""
 
 
-def _usage(usage: _Usage) -> Usage:
+def _usage(usage: _Usage, finish: Finish) -> Usage:
     details = usage.prompt_tokens_details or _Details()
-    return Usage(usage.prompt_tokens or 0, usage.completion_tokens or 0, details.cached_tokens or 0)
+    return Usage(
+        input_tokens=usage.prompt_tokens or 0,
+        output_tokens=usage.completion_tokens or 0,
+        cached_tokens=details.cached_tokens or 0,
+        finish=finish,
+    )

@@ -5,7 +5,7 @@ Only what stands at the very beginning is a thought: a model may well write abou
 
 from __future__ import annotations
 
-from engine.worker.llm.deltas import TextDelta, ThoughtDelta
+from engine.worker.llm.deltas import Thought
 
 _NAMES = ("think", "thinking", "thought", "reasoning")
 _OPENINGS = tuple(f"<{name}>" for name in _NAMES)
@@ -22,22 +22,22 @@ class Thoughts:
         self._thought = False
         self._in_text = False
 
-    def feed(self, piece: str) -> list[TextDelta | ThoughtDelta]:
-        """What is known of the text by now; a few characters that may be a tag are held back."""
+    def feed(self, piece: str) -> list[str | Thought]:
+        """What is known by now, thoughts and text; a few characters that may be a tag are held back."""
         if self._in_text:
-            return [TextDelta(piece)] if piece else []
+            return [piece] if piece else []
         self._held += piece
         return self._thinking() if self._closing else self._beginning()
 
-    def flush(self) -> list[TextDelta | ThoughtDelta]:
+    def flush(self) -> list[str | Thought]:
         """What was held back, at the end of the text."""
         held, self._held = self._held, ""
         if self._closing:
-            return [ThoughtDelta(held)] if held else []
+            return [Thought(held)] if held else []
         text = held.lstrip() if self._thought else held  # the blank lines behind a thought are none of the answer
-        return [TextDelta(text)] if text else []
+        return [text] if text else []
 
-    def _beginning(self) -> list[TextDelta | ThoughtDelta]:
+    def _beginning(self) -> list[str | Thought]:
         begun = self._held.lstrip()
         for tag in (*_OPENINGS, *_CLOSINGS):
             if begun.startswith(tag):
@@ -51,15 +51,15 @@ class Thoughts:
         self._in_text = True
         return self.flush()
 
-    def _thinking(self) -> list[TextDelta | ThoughtDelta]:
+    def _thinking(self) -> list[str | Thought]:
         thought, closing, rest = self._held.partition(self._closing)
         if closing:
             self._held, self._closing = rest, ""
-            told: list[TextDelta | ThoughtDelta] = [ThoughtDelta(thought)] if thought else []
+            told: list[str | Thought] = [Thought(thought)] if thought else []
             return told + self._beginning()  # a second thought may follow
         sure = len(self._held) - _overlap(self._held, self._closing)
         thought, self._held = self._held[:sure], self._held[sure:]
-        return [ThoughtDelta(thought)] if thought else []
+        return [Thought(thought)] if thought else []
 
 
 def _overlap(text: str, tag: str) -> int:

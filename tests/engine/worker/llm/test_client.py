@@ -17,6 +17,7 @@ import pytest
 
 from app.settings import Settings
 from app.tls import AUTO, certificate_of
+from engine.chunk import Text, Usage
 from engine.errors import (
     ContextOverflow,
     EngineError,
@@ -28,7 +29,7 @@ from engine.errors import (
 )
 from engine.worker.llm import client as module
 from engine.worker.llm.client import Client
-from engine.worker.llm.deltas import Delta, Finish, TextDelta, ThoughtDelta, Usage
+from engine.worker.llm.deltas import Delta, Thought
 from engine.worker.llm.options import options_of
 from tests.engine.worker.llm.scripted import (
     STREAM_HEAD,
@@ -49,7 +50,7 @@ from tests.engine.worker.llm.scripted import (
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "the cat of my neighbour is called Mimi"}]}
 GOOD = stream(*words("Good ", "day"))
-ANSWER = [TextDelta("Good "), TextDelta("day"), Finish("stop")]
+ANSWER = [Text("Good ", 0), Text("day", 5), Usage()]
 
 
 @asynccontextmanager
@@ -87,14 +88,14 @@ async def test_an_answer_comes_and_its_connection_is_used_again() -> None:
 async def test_a_stream_may_be_cut_anywhere(cuts: int, end: str) -> None:
     spoken = "Grüße, 世界 🎈"
     async with scripted(stream(text(spoken, "stop"), end=end, cuts=cuts)) as server, asking(server) as client:
-        assert await answered(client) == [TextDelta(spoken), Finish("stop")]
+        assert await answered(client) == [Text(spoken, 0), Usage()]
 
 
 async def test_comments_blanks_and_other_fields_of_a_stream_mean_nothing() -> None:
     event = b'data:{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}'
     pieces = b": ping\n\nevent: message\nid: 3\nretry: 10\n" + event + b"\n\n"
     async with scripted(raw_stream(b"\n\n", pieces, b": ping\n\n")) as server, asking(server) as client:
-        assert await answered(client) == [TextDelta("a"), Finish("stop")]
+        assert await answered(client) == [Text("a", 0), Usage()]
 
 
 async def test_a_stream_may_end_without_done_and_even_without_an_end() -> None:
@@ -115,13 +116,13 @@ async def test_a_body_that_is_json_and_no_stream_is_an_answer() -> None:
         "usage": {"prompt_tokens": 1, "completion_tokens": 2},
     }
     async with scripted(answer(200, whole)) as server, asking(server) as client:
-        assert await answered(client) == [TextDelta("Good day"), Usage(1, 2), Finish("stop")]
+        assert await answered(client) == [Text("Good day", 0), Usage(input_tokens=1, output_tokens=2)]
 
 
 async def test_who_stops_listening_ends_the_answer_at_the_server() -> None:
     async with scripted(stalled(text("Good "))) as server, asking(server) as client:
         deltas = client.answer(BODY, "r")
-        assert await anext(deltas) == TextDelta("Good ")
+        assert await anext(deltas) == Text("Good ", 0)
         await deltas.aclose()
         await server.aborted.wait()
 
@@ -291,10 +292,10 @@ async def test_a_model_that_thinks_for_18_s_is_alive_and_its_thoughts_are_told_a
         told: list[Delta] = []
         async for one in client.answer(BODY, "r"):
             told.append(one)
-            now_s += isinstance(one, ThoughtDelta)  # each took a second
+            now_s += isinstance(one, Thought)  # each took a second
         await client.aclose()
     assert now_s == 18
-    assert told[18:] == [TextDelta("Yes."), Finish("stop")]
+    assert told[18:] == [Text("Yes.", 0), Usage()]
 
 
 async def test_the_time_that_a_reader_takes_is_not_the_servers() -> None:

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from engine.chunk import Finish, Text, ToolCall, ToolCallDelta, Usage
 from engine.errors import StageFailed
 from engine.worker.llm import decoder as module
 from engine.worker.llm.decoder import DONE, Decoder
-from engine.worker.llm.deltas import CallDelta, Delta, Finish, TextDelta, ThoughtDelta, ToolCall, Usage
+from engine.worker.llm.deltas import Delta, Thought
 from engine.worker.llm.refusals import Refusal
 from tests.engine.worker.llm.scripted import call, delta, text
 
@@ -27,50 +28,52 @@ def calls(*events: Any) -> list[tuple[str, str, str]]:
 def test_an_answer_is_its_text_then_its_usage_then_its_finish() -> None:
     usage = {"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 5}}
     events = [delta(role="assistant", content=""), text("Good "), text("day", "stop"), {"choices": [], "usage": usage}]
-    assert decoded(*events, DONE) == [TextDelta("Good "), TextDelta("day"), Usage(7, 2, 5), Finish("stop")]
+    assert decoded(*events, DONE) == [
+        Text("Good ", 0),
+        Text("day", 5),
+        Usage(input_tokens=7, output_tokens=2, cached_tokens=5),
+    ]
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 def test_thoughts_come_in_fields_of_their_own_too(field: str) -> None:
-    assert decoded(delta(**{field: "Hm."}), text("Yes", "stop")) == [
-        *(ThoughtDelta("Hm."), TextDelta("Yes"), Finish("stop"))
-    ]
+    assert decoded(delta(**{field: "Hm."}), text("Yes", "stop")) == [*(Thought("Hm."), Text("Yes", 0), Usage())]
 
 
 def test_usage_with_every_event_is_told_once_the_last_one() -> None:
     growing = [{**text("a"), "usage": {"prompt_tokens": 3, "completion_tokens": n}} for n in (1, 2)]
-    assert decoded(*growing, DONE)[-2:] == [Usage(3, 2), Finish("stop")]
+    assert decoded(*growing, DONE)[-2:] == [Text("a", 1), Usage(input_tokens=3, output_tokens=2)]
 
 
 @pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": None, "prompt_tokens_details": None}])
 def test_usage_that_says_nothing_is_taken(usage: Any) -> None:
-    assert decoded({**text("a", "stop"), "usage": usage})[-1] == Finish("stop")
+    assert decoded({**text("a", "stop"), "usage": usage})[-1] == Usage()
 
 
 @pytest.mark.parametrize(
     ("reason", "told"), [("stop", "stop"), ("length", "length"), ("eos", "stop"), ("content_filter", "stop")]
 )
-def test_reasons_that_are_not_known_are_stops(reason: str, told: str) -> None:
-    assert decoded(text("a", reason))[-1] == Finish(told)  # pyright: ignore[reportArgumentType]
+def test_reasons_that_are_not_known_are_stops(reason: str, told: Finish) -> None:
+    assert decoded(text("a", reason))[-1] == Usage(finish=told)
 
 
 def test_a_whole_body_in_the_place_of_a_stream_is_one_event() -> None:
     message = {"role": "assistant", "content": "Good day", "tool_calls": None}
     body = {"object": "chat.completion", "choices": [{"message": message, "finish_reason": "stop"}]}
-    assert decoded(body) == [TextDelta("Good day"), Finish("stop")]
+    assert decoded(body) == [Text("Good day", 0), Usage()]
 
 
 def test_content_may_be_a_list_of_parts() -> None:
-    assert decoded(delta(content=[{"type": "text", "text": "a"}, {"type": "thinking"}, 3]), DONE)[0] == TextDelta("a")
+    assert decoded(delta(content=[{"type": "text", "text": "a"}, {"type": "thinking"}, 3]), DONE)[0] == Text("a", 0)
 
 
 def test_a_call_in_pieces_is_told_as_it_comes_and_then_whole() -> None:
     events = [call("", index=0, id="c1", name="timer"), call('{"min', index=0), call('utes":5}', index=0)]
     assert decoded(*events, delta("tool_calls")) == [
-        CallDelta("c1", "timer", '{"min'),
-        CallDelta("c1", "timer", 'utes":5}'),
+        ToolCallDelta("c1", "timer", '{"min'),
+        ToolCallDelta("c1", "timer", 'utes":5}'),
         ToolCall("c1", "timer", '{"minutes":5}'),
-        Finish("tool"),
+        Usage(finish="tool"),
     ]
 
 
@@ -106,8 +109,8 @@ def test_calls_are_put_together_however_they_come(events: list[Any], whole: list
 def test_pieces_of_another_call_wait_until_the_first_is_whole() -> None:
     mixed = [call("1", index=0, id="a", name="one"), call("2", index=1, id="b", name="two"), call("1", index=0)]
     assert decoded(*mixed, DONE) == [
-        *(CallDelta("a", "one", "1"), CallDelta("a", "one", "1")),
-        *(ToolCall("a", "one", "11"), ToolCall("b", "two", "2"), Finish("tool")),
+        *(ToolCallDelta("a", "one", "1"), ToolCallDelta("a", "one", "1")),
+        *(ToolCall("a", "one", "11"), ToolCall("b", "two", "2"), Usage(finish="tool")),
     ]
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.worker.llm.deltas import TextDelta
+from engine.worker.llm.deltas import Thought
 from engine.worker.llm.thoughts import Thoughts
 
 
@@ -12,8 +12,8 @@ def split(*pieces: str) -> tuple[str, str]:
     """(thoughts, text)."""
     thoughts = Thoughts()
     deltas = [one for piece in pieces for one in thoughts.feed(piece)] + thoughts.flush()
-    told = [("" if isinstance(one, TextDelta) else one.text, one.text) for one in deltas]
-    return "".join(thought for thought, _ in told), "".join(text for thought, text in told if not thought)
+    thought = "".join(one.text for one in deltas if isinstance(one, Thought))
+    return thought, "".join(one for one in deltas if isinstance(one, str))
 
 
 @pytest.mark.parametrize(
