@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import hypothesis
 import network
 import pytest
 import tools
@@ -20,6 +21,8 @@ REQUIRED = frozenset(filter(None, os.environ.get("PARLEY_REQUIRE", "").split(","
 
 def pytest_configure(config: pytest.Config) -> None:
     network.install()
+    hypothesis.settings.register_profile("on any machine", deadline=None)
+    hypothesis.settings.load_profile("on any machine")
     pytest.MonkeyPatch().setattr("asyncio.constants.DEBUG_STACK_DEPTH", STACK_DEPTH)
     if hasattr(config, "workerinput"):  # beside others, where threads would only wait for each other
         os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -34,8 +33,7 @@ async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ch
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server() -> AsyncGenerator[Running]:
-    spec = dataclasses.replace(load_config(ROOT / "configs" / "nano.yaml"), launcher="inline")
-    async with running(spec) as one:
+    async with running(load_config(ROOT / "configs" / "nano.yaml")) as one:
         yield one
 
 
