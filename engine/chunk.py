@@ -67,6 +67,16 @@ class Text(_Chunk, frozen=True, tag="text"):
         return self.start + len(self.text)
 
 
+class VoiceText(_Chunk, frozen=True, tag="voice_text"):
+    """What a voice is to say of the answer's text, where that is not all of it: marks of markdown are left out.
+
+    ``start`` is where in the answer it stands; it goes to voices, in the place of Text, and to no client.
+    """
+
+    text: str
+    start: int
+
+
 class ToolCallDelta(_Chunk, frozen=True, tag="tool_call_delta"):
     """The next piece of a call's arguments, which are JSON."""
 
@@ -167,7 +177,7 @@ class Checkpoint(_Chunk, frozen=True, tag="checkpoint"):
 Output = Transcript | Text | ToolCallDelta | ToolCall | Usage | Audio | Codes
 """What a client may get; Codes only with ``Request.dump``."""
 
-Chunk = Output | Speech | Tensors | Bundle | Checkpoint
+Chunk = Output | Speech | VoiceText | Tensors | Bundle | Checkpoint
 
 
 def kinds(*types: type[msgspec.Struct]) -> frozenset[Kind]:

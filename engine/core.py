@@ -155,6 +155,8 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     answer of them, "joined" ones go each to its end, and the next stage gets one Bundle of all they gave.
     The server keeps all chunks of the kinds ``keeps`` for the case that the replica is lost, and the stage's last
     Checkpoint: see ``Seat.kept``.
+    ``replay`` says what comes where the stage has to begin anew on another replica. "exact": the same, so that what was
+    given is left out. "never": something else, so that an answer of which anything was given ends with its replica.
     """
 
     name: str
@@ -165,6 +167,7 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     slots: int = 16
     group: Literal["", "guided", "joined"] = ""
     keeps: frozenset[str] = frozenset()
+    replay: Literal["exact", "never"] = "exact"
 
     def seats(self, request: Request) -> int:
         """How many slots a request takes."""

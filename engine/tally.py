@@ -16,6 +16,7 @@ from engine.chunk import (
     Chunk,
     Codes,
     Counts,
+    Kind,
     Speech,
     Tensors,
     Text,
@@ -23,6 +24,7 @@ from engine.chunk import (
     ToolCallDelta,
     Transcript,
     Usage,
+    VoiceText,
 )
 
 
@@ -30,6 +32,11 @@ def count(counts: Counts, chunk: Chunk) -> None:
     """Note a chunk that was passed on."""
     key, units = _units(chunk)
     counts[key] = counts.get(key, 0) + units
+
+
+def kind_of(key: str) -> Kind:
+    """The kind of chunks that are counted as ``key``."""
+    return key.partition(",")[0]
 
 
 def fresh(owed: Counts, chunk: Chunk) -> Chunk | None:
@@ -47,6 +54,8 @@ def _behind(chunk: Chunk, known: int) -> Chunk:
     match chunk:
         case Text(text, start, token_ids):
             return Text(text[known:], start + known, token_ids)
+        case VoiceText(text, start):
+            return VoiceText(text[known:], start + known)
         case Audio(wave, marks):
             return Audio(wave[known:], marks)
         case Codes(frames, text_end):
@@ -87,6 +96,8 @@ def _units(chunk: Chunk) -> tuple[str, int]:
             return chunk.kind, len(frames)
         case Text(text):
             return (chunk.kind, len(text)) if text else ("text, mute", 1)  # a token that has no characters
+        case VoiceText(text):
+            return chunk.kind, len(text)
         case Transcript():
             return ("transcript, final" if chunk.final else chunk.kind), 1
         case Tensors():

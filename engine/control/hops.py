@@ -23,7 +23,7 @@ from engine.control.pool import StagePool
 from engine.control.replica import Outlet, RemoteWorker, StageReplica
 from engine.errors import BatchLost, EngineError, ReplicaLost, RequestError, StageUnavailable
 from engine.stream import Stream, Taken, Tape, closing
-from engine.tally import Kept, count
+from engine.tally import Kept, count, kind_of
 
 log = logging.getLogger(__name__)
 
@@ -127,6 +127,7 @@ class Hops:
                         await self._run(hop, replica)
                     return
                 except ReplicaLost as error:
+                    self._check_repeatable(hop, error)
                     hop.lost(error, await self._blame(host))
                     lost = error
                     log.warning("%s: %s; it goes on elsewhere", self._chunks.request.id, error)
@@ -137,6 +138,14 @@ class Hops:
         finally:
             hop.inputs.source.drop()
             hop.onward.close()
+
+    def _check_repeatable(self, hop: Hop, error: ReplicaLost) -> None:
+        """Raises ReplicaLost if a stage of the hop has given what it would not give again: two answers would be
+        spliced."""
+        for pool in self._pools[hop.first : hop.end]:
+            given = {*pool.info.emits & _kinds(self._chunks.given), *pool.info.feeds & _kinds(hop.given)}
+            if given and pool.info.replay == "never":
+                raise ReplicaLost(f"{error}; what was still to come of the answer is lost with it") from error
 
     async def _blame(self, host: RemoteWorker | None) -> Blame:
         """Whose fault it may be that a replica was lost: that of what it was doing for the first time.
@@ -197,6 +206,7 @@ class Hops:
         try:
             await self._once(hop, replica)
         except BatchLost as error:  # of a request that steps alone, this cannot come again
+            self._check_repeatable(hop, error)
             hop.rewind(error)
             hop.alone = True
             await self._once(hop, replica)
@@ -221,3 +231,7 @@ class Hops:
             return None
         chunks = self._chunks
         return wire.Resume(dict(chunks.given), dict(hop.given), chunks.playing_s, self._kept.chunks(), hop.alone)
+
+
+def _kinds(given: Counts) -> frozenset[str]:
+    return frozenset(map(kind_of, given))

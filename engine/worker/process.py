@@ -21,6 +21,7 @@ from engine.worker.prefix import Prefixes
 from engine.worker.run import ListenerPace, Run, Send
 from engine.worker.scheduler import Listener, Scheduler
 from engine.worker.stage import Seat, Stage, failed
+from engine.worker.streamed import Streamed
 
 SETTLE = 2  # turns of the event loop from a request's arrival to its first row: its task, then its bridges
 
@@ -75,6 +76,9 @@ class Worker:
             self._broken.cancel()
             if self._timer is not None:
                 self._timer.cancel()
+            for stage in self.stages.values():
+                if isinstance(stage, Streamed):
+                    await stage.aclose()
 
     def _wake(self) -> None:
         """Have the loop turn: there may be something to do. Whatever else this turn brings is done before that."""

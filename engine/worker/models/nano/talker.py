@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.chunk import Checkpoint, Chunk, Codes, Text, kinds
+from engine.chunk import Checkpoint, Chunk, Codes, Text, VoiceText, kinds
 from engine.core import Request, StageInfo
 from engine.errors import EngineError, RequestError
 from engine.worker.models.nano.voice import FRAME_S, LATENT, Floats, run, session, voice_of
@@ -104,7 +104,7 @@ class Talker:
         """Text -> letters to say; the last row is what `flush` gives."""
         speller = Speller()
         async for chunk in inputs:
-            if isinstance(chunk, Text) and (said := speller.feed(chunk.text, chunk.start)).letters:
+            if isinstance(chunk, Text | VoiceText) and (said := speller.feed(chunk.text, chunk.start)).letters:
                 yield said
         yield speller.flush()
 
