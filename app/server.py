@@ -172,7 +172,12 @@ class Server(uvicorn.Server):
     def _listener(self, sock: socket.socket) -> Listener:
         def make(connection: Connection) -> HttpProtocol:
             return HttpProtocol(
-                config=self.config, server_state=self.server_state, app_state=self.lifespan.state, connection=connection
+                config=self.config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+                connection=connection,
+                pace=self._service.pace(),
+                shared=self._service.slices,
             )
 
         return Listener(sock, self.config.ssl, self.connections, make, self.config.backlog)

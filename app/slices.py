@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from app.pace import Bucket
 
@@ -108,6 +109,11 @@ class LoopTime:
 
         self._slices.join(granted, self._mine.wait_s(self._slices.now()))
 
+    @property
+    def now(self) -> Callable[[], float]:
+        """The clock that it is counted by."""
+        return self._slices.now
+
     async def pause(self) -> None:
         """A piece of work is done, and perhaps another one follows: let others have their turn if it is theirs."""
         self.count()
@@ -116,3 +122,26 @@ class LoopTime:
             self.join(granted.set)
             await granted.wait()
             self.begin()
+
+
+class Counted(Generic[T]):
+    """What a coroutine does for a client, step by step, counted: awaited in its place, it gives what that gives."""
+
+    def __init__(self, work: Coroutine[Any, Any, T], loop_time: LoopTime) -> None:
+        self._work, self._loop_time = work, loop_time
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        step = partial(self._work.send, None)
+        while True:
+            self._loop_time.begin()
+            try:
+                awaited = step()
+            except StopIteration as done:
+                return done.value
+            finally:
+                self._loop_time.count()
+            try:
+                yield awaited
+                step = partial(self._work.send, None)
+            except BaseException as error:  # noqa: BLE001 - it is the work's own to catch
+                step = partial(self._work.throw, error)

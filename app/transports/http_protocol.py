@@ -3,38 +3,55 @@
 Answers leave in pieces, each once its peer has taken most of those before it: so a peer that reads is told from one
 that does not, however large the answer is. A peer that takes nothing any more can be cut off by the application too
 (``parley.abort`` in the scope's extensions).
+
+Requests are parsed a piece at a time and at the pace that a client may have (``intake``); what is done for them counts
+as their connection's part of the event loop's time, which the next piece waits for.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any, cast
 
 import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from app.pace import Pace
+from app.slices import Counted, LoopTime, Slices
+from app.transports import intake
 from app.transports.connections import Connection, State
+from app.transports.intake import Intake
 
 PIECE_BYTES = 64 * 1024
 
 
 class HttpProtocol(H11Protocol):
-    """One connection, until it is upgraded."""
+    """One connection, until it is upgraded. ``pace`` is its client's."""
 
-    def __init__(self, *args: Any, connection: Connection, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, connection: Connection, pace: Pace, shared: Slices, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._connection, self._upgraded = connection, False
-        self.app = cast("Any", in_pieces(cast("ASGIApp", self.app)))
+        self._loop_time = LoopTime(shared)
+        self._parser = self.conn = _Parser(h11.SERVER)
+        self._intake = Intake(
+            self._parse, self._ready, self._resume_reading, connection.close, pace, self._loop_time, self._piece_bytes
+        )
+        self.app = cast("Any", counted(in_pieces(cast("ASGIApp", self.app), self._loop_time), self._loop_time))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         transport.set_write_buffer_limits(high=PIECE_BYTES)  # over TLS it would be 512 kB
         self._connection.carry(transport)
         super().connection_made(cast("asyncio.Transport", self._connection))
+        self.flow = _Flow(transport, self._intake)
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        self._intake.put(data)
+        if self._intake.behind and not self.transport.is_closing():
+            self.transport.pause_reading()
         self._watch()
         if self._connection.state is State.BODY:
             self._connection.said_something()
@@ -56,8 +73,28 @@ class HttpProtocol(H11Protocol):
         self._connection.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._intake.close()
         self._connection.gone()
         super().connection_lost(exc)
+
+    def _parse(self, data: bytes) -> int:
+        """How many requests and chunks were begun since the last piece: some of them after it, one by one."""
+        super().data_received(data)
+        self._watch()
+        begun, self._parser.begun = self._parser.begun, 0
+        return begun
+
+    def _ready(self) -> bool:
+        """Whether the application has taken what came before."""
+        return not (self.flow.read_paused or self._upgraded or self.transport.is_closing())
+
+    def _resume_reading(self) -> None:
+        self.transport.resume_reading()
+
+    def _piece_bytes(self) -> int:
+        """Nothing is to be done for the bytes of a body of a known length: they are handed on."""
+        body = self.conn.their_state is h11.SEND_BODY and not self._parser.chunked
+        return PIECE_BYTES if body else intake.PIECE_BYTES
 
     def handle_events(self) -> None:
         super().handle_events()
@@ -77,6 +114,7 @@ class HttpProtocol(H11Protocol):
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         self._upgraded = True
+        self.transport.resume_reading()  # it is the WebSocket's from now on
         self._connection.enter(State.UPGRADE)
         super().handle_websocket_upgrade(event)
 
@@ -95,12 +133,49 @@ class HttpProtocol(H11Protocol):
             return State.REST if answered else State.BODY
         if not answered:
             return State.ANSWER
-        begun = bool(self.conn.trailing_data[0])
+        begun = bool(self.conn.trailing_data[0]) or self._intake.behind
         return State.HEAD if begun or self.scope is None else State.IDLE  # pyright: ignore[reportUnnecessaryComparison]
 
 
-def in_pieces(app: ASGIApp) -> ASGIApp:
-    """The same application, no piece of whose answers is larger than may wait for its peer."""
+class _Parser(h11.Connection):
+    """``begun`` counts the requests and chunks whose beginning was parsed."""
+
+    begun, chunked = 0, False
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self.begun += 1
+            self.chunked = any(name == b"transfer-encoding" for name, _ in event.headers)
+        elif isinstance(event, h11.Data):
+            self.begun += event.chunk_start
+        return event
+
+
+class _Flow(FlowControl):
+    """uvicorn's, for a parser that is fed by an intake: when the application takes more, the intake goes on first."""
+
+    def __init__(self, transport: asyncio.Transport, intake: Intake) -> None:
+        super().__init__(transport)
+        self._intake = intake
+
+    def resume_reading(self) -> None:
+        if self.read_paused:
+            self.read_paused = False
+            asyncio.get_running_loop().call_soon(self._intake.go_on)  # not within what the parser does now
+
+
+def counted(app: ASGIApp, loop_time: LoopTime) -> ASGIApp:
+    """The same application, whose work is counted."""
+
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        await Counted(cast("Coroutine[Any, Any, None]", app(scope, receive, send)), loop_time)
+
+    return run
+
+
+def in_pieces(app: ASGIApp, loop_time: LoopTime) -> ASGIApp:
+    """The same application, no piece of whose answers is larger than may wait for its peer; others come in between."""
 
     async def cut(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_pieces(message: Message) -> None:
@@ -111,6 +186,7 @@ def in_pieces(app: ASGIApp) -> ASGIApp:
             while len(body) > PIECE_BYTES:
                 await send({**message, "body": body[:PIECE_BYTES], "more_body": True})
                 body = body[PIECE_BYTES:]
+                await loop_time.pause()
             await send({**message, "body": body})
 
         await app(scope, receive, send_pieces)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from app.pace import Pace
-from app.slices import LoopTime, Slices
+from app.slices import LoopTime
 
 PIECE_BYTES = 1024
 """At most 170 frames, half a millisecond to parse."""
@@ -20,6 +20,8 @@ class Intake:
     """``parse`` takes a piece and returns how many messages it held; ``ready``: whether the next one may follow.
 
     ``resume`` is called when nothing waits any more, ``left`` once a client goes on sending more than it may.
+    ``loop_time`` is the client's; ``piece_bytes`` tells how much the parser takes at once where that is not always
+    the same.
     """
 
     def __init__(
@@ -29,10 +31,11 @@ class Intake:
         resume: Callable[[], None],
         left: Callable[[], None],
         pace: Pace,
-        slices: Slices,
+        loop_time: LoopTime,
+        piece_bytes: Callable[[], int] = lambda: PIECE_BYTES,
     ) -> None:
         self._parse, self._ready, self._resume, self._left = parse, ready, resume, left
-        self._pace, self._loop_time, self._now = pace, LoopTime(slices), slices.now
+        self._pace, self._loop_time, self._now, self._piece_bytes = pace, loop_time, loop_time.now, piece_bytes
         self._unread = memoryview(b"")
         self._timer: asyncio.TimerHandle | None = None
         self._waits = False  # for its pace, or for a slice
@@ -71,7 +74,8 @@ class Intake:
 
     def _take(self) -> None:
         self._loop_time.begin()
-        piece, self._unread = bytes(self._unread[:PIECE_BYTES]), self._unread[PIECE_BYTES:]
+        size = self._piece_bytes()
+        piece, self._unread = bytes(self._unread[:size]), self._unread[size:]
         self._pace.spend(self._parse(piece), len(piece), self._now())
         self._loop_time.count()
         if self._pace.goes_on(self._now()) and not self._closed:

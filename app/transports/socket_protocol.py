@@ -21,7 +21,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.http11 import Request
 
 from app.pace import Pace
-from app.slices import Slices
+from app.slices import LoopTime, Slices
 from app.transports.connections import DEADLINES_S, Connection, State
 from app.transports.intake import Intake
 
@@ -42,7 +42,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         super().__init__(*args, **kwargs)
         self._parsed, self._pongs = 0, b""
         self._silence: asyncio.TimerHandle | None = None
-        self._intake = Intake(self._parse, self._ready, self._resume_reading, self._leave, pace, slices)
+        self._intake = Intake(self._parse, self._ready, self._resume_reading, self._leave, pace, LoopTime(slices))
 
     def connection_made(self, transport: BaseTransport) -> None:
         """``transport`` is a Connection: it carried HTTP until now."""

@@ -6,11 +6,12 @@ import asyncio
 import threading
 from functools import partial
 from itertools import groupby
+from typing import Any
 
 import pytest
 
 from app import slices
-from app.slices import AT_ONCE_S, SLICE_S, LoopTime, Slices
+from app.slices import AT_ONCE_S, SLICE_S, Counted, LoopTime, Slices
 from tests.app.rig import eventually
 
 
@@ -139,3 +140,48 @@ async def test_the_work_of_one_who_left_holds_the_next_one_up() -> None:
     assert not after.done()
     go_on.set()
     assert await after == []
+
+
+async def test_what_a_coroutine_does_between_its_waits_is_counted(clock: Clock) -> None:
+    loop_time, go_on = LoopTime(Slices(clock)), asyncio.Event()
+
+    async def work() -> str:
+        clock.now_s += AT_ONCE_S
+        await go_on.wait()
+        clock.now_s += AT_ONCE_S
+        return "done"
+
+    task = asyncio.create_task(_awaited(Counted(work(), loop_time)))
+    await asyncio.sleep(0)
+    assert not loop_time.used_up
+    go_on.set()
+    assert await task == "done"
+    assert loop_time.used_up
+
+
+async def test_work_that_is_counted_fails_and_is_cancelled_as_any() -> None:
+    loop_time, seen = LoopTime(Slices()), list[str]()
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise KeyError("its own")
+
+    async def wait() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    with pytest.raises(KeyError, match="its own"):
+        await Counted(fail(), loop_time)
+    task = asyncio.create_task(_awaited(Counted(wait(), loop_time)))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert seen == ["cancelled"]
+
+
+async def _awaited(work: Counted[Any]) -> Any:
+    return await work

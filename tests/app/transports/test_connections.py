@@ -22,9 +22,10 @@ from app.proxies import shared_by
 from app.server import Server, config_of
 from app.service import Service
 from app.settings import Settings
+from app.slices import LoopTime
 from app.tls import certificate_of
 from app.transports.connections import DEADLINES_S, WAITING, Connections, State
-from app.transports.http_protocol import HttpProtocol
+from app.transports.http_protocol import PIECE_BYTES, HttpProtocol
 from tests.app.rig import Running, eventually, script_spec
 from tests.app.transports.malformed import HEAD, UPGRADE
 
@@ -380,3 +381,34 @@ def test_uvicorn_still_makes_what_is_extended_here() -> None:
     """Names that it does not promise to keep."""
     for name in ("handle_events", "handle_websocket_upgrade", "send_400_response", "on_response_complete"):
         assert callable(getattr(HttpProtocol.__mro__[1], name))
+
+
+async def test_a_large_answer_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its pieces leave in slices, too: a peer that reads fast is sent megabytes in one turn of the loop else."""
+    pauses = list[None]()
+    pause = LoopTime.pause
+
+    async def counted(self: LoopTime) -> None:
+        pauses.append(None)
+        await pause(self)
+
+    monkeypatch.setattr(LoopTime, "pause", counted)
+    async with serving() as rig:
+        reader, _ = await rig.peer(GET.replace(b"short", b"large"))
+        async with asyncio.timeout(60):
+            await reader.readuntil(b"\r\n\r\n")
+            left = LARGE
+            while left:
+                left -= len(await reader.read(1 << 20))
+    assert len(pauses) >= LARGE // PIECE_BYTES - 1
+
+
+async def test_the_pages_files_are_looked_up_without_a_thread(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of forty threads takes the interpreter from the event loop for 5 ms at a time."""
+    async with httpx.AsyncClient(base_url=server.http) as http:
+        for path in ("/", "/docs/files/swagger-ui.css"):  # that the folders are there is looked at once
+            await http.get(path)
+        monkeypatch.setattr("anyio.to_thread.run_sync", lambda *args: pytest.fail("a thread was asked"))
+        for path, status in (("/", 200), ("/docs/files/swagger-ui.css", 200), ("/no/such", 404), ("/a%00b", 404)):
+            assert (await http.get(path)).status_code == status
+        assert (await http.get("/" + "a" * 5000)).status_code == 404

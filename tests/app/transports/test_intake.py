@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from app.pace import PATIENCE_S, Pace
-from app.slices import Slices
+from app.slices import LoopTime, Slices
 from app.transports import intake
 from app.transports.intake import PIECE_BYTES, Intake
 from tests.app.rig import eventually
@@ -19,7 +19,7 @@ class Parser:
         self.pieces: list[bytes] = []
         self.is_ready, self.resumed, self.lost = True, 0, 0
         self.intake = Intake(
-            self._parse, lambda: self.is_ready, self._resume, self._leave, pace or Pace(1e9, 1e9), Slices(now)
+            self._parse, lambda: self.is_ready, self._resume, self._leave, pace or Pace(1e9, 1e9), LoopTime(Slices(now))
         )
 
     def _parse(self, data: bytes) -> int:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import Any
 
+import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed
 
@@ -89,3 +92,42 @@ async def test_a_minute_of_sound_at_once_goes_through(server: Running) -> None:
             await client.alive()
         except ConnectionClosed as closed:
             pytest.fail(str(closed))
+
+
+POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+CHUNKS = POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 6000
+REQUESTS = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n" * 6000
+
+
+@pytest.mark.parametrize("flood", [pytest.param(CHUNKS, id="chunks"), pytest.param(REQUESTS, id="requests")])
+async def test_one_who_goes_on_over_http_is_left_too(slow: Any, flood: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.pace.PATIENCE_S", 0.1)
+    async with slow as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(flood)
+        said = b""
+        with suppress(ConnectionError):  # it is closed with much of that unread
+            async with asyncio.timeout(60):
+                while data := await reader.read(65536):
+                    said += data
+        writer.close()
+        assert said.count(b"HTTP/1.1 200") < 1000
+        async with talking(server) as beside:
+            await beside.alive()
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_large_body_over_http_goes_through_whatever_its_pieces(slow: Any, chunked: bool) -> None:
+    """Of a known length its pieces cost nothing; in chunks as clients make them they are few."""
+    body = json.dumps({"model": "x", "messages": [{"role": "user", "content": "say: hello"}]}).encode()
+    padded = body[:-1] + b" " * 10_000_000 + b"}"
+
+    async def pieces() -> AsyncGenerator[bytes]:
+        for at in range(0, len(padded), 65536):
+            yield padded[at : at + 65536]
+
+    async with slow as server, httpx.AsyncClient(base_url=server.http, timeout=60) as http:
+        headers = {"content-type": "application/json"}
+        content = pieces() if chunked else padded
+        answer = await http.post("/v1/chat/completions", content=content, headers=headers)
+        assert answer.status_code == 200
