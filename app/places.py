@@ -27,6 +27,11 @@ class Places:
         self._held = Counter[str]()
         self._line: deque[asyncio.Event] = deque()
 
+    @property
+    def waiting(self) -> int:
+        """How many stand in the line."""
+        return len(self._line)
+
     @asynccontextmanager
     async def hold(self, slots: Slots) -> AsyncGenerator[None]:
         """A place at every stage that ``slots`` names, while the block lasts. Raises TimeoutError."""

@@ -115,6 +115,7 @@ class Service:
         self._waiting = Waiting(self.settings.limits.waiting)
         self._answers = 0  # over HTTP, outside any session; those that wait for slots, too
         self._places = Places(self.settings.limits.wait_s)
+        self.metrics.http_waiting.set_function(lambda: self._places.waiting)
         self._empty = asyncio.Event()
 
     @property

@@ -70,6 +70,9 @@ class Metrics:
         self.answers = Counter(
             "parley_http_answers", "Answers over HTTP by their end", ["status"], registry=self.registry
         )
+        self.http_waiting = Gauge(
+            "parley_http_waiting", "Answers over HTTP that wait for a place", registry=self.registry
+        )
         self.errors = Counter("parley_errors", "Error events by code", ["code"], registry=self.registry)
         self.ttfa_s = Histogram(
             "parley_ttfa_seconds", "From commit to the first audio sent", buckets=_SECONDS, registry=self.registry

@@ -134,3 +134,13 @@ async def test_without_places_kept_for_sessions_that_user_would_find_none(monkey
         await eventually(lambda: talkers(server)["leased"] == 2 * HALF)
         await (await client.say("say: you are not heard")).send("response.create")
         await eventually(lambda: sum(waiting(server)) == 1)
+
+
+async def test_the_metrics_tell_how_many_wait(server: Running) -> None:
+    places = server.service._places
+    async with places.hold(lambda: {"thinker": 1}):
+        waiting = asyncio.create_task(places.hold(lambda: {"thinker": 1}).__aenter__())
+        await eventually(lambda: server.metric("parley_http_waiting") == 1)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+    assert server.metric("parley_http_waiting") == 0
