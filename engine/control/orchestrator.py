@@ -44,10 +44,12 @@ class Orchestrator:
 
     async def _follow(self, chunks: Chunks, inputs: AsyncIterator[Chunk] | None) -> None:
         """The request's root: whatever happens below it ends the client's stream, once."""
-        pools = [pool for pool in self.pools if pool.info.serves(chunks.request)]
+        pools: list[Pool] = []
         try:
             async with asyncio.timeout(self._stall_s) as stall, asyncio.TaskGroup() as hops:
+                pools += [pool for pool in self.pools if pool.info.serves(chunks.request)]
                 _check_roles(chunks.request.roles)
+                _check_lead(chunks.request.lead_s)
                 self._check_guidance(chunks.request.sampling.guidance)
                 if not pools:
                     raise StageUnavailable("no stage is up that serves this request")
@@ -74,6 +76,12 @@ class Orchestrator:
 def _check_roles(roles: Sequence[str]) -> None:
     if roles[:1] != ("main",) or len(set(roles)) < len(roles):
         raise RequestError(f"roles are main and then others, each once, not {', '.join(roles)!a:.200}")
+
+
+def _check_lead(lead_s: float | None) -> None:
+    """Nothing is more, or less, than what is no number: nobody would ever step."""
+    if lead_s is not None and not lead_s >= 0:
+        raise RequestError(f"lead_s is 0 s or more, not {lead_s:g}")
 
 
 def _awaited(pools: Sequence[Pool], chunks: Chunks) -> str:

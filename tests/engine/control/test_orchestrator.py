@@ -421,3 +421,22 @@ async def test_a_bug_of_ours_is_an_engine_error_too_and_logged(
         with caplog.at_level(logging.ERROR), pytest.raises(EngineError, match="made a mistake of its own"):
             await read(rig)
         assert "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize("lead_s", [float("nan"), -1.0])
+async def test_a_lead_that_is_no_time_is_refused(lead_s: float) -> None:
+    """Nothing is more, or less, than what is no number: such a request had stepped never, and held its slots."""
+    async with rigged([FakeStage(when="speaks")]) as rig:
+        with pytest.raises(RequestError, match="lead_s is 0 s or more"):
+            await read(rig, lead_s=lead_s)
+        await settled(rig)
+
+
+async def test_a_request_that_cannot_be_looked_at_ends_with_one_error(caplog: pytest.LogCaptureFixture) -> None:
+    """Its error was nobody's, and its reader waited for ever."""
+    bad: Any = None
+    async with rigged([FakeStage(when="speaks")]) as rig:
+        with pytest.raises(EngineError):
+            await asyncio.wait_for(read(rig, modalities=bad), 20)
+        await settled(rig)
+    assert "TypeError" in caplog.text
