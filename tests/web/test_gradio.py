@@ -22,7 +22,7 @@ from engine import ConfigError
 from tests.app.http.test_chat import PIXEL
 from tests.app.http.test_sound import WAVE
 from tests.app.rig import ROOT, keys_file, script_spec
-from tests.web.browser import UNPROCESSED, Chromium, Page, browsing
+from tests.web.browser import UNPROCESSED, UNTIL, Chromium, Page, browsing
 from tests.web.browser import written as recording
 
 WORDS = "#voice-client .words"
@@ -110,8 +110,12 @@ class TestInABrowser:
         await page.do("press", "textarea", "Enter")
 
     async def add(self, page: Page, file: str) -> None:
-        await page.do("setInputFiles", "input[type=file]", file)
-        await page.until("document.querySelector('.thumbnail-item') !== null")
+        """Add a file as a person does: once more where a page that has just come up has let it fall."""
+        for _ in range(6):
+            await page.do("setInputFiles", "input[type=file]", file)
+            if await page.value(UNTIL % ("document.querySelector('.thumbnail-item') !== null", 8000)):
+                return
+        raise AssertionError("the file was never shown")
 
     async def stayed_at_home(self, page: Page, address: str) -> None:
         origin = address.removesuffix("/gradio/")
