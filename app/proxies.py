@@ -52,6 +52,12 @@ def shared_by(trusted: Sequence[str]) -> Callable[[str], bool]:
     return shared
 
 
+def own_address(trusted: Sequence[str]) -> Callable[[str], str]:
+    """Of a peer's address what is known of its client: nothing, "", where it is a trusted proxy's."""
+    networks = [ipaddress.ip_network(one) for one in trusted]
+    return lambda peer: "" if any(parsed(peer) in network for network in networks) else plain(peer)
+
+
 def check_proxies(proxies: Sequence[str]) -> None:
     """Raises ConfigError for what is neither an address nor a network."""
     for i, one in enumerate(proxies):

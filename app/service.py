@@ -160,8 +160,9 @@ class Service:
         limits, turns, camera_every_s = settings.limits, settings.turns, settings.camera_every_s
         room = Room(self.memory, caller)
         return House(
-            self._engine, self.metrics, limits, turns, self._vad, camera_every_s, slices=self.slices, room=room
-        )
+            self._engine, self.metrics, limits, turns, self._vad, camera_every_s, slices=self.slices, room=room,
+            address=caller.address if caller is not None else "",
+        )  # fmt: skip
 
     def pace(self) -> Pace:
         """What one client may send."""

@@ -14,7 +14,9 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Generic, TypeVar
+from weakref import WeakValueDictionary
 
+from app.addresses import subscriber
 from app.pace import Bucket
 
 T = TypeVar("T")
@@ -31,6 +33,10 @@ FREE, AT_ONCE_S = 0.025, 0.0005
 At once it is little: fifty who begin to flood in the same moment must not hold up everybody else.
 """
 
+TOGETHER, TOGETHER_AT_ONCE_S = 0.25, 0.05
+"""What part of it the connections of one address have so, all together: speech of a dozen. Fifty that flood, each with
+what one may have, would leave nothing for anybody else; the others of that address then stand in line before them."""
+
 
 class Slices:
     """One server's. ``now`` is monotonic seconds."""
@@ -42,6 +48,14 @@ class Slices:
         self._aside = asyncio.Semaphore(1)
         self._next_s = float("-inf")
         self._timer: asyncio.TimerHandle | None = None
+        self._together = WeakValueDictionary[str, Bucket]()
+
+    def together(self, address: str) -> Bucket:
+        """What the connections of an address have had without standing in line."""
+        name = subscriber(address)
+        if (bucket := self._together.get(name)) is None:
+            bucket = self._together[name] = Bucket(TOGETHER, TOGETHER_AT_ONCE_S)
+        return bucket
 
     async def aside(self, work: Callable[[], T]) -> T:
         """Do in a thread what takes long in one piece; one such work at a time, however many clients ask for some.
@@ -76,13 +90,20 @@ class Slices:
 
 
 class LoopTime:
-    """One client's part of it. Work is counted from ``begin`` to ``count``."""
+    """One client's part of it, at ``address`` where that is known. Work is counted from ``begin`` to ``count``."""
 
-    def __init__(self, slices: Slices) -> None:
+    def __init__(self, slices: Slices, address: str = "") -> None:
         self._slices = slices
         self._mine = Bucket(FREE, AT_ONCE_S)
+        self._ours = Bucket(1.0, 1.0)
+        self.belong(address)
         self._begun_s = slices.now()
         self._slice_s = 0.0  # what is left of the slice that was granted
+
+    def belong(self, address: str) -> None:
+        """The client is at this address: what its connections have is counted together. Of "" nothing is known."""
+        if address:
+            self._ours = self._slices.together(address)
 
     def begin(self) -> None:
         """Something is being done for the client from now on."""
@@ -92,13 +113,15 @@ class LoopTime:
         """It is done."""
         now_s = self._slices.now()
         self._mine.take(now_s - self._begun_s, now_s)
+        self._ours.take(now_s - self._begun_s, now_s)
         self._slice_s -= now_s - self._begun_s
         self._begun_s = now_s
 
     @property
     def used_up(self) -> bool:
         """Whether the next piece of work has to wait for a slice."""
-        return self._slice_s <= 0 and self._mine.wait_s(self._slices.now()) > 0
+        now_s = self._slices.now()
+        return self._slice_s <= 0 and (self._mine.wait_s(now_s) > 0 or self._ours.wait_s(now_s) > 0)
 
     def join(self, go: Callable[[], None]) -> None:
         """Call ``go`` once, when there is a slice for this client."""

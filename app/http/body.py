@@ -17,7 +17,7 @@ from fastapi.routing import APIRoute
 from starlette.types import Message, Receive, Scope, Send
 
 from app import strict_json
-from app.auth import caller_of
+from app.auth import address_of, caller_of
 from app.http.trouble import HttpRefusal, refusal_of
 from app.memory import MemoryFull, Room
 from app.service import Service
@@ -86,7 +86,7 @@ class _Bounded(Request):
         length = self.headers.get("content-length", "0")
         if length.isdecimal() and len(length) < 20:
             self._check(int(length))
-        loop_time = LoopTime(self._slices)
+        loop_time = LoopTime(self._slices, address_of(self.scope))
         async for piece in super().stream():
             self._check(self._size + len(piece))
             self._take(len(piece))

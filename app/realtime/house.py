@@ -11,7 +11,7 @@ from app.realtime.endpoint import Judge, Sentences
 from app.realtime.reply import Answering
 from app.realtime.turns import Silero, Vad
 from app.settings import Limits, TurnSettings
-from app.slices import Slices
+from app.slices import LoopTime, Slices
 from app.telemetry import Metrics
 
 
@@ -28,10 +28,16 @@ class House:
     judge: Judge = field(default_factory=Sentences)
     slices: Slices = field(default_factory=Slices)
     """Of the event loop's time, between all sessions."""
+    address: str = ""
+    """Of the session's client: with the others of its address it has a part of the loop's time."""
     room: Room = field(default_factory=Room)
     """Of the server's memory, for one session."""
     now: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
+
+    def loop_time(self) -> LoopTime:
+        """The session's part of the event loop's time."""
+        return LoopTime(self.slices, self.address)
 
     def voice(self, asked: str) -> str:
         """The loaded voice for a name that a client asked for: itself, however capitalised, or the first there is.

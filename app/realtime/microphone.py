@@ -60,10 +60,11 @@ class Microphone:
         house: House,
         options: Options,
         tell: Callable[[notices.Notice], None],
+        loop_time: LoopTime,
     ) -> None:
         self._answers, self._conversation, self._house, self._tell = answers, conversation, house, tell
         self._options = options
-        self._loop_time = LoopTime(house.slices)
+        self._loop_time = loop_time
         self.sight = Sight(house.camera_every_s)
         self._limit = int(house.limits.audio_s * MIC_RATE_HZ)
         self._decoder = Decoder(options.audio.input.format)

@@ -32,7 +32,7 @@ from app.realtime.notices import Notice, SessionView
 from app.realtime.options import Options, Transcription, listed, name_of, session_options
 from app.realtime.tools import functions_only, tell_unreached
 from app.realtime.trouble import Broken, Refusal
-from app.slices import LoopTime
+from app.slices import Counted
 from app.telemetry import log, log_failure
 from engine import EngineError, ModelInfo
 
@@ -59,10 +59,10 @@ class Session:
         self._servers = functions_only(start or {}, "session").servers
         self._expires_at_s = int(house.wall() + limits.session_s)
         self._answers = Answers(self.id, house, self._conversation, self._options, tell)
-        self._microphone = Microphone(self._answers, self._conversation, house, self._options, tell)
+        self._loop_time = house.loop_time()
+        self._microphone = Microphone(self._answers, self._conversation, house, self._options, tell, self._loop_time)
         self._answers.ear, self._answers.line, self._line = self._microphone, line, line
         self._ticket: str | None = None
-        self._loop_time = LoopTime(house.slices)
         self._over = False
         if self._options.model != model.name:
             log("session.model_mapped", session=self.id, asked=self._options.model, loaded=model.name)
@@ -75,9 +75,8 @@ class Session:
             async with asyncio.TaskGroup() as tasks:
                 self._answers.start(tasks)
                 async for one in told:
-                    self._loop_time.begin()
                     if not self._over:
-                        await self._hear(one)
+                        await Counted(self._hear(one), self._loop_time)
                     await self._loop_time.pause()
                 self._answers.leave()
         finally:

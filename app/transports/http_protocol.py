@@ -11,7 +11,7 @@ as their connection's part of the event loop's time, which the next piece waits 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 import h11
@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from app.addresses import plain
 from app.pace import Pace
 from app.slices import Counted, LoopTime, Slices
 from app.transports import intake
@@ -29,11 +30,19 @@ PIECE_BYTES = 64 * 1024
 
 
 class HttpProtocol(H11Protocol):
-    """One connection, until it is upgraded. ``pace`` is its client's."""
+    """One connection, until it is upgraded. ``pace`` is its client's; ``own`` makes its address of the peer's."""
 
-    def __init__(self, *args: Any, connection: Connection, pace: Pace, shared: Slices, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        connection: Connection,
+        pace: Pace,
+        shared: Slices,
+        own: Callable[[str], str] = plain,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
-        self._connection, self._upgraded = connection, False
+        self._connection, self._upgraded, self._own = connection, False, own
         self._loop_time = LoopTime(shared)
         self._parser = self.conn = _Parser(h11.SERVER)
         self._intake = Intake(
@@ -45,6 +54,7 @@ class HttpProtocol(H11Protocol):
         transport.set_write_buffer_limits(high=PIECE_BYTES)  # over TLS it would be 512 kB
         self._connection.carry(transport)
         super().connection_made(cast("asyncio.Transport", self._connection))
+        self._loop_time.belong(self._own(self.client[0]) if self.client else "")
         self.flow = _Flow(transport, self._intake)
         self._watch()
 

@@ -11,7 +11,7 @@ from contextlib import aclosing
 
 from fastapi import WebSocket
 
-from app.auth import caller_of
+from app.auth import address_of, caller_of
 from app.service import Closed, Service
 from app.slices import LoopTime
 from app.telemetry import audit
@@ -40,11 +40,15 @@ async def sideband(socket: WebSocket, service: Service, calls: Calls) -> None:
 
 
 async def _follow(socket: WebSocket, service: Service, call: Call, outbox: Outbox) -> None:
-    limits, leave, loop_time = service.settings.limits, Leave(1000, ""), LoopTime(service.slices)
+    limits, leave, loop_time = (
+        service.settings.limits,
+        Leave(1000, ""),
+        LoopTime(service.slices, address_of(socket.scope)),
+    )
     audit("sideband.opened", call=call.id)
     try:
         async with asyncio.TaskGroup() as tasks, aclosing(frames(socket)) as said:
-            tasks.create_task(write(socket, outbox, limits.send_timeout_s), name=f"sideband:{call.id}")
+            tasks.create_task(write(socket, outbox, limits.send_timeout_s, loop_time), name=f"sideband:{call.id}")
             tasks.create_task(_end_with(call), name=f"sideband-end:{call.id}")
             async for frame in said:
                 loop_time.begin()

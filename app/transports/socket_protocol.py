@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from asyncio.transports import BaseTransport
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -20,6 +21,7 @@ from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
 
+from app.addresses import plain
 from app.pace import Pace
 from app.slices import LoopTime, Slices
 from app.transports.connections import DEADLINES_S, Connection, State
@@ -34,21 +36,25 @@ long. A client library tells its user why only when the connection ends."""
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
-    """One connection. ``pace`` is its client's."""
+    """One connection. ``pace`` is its client's; ``own`` makes its address of the peer's."""
 
     _broken = False
 
-    def __init__(self, *args: Any, pace: Pace, slices: Slices, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, pace: Pace, slices: Slices, own: Callable[[str], str] = plain, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self._parsed, self._pongs = 0, b""
         self._silence: asyncio.TimerHandle | None = None
-        self._intake = Intake(self._parse, self._ready, self._resume_reading, self._leave, pace, LoopTime(slices))
+        self._loop_time, self._own = LoopTime(slices), own
+        self._intake = Intake(self._parse, self._ready, self._resume_reading, self._leave, pace, self._loop_time)
 
     def connection_made(self, transport: BaseTransport) -> None:
         """``transport`` is a Connection: it carried HTTP until now."""
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connection = cast("Connection", transport)
         super().connection_made(transport)
+        self._loop_time.belong(self._own(self.client[0]) if self.client else "")
 
     def handle_connect(self, event: Request) -> None:
         if not _is_ascii(event):

@@ -19,6 +19,7 @@ from app.realtime.commands import Told
 from app.realtime.events_out import encode
 from app.realtime.ids import new_id
 from app.realtime.notices import AudioPiece, Notice
+from app.slices import LoopTime
 from app.transports.leave import Leave
 from app.transports.outbox import Outbox
 
@@ -73,6 +74,8 @@ class Link:
     """One connection: where its events go, and what comes from it."""
 
     outbox: Outbox
+    loop_time: LoopTime
+    """Its client's part of the event loop's time."""
     told: AsyncGenerator[Told] = field(init=False)
     over: asyncio.Event = field(default_factory=asyncio.Event)
     """Its client has left, or came back over another one."""

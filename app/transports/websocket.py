@@ -31,7 +31,7 @@ from app.realtime.session import Session
 from app.realtime.trouble import Broken, Refusal
 from app.service import Closed, Service
 from app.settings import Limits
-from app.slices import LoopTime
+from app.slices import Counted, LoopTime
 from app.telemetry import audit, log
 from app.transports.leave import GOING_AWAY, SLOW, Leave, first, watch, while_valid
 from app.transports.outbox import Outbox
@@ -143,7 +143,7 @@ async def _carry(socket: WebSocket, link: Link, tether: Tether, limits: Limits) 
     leave = Leave(1000, "the client left", "gone")
     try:
         async with asyncio.TaskGroup() as tasks:
-            writer = tasks.create_task(write(socket, link.outbox, limits.send_timeout_s), name="write")
+            writer = tasks.create_task(write(socket, link.outbox, limits.send_timeout_s, link.loop_time), name="write")
             await link.over.wait()
             writer.cancel()
     except* Leave as leaves:
@@ -187,8 +187,9 @@ def _start(socket: WebSocket) -> dict[str, Any]:
 
 
 def _link(socket: WebSocket, service: Service, early: tuple[str | bytes, ...] = ()) -> Link:
-    link = Link(Outbox(service.settings.limits.unsent_s))
-    link.told = _told(socket, link, LoopTime(service.slices), early)
+    loop_time = LoopTime(service.slices, address_of(socket.scope))
+    link = Link(Outbox(service.settings.limits.unsent_s), loop_time)
+    link.told = _told(socket, link, loop_time, early)
     return link
 
 
@@ -235,10 +236,11 @@ def told_in(frame: str | bytes) -> Told:
 async def in_line(socket: WebSocket, service: Service, waiter: Waiter, outbox: Outbox) -> tuple[str | bytes, ...]:
     """Wait until one's turn; returns what the client said meanwhile. Raises Leave, or Closed if it takes too long."""
     limits, early = service.settings.limits, deque[str | bytes]()
+    loop_time = LoopTime(service.slices, address_of(socket.scope))
     try:
         async with asyncio.timeout(limits.wait_s), asyncio.TaskGroup() as tasks:
             others = [
-                tasks.create_task(write(socket, outbox, limits.send_timeout_s), name="write"),
+                tasks.create_task(write(socket, outbox, limits.send_timeout_s, loop_time), name="write"),
                 tasks.create_task(_collect(socket, early), name="collect"),
                 tasks.create_task(_end_with_server(service), name="watch"),
             ]
@@ -268,14 +270,17 @@ async def _end_with_server(service: Service) -> None:
     raise Leave(GOING_AWAY, "the server is shutting down")
 
 
-async def write(socket: WebSocket, outbox: Outbox, timeout_s: float) -> None:
-    """The only one who sends. A client that takes nothing for too long is left."""
+async def write(socket: WebSocket, outbox: Outbox, timeout_s: float, loop_time: LoopTime) -> None:
+    """The only one who sends, in its client's part of the loop's time: an answer costs as much as what it answers.
+
+    A client that takes nothing for too long is left.
+    """
     while True:
         await outbox.changed()
         if outbox.overflowed:
             raise Leave(SLOW, "the client reads too slowly", "cut")
         try:
-            await _send_all(socket, outbox, timeout_s)
+            await Counted(_send_all(socket, outbox, timeout_s), loop_time)
         except TimeoutError:
             raise Leave(SLOW, "the client does not read", "cut") from None
         except WebSocketDisconnect:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from functools import partial
 from itertools import groupby
@@ -185,3 +186,46 @@ async def test_work_that_is_counted_fails_and_is_cancelled_as_any() -> None:
 
 async def _awaited(work: Counted[Any]) -> Any:
     return await work
+
+
+async def test_the_connections_of_one_address_have_a_bounded_part_together(clock: Clock) -> None:
+    """Fifty of them, each with what one may have, had more than all of the loop's time."""
+    one, waited, piece_s = Slices(clock), list[str](), 0.0001
+    many = [LoopTime(one, "203.0.113.7") for _ in range(50)]
+    other = LoopTime(one, "203.0.113.8")
+    freely_s = 0.0
+    for _ in range(400):
+        for loop_time in many:
+            if not loop_time.used_up:
+                loop_time.begin()
+                clock.now_s += piece_s
+                loop_time.count()
+                freely_s += piece_s
+        clock.now_s += 0.020 - piece_s
+        other.begin()
+        clock.now_s += piece_s
+        other.count()
+        waited += ["other"] if other.used_up else []
+    assert freely_s <= clock.now_s * slices.TOGETHER + slices.TOGETHER_AT_ONCE_S + piece_s
+    assert waited == [], "whoever is elsewhere has their own part"
+
+
+async def test_who_had_little_is_before_the_others_of_an_address(clock: Clock) -> None:
+    one, done = Slices(clock), list[str]()
+    flooding, speaking = LoopTime(one, "203.0.113.7"), LoopTime(one, "203.0.113.7")
+    flooding.begin()
+    clock.now_s += 1.0
+    flooding.count()
+    assert speaking.used_up, "what the address may have freely is gone"
+    flooding.join(lambda: done.append("flooding"))
+    speaking.join(lambda: done.append("speaking"))
+    await eventually(lambda: len(done) == 2)
+    assert done == ["speaking", "flooding"]
+
+
+async def test_an_address_of_which_nobody_is_left_is_forgotten() -> None:
+    one = Slices()
+    for n in range(1000):
+        LoopTime(one, f"203.0.113.{n % 250}").begin()
+    gc.collect()
+    assert not one._together

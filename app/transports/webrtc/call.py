@@ -19,7 +19,6 @@ from app.realtime.line import Line
 from app.realtime.notices import AudioPiece, Notice
 from app.realtime.session import Session
 from app.service import Closed, Service
-from app.slices import LoopTime
 from app.telemetry import audit
 from app.transports.leave import Leave, first, watch, while_valid
 from app.transports.outbox import Outbox
@@ -49,7 +48,7 @@ class Call:
         self._service, house, self._tethers = home
         self.id, self.inbox = id, Inbox(self._service.pace(), house.now)
         self.now = house.now
-        self.loop_time = LoopTime(house.slices)
+        self.loop_time = house.loop_time()
         """Of the event loop, for what comes in over its connections."""
         leg = self.leg = Leg(id, self._service.settings, self.inbox, self.loop_time, house.now)
         self.maker = maker or Caller()

@@ -62,7 +62,7 @@ class Leg:
         self._id, self._settings, self._limits = id, settings, settings.limits
         self._inbox, self._loop_time = inbox, loop_time
         self._gone = asyncio.Event()
-        self.link = Link(Outbox(self._limits.unsent_s))
+        self.link = Link(Outbox(self._limits.unsent_s), loop_time)
         """Where the call's events go, and what its client says."""
         self.link.told = inbox.told(self._gone)
         self.voice = Voice(now)
