@@ -18,10 +18,11 @@ from aiortc.rtcrtpparameters import RTCRtpCodecParameters
 from av.error import FFmpegError
 
 from app.images import encode_frame, image_of_url
+from app.realtime import sight
 from app.realtime.commands import See
 from app.transports.webrtc import camera as camera_module
 from app.transports.webrtc.camera import LONGEST, MAX_FRAMES, Camera
-from tests.app.rig import silence, tone
+from tests.app.rig import TIMEOUT_S, eventually, silence, tone
 from tests.app.transports.webrtc.caller import Caller
 
 
@@ -205,12 +206,21 @@ def test_a_frame_is_scaled_and_can_be_read_again(size: tuple[int, int], small: t
     assert int(again.mean()) == pytest.approx(200, abs=6)
 
 
-async def test_the_newest_pictures_join_the_turn(serve_with: Any) -> None:
+async def test_the_newest_pictures_join_the_turn(serve_with: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[See] = []
+    see = sight.Sight.see
+
+    def counted(self: sight.Sight, frame: See, now_s: float) -> None:
+        looked.append(frame)
+        see(self, frame, now_s)
+
+    monkeypatch.setattr(sight.Sight, "see", counted)
+    monkeypatch.setattr(sight, "FRESH_S", TIMEOUT_S)  # on a slow machine pictures are old ones
     async with serve_with(camera_every_s=0.2) as server:
         caller = Caller(server)
         caller.peer.addTrack(Grey())
         await caller.connect()
-        await asyncio.sleep(1.0)
+        await eventually(lambda: len(looked) >= sight.PICTURES)
         caller.mouth.say(np.concatenate([tone(0.5), silence(1.0)]))
         await caller.until("response.done")
         added = next(event for event in caller.of("conversation.item.added") if event["item"]["role"] == "user")
