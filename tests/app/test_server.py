@@ -184,7 +184,16 @@ async def _terminate(process: subprocess.Popen[str], port: int, signals: int) ->
         async for text in client:
             if "output_audio.delta" in str(text):
                 break
-        for _ in range(signals):
+        for n in range(signals):
             process.send_signal(signal.SIGTERM)
-            await asyncio.sleep(0.2)
+            if n < signals - 1:  # one that comes before the one before is heeded is the same signal
+                await eventually(lambda: not _listens(port))
         return await asyncio.to_thread(process.wait, 60)
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except ConnectionRefusedError:
+        return False
+    return True

@@ -98,10 +98,10 @@ async def test_a_conversation_is_copied_saved_cleared_and_begun_anew(server: Run
         await page.ask("say: well said")
         await page.shows("#captions .answer", "well said")
         await page.state("ready")
-        for button in ("copy-answer", "copy-all", "save-all", "save-sound"):
+        for n, button in enumerate(("copy-answer", "copy-all", "save-all", "save-sound"), 1):
             await page.do("click", "#open-menu")
             await page.do("click", f"#{button}")
-            await page.until("!document.getElementById('menu').matches(':popover-open')")
+            await page.until(f"taken.length === {n} && !document.getElementById('menu').matches(':popover-open')")
         taken = await page.value("taken")
         whole = "**You:** say: well said\n\n**Parley:** well said\n"
         assert taken[:3] == ["well said", whole, ["conversation.md", len(whole), whole[:40]]]
@@ -261,7 +261,8 @@ async def test_push_to_talk_answers_what_was_said_while_the_key_was_down(server:
         await page.do("down", "Space", on="page.keyboard")
         await page.state("hearing")
         await page.value("speak(0.7)")
-        await asyncio.sleep(0.7)
+        sent = len(await page.wire("input_audio_buffer.append"))
+        await page.until(f"wire.filter((e) => e.type === 'input_audio_buffer.append').length > {sent} + 10")
         await page.do("up", "Space", on="page.keyboard")
         await page.shows("#captions .answer", "I heard")
         assert await page.wire("input_audio_buffer.speech_started") == []

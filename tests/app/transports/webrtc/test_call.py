@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import httpx
 import numpy as np
 
@@ -40,8 +38,7 @@ async def test_a_spoken_turn_is_answered(server: Running) -> None:
 async def test_a_barge_in_ends_the_answer_and_cuts_the_conversation(server: Running) -> None:
     async with calling(server) as call:
         await call.say("long 100")
-        await call.sound()
-        await asyncio.sleep(0.3)
+        await eventually(lambda: loud_s(call) >= 0.3)
         call.mouth.say(tone(0.6))
         started = await call.until("input_audio_buffer.speech_started")
         cleared = await call.until("output_audio_buffer.cleared")
@@ -50,7 +47,7 @@ async def test_a_barge_in_ends_the_answer_and_cuts_the_conversation(server: Runn
         assert started["item_id"] != cut["item_id"]
         assert cleared["response_id"] == done["response"]["id"]
         assert done["response"]["status_details"]["reason"] == "turn_detected"
-        assert 200 <= cut["audio_end_ms"] <= 1500
+        assert 200 <= cut["audio_end_ms"] <= 4000, "of 8000 that its words take"
     await server.empty()
 
 

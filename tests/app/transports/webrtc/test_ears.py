@@ -58,7 +58,7 @@ async def test_a_loss_is_concealed_and_costs_no_time(heard: Heard) -> None:
 async def test_what_is_held_is_heard_when_the_sender_stops(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HELD_S", 0.01)
     heard.send(1, 3)
-    await asyncio.sleep(0.05)
+    await eventually(lambda: len(heard.blocks) > 1)
     assert heard.ms == pytest.approx(60, abs=2)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from aiortc import RTCConfiguration, RTCPeerConnection
 
 from app.transports.webrtc.guard import guard_connecting
+from tests.app.rig import eventually
 
 
 async def unread(*, guarded: bool) -> list[dict[str, Any]]:
@@ -26,7 +27,7 @@ async def unread(*, guarded: bool) -> list[dict[str, Any]]:
         await callee.setLocalDescription(await callee.createAnswer())
         assert callee.sctp is not None
         await callee.sctp.transport.transport.stop()
-        await asyncio.sleep(0.05)
+        await eventually(lambda: not any("__connect" in repr(task) for task in asyncio.all_tasks()))
     finally:
         await caller.close()
         await callee.close()
