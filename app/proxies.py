@@ -44,18 +44,20 @@ def _plainly(app: ASGIApp) -> ASGIApp:
 def shared_by(trusted: Sequence[str]) -> Callable[[str], bool]:
     """Whether many clients may stand behind a peer's address: a trusted proxy's, and this very machine's, where one or
     a program that speaks for many may run."""
-    networks = [ipaddress.ip_network(one) for one in trusted]
-
-    def shared(peer: str) -> bool:
-        return is_local(peer) or any(parsed(peer) in network for network in networks)
-
-    return shared
+    named = _named(trusted)
+    return lambda peer: is_local(peer) or named(peer)
 
 
 def own_address(trusted: Sequence[str]) -> Callable[[str], str]:
     """Of a peer's address what is known of its client: nothing, "", where it is a trusted proxy's."""
+    named = _named(trusted)
+    return lambda peer: "" if named(peer) else plain(peer)
+
+
+def _named(trusted: Sequence[str]) -> Callable[[str], bool]:
+    """Whether a peer's address is one of the trusted proxies'."""
     networks = [ipaddress.ip_network(one) for one in trusted]
-    return lambda peer: "" if any(parsed(peer) in network for network in networks) else plain(peer)
+    return lambda peer: any(parsed(peer) in network for network in networks)
 
 
 def check_proxies(proxies: Sequence[str]) -> None:

@@ -37,7 +37,7 @@ from app.http.speech import speech
 from app.http.transcriptions import transcriptions
 from app.http.trouble import add_errors
 from app.pages import add_pages, page_paths
-from app.proxies import Peers, own_address, shared_by
+from app.proxies import Peers, shared_by
 from app.realtime.events import MAX_MESSAGE_BYTES
 from app.service import MakeEngine, Service
 from app.telemetry import configure_logging, log
@@ -134,8 +134,8 @@ def config_of(service: Service, extend: Extend = no_more) -> uvicorn.Config:
 
 def _sockets_of(service: Service) -> Any:
     """What uvicorn makes a WebSocket's protocol with: a class to it, each at its client's own pace."""
-    own = own_address(service.settings.trusted_proxies)
-    return lambda *args, **kwargs: SocketProtocol(*args, pace=service.pace(), slices=service.slices, own=own, **kwargs)
+    own, slices = service.own_address, service.slices
+    return lambda *args, **kwargs: SocketProtocol(*args, pace=service.pace(), slices=slices, own=own, **kwargs)
 
 
 class Server(uvicorn.Server):
@@ -171,8 +171,6 @@ class Server(uvicorn.Server):
         self.started = True
 
     def _listener(self, sock: socket.socket) -> Listener:
-        own = own_address(self._service.settings.trusted_proxies)
-
         def make(connection: Connection) -> HttpProtocol:
             return HttpProtocol(
                 config=self.config,
@@ -181,7 +179,7 @@ class Server(uvicorn.Server):
                 connection=connection,
                 pace=self._service.pace(),
                 shared=self._service.slices,
-                own=own,
+                own=self._service.own_address,
             )
 
         return Listener(sock, self.config.ssl, self.connections, make, self.config.backlog)

@@ -19,6 +19,7 @@ from app.keys import Keys
 from app.memory import Memory, Room
 from app.pace import Pace
 from app.places import Places
+from app.proxies import own_address
 from app.realtime.house import House
 from app.realtime.ids import new_id
 from app.realtime.reply import Answering
@@ -26,7 +27,7 @@ from app.realtime.turns import Silero, Vad
 from app.secrets import Secrets
 from app.settings import settings_of
 from app.shares import Kind, Shares, ShareTaken
-from app.slices import Slices
+from app.slices import LoopTime, Slices
 from app.telemetry import Metrics, Stats, audit, log, log_failure
 from app.throttle import Throttle
 from app.tls import certificate_of
@@ -98,6 +99,7 @@ class Service:
         self.throttle = Throttle()
         self.decoding = Decoding()
         self.slices = Slices()
+        self.own_address = own_address(self.settings.trusted_proxies)
         self.metrics = Metrics(
             lambda: self._engine.stats() if self._engine else {},
             lambda: self._engine.replicas() if self._engine else (),
@@ -168,6 +170,10 @@ class Service:
         """What one client may send."""
         limits = self.settings.limits
         return Pace(limits.messages_s, limits.received_mb_s * 1e6)
+
+    def loop_time(self, caller: Caller) -> LoopTime:
+        """A connection's part of the event loop's time."""
+        return LoopTime(self.slices, caller.address)
 
     @property
     def full(self) -> bool:

@@ -43,6 +43,7 @@ from engine.errors import (
     WeightsError,
     WireError,
 )
+from engine.wav import wav
 
 __all__ = [
     "MIC_RATE_HZ",
@@ -93,4 +94,5 @@ __all__ = [
     "describe",
     "load_config",
     "parse_config",
+    "wav",
 ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import wave
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, cast
@@ -15,7 +13,6 @@ from numpy.typing import NDArray
 
 from app.images import MAX_IMAGE_BYTES
 from engine import (
-    MIC_RATE_HZ,
     Audio,
     AudioPart,
     EngineError,
@@ -31,8 +28,8 @@ from engine import (
     ToolCall,
     Transcript,
     Usage,
+    wav,
 )
-from engine.core import Pcm
 
 
 def speech_body(request: Request, model: ModelInfo) -> dict[str, Any]:
@@ -151,21 +148,11 @@ def _part(part: Part) -> dict[str, Any]:
         case TextPart(text):
             return {"type": "text", "text": text}
         case AudioPart(pcm):
-            return {"type": "input_audio", "input_audio": {"data": _base64(_wav(pcm)), "format": "wav"}}
+            return {"type": "input_audio", "input_audio": {"data": _base64(wav(pcm)), "format": "wav"}}
         case ImagePart(pixels):
             return {"type": "image_url", "image_url": {"url": _picture(pixels)}}
         case _:
             raise AssertionError(f"the commands send no {type(part).__name__}")
-
-
-def _wav(pcm: Pcm) -> bytes:
-    file = io.BytesIO()
-    with wave.open(file, "wb") as writer:
-        writer.setnchannels(1)
-        writer.setsampwidth(2)
-        writer.setframerate(MIC_RATE_HZ)
-        writer.writeframes(pcm.astype("<i2", copy=False).tobytes())
-    return file.getvalue()
 
 
 def _picture(pixels: NDArray[np.uint8]) -> str:

@@ -17,12 +17,11 @@ from fastapi.routing import APIRoute
 from starlette.types import Message, Receive, Scope, Send
 
 from app import strict_json
-from app.auth import address_of, caller_of
+from app.auth import caller_of
 from app.http.trouble import HttpRefusal, refusal_of
 from app.memory import MemoryFull, Room
 from app.service import Service
 from app.shares import ShareTaken
-from app.slices import LoopTime
 
 Responses = dict[int | str, dict[str, Any]]
 """What a route answers, as OpenAPI has it."""
@@ -74,7 +73,7 @@ class _Bounded(Request):
     def __init__(self, request: Request, max_bytes: int) -> None:
         super().__init__(request.scope, _timed(request.receive))
         self._untimed, self._max_bytes, self._size = request.receive, max_bytes, 0
-        self._slices = cast("Service", request.app.state.service).slices
+        self._service = cast("Service", request.app.state.service)
 
     @property
     def receive(self) -> Receive:
@@ -86,7 +85,7 @@ class _Bounded(Request):
         length = self.headers.get("content-length", "0")
         if length.isdecimal() and len(length) < 20:
             self._check(int(length))
-        loop_time = LoopTime(self._slices, address_of(self.scope))
+        loop_time = self._service.loop_time(caller_of(self.scope))
         async for piece in super().stream():
             self._check(self._size + len(piece))
             self._take(len(piece))
@@ -99,7 +98,7 @@ class _Bounded(Request):
     async def json(self) -> Any:
         decode = partial(strict_json.decode, await self.body())
         try:
-            return await self._slices.aside(decode) if self._size > LONG_BYTES else decode()
+            return await self._service.slices.aside(decode) if self._size > LONG_BYTES else decode()
         except strict_json.BadJson as error:
             raise json.JSONDecodeError(str(error), "", 0) from None
 

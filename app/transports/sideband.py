@@ -11,9 +11,8 @@ from contextlib import aclosing
 
 from fastapi import WebSocket
 
-from app.auth import address_of, caller_of
+from app.auth import caller_of
 from app.service import Closed, Service
-from app.slices import LoopTime
 from app.telemetry import audit
 from app.transports.leave import Leave, first
 from app.transports.outbox import Outbox
@@ -40,11 +39,8 @@ async def sideband(socket: WebSocket, service: Service, calls: Calls) -> None:
 
 
 async def _follow(socket: WebSocket, service: Service, call: Call, outbox: Outbox) -> None:
-    limits, leave, loop_time = (
-        service.settings.limits,
-        Leave(1000, ""),
-        LoopTime(service.slices, address_of(socket.scope)),
-    )
+    limits, leave = service.settings.limits, Leave(1000, "")
+    loop_time = service.loop_time(caller_of(socket.scope))
     audit("sideband.opened", call=call.id)
     try:
         async with asyncio.TaskGroup() as tasks, aclosing(frames(socket)) as said:

@@ -187,7 +187,7 @@ def _start(socket: WebSocket) -> dict[str, Any]:
 
 
 def _link(socket: WebSocket, service: Service, early: tuple[str | bytes, ...] = ()) -> Link:
-    loop_time = LoopTime(service.slices, address_of(socket.scope))
+    loop_time = service.loop_time(caller_of(socket.scope))
     link = Link(Outbox(service.settings.limits.unsent_s), loop_time)
     link.told = _told(socket, link, loop_time, early)
     return link
@@ -236,7 +236,7 @@ def told_in(frame: str | bytes) -> Told:
 async def in_line(socket: WebSocket, service: Service, waiter: Waiter, outbox: Outbox) -> tuple[str | bytes, ...]:
     """Wait until one's turn; returns what the client said meanwhile. Raises Leave, or Closed if it takes too long."""
     limits, early = service.settings.limits, deque[str | bytes]()
-    loop_time = LoopTime(service.slices, address_of(socket.scope))
+    loop_time = service.loop_time(caller_of(socket.scope))
     try:
         async with asyncio.timeout(limits.wait_s), asyncio.TaskGroup() as tasks:
             others = [

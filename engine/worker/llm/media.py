@@ -1,9 +1,7 @@
-"""Pictures and sound as chat completions take them: data URLs of JPEG, and WAV in base64."""
+"""Pictures as chat completions take them: data URLs of JPEG."""
 
 from __future__ import annotations
 
-import io
-import wave
 from fractions import Fraction
 from typing import Any
 
@@ -11,8 +9,6 @@ import av
 import numpy as np
 import pybase64
 from numpy.typing import NDArray
-
-from engine.core import MIC_RATE_HZ, Pcm
 
 _QUALITY = {"qmin": "2", "qmax": "4"}
 """FFmpeg's scale, of which 2 is the best: text in pictures stays legible, at a tenth of a PNG's size."""
@@ -27,14 +23,3 @@ def image_url(pixels: NDArray[np.uint8]) -> str:
     frame.pts, frame.time_base = 0, Fraction(1, 1)
     jpeg = b"".join(bytes(packet) for packet in [*encoder.encode(frame), *encoder.encode(None)])
     return "data:image/jpeg;base64," + pybase64.b64encode(jpeg).decode("ascii")
-
-
-def wav(pcm: Pcm) -> str:
-    """int16 [samples] at MIC_RATE_HZ as a WAV file in base64."""
-    file = io.BytesIO()
-    with wave.open(file, "wb") as writer:
-        writer.setnchannels(1)
-        writer.setsampwidth(2)
-        writer.setframerate(MIC_RATE_HZ)
-        writer.writeframes(pcm.astype("<i2", copy=False).tobytes())
-    return pybase64.b64encode(file.getvalue()).decode("ascii")

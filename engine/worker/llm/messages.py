@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 import msgspec
+import pybase64
 
 from engine.core import (
     AudioPart,
@@ -27,7 +28,8 @@ from engine.core import (
     VideoPart,
 )
 from engine.errors import RequestError
-from engine.worker.llm.media import image_url, wav
+from engine.wav import wav
+from engine.worker.llm.media import image_url
 from engine.worker.llm.options import Options
 
 Body = dict[str, Any]
@@ -117,7 +119,10 @@ def _shown(part: Part, options: Options) -> str | Body:
         case VideoPart():
             raise RequestError(f"{options.model} cannot watch videos here. Send pictures of it.")
         case AudioPart(pcm, _) if options.audio and pcm is not None:
-            return {"type": "input_audio", "input_audio": {"data": wav(pcm), "format": "wav"}}
+            return {
+                "type": "input_audio",
+                "input_audio": {"data": pybase64.b64encode(wav(pcm)).decode("ascii"), "format": "wav"},
+            }
         case AudioPart(_, None):
             raise RequestError(f"{options.model} cannot hear here, and nothing has told it what was said.")
         case _:
