@@ -35,7 +35,7 @@ from engine import AudioPart, Engine, Message, Request, Sampling, parse_config
 from engine.chunk import Audio
 from engine.worker.models import qwen3_omni
 from engine.worker.models.qwen3_omni import source
-from engine.worker.nn import replay
+from engine.worker.nn import cuda_graph_runner
 from engine.worker.stage import Family, Place
 from scripts.gpu_steps import Bench, about_device, profile, steps
 from scripts.random_weights import Random, describe
@@ -181,7 +181,7 @@ def main() -> None:
     parser.add_argument("--concurrency", default="1,4,16,64")
     asked = parser.parse_args()
     asked.counts = [int(one) for one in asked.concurrency.split(",")]
-    replay.WARM_S = asked.warm_s
+    cuda_graph_runner.WARM_S = asked.warm_s
     bench = Bench(asked)
     about_device(bench)
     with tempfile.TemporaryDirectory() as name:

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from engine.worker.nn import moe
 from engine.worker.nn.conv import Piece
-from engine.worker.nn.device import put
-from engine.worker.nn.replay import Replay
-from engine.worker.nn.sampler import Draw
-from engine.worker.nn.tips import Columns, Tip, packed
+from engine.worker.nn.cuda_graph_runner import CudaGraphRunner
+from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput, packed
+from engine.worker.nn.device import to_device
+from engine.worker.nn.sampler import SamplingParams
 
 REPEATS = 20
 
@@ -92,8 +92,8 @@ def grouped_products(bench: Bench) -> None:
         chosen, shares = moe.route(x, router, top_k, True)
         row: dict[str, Any] = {"rows": rows, "experts": int(chosen.unique().numel())}
         try:
-            answer = moe.mixture(x, chosen, shares, gate_up, down)
-            row["ms"] = bench.median_ms(lambda x=x, c=chosen, s=shares: moe.mixture(x, c, s, gate_up, down))
+            answer = moe.moe(x, chosen, shares, gate_up, down)
+            row["ms"] = bench.median_ms(lambda x=x, c=chosen, s=shares: moe.moe(x, c, s, gate_up, down))
             row["TB/s"] = row["experts"] * 3 * inner * width * x.element_size() / row["ms"] / 1e9
             if rows <= 64:
                 few = slice(0, 4)
@@ -105,8 +105,11 @@ def grouped_products(bench: Bench) -> None:
         bench.note("experts", row)
 
 
-def tips(count: int, start: int = 100) -> list[Tip]:
-    return [Tip(slot, start, 7 + slot, 5, float(start), Draw(slot, False, 0.9, 50)) for slot in range(count)]
+def inputs(count: int, start: int = 100) -> list[DecodeInput]:
+    return [
+        DecodeInput(slot, start, 7 + slot, 5, float(start), SamplingParams(slot, False, 0.9, 50))
+        for slot in range(count)
+    ]
 
 
 @torch.inference_mode()
@@ -117,7 +120,7 @@ def steps(bench: Bench, stages: dict[str, Any]) -> None:
         if bench.left_s < 60:
             bench.note("steps", {"rows": count, "left out": "no time"})
             return
-        given = tips(count)
+        given = inputs(count)
         for name, net in (("thinker step", thinker), ("talker frame", talker)):
             row = {"what": name, "rows": count, **both_ways(bench, net.graphs, given)}
             bench.note("steps", row)
@@ -127,17 +130,17 @@ def steps(bench: Bench, stages: dict[str, Any]) -> None:
             piece, starts = Piece.of(list(range(count)), fresh, bench.device), [0 if fresh else 80] * count
             took = bench.median_ms(lambda c=codes, s=starts, p=piece: sound.decode(c, s, p).cpu(), 5)
             bench.note("steps", {"what": f"code2wav of {frames}{' first' * fresh}", "rows": count, "kernels ms": took})
-    far = [replace(one, start=bench.asked.context - 8) for one in tips(min(16, bench.asked.slots))]
+    far = [replace(one, start=bench.asked.context - 8) for one in inputs(min(16, bench.asked.slots))]
     far_ms = bench.median_ms(lambda: thinker.graphs(far), 5)
     bench.note("steps", {"what": f"thinker step over {bench.asked.context}", "rows": len(far), "graph ms": far_ms})
 
 
-def both_ways(bench: Bench, graphs: Replay, given: Sequence[Tip]) -> dict[str, float]:
+def both_ways(bench: Bench, graphs: CudaGraphRunner, given: Sequence[DecodeInput]) -> dict[str, float]:
     """A step as a graph, with its copies; and its kernels one by one."""
-    table = put(packed(given), bench.device)
+    table = to_device(packed(given), bench.device)
     return {
         "graph ms": bench.median_ms(lambda: graphs(given)),
-        "kernels ms": bench.median_ms(lambda: graphs.computed(table, graphs.reaches[0]).cpu(), 5),
+        "kernels ms": bench.median_ms(lambda: graphs.computed(table, graphs.context_buckets[0]).cpu(), 5),
     }
 
 
@@ -145,11 +148,13 @@ def predictor(bench: Bench, talker: Any, count: int) -> dict[str, float]:
     """The code predictor's fifteen passes alone."""
     hidden = torch.randn(bench.asked.slots + 1, talker.width, device=bench.device, dtype=bench.dtype)
 
-    def compute(columns: Columns, _: int) -> Tensor:
+    def compute(columns: DecodeBatch, _: int) -> Tensor:
         given = hidden[columns.slots]
-        return talker.predictor.frame(given, given, columns.draws, columns.steps)[0]
+        return talker.predictor.frame(given, given, columns.params, columns.steps)[0]
 
-    return both_ways(bench, Replay("predictor", compute, bench.asked.slots, 512, 50, bench.device), tips(count))
+    return both_ways(
+        bench, CudaGraphRunner("predictor", compute, bench.asked.slots, 512, 50, bench.device), inputs(count)
+    )
 
 
 def profile(bench: Bench, stages: dict[str, Any]) -> None:
@@ -161,12 +166,12 @@ def profile(bench: Bench, stages: dict[str, Any]) -> None:
     for name in ("thinker", "talker"):
         graphs = stages[name].net.graphs
         for count in (1, bench.asked.slots):
-            table = put(packed(tips(count)), bench.device)
+            table = to_device(packed(inputs(count)), bench.device)
             with (
                 torch.inference_mode(),
                 profiled(activities=list(ProfilerActivity.__members__.values())[: 1 + gpu]) as found,
             ):
-                graphs.computed(table, graphs.reaches[0]).cpu()
+                graphs.computed(table, graphs.context_buckets[0]).cpu()
             events = found.key_averages()
             print(f"{name}, {count} rows, {sum(event.count for event in events)} events")
             print(

@@ -12,10 +12,10 @@ import torch
 
 from engine import Request, Sampling
 from engine.worker.models.qwen3_omni import talker_net, thinker_net
-from engine.worker.nn import native, predictor, replay
-from engine.worker.nn.device import put
-from engine.worker.nn.sampler import Draw
-from engine.worker.nn.tips import Tip
+from engine.worker.nn import cuda_graph_runner, native, predictor
+from engine.worker.nn.decode_batch import DecodeInput
+from engine.worker.nn.device import to_device
+from engine.worker.nn.sampler import SamplingParams
 from tests.oracles.talk import request
 from tests.worker.models.qwen3_omni.cases import PROMPTS, Folder
 from tests.worker.models.qwen3_omni.driven import drive, stages
@@ -31,8 +31,8 @@ NETS = (thinker_net, talker_net, predictor)
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every CPU by torch; few graphs at the start; float32 as such."""
     monkeypatch.setattr(native, "library", lambda: None)
-    monkeypatch.setattr(replay, "WARM_S", 0.0)
-    monkeypatch.setattr(replay, "SHORTEST", 64)
+    monkeypatch.setattr(cuda_graph_runner, "WARM_S", 0.0)
+    monkeypatch.setattr(cuda_graph_runner, "SHORTEST", 64)
     assert not torch.backends.cuda.matmul.allow_tf32
 
 
@@ -143,12 +143,12 @@ def test_a_replay_waits_for_nothing_but_its_end(checkpoint: Folder) -> None:
     line = stages(checkpoint("plain"), DEVICE)
     for stage in line[:2]:
         graphs: Any = stage.net.graphs  # type: ignore[attr-defined]
-        tips = [Tip(slot, 9, 7, 3, 9.0, Draw(slot)) for slot in range(3)]
+        inputs = [DecodeInput(slot, 9, 7, 3, 9.0, SamplingParams(slot)) for slot in range(3)]
         with torch.inference_mode():
-            before = graphs(tips)
+            before = graphs(inputs)
             torch.cuda.set_sync_debug_mode("error")
             try:
-                again = graphs(tips)
+                again = graphs(inputs)
             finally:
                 torch.cuda.set_sync_debug_mode("default")
         assert graphs._graphs[4, 64] is not None
@@ -156,7 +156,7 @@ def test_a_replay_waits_for_nothing_but_its_end(checkpoint: Folder) -> None:
 
 
 def test_memory_comes_back(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "WARM_S", 120.0)  # no graph is captured later
+    monkeypatch.setattr(cuda_graph_runner, "WARM_S", 120.0)  # no graph is captured later
     line = stages(checkpoint("plain"), DEVICE, remember_mb=0)
     taken: list[int] = []
     for number in range(3):
@@ -167,8 +167,8 @@ def test_memory_comes_back(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_values_reach_the_device_as_they_are() -> None:
-    assert put([2**62 + 1, -5], torch.device(DEVICE)).tolist() == [2**62 + 1, -5]
-    assert put(np.array([0.1, 4096.5]), torch.device(DEVICE)).tolist() == [0.1, 4096.5]
+    assert to_device([2**62 + 1, -5], torch.device(DEVICE)).tolist() == [2**62 + 1, -5]
+    assert to_device(np.array([0.1, 4096.5]), torch.device(DEVICE)).tolist() == [0.1, 4096.5]
 
 
 def test_a_question_inside_a_step_is_no_graph_and_an_answer_all_the_same(

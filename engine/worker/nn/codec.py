@@ -37,7 +37,7 @@ class CodecDecoder:
         self.widen = [
             (
                 CausalTransposedConv(read.below(f"upsample.{i}.0"), slots, width, width, ratio, ratio),
-                Blend(read.below(f"upsample.{i}.1"), slots, width),
+                ConvNeXtBlock(read.below(f"upsample.{i}.1"), slots, width),
             )
             for i, ratio in enumerate(config.upsampling_ratios)
         ]
@@ -53,16 +53,16 @@ class CodecDecoder:
     def decode(self, codes: Tensor, starts: Sequence[int], piece: Piece) -> Tensor:
         """Sound [batch, samples] of the next frames [batch, frames, codebooks]; each slot has had ``starts`` so far."""
         x = self.decoder.forward(self.codes[codes + self.offsets].mean(2), starts, piece).transpose(1, 2)
-        for widen, blend in self.widen:
-            x = blend(widen(x, piece), piece)
+        for widen, convnext in self.widen:
+            x = convnext(widen(x, piece), piece)
         x = self.enter(x, piece)
         for block in self.blocks:
             x = block(x, piece)
         return self.leave(self.snake(x), piece)[:, 0].clamp(-1, 1)
 
 
-class Blend:
-    """A ConvNeXt block (Liu et al. 2022)."""
+class ConvNeXtBlock:
+    """Depthwise convolution, norm and a feed-forward part, scaled channel by channel (ConvNeXt: Liu et al. 2022)."""
 
     def __init__(self, read: Reader, slots: int, width: int) -> None:
         self.mix = CausalConv(read.below("dwconv"), slots, width, width, 7, groups=width)
@@ -108,6 +108,6 @@ class Upsampler:
 
     def __call__(self, x: Tensor, piece: Piece) -> Tensor:
         x = self.widen(self.snake(x), piece)
-        for first, reach, second, join in self.units:
-            x = x + join(second(reach(first(x), piece)), piece)
+        for first, dilated, second, join in self.units:
+            x = x + join(second(dilated(first(x), piece)), piece)
         return x

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.worker.nn.device import put
+from engine.worker.nn.device import to_device
 from engine.worker.nn.weights import Reader
 
 
@@ -26,23 +26,23 @@ class Piece:
 
     @classmethod
     def of(cls, slots: Sequence[int], fresh: bool, device: torch.device) -> Piece:
-        return cls(slots, put(slots, device), fresh)
+        return cls(slots, to_device(slots, device), fresh)
 
 
-class Tail:
+class ConvState:
     """The last ``length`` columns of each slot's signal [channels]."""
 
     def __init__(self, slots: int, channels: int, length: int, device: torch.device, dtype: torch.dtype) -> None:
         self.length = length
-        self._kept = torch.zeros(slots, channels, length, device=device, dtype=dtype)
+        self._columns = torch.zeros(slots, channels, length, device=device, dtype=dtype)
 
     def before(self, x: Tensor, piece: Piece) -> Tensor:
         """``x`` [batch, channels, columns] with its tail in front (zeros at the beginning), which moves on."""
         if self.length == 0:
             return x
-        head = x.new_zeros(x.shape[0], x.shape[1], self.length) if piece.fresh else self._kept[piece.index]
+        head = x.new_zeros(x.shape[0], x.shape[1], self.length) if piece.fresh else self._columns[piece.index]
         whole = torch.cat((head, x), -1)
-        self._kept[piece.index] = whole[..., -self.length :]
+        self._columns[piece.index] = whole[..., -self.length :]
         return whole
 
 
@@ -54,10 +54,10 @@ class CausalConv:
     ) -> None:
         self.weight, self.bias = read("conv.weight", out, into // groups, kernel), read("conv.bias", out)
         self.dilation, self.groups = dilation, groups
-        self._tail = Tail(slots, into, (kernel - 1) * dilation, read.device, read.dtype)
+        self._state = ConvState(slots, into, (kernel - 1) * dilation, read.device, read.dtype)
 
     def __call__(self, x: Tensor, piece: Piece) -> Tensor:
-        x = self._tail.before(x, piece)
+        x = self._state.before(x, piece)
         return F.conv1d(x, self.weight, self.bias, dilation=self.dilation, groups=self.groups)
 
 
@@ -73,10 +73,10 @@ class CausalTransposedConv:
             raise ValueError(f"a kernel of {kernel} for a stride of {stride} is not of this kind")
         self.weight, self.bias = read("conv.weight", into, out, kernel), read("conv.bias", out)
         self.stride, self.trim = stride, kernel - stride
-        self._tail = Tail(slots, into, 1 if self.trim else 0, read.device, read.dtype)
+        self._state = ConvState(slots, into, 1 if self.trim else 0, read.device, read.dtype)
 
     def __call__(self, x: Tensor, piece: Piece) -> Tensor:
-        whole = self._tail.before(x, piece)
+        whole = self._state.before(x, piece)
         x = x if piece.fresh else whole
         y = F.conv_transpose1d(x, self.weight, self.bias, stride=self.stride)
         return y[..., self.trim : y.shape[-1] - self.trim]

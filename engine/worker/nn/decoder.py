@@ -1,7 +1,7 @@
 """A stack of Qwen3 decoder layers over slots of a preallocated KV cache.
 
-Positions are explicit and state is per slot, so a batch may hold any mix of requests, each at its own place. Knows no
-sampling and no stage.
+Positions are explicit and state is per slot, so a batch may hold any mix of requests, each at its own position. Knows
+no sampling and no stage.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.worker.nn.device import put
-from engine.worker.nn.moe import mixture, route, swiglu
+from engine.worker.nn.device import to_device
+from engine.worker.nn.moe import moe, route, swiglu
 from engine.worker.nn.native import NativeStack
 from engine.worker.nn.rope import Rope, rotate
-from engine.worker.nn.slots import Batch, KvSlots, Ragged, Rows, Tips
+from engine.worker.nn.slots import Batch, DecodeSlots, KvSlots, Rows, VarlenBatch
 from engine.worker.nn.weights import Reader
 
 
@@ -47,12 +47,12 @@ class Decoder:
         self, batch: Batch, cache: KvSlots, tap: int = -1, added: Sequence[Tensor] = ()
     ) -> tuple[Tensor, Tensor]:
         """What ``forward`` gives of a batch's rows, one request's behind another's [all, width]; so ``added``, too."""
-        counts, places = batch.counts, np.concatenate(batch.places, 1)
+        counts, positions = batch.counts, np.concatenate(batch.positions, 1)
         if min(counts) == max(counts):
             shape, where = (len(batch), counts[0]), Rows.of(batch.slots, batch.starts, counts[0], self.device)
         else:
-            shape, where = (1, sum(counts)), Ragged(batch.slots, batch.starts, counts, self.device)
-        angles = self.rope(put(places, self.device).view(len(places), *shape), self.dtype)
+            shape, where = (1, sum(counts)), VarlenBatch(batch.slots, batch.starts, counts, self.device)
+        angles = self.rope(to_device(positions, self.device).view(len(positions), *shape), self.dtype)
         x = torch.cat(batch.rows).view(*shape, -1)
         hidden, tapped = self.forward(x, angles, where, cache, tap, [one.view(*shape, -1) for one in added])
         return hidden.flatten(0, 1), tapped.flatten(0, 1)
@@ -61,14 +61,14 @@ class Decoder:
         self,
         x: Tensor,
         angles: tuple[Tensor, Tensor],
-        rows: Rows | Ragged | Tips,
+        rows: Rows | VarlenBatch | DecodeSlots,
         cache: KvSlots,
         tap: int = -1,
         added: Sequence[Tensor] = (),
     ) -> tuple[Tensor, Tensor]:
         """Hidden rows after the last norm, and the rows as they leave layer ``tap`` (counted from 1; 0 is ``x``).
 
-        ``x`` [batch, rows, width]; ``angles`` of their places, from ``rope``; ``added[i]`` is added to what layer i
+        ``x`` [batch, rows, width]; ``angles`` of their positions, from ``rope``; ``added[i]`` is added to what layer i
         gives (deepstack: Meng et al. 2024), after the tap.
         """
         if cache.native is not None and cache.native.suits(x.shape[0] * x.shape[1], rows):
@@ -103,13 +103,13 @@ class Layer:
         self.feed = (Experts if sparse else Dense)(read.below("mlp"), config)
 
     def forward(
-        self, x: Tensor, cos: Tensor, sin: Tensor, rows: Rows | Ragged | Tips, keys: Tensor, values: Tensor
+        self, x: Tensor, cos: Tensor, sin: Tensor, rows: Rows | VarlenBatch | DecodeSlots, keys: Tensor, values: Tensor
     ) -> Tensor:
         x = x + self._attend(rms_norm(x, self.before, self.eps), cos, sin, rows, keys, values)
         return x + self.feed(rms_norm(x, self.between, self.eps))
 
     def _attend(
-        self, x: Tensor, cos: Tensor, sin: Tensor, rows: Rows | Ragged | Tips, keys: Tensor, values: Tensor
+        self, x: Tensor, cos: Tensor, sin: Tensor, rows: Rows | VarlenBatch | DecodeSlots, keys: Tensor, values: Tensor
     ) -> Tensor:
         batch, count, _ = x.shape
         heads = F.linear(x, self.qkv, self.qkv_bias).view(batch, count, sum(self.heads), self.dim)
@@ -156,7 +156,7 @@ class Experts:
     def __call__(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
         experts, shares = route(rows, self.router, self.top_k, self.normalise)
-        answer = mixture(rows, experts, shares, self.gate_up, self.down)
+        answer = moe(rows, experts, shares, self.gate_up, self.down)
         if self.shared is not None and self.shared_gate is not None:
             answer = answer + F.linear(rows, self.shared_gate).sigmoid() * self.shared(rows)
         return answer.view_as(x)

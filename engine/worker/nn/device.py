@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 
-def put(values: Sequence[Any] | NDArray[Any], device: torch.device) -> Tensor:
+def to_device(values: Sequence[Any] | NDArray[Any], device: torch.device) -> Tensor:
     """Numbers as a tensor on a device. Nobody waits; ``torch.tensor`` would, for all that is still to be computed."""
     found = torch.from_numpy(values) if isinstance(values, np.ndarray) else torch.tensor(values)
     return found.to(device, non_blocking=True)

@@ -19,7 +19,7 @@ def route(x: Tensor, router: Tensor, top_k: int, normalise: bool) -> tuple[Tenso
     return experts, shares.to(x.dtype)
 
 
-def mixture(x: Tensor, experts: Tensor, shares: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+def moe(x: Tensor, experts: Tensor, shares: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
     """The experts' answers, weighted: ``x`` [rows, width], ``gate_up`` [experts, 2·inner, width], ``down`` back.
 
     A CPU walks over the experts that were chosen: their weights are what has to come from memory. A GPU is not asked

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from engine.worker.nn.sampler import Draws
+from engine.worker.nn.sampler import BatchSamplingParams
 
 if TYPE_CHECKING:
     from engine.worker.nn.decoder import Decoder, Layer
-    from engine.worker.nn.slots import KvSlots, Ragged, Rows, Tips
+    from engine.worker.nn.slots import DecodeSlots, KvSlots, Rows, VarlenBatch
 
 VERSION = 2  # of native.c's structures and signatures
 MOST_WORK = 16e6  # multiplications: beyond (some hundred rows of a tiny stack), torch's blocked products win
@@ -102,7 +102,7 @@ class NativeStack:
         self._work = len(decoder.layers) * (first.qkv.numel() + first.out.numel() + answering)
         self._look = len(decoder.layers) * first.heads[0] * dim * 2
 
-    def suits(self, count: int, rows: Rows | Ragged | Tips) -> bool:
+    def suits(self, count: int, rows: Rows | VarlenBatch | DecodeSlots) -> bool:
         """Whether ``count`` rows that go to ``rows`` are few enough to be computed here, and look at little enough.
 
         Here each row reads its own way through what it sees. Torch reads that once for all rows of a slot: of a long
@@ -120,7 +120,12 @@ class NativeStack:
         return None if native is None else cls(decoder, cache, native)
 
     def forward(
-        self, x: Tensor, angles: tuple[Tensor, Tensor], rows: Rows | Ragged | Tips, tap: int, added: Sequence[Tensor]
+        self,
+        x: Tensor,
+        angles: tuple[Tensor, Tensor],
+        rows: Rows | VarlenBatch | DecodeSlots,
+        tap: int,
+        added: Sequence[Tensor],
     ) -> tuple[Tensor, Tensor]:
         """See Decoder.forward."""
         hidden, (batch, count, _) = x.clone(memory_format=torch.contiguous_format), x.shape
@@ -139,7 +144,7 @@ class NativeStack:
 
 
 class NativeFrames:
-    """A code predictor's whole frame: ``codes`` and ``heads`` of each group, ``angles`` of its places."""
+    """A code predictor's whole frame: ``codes`` and ``heads`` of each group, ``angles`` of its positions."""
 
     def __init__(
         self, stack: NativeStack, codes: Sequence[Tensor], heads: Sequence[Tensor], angles: tuple[Tensor, Tensor],
@@ -154,15 +159,15 @@ class NativeFrames:
             stream, top_k, top_p,
         )  # fmt: skip
 
-    def frame(self, hidden: Tensor, first: Tensor, draws: Draws, steps: Tensor) -> tuple[Tensor, Tensor]:
+    def frame(self, hidden: Tensor, first: Tensor, params: BatchSamplingParams, steps: Tensor) -> tuple[Tensor, Tensor]:
         """See Predictor.frame."""
         codes = torch.empty(len(hidden), self.groups - 1, dtype=torch.long)
         total = torch.empty_like(first)
         hidden, first = hidden.contiguous(), first.contiguous()
         _check(
             self._frame(
-                ctypes.byref(self._struct), _to(hidden), _to(first), c_int64(len(hidden)), _to(draws.greedy),
-                _to(draws.seeds), _to(steps), _to(codes), _to(total),
+                ctypes.byref(self._struct), _to(hidden), _to(first), c_int64(len(hidden)), _to(params.greedy),
+                _to(params.seeds), _to(steps), _to(codes), _to(total),
             )
         )  # fmt: skip
         return codes, total

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.native import NativeFrames
-from engine.worker.nn.sampler import Draws, draw
+from engine.worker.nn.sampler import BatchSamplingParams, draw
 from engine.worker.nn.slots import Rows
 from engine.worker.nn.weights import Reader
 
@@ -34,16 +34,16 @@ class Predictor:
         self._native = self._whole_frames()
         self._plans: dict[int, list[tuple[Rows, tuple[Tensor, Tensor]]]] = {}
 
-    def frame(self, hidden: Tensor, first: Tensor, draws: Draws, steps: Tensor) -> tuple[Tensor, Tensor]:
+    def frame(self, hidden: Tensor, first: Tensor, params: BatchSamplingParams, steps: Tensor) -> tuple[Tensor, Tensor]:
         """The further codes [batch, groups − 1] and the sum of their embeddings [batch, width]."""
         if self._native is not None:
-            return self._native.frame(hidden, first, draws, steps)
-        draws = draws.fixed(1.0, TOP_K, TOP_P).together(self.stream, steps, self.groups)
+            return self._native.frame(hidden, first, params, steps)
+        params = params.fixed(1.0, TOP_K, TOP_P).together(self.stream, steps, self.groups)
         rows = torch.stack((hidden, first), 1)
         codes, total = [], torch.zeros_like(first)
         for group, (where, angles) in enumerate(self._plan(len(hidden))):
             out, _ = self.decoder.forward(rows, angles, where, self.cache)
-            code = draw(F.linear(out[:, -1], self.heads[group]), draws, self.stream, steps, group + 1)
+            code = draw(F.linear(out[:, -1], self.heads[group]), params, self.stream, steps, group + 1)
             codes.append(code)
             rows = self.codes[group][code.clamp(min=0)][:, None]
             total = total + rows[:, 0]
@@ -53,8 +53,8 @@ class Predictor:
         """A frame as one native call, where the cache's single rows are such calls too."""
         if self.cache.native is None:
             return None
-        places = torch.arange(self.groups + 1)[None].float()
-        angles = self.decoder.rope(places, self.decoder.dtype)
+        positions = torch.arange(self.groups + 1)[None].float()
+        angles = self.decoder.rope(positions, self.decoder.dtype)
         return NativeFrames(self.cache.native, self.codes, self.heads, angles, self.stream, TOP_K, TOP_P)
 
     def _plan(self, batch: int) -> list[tuple[Rows, tuple[Tensor, Tensor]]]:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.worker.nn.device import put
+from engine.worker.nn.device import to_device
 
 FAILED = -1
 """What is drawn from logits that are not numbers."""
@@ -24,8 +24,8 @@ _GOLDEN = -7046029254386353131
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
-    """How one request draws. ``top_k`` 0 keeps all; greedy wins over the rest."""
+class SamplingParams:
+    """How ids are drawn for one request. ``top_k`` 0 keeps all; greedy wins over the rest."""
 
     seed: int
     greedy: bool = False
@@ -35,8 +35,8 @@ class Draw:
 
 
 @dataclass(frozen=True, slots=True)
-class Draws:
-    """How each request of a batch draws: columns on the device, made once for all the draws of a step."""
+class BatchSamplingParams:
+    """How ids are drawn for each request of a batch: columns on the device, made once for all the draws of a step."""
 
     seeds: Tensor
     greedy: Tensor
@@ -44,32 +44,32 @@ class Draws:
     top_k: Tensor
     top_p: Tensor
     all_greedy: bool
-    widest: int
+    max_top_k: int
     """The largest ``top_k``; 0 where one keeps all."""
     ahead: Tensor | None = None
     """The numbers of one stage's step [batch, codebooks], where they were made together."""
 
     @classmethod
-    def of(cls, hows: Sequence[Draw], device: torch.device) -> Draws:
-        """``hows`` in the order of the batch."""
-        keep_all = any(how.top_k == 0 for how in hows)
+    def of(cls, each: Sequence[SamplingParams], device: torch.device) -> BatchSamplingParams:
+        """``each`` in the order of the batch."""
+        keep_all = any(one.top_k == 0 for one in each)
         return cls(
-            seeds=put([_signed(how.seed) for how in hows], device),
-            greedy=put([how.greedy for how in hows], device),
-            temperature=put([[how.temperature or 1.0] for how in hows], device),
-            top_k=put([[how.top_k or 2**31] for how in hows], device),
-            top_p=put([[how.top_p] for how in hows], device),
-            all_greedy=all(how.greedy for how in hows),
-            widest=0 if keep_all else max(how.top_k for how in hows),
+            seeds=to_device([_signed(one.seed) for one in each], device),
+            greedy=to_device([one.greedy for one in each], device),
+            temperature=to_device([[one.temperature or 1.0] for one in each], device),
+            top_k=to_device([[one.top_k or 2**31] for one in each], device),
+            top_p=to_device([[one.top_p] for one in each], device),
+            all_greedy=all(one.greedy for one in each),
+            max_top_k=0 if keep_all else max(one.top_k for one in each),
         )
 
     @classmethod
-    def unpacked(cls, table: Tensor, widest: int) -> Draws:
+    def unpacked(cls, table: Tensor, max_top_k: int) -> BatchSamplingParams:
         """Of what ``packed`` made, on the device, where nobody asks whether all are greedy."""
         heat, top_p = table[3:].view(torch.float64).float()[..., None]
-        return cls(table[0], table[1] != 0, heat, table[2][:, None], top_p, False, widest)
+        return cls(table[0], table[1] != 0, heat, table[2][:, None], top_p, False, max_top_k)
 
-    def fixed(self, temperature: float, top_k: int, top_p: float) -> Draws:
+    def fixed(self, temperature: float, top_k: int, top_p: float) -> BatchSamplingParams:
         """The same seeds and the same greed, with settings that are no request's to choose."""
         column = torch.ones_like(self.temperature)
         return replace(
@@ -77,10 +77,10 @@ class Draws:
             temperature=column * temperature,
             top_k=torch.full_like(self.top_k, top_k),
             top_p=column * top_p,
-            widest=top_k,
+            max_top_k=top_k,
         )
 
-    def together(self, stage: int, steps: Tensor, codebooks: int) -> Draws:
+    def together(self, stage: int, steps: Tensor, codebooks: int) -> BatchSamplingParams:
         """The same for one step of a stage, and the numbers of all its codebooks: each takes forty kernels."""
         if self.all_greedy:
             return self
@@ -92,11 +92,11 @@ class Draws:
         return uniforms(self.seeds, stage, steps, codebook) if self.ahead is None else self.ahead[:, codebook]
 
 
-def packed(hows: Sequence[Draw]) -> NDArray[np.int64]:
-    """Draws as columns of one table [5, batch], so that one copy brings them to a device; its last rows are doubles."""
-    table = np.empty((5, len(hows)), np.int64)
-    table[:3] = np.array([(_signed(how.seed), how.greedy, how.top_k or 2**31) for how in hows], np.int64).T
-    table[3:].view(np.float64)[:] = np.array([(how.temperature or 1.0, how.top_p) for how in hows]).T
+def packed(each: Sequence[SamplingParams]) -> NDArray[np.int64]:
+    """Columns of one table [5, batch], so that one copy brings them to a device; its last rows are doubles."""
+    table = np.empty((5, len(each)), np.int64)
+    table[:3] = np.array([(_signed(one.seed), one.greedy, one.top_k or 2**31) for one in each], np.int64).T
+    table[3:].view(np.float64)[:] = np.array([(one.temperature or 1.0, one.top_p) for one in each]).T
     return table
 
 
@@ -124,7 +124,7 @@ def penalised(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
     return torch.where(seen, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
 
 
-def draw(logits: Tensor, draws: Draws, stage: int, steps: Tensor, codebook: int = 0) -> Tensor:
+def draw(logits: Tensor, params: BatchSamplingParams, stage: int, steps: Tensor, codebook: int = 0) -> Tensor:
     """One id for each row of ``logits`` [batch, ids]; FAILED where a row holds NaN.
 
     Top-k and top-p keep what is most likely, the least likely of them at the end of the number line that ``uniforms``
@@ -132,21 +132,21 @@ def draw(logits: Tensor, draws: Draws, stage: int, steps: Tensor, codebook: int 
     """
     logits = logits.float()
     best = logits.argmax(-1)
-    if not draws.all_greedy:
-        best = torch.where(draws.greedy, best, _drawn(logits, draws, draws.points(stage, steps, codebook)))
+    if not params.all_greedy:
+        best = torch.where(params.greedy, best, _drawn(logits, params, params.points(stage, steps, codebook)))
     return torch.where(logits.isnan().any(-1), FAILED, best)
 
 
-def _drawn(logits: Tensor, draws: Draws, points: Tensor) -> Tensor:
+def _drawn(logits: Tensor, params: BatchSamplingParams, points: Tensor) -> Tensor:
     kept = logits.shape[-1]
-    top, ids = torch.topk(logits, min(draws.widest or kept, kept), -1)
+    top, ids = torch.topk(logits, min(params.max_top_k or kept, kept), -1)
     ranks = torch.arange(top.shape[-1], device=top.device)
-    top = (top / draws.temperature).masked_fill(ranks >= draws.top_k, -torch.inf)
+    top = (top / params.temperature).masked_fill(ranks >= params.top_k, -torch.inf)
     ends = top.softmax(-1).cumsum(-1)
     starts = torch.cat((torch.zeros_like(ends[:, :1]), ends[:, :-1]), -1)
-    whole = torch.where((starts < draws.top_p) | (ranks == 0), ends, 0).amax(-1, keepdim=True)
-    place = (ends <= points[:, None] * whole).sum(-1, keepdim=True).clamp(max=top.shape[-1] - 1)
-    return ids.gather(-1, place)[:, 0]
+    whole = torch.where((starts < params.top_p) | (ranks == 0), ends, 0).amax(-1, keepdim=True)
+    pick = (ends <= points[:, None] * whole).sum(-1, keepdim=True).clamp(max=top.shape[-1] - 1)
+    return ids.gather(-1, pick)[:, 0]
 
 
 def _signed(seed: int) -> int:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.worker.nn.device import put
+from engine.worker.nn.device import to_device
 
 if TYPE_CHECKING:
     from engine.worker.nn.native import NativeStack
@@ -51,7 +51,7 @@ class KvSlots:
 class Rows:
     """Where the rows of one forward go: the same number of rows for each slot, appended at its start.
 
-    ``index`` are slots [batch], ``at`` cache places [batch, rows]; ``mask`` says who sees whom, or is None where
+    ``index`` are slots [batch], ``at`` cache positions [batch, rows]; ``mask`` says who sees whom, or is None where
     everyone sees everything. Slots that lie side by side (``beside``) are read in place; where they also start alike
     (``together``, else None) they are written in place.
     """
@@ -65,13 +65,13 @@ class Rows:
 
     @classmethod
     def of(cls, slots: Sequence[int], starts: Sequence[int], count: int, device: torch.device) -> Rows:
-        at = put(starts, device)[:, None] + torch.arange(count, device=device)
+        at = to_device(starts, device)[:, None] + torch.arange(count, device=device)
         alike, end = min(starts) == max(starts), max(starts) + count
         mask = None if alike and count == 1 else (torch.arange(end, device=device) <= at[..., None])[:, None]
         rising = all(b - a == 1 for a, b in pairwise(slots))
         beside = slice(slots[0], slots[-1] + 1) if rising else None
         together = slice(starts[0], end) if rising and alike else None
-        return cls(put(slots, device), at, mask, end, beside, together)
+        return cls(to_device(slots, device), at, mask, end, beside, together)
 
     @property
     def owners(self) -> Tensor:
@@ -81,7 +81,7 @@ class Rows:
 
     @property
     def shared(self) -> int:
-        """How many places are looked at, one for each row that looks, where rows of one slot look at the same ones."""
+        """How many positions rows look at, counted for each row, where rows of one slot look at the same ones."""
         count = self.at.shape[1]
         return self.at.numel() * self.end if count > 1 else 0
 
@@ -108,7 +108,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Ragged:
+class VarlenBatch:
     """Where rows go of which each slot has as many as it has: one slot's behind another's, in a batch of one.
 
     Each slot's attention is its own; all else is one product. A slot may come twice, in order: its later rows see the
@@ -123,7 +123,7 @@ class Ragged:
     @cached_property
     def owners(self) -> Tensor:
         """The slot of every row [rows]."""
-        return put(np.repeat(self.slots, self.counts), self.device)
+        return to_device(np.repeat(self.slots, self.counts), self.device)
 
     @property
     def shared(self) -> int:
@@ -132,9 +132,9 @@ class Ragged:
 
     @cached_property
     def at(self) -> Tensor:
-        """The cache place of every row [1, rows]."""
+        """The cache position of every row [1, rows]."""
         spans = [np.arange(start, start + n) for start, n in zip(self.starts, self.counts, strict=True)]
-        return put(np.concatenate(spans)[None], self.device)
+        return to_device(np.concatenate(spans)[None], self.device)
 
     @cached_property
     def _parts(self) -> list[Rows]:
@@ -162,11 +162,11 @@ def _apart(part: Rows, heads: Sequence[Tensor], keys: Tensor, values: Tensor) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Tips:
-    """Where rows go of which each slot has one, at a place that the device alone need know: all shapes are the host's.
+class DecodeSlots:
+    """Where rows go of which each slot has one, at a position that the device alone knows: shapes are the host's.
 
-    ``index`` are slots and ``starts`` cache places [batch]; ``mask`` [batch, 1, 1, length] is added to what rows make
-    of the first ``length`` places of their slots, and bars those behind their own.
+    ``index`` are slots and ``starts`` cache positions [batch]; ``mask`` [batch, 1, 1, length] is added to what rows
+    make of the first ``length`` positions of their slots, and bars those behind their own.
     """
 
     index: Tensor
@@ -175,7 +175,7 @@ class Tips:
     mask: Tensor
 
     @classmethod
-    def of(cls, slots: Tensor, starts: Tensor, length: int, dtype: torch.dtype) -> Tips:
+    def of(cls, slots: Tensor, starts: Tensor, length: int, dtype: torch.dtype) -> DecodeSlots:
         beyond = torch.arange(length, device=starts.device) > starts[:, None]
         mask = torch.zeros(beyond.shape, device=starts.device, dtype=dtype).masked_fill(beyond, -torch.inf)
         return cls(slots, starts, length, mask[:, None, None])
@@ -192,7 +192,7 @@ class Tips:
 
     @property
     def at(self) -> Tensor:
-        """The cache place of every row [batch, 1]."""
+        """The cache position of every row [batch, 1]."""
         return self.starts[:, None]
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -223,14 +223,14 @@ class Batch:
     slots: list[int] = field(default_factory=list[int])
     starts: list[int] = field(default_factory=list[int])
     rows: list[Tensor] = field(default_factory=list[Tensor])
-    places: list[NDArray[np.float32]] = field(default_factory=list[NDArray[np.float32]])
+    positions: list[NDArray[np.float32]] = field(default_factory=list[NDArray[np.float32]])
 
-    def add(self, slot: int, start: int, rows: Tensor, places: NDArray[np.float32]) -> None:
+    def add(self, slot: int, start: int, rows: Tensor, positions: NDArray[np.float32]) -> None:
         """Rows [count, width] behind the first ``start`` of a slot, at rope positions [axes, count]."""
         self.slots.append(slot)
         self.starts.append(start)
         self.rows.append(rows)
-        self.places.append(places)
+        self.positions.append(positions)
 
     def __len__(self) -> int:
         return len(self.slots)

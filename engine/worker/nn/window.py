@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engine.worker.nn.conv import Piece
 from engine.worker.nn.decoder import Dense, rms_norm
-from engine.worker.nn.device import put
+from engine.worker.nn.device import to_device
 from engine.worker.nn.rope import Rope, rotate
 from engine.worker.nn.weights import Reader
 
@@ -19,7 +19,7 @@ from engine.worker.nn.weights import Reader
 class WindowedDecoder:
     """Each row sees itself and the ``sliding_window`` − 1 rows before it; what is older is forgotten.
 
-    The past of a slot is the last so many keys and values, oldest first; places before the beginning are masked.
+    The past of a slot is the last so many keys and values, oldest first; positions before the beginning are masked.
     """
 
     def __init__(self, read: Reader, config: Any, slots: int) -> None:
@@ -36,7 +36,7 @@ class WindowedDecoder:
     def forward(self, x: Tensor, starts: Sequence[int], piece: Piece) -> Tensor:
         """Hidden rows of the next rows ``x`` [batch, rows, width] of each slot, which has had ``starts`` so far."""
         count = x.shape[1]
-        began = put(starts, self.device)
+        began = to_device(starts, self.device)
         rows = torch.arange(count, device=self.device)
         cos, sin = self.rope((began[:, None] + rows).float(), x.dtype)
         column = torch.arange(self.past + count, device=self.device) - self.past  # relative to the first new row

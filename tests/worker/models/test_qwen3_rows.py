@@ -70,12 +70,12 @@ async def test_a_row_goes_to_the_talker_for_every_token_but_the_last(
     assert rows == stopped.ids
 
 
-def turn(ids: list[int], media: int = 0, names: int | None = None, places: int | None = None) -> UserTurns:
+def turn(ids: list[int], media: int = 0, names: int | None = None, positions: int | None = None) -> UserTurns:
     count = len(ids)
     return UserTurns(
         at=0,
         ids=np.array(ids),
-        places=np.zeros((3, count if places is None else places), np.float32),
+        positions=np.zeros((3, count if positions is None else positions), np.float32),
         media=np.zeros((media, 64), np.float32),
         names=np.zeros(count if names is None else names, np.int64),
     )
@@ -90,7 +90,7 @@ async def test_rows_that_do_not_belong_together_are_refused_and_one_row_is_enoug
     for good in (turn([7]), turn([media], media=1), turn([media, 7, media], media=2)):
         (read,) = [said async for said in stage.bridge(seat, of([Tensors.of(good)]))]
         assert all(np.array_equal(*both) for both in zip(structs.astuple(read), structs.astuple(good), strict=True))
-    for bad in (turn([7], media=1), turn([media, media], media=1), turn([7, 8], names=1), turn([7, 8], places=1)):
+    for bad in (turn([7], media=1), turn([media, media], media=1), turn([7, 8], names=1), turn([7, 8], positions=1)):
         with pytest.raises(StageFailed, match="does not belong together"):
             _ = [chunk async for chunk in stage.bridge(seat, of([Tensors.of(bad)]))]
 

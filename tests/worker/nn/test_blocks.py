@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from engine.errors import WeightsError
 from engine.worker.nn.conv import CausalConv, CausalTransposedConv, Piece
 from engine.worker.nn.decoder import Decoder
-from engine.worker.nn.moe import _walked, gathered, grouped, mixture, route
+from engine.worker.nn.moe import _walked, gathered, grouped, moe, route
 from engine.worker.nn.rope import Rope, rotate
-from engine.worker.nn.sampler import FAILED, Draw, Draws, draw, penalised, uniforms
+from engine.worker.nn.sampler import FAILED, BatchSamplingParams, SamplingParams, draw, penalised, uniforms
 from engine.worker.nn.slots import Batch, Rows
 from engine.worker.nn.weights import Checkpoint, Reader, find
 
@@ -79,8 +79,8 @@ def test_numbers_are_spread_evenly_along_every_counter() -> None:
     assert torch.corrcoef(torch.stack((a, b)))[0, 1].abs() < 0.06
 
 
-def drawn(logits: Tensor, hows: list[Draw], stage: int, steps: Tensor, codebook: int = 0) -> Tensor:
-    return draw(logits, Draws.of(hows, CPU), stage, steps, codebook)
+def drawn(logits: Tensor, hows: list[SamplingParams], stage: int, steps: Tensor, codebook: int = 0) -> Tensor:
+    return draw(logits, BatchSamplingParams.of(hows, CPU), stage, steps, codebook)
 
 
 def test_draws_follow_the_probabilities_within_top_k_and_top_p() -> None:
@@ -88,7 +88,7 @@ def test_draws_follow_the_probabilities_within_top_k_and_top_p() -> None:
     steps = torch.arange(len(logits))
 
     def shares(**how: Any) -> Tensor:
-        ids = drawn(logits, [Draw(3, **how)] * len(logits), 0, steps)
+        ids = drawn(logits, [SamplingParams(3, **how)] * len(logits), 0, steps)
         return torch.bincount(ids, minlength=5) / len(ids)
 
     assert torch.allclose(shares(), logits[0].softmax(-1), atol=0.015)
@@ -104,7 +104,7 @@ def test_draws_follow_the_probabilities_within_top_k_and_top_p() -> None:
 def test_a_draw_is_that_of_the_request_alone() -> None:
     torch.manual_seed(0)
     logits = torch.randn(6, 50)
-    hows = [Draw(i, i == 2, 0.5 + i / 5, (0, 5, 10)[i % 3], 1 - i / 20) for i in range(6)]
+    hows = [SamplingParams(i, i == 2, 0.5 + i / 5, (0, 5, 10)[i % 3], 1 - i / 20) for i in range(6)]
     together = drawn(logits, hows, 1, torch.arange(6), 4)
     alone = [drawn(logits[i : i + 1], [hows[i]], 1, torch.tensor([i]), 4).item() for i in range(6)]
     assert together.tolist() == alone
@@ -113,8 +113,10 @@ def test_a_draw_is_that_of_the_request_alone() -> None:
 def test_logits_that_are_no_numbers_are_told_apart() -> None:
     logits = torch.zeros(3, 4)
     logits[1, 2] = torch.nan
-    assert drawn(logits, [Draw(0, greedy=True)] * 3, 0, torch.zeros(3, dtype=torch.long)).tolist()[1] == FAILED
-    assert (drawn(logits, [Draw(0)] * 3, 0, torch.zeros(3, dtype=torch.long)) == FAILED).tolist() == [
+    assert (
+        drawn(logits, [SamplingParams(0, greedy=True)] * 3, 0, torch.zeros(3, dtype=torch.long)).tolist()[1] == FAILED
+    )
+    assert (drawn(logits, [SamplingParams(0)] * 3, 0, torch.zeros(3, dtype=torch.long)) == FAILED).tolist() == [
         False,
         True,
         False,
@@ -133,10 +135,10 @@ def test_three_axes_take_turns_over_the_frequencies() -> None:
     rope = Rope(16, 1e4, CPU, section=(2, 3, 3))
     plain = Rope(16, 1e4, CPU)
     axes = "thwthwth"  # of more frequencies, t would have all that lie beyond the sections of h and w
-    places = torch.tensor([3.0, 5.0, 11.0]).view(3, 1, 1)
-    cos, _ = rope(places, torch.float32)
+    positions = torch.tensor([3.0, 5.0, 11.0]).view(3, 1, 1)
+    cos, _ = rope(positions, torch.float32)
     for i, axis in enumerate(axes):
-        expected, _ = plain(places["thw".index(axis)], torch.float32)
+        expected, _ = plain(positions["thw".index(axis)], torch.float32)
         assert cos[0, 0, 0, i] == expected[0, 0, 0, i] == cos[0, 0, 0, i + 8]
 
 
@@ -164,7 +166,7 @@ def test_experts_one_by_one_and_grouped_agree_with_the_definition(rows: int) -> 
         for n, share in zip(experts[i].tolist(), shares[i], strict=True):
             gate, value = (gate_up[n] @ x[i]).chunk(2)
             plain[i] += share * (down[n] @ (F.silu(gate) * value))
-    assert torch.allclose(mixture(x, experts, shares, gate_up, down), plain, atol=1e-5)
+    assert torch.allclose(moe(x, experts, shares, gate_up, down), plain, atol=1e-5)
     order = torch.argsort(experts.flatten(), stable=True)
     given = x[order // 3], experts.flatten()[order], gate_up, down
     assert torch.allclose(grouped(*given), _walked(*given), atol=1e-5)
@@ -184,9 +186,9 @@ def test_a_batch_of_slots_at_their_own_places_is_each_alone() -> None:
     rows = {slot: torch.randn(1, n + 1, 32) for slot, n in zip(slots, lengths, strict=True)}
 
     def run(cache: Any, slot: int, a: int, b: int) -> Tensor:
-        places = torch.arange(a, b, dtype=torch.float32)[None]
+        positions = torch.arange(a, b, dtype=torch.float32)[None]
         return decoder.forward(
-            rows[slot][:, a:b], decoder.rope(places, torch.float32), Rows.of([slot], [a], b - a, CPU), cache
+            rows[slot][:, a:b], decoder.rope(positions, torch.float32), Rows.of([slot], [a], b - a, CPU), cache
         )[0][:, -1]
 
     whole = torch.cat([run(decoder.cache(4, 16), slot, 0, n + 1) for slot, n in zip(slots, lengths, strict=True)])
@@ -196,8 +198,8 @@ def test_a_batch_of_slots_at_their_own_places_is_each_alone() -> None:
         if n > n // 2 + 1:
             run(cache, slot, n // 2 + 1, n)
     last = torch.cat([rows[slot][:, -1:] for slot in slots])
-    places = torch.tensor(lengths, dtype=torch.float32)[:, None]
-    together, _ = decoder.forward(last, decoder.rope(places, torch.float32), Rows.of(slots, lengths, 1, CPU), cache)
+    positions = torch.tensor(lengths, dtype=torch.float32)[:, None]
+    together, _ = decoder.forward(last, decoder.rope(positions, torch.float32), Rows.of(slots, lengths, 1, CPU), cache)
     assert torch.allclose(together[:, 0], whole, atol=1e-5)
 
 

@@ -14,8 +14,8 @@ import torch
 from engine.worker.nn import native
 from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.predictor import Predictor
-from engine.worker.nn.sampler import FAILED, Draw, Draws
-from engine.worker.nn.slots import Batch, KvSlots, Ragged, Rows
+from engine.worker.nn.sampler import FAILED, BatchSamplingParams, SamplingParams
+from engine.worker.nn.slots import Batch, KvSlots, Rows, VarlenBatch
 from tests.worker.nn.test_blocks import CPU, reader
 
 built = pytest.mark.skipif(
@@ -50,8 +50,8 @@ def filled(decoder: Decoder) -> KvSlots:
 
 
 def stepped(decoder: Decoder, cache: KvSlots, x: torch.Tensor, slots: list[int], starts: list[int]) -> torch.Tensor:
-    places = torch.tensor(starts, dtype=torch.float32)[:, None] + 3
-    return decoder.forward(x, decoder.rope(places, torch.float32), Rows.of(slots, starts, 1, CPU), cache)[0]
+    positions = torch.tensor(starts, dtype=torch.float32)[:, None] + 3
+    return decoder.forward(x, decoder.rope(positions, torch.float32), Rows.of(slots, starts, 1, CPU), cache)[0]
 
 
 @built
@@ -98,10 +98,10 @@ def test_a_frame_draws_what_torch_draws(greedy: bool | None, monkeypatch: pytest
     for step in range(20):
         rows = 1 + step % 7
         hidden, first = torch.randn(2, rows, 40, generator=dice)
-        hows = [Draw(2**64 - 1 - 77 * i, bool(i % 2) if greedy is None else greedy) for i in range(rows)]
+        hows = [SamplingParams(2**64 - 1 - 77 * i, bool(i % 2) if greedy is None else greedy) for i in range(rows)]
         steps = torch.arange(rows) + step
-        codes, total = ours.frame(hidden, first, Draws.of(hows, CPU), steps)
-        expected, sums = theirs.frame(hidden, first, Draws.of(hows, CPU), steps)
+        codes, total = ours.frame(hidden, first, BatchSamplingParams.of(hows, CPU), steps)
+        expected, sums = theirs.frame(hidden, first, BatchSamplingParams.of(hows, CPU), steps)
         alike = (codes == expected).all(1)
         drawn, same = drawn + rows, same + int(alike.sum())
         assert torch.allclose(total[alike], sums[alike], atol=1e-4)
@@ -113,8 +113,8 @@ def test_another_seed_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative control of the test above."""
     ours, theirs = predictors(monkeypatch)
     hidden, first = torch.randn(2, 4, 40, generator=torch.Generator().manual_seed(6))
-    codes, _ = ours.frame(hidden, first, Draws.of([Draw(1)] * 4, CPU), torch.arange(4))
-    other, _ = theirs.frame(hidden, first, Draws.of([Draw(2)] * 4, CPU), torch.arange(4))
+    codes, _ = ours.frame(hidden, first, BatchSamplingParams.of([SamplingParams(1)] * 4, CPU), torch.arange(4))
+    other, _ = theirs.frame(hidden, first, BatchSamplingParams.of([SamplingParams(2)] * 4, CPU), torch.arange(4))
     assert not codes.equal(other)
 
 
@@ -123,7 +123,7 @@ def test_what_is_no_number_is_told_and_harms_nobody(monkeypatch: pytest.MonkeyPa
     ours, theirs = predictors(monkeypatch)
     hidden, first = torch.randn(2, 3, 40, generator=torch.Generator().manual_seed(7))
     hidden[1] = torch.nan
-    draws, steps = Draws.of([Draw(3)] * 3, CPU), torch.arange(3)
+    draws, steps = BatchSamplingParams.of([SamplingParams(3)] * 3, CPU), torch.arange(3)
     codes, _ = ours.frame(hidden, first, draws, steps)
     assert (codes[1] == FAILED).all()
     expected, _ = theirs.frame(hidden, first, draws, steps)
@@ -136,7 +136,7 @@ def test_a_frame_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)
     ours, theirs = predictors(monkeypatch, SimpleNamespace(**DENSE, num_code_groups=16, vocab_size=90))
     hidden, first = torch.randn(2, 1, 40, generator=torch.Generator().manual_seed(8))
-    draws, steps = Draws.of([Draw(4)], CPU), torch.arange(1)
+    draws, steps = BatchSamplingParams.of([SamplingParams(4)], CPU), torch.arange(1)
     native_ms, torch_ms = (
         1000 * statistics.median(timeit.repeat(lambda: one.frame(hidden, first, draws, steps), number=1, repeat=60))  # noqa: B023
         for one in (ours, theirs)
@@ -175,8 +175,8 @@ def test_rows_of_several_slots_are_what_torch_computes(kind: str) -> None:
     theirs.native = None
     batch = Batch()
     for slot, start, count in ((3, 7, 5), (0, 0, 1), (3, 12, 9), (4, 30, 2)):
-        places = np.tile(np.arange(start, start + count, dtype=np.float32), (3, 1))
-        batch.add(slot, start, torch.randn(count, decoder.config.hidden_size), places)
+        positions = np.tile(np.arange(start, start + count, dtype=np.float32), (3, 1))
+        batch.add(slot, start, torch.randn(count, decoder.config.hidden_size), positions)
     for one, other in zip(decoder.append(batch, ours, 1), decoder.append(batch, theirs, 1), strict=True):
         assert torch.allclose(one, other, atol=1e-4)
     assert torch.allclose(ours.keys, theirs.keys, atol=1e-4)
@@ -192,7 +192,7 @@ def test_rows_that_look_far_back_together_are_torchs_and_a_row_alone_never_is() 
     assert cache.native.suits(90, near)
     assert not cache.native.suits(90, far)
     assert cache.native.suits(4, Rows.of([0, 1, 2, 3], [60_000] * 4, 1, CPU))
-    both = Ragged([0, 1], [60_000, 0], [90, 1], CPU)
+    both = VarlenBatch([0, 1], [60_000, 0], [90, 1], CPU)
     assert not cache.native.suits(91, both)
     assert both.shared == far.shared
-    assert cache.native.suits(2, Ragged([0, 1], [60_000, 0], [1, 1], CPU))
+    assert cache.native.suits(2, VarlenBatch([0, 1], [60_000, 0], [1, 1], CPU))

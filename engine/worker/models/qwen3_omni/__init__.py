@@ -1,7 +1,7 @@
 """Qwen3-Omni-MoE: text, sound, pictures and video in; text and streaming speech out; as transformers computes it.
 
 The thinker writes text; the talker turns it into codec frames, one text token a frame; code2wav makes them sound. What
-goes from the thinker to the talker (``speakable``): the ids of the user's turns with their places, and, where
+goes from the thinker to the talker (``speakable``): the ids of the user's turns with their positions, and, where
 sound or pictures stand, the thinker's hidden rows; then one id for each token to be spoken. The talker looks ids up in
 the thinker's table of embeddings, which it maps (a GPU has its own), so that no tensor travels for text.
 
@@ -10,7 +10,7 @@ turn is prefilled while it is spoken: what comes before it at once, and of it ea
 or ``options.window_s``) once that is full. At its end only the open window is left.
 
 On a GPU a step of the thinker, and a whole frame of the talker with its code predictor, are one CUDA graph each, for
-sizes of batch and for reaches into the past that double. ``options.graphs``: ``auto`` (where there is a GPU), ``on``
+batch sizes and context lengths that double. ``options.graphs``: ``auto`` (where there is a GPU), ``on``
 (the same steps anywhere; a CPU captures nothing) or ``off``. Prompts are computed kernel by kernel.
 
 It has no recogniser: there is no transcript of what the user said. How far the voice is in the text (``text_end``) is

@@ -18,7 +18,7 @@ from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.models.qwen3_omni.speech import FRAME_SAMPLES
 from engine.worker.nn.codec import CodecDecoder
 from engine.worker.nn.conv import Piece
-from engine.worker.nn.device import put
+from engine.worker.nn.device import to_device
 from engine.worker.stage import Books, Place, Seat, Window, rehearse
 
 WARM_S = 2.0  # of a start, at most
@@ -76,5 +76,5 @@ class Code2Wav:
     def decode(self, seats: Sequence[Seat], codes: NDArray[np.int16], fresh: bool) -> NDArray[np.float32]:
         """Sound [batch, samples] of the next frames [batch, frames, groups], all beginnings or none."""
         piece = Piece.of([seat.slot for seat in seats], fresh, self.source.device)
-        ids = put(codes.astype(np.int64), self.source.device)
+        ids = to_device(codes.astype(np.int64), self.source.device)
         return self.net.decode(ids, [seat.state.frames for seat in seats], piece).float().cpu().numpy()

@@ -13,7 +13,7 @@ from engine.worker.models.qwen3_omni.block import Block
 from engine.worker.models.qwen3_omni.prompt import Prompt
 from engine.worker.models.qwen3_omni.sound import audio_tokens
 from engine.worker.models.qwen3_omni.source import Source
-from engine.worker.nn.device import put
+from engine.worker.nn.device import to_device
 from engine.worker.nn.encoders import encoder
 from engine.worker.nn.weights import Reader
 
@@ -27,7 +27,7 @@ class Encoders:
         self.ears = encoder(reference.Qwen3OmniMoeAudioEncoder, config.audio_config, read.below("audio_tower"))
         self.eyes = encoder(reference.Qwen3OmniMoeVisionEncoder, config.vision_config, read.below("visual"))
 
-    def rows(self, words: Tensor, asked: Sequence[tuple[Prompt, int]]) -> list[tuple[Tensor, list[Tensor]]]:
+    def rows(self, embed_tokens: Tensor, asked: Sequence[tuple[Prompt, int]]) -> list[tuple[Tensor, list[Tensor]]]:
         """Of each prompt the rows [ids, width], words as in their table, and what deepstack adds to the first layers.
 
         Blocks that lie below what is ``fed`` of a prompt are not encoded: their rows are empty. What the prompts hear
@@ -36,21 +36,21 @@ class Encoders:
         left = [_left(prompt, fed) for prompt, fed in asked]
         heard = self._heard([prompt for prompt, _ in asked], left)
         both = zip(asked, left, heard, strict=True)
-        return [self._filled(words, prompt, blocks, sound) for (prompt, _), blocks, sound in both]
+        return [self._filled(embed_tokens, prompt, blocks, sound) for (prompt, _), blocks, sound in both]
 
     def _filled(
-        self, words: Tensor, prompt: Prompt, left: Sequence[tuple[int, Block]], heard: Tensor | None
+        self, embed_tokens: Tensor, prompt: Prompt, left: Sequence[tuple[int, Block]], heard: Tensor | None
     ) -> tuple[Tensor, list[Tensor]]:
         marks, device, dtype = self._source.marks, self._source.device, self._source.dtype
         ids = prompt.ids
         new = np.arange(len(ids)) >= min((start for start, _ in left), default=len(ids))
-        rows, deep = words[put(ids, device)], list[Tensor]()
+        rows, deep = embed_tokens[to_device(ids, device)], list[Tensor]()
         if heard is not None:
-            rows[put(np.flatnonzero((ids == marks.audio) & new), device)] = heard
+            rows[to_device(np.flatnonzero((ids == marks.audio) & new), device)] = heard
         if pixels := [one.pixels for _, one in left if one.pixels is not None]:
-            grids = put([one.patches for _, one in left if one.pixels is not None], device)
+            grids = to_device([one.patches for _, one in left if one.pixels is not None], device)
             seen = self.eyes(torch.cat(pixels).to(device, dtype), grid_thw=grids)
-            at = put(np.flatnonzero(((ids == marks.image) | (ids == marks.video)) & new), device)
+            at = to_device(np.flatnonzero(((ids == marks.image) | (ids == marks.video)) & new), device)
             rows[at] = seen.pooler_output
             for features in seen.deepstack_features:
                 deep.append(torch.zeros_like(rows))
@@ -80,7 +80,7 @@ class Encoders:
         """What the encoder makes of windows [mels, frames], padded to ``whole``: rows [rows, width]."""
         short = max(mel.shape[1] for mel in mels) < whole
         given = [*mels, *([torch.zeros(len(mels[0]), whole)] if short else [])]
-        lengths = put([mel.shape[1] for mel in given], self._source.device)
+        lengths = to_device([mel.shape[1] for mel in given], self._source.device)
         rows = self.ears(torch.cat(given, 1).to(self._source.device, self._source.dtype), feature_lens=lengths)
         made = sum(audio_tokens(mel.shape[1], self._pieces) for mel in mels)
         return rows.last_hidden_state[:made]

@@ -32,15 +32,15 @@ CHARACTERS = 64  # that a token of the context may stand for: of spaces some do;
 class Prompt:
     """A request as the thinker eats it, made off the step loop.
 
-    ``places`` float32 [3, ids] are the rope positions (time, height, width); ``spoken`` are the indices of the user's
-    turns, which the talker hears again, at its own ``spoken_places``. Where two prompts of a session have the same
+    ``positions`` float32 [3, ids] are rope's (time, height, width); ``spoken`` are the indices of the user's turns,
+    which the talker hears again, at its own ``spoken_positions``. Where two prompts of a session have the same
     ``names`` up to some row (ids of words, and what stands for the content of the rest), they are the same up to there.
     """
 
     ids: NDArray[np.int64]
-    places: NDArray[np.float32]
+    positions: NDArray[np.float32]
     spoken: NDArray[np.int64]
-    spoken_places: NDArray[np.float32]
+    spoken_positions: NDArray[np.float32]
     lead: list[int]
     names: NDArray[np.int64]
     spoken_names: NDArray[np.int64]
@@ -82,8 +82,8 @@ class Prompter:
     def quick(self, request: Request) -> bool:
         """Whether a prompt is made in less time than a step takes: typed, and not long."""
         parts = [part for message in request.messages for part in message.parts]
-        words = [part.text for part in parts if isinstance(part, TextPart)]
-        return not request.live and len(words) == len(parts) and sum(map(len, words)) <= QUICK_CHARACTERS
+        texts = [part.text for part in parts if isinstance(part, TextPart)]
+        return not request.live and len(texts) == len(parts) and sum(map(len, texts)) <= QUICK_CHARACTERS
 
     async def prompts(self, request: Request, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Prompt]:
         """The prompt as far as nothing can change it any more: before the user speaks, with what he has said, whole."""
@@ -132,12 +132,12 @@ class Prompter:
         for start, block in zip(starts, blocks, strict=True):
             names[start : start + block.rows] = block.names
         heard, start = self._spoken(ids)
-        places = self._places([ids[i] for i in heard], blocks, talker=True)
+        positions = self._positions([ids[i] for i in heard], blocks, talker=True)
         heard_names = names[heard]
-        heard_names[heard_names < 0] -= places[0].astype(np.int64)[heard_names < 0]  # they may differ there
+        heard_names[heard_names < 0] -= positions[0].astype(np.int64)[heard_names < 0]  # they may differ there
         return Prompt(
-            np.array(ids), self._places(ids, blocks), np.array(heard, np.int64), places, ids[start : start + 3], names,
-            heard_names, tuple(blocks), tuple(starts), draft.script, whole,
+            np.array(ids), self._positions(ids, blocks), np.array(heard, np.int64), positions, ids[start : start + 3],
+            names, heard_names, tuple(blocks), tuple(starts), draft.script, whole,
         )  # fmt: skip
 
     def _messages(self, request: Request) -> tuple[list[Message], str | None]:
@@ -147,8 +147,8 @@ class Prompter:
             last = messages.pop() if messages and messages[-1].role == "user" else Message("user", ())
             messages.append(Message("user", (*last.parts, _UNSPOKEN)))
         if messages and messages[-1].role == "assistant":
-            words = "".join(part.text for part in messages.pop().parts if isinstance(part, TextPart))
-            return messages or [Message("user", ())], words  # no template renders nothing at all
+            script = "".join(part.text for part in messages.pop().parts if isinstance(part, TextPart))
+            return messages or [Message("user", ())], script  # no template renders nothing at all
         return messages, None
 
     def _check_ids(self, messages: Sequence[Message]) -> None:
@@ -189,7 +189,7 @@ class Prompter:
                 spoken += range(start, end)
         return spoken, starts[-1]
 
-    def _places(self, ids: Sequence[int], blocks: Sequence[Block], talker: bool = False) -> NDArray[np.float32]:
+    def _positions(self, ids: Sequence[int], blocks: Sequence[Block], talker: bool = False) -> NDArray[np.float32]:
         """Rope positions [3, ids]: words and sounds count on; what is seen spans its grid, at its time.
 
         After a video with its sound, positions go on from whichever of the two comes last in the prompt. The talker of

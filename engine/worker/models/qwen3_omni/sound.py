@@ -22,7 +22,7 @@ from engine.worker.models.qwen3_omni.block import Block, named
 
 LONGEST_S, SHORTEST_S = 300.0, 0.02
 LEAD = 2  # frames before a window, which see the mirrored beginning of what they are computed from
-REACH = 400  # samples: a frame's own width; of the silence behind a sound its frames see no more
+FRAME_WIDTH = 400  # samples that a frame is computed from; of the silence behind a sound its frames see no more
 DEPTH = 8.0  # of log10: what is 80 dB below the loudest counts as silence
 
 
@@ -48,8 +48,8 @@ class Ear:
             )
 
     @property
-    def reach(self) -> int:
-        """Samples that a frame sees on each side of its place."""
+    def half_frame(self) -> int:
+        """Samples that a frame sees on each side of its centre."""
         return self._size // 2
 
     @property
@@ -80,7 +80,7 @@ class Ear:
 
     def block(self, pcm: NDArray[np.int16], number: int, mel: Tensor) -> Block:
         """A window of a sound, named by all samples that it sees."""
-        seen = pcm[number * self.span : (number + 1) * self.span + self.reach]
+        seen = pcm[number * self.span : (number + 1) * self.span + self.half_frame]
         return Block(named("sound", seen), audio_tokens(mel.shape[1], self.pieces), mel)
 
 
@@ -106,7 +106,7 @@ class Growing:
     @property
     def _final(self) -> int:
         """How many windows nothing more can change: their last frame sees a little of what follows."""
-        return max(0, self.samples - self._ear.reach) // self._ear.span
+        return max(0, self.samples - self._ear.half_frame) // self._ear.span
 
     def windows(self) -> tuple[Block, ...]:
         """Those that are final."""
@@ -160,4 +160,4 @@ def check(samples: int) -> None:
 
 def behind(samples: int, longest: int) -> int:
     """How much of the silence behind a sound its last frames see, where all are padded to the ``longest``."""
-    return max(0, min(longest - samples, REACH))
+    return max(0, min(longest - samples, FRAME_WIDTH))

@@ -16,7 +16,7 @@ from transformers import Qwen3OmniMoeConfig
 from engine.core import Request
 from engine.errors import ConfigError, RequestError, WeightsError
 from engine.worker.nn.device import settle
-from engine.worker.nn.sampler import Draws
+from engine.worker.nn.sampler import BatchSamplingParams
 from engine.worker.nn.weights import Checkpoint, Reader, find, read_json
 from engine.worker.stage import Place, Seat
 
@@ -137,6 +137,6 @@ def to_keep(seats: Sequence[Seat]) -> list[Seat]:
     return [seat for seat in seats if seat.state.unkept][:1]
 
 
-def draws(seats: Sequence[Seat], device: torch.device) -> Draws:
+def batch_params(seats: Sequence[Seat], device: torch.device) -> BatchSamplingParams:
     """How each seat's request draws."""
-    return Draws.of([seat.state.how for seat in seats], device)
+    return BatchSamplingParams.of([seat.state.params for seat in seats], device)

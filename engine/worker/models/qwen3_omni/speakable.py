@@ -11,21 +11,21 @@ from engine.errors import StageFailed
 
 
 class UserTurns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen3_omni.user_turns"):
-    """A piece of the user's turns, which begins ``at`` a row of them all: ids [rows], their places [3, rows] and names
-    [rows], and the thinker's hidden rows [sounds and pictures, width] for those ids that stand for them."""
+    """A piece of the user's turns, which begins ``at`` a row of them all: ids [rows], their positions [3, rows] and
+    names [rows], and the thinker's hidden rows [sounds and pictures, width] for those ids that stand for them."""
 
     at: int
     ids: NDArray[np.int64]
-    places: NDArray[np.float32]
+    positions: NDArray[np.float32]
     media: NDArray[np.float32]
     names: NDArray[np.int64]
 
 
 class Lead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen3_omni.lead"):
-    """How the assistant's own turn begins: its ids, the first of them at ``place``."""
+    """How the assistant's own turn begins: its ids, the first of them at ``position``."""
 
     ids: tuple[int, ...]
-    place: float
+    position: float
 
 
 class TextToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen3_omni.text_token"):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engine.chunk import Usage
 from engine.core import SPEAKER_RATE_HZ
-from engine.worker.nn.sampler import Draw
+from engine.worker.nn.sampler import SamplingParams
 
 FRAME_S = 0.08
 FRAME_SAMPLES = round(FRAME_S * SPEAKER_RATE_HZ)
@@ -20,7 +20,7 @@ CHARACTERS_PER_S = 15.0
 
 Of nano's voice, where it is known, the estimate is 2 characters off at the median of frames and 8 at the 95th
 percentile (`pytest -s tests/contracts/test_text_end.py`)."""
-ANSWER_FRAMES = 4096  # places kept for speech: five and a half minutes
+ANSWER_FRAMES = 4096  # positions kept for speech: five and a half minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +33,20 @@ class Known:
 
 @dataclass(slots=True)
 class Speech:
-    """A voice on its way: ``fed`` rows are in the cache, the next goes in at ``place``.
+    """A voice on its way: ``fed`` rows are in the cache, the next goes in at ``position``.
 
     ``names`` are those of the user's rows so far, of which the first ``known`` were taken over from an earlier request.
     ``spoken`` [frames, groups] are the first frames, where another replica has spoken them.
     """
 
     voice: int
-    how: Draw
+    params: SamplingParams
     spoken: NDArray[np.int16]
     lead: tuple[int, ...] = ()
     names: list[int] = field(default_factory=list[int])
     known: int = 0
     fed: int = 0
-    place: float = 0.0
+    position: float = 0.0
     frames: int = 0
     limit: int = ANSWER_FRAMES
     characters: int = 0

@@ -13,13 +13,13 @@ from torch import Tensor
 from engine.chunk import Checkpoint, Chunk, Codes, Usage, kinds
 from engine.core import StageInfo
 from engine.errors import EngineError, StageFailed, WeightsError
-from engine.worker.models.qwen3_omni.source import Source, by_slot, draws, to_keep
+from engine.worker.models.qwen3_omni.source import Source, batch_params, by_slot, to_keep
 from engine.worker.models.qwen3_omni.speakable import Lead, Speakable, TextToken, UserTurns, read
 from engine.worker.models.qwen3_omni.speech import Known, Speech
 from engine.worker.models.qwen3_omni.talker_net import LEAD, TalkerNet
-from engine.worker.nn.sampler import FAILED, Draw
+from engine.worker.nn.decode_batch import DecodeInput
+from engine.worker.nn.sampler import FAILED, SamplingParams
 from engine.worker.nn.slots import Batch
-from engine.worker.nn.tips import Tip
 from engine.worker.prefix import Prefixes
 from engine.worker.stage import Place, Seat, guarded, state_due
 
@@ -49,7 +49,9 @@ class Talker:
         covered = seat.checkpoint["frames"] if seat.checkpoint is not None else 0
         frames = [chunk.frames for chunk in seat.kept if isinstance(chunk, Codes)][:covered]
         spoken = np.concatenate([np.zeros((0, self.net.predictor.groups), np.int16), *frames])
-        seat.state = Speech(self.source.voice(seat.request), Draw(asked.seed, asked.greedy, **self.sampled), spoken)
+        seat.state = Speech(
+            self.source.voice(seat.request), SamplingParams(asked.seed, asked.greedy, **self.sampled), spoken
+        )
         self.net.heard[seat.slot] = False
 
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
@@ -61,10 +63,10 @@ class Talker:
             yield said
 
     def _check(self, user: UserTurns) -> None:
-        ids, names, places, media = len(user.ids), len(user.names), user.places.shape[1], len(user.media)
+        ids, names, positions, media = len(user.ids), len(user.names), user.positions.shape[1], len(user.media)
         rows = np.count_nonzero(self.source.marks.stand(user.ids))
-        if not (ids == names == places) or rows != media:
-            counts = f"{ids} ids, {names} names, {places} places, {rows} media, {media} rows"
+        if not (ids == names == positions) or rows != media:
+            counts = f"{ids} ids, {names} names, {positions} positions, {rows} media, {media} rows"
             raise StageFailed(f"what the thinker told of a turn does not belong together: {counts}")
 
     @torch.inference_mode()
@@ -134,7 +136,7 @@ class Talker:
             if isinstance(said, UserTurns):
                 computed = self._hear(seat, batch, said)
             else:
-                speech.lead, speech.place = said.ids, said.place
+                speech.lead, speech.position = said.ids, said.position
                 speech.limit = min(seat.request.max_frames, self.net.room - speech.fed - LEAD)
         return computed
 
@@ -147,12 +149,12 @@ class Talker:
         if known < len(user.ids):
             before = np.count_nonzero(self.source.marks.stand(user.ids[:known]))
             rows = self.net.heard_rows(user.ids[known:], user.media[before:])
-            self._add(seat, batch, rows, user.places[:, known:])
+            self._add(seat, batch, rows, user.positions[:, known:])
         return len(user.ids) - known
 
-    def _add(self, seat: Seat, batch: Batch, rows: Tensor, places: NDArray[np.float32]) -> None:
+    def _add(self, seat: Seat, batch: Batch, rows: Tensor, positions: NDArray[np.float32]) -> None:
         speech: Speech = seat.state
-        batch.add(seat.slot, speech.fed, rows, places)
+        batch.add(seat.slot, speech.fed, rows, positions)
         speech.fed += len(rows)
 
     def _recall(self, seat: Seat) -> int:
@@ -221,8 +223,8 @@ class Talker:
         if hidden is None or not speaking:
             return {}
         slots, steps = [seat.slot for seat in speaking], [seat.state.frames for seat in speaking]
-        how = draws(speaking, hidden.device)
-        return self._framed(speaking, self.net.frames(slots, hidden[-len(speaking) :], how, steps))
+        params = batch_params(speaking, hidden.device)
+        return self._framed(speaking, self.net.frames(slots, hidden[-len(speaking) :], params, steps))
 
     def _replay(
         self, beginning: Sequence[tuple[Seat, int]], going: Sequence[tuple[Seat, int]], batch: Batch
@@ -232,14 +234,14 @@ class Talker:
             self.net.lead([seat.slot for seat in self._begin(beginning, batch, LEAD - 1)])
         if len(batch):
             self.net.append(batch)
-        tips = [self._tip(seat, text) for seat, text in (*beginning, *going)]
-        return self._framed([seat for seat, _ in (*beginning, *going)], self.net.speak(tips)) if tips else {}
+        inputs = [self._decode_input(seat, text) for seat, text in (*beginning, *going)]
+        return self._framed([seat for seat, _ in (*beginning, *going)], self.net.speak(inputs)) if inputs else {}
 
-    def _tip(self, seat: Seat, text: int) -> Tip:
+    def _decode_input(self, seat: Seat, text: int) -> DecodeInput:
         speech: Speech = seat.state
-        tip = Tip(seat.slot, speech.fed, text, speech.frames, speech.place, speech.how)
-        speech.fed, speech.place = speech.fed + 1, speech.place + 1
-        return tip
+        found = DecodeInput(seat.slot, speech.fed, text, speech.frames, speech.position, speech.params)
+        speech.fed, speech.position = speech.fed + 1, speech.position + 1
+        return found
 
     def _begin(self, beginning: Sequence[tuple[Seat, int]], batch: Batch, most: int = LEAD) -> list[Seat]:
         """Add the first rows with which the talker's own turn begins; whose those are."""
@@ -264,9 +266,9 @@ class Talker:
     def _add_on(self, seat: Seat, batch: Batch, rows: Tensor) -> None:
         """Add rows of the talker's own turn: words count on."""
         speech: Speech = seat.state
-        count = np.arange(len(rows), dtype=np.float32) + np.float32(speech.place)
+        count = np.arange(len(rows), dtype=np.float32) + np.float32(speech.position)
         self._add(seat, batch, rows, np.broadcast_to(count, (3, len(rows))))
-        speech.place += len(rows)
+        speech.position += len(rows)
 
     def _follow(self, seat: Seat, batch: Batch) -> None:
         """Add what another replica has spoken, as far as its text is there: many rows at once, nothing is drawn."""

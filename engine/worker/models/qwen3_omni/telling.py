@@ -27,9 +27,13 @@ def tell(seat: Seat, prompt: Prompt, piece: slice, heard: NDArray[np.float32]) -
     a, b = (int(at) for at in np.searchsorted(prompt.spoken, (piece.start, piece.stop)))
     chunks: list[Chunk] = []
     if a < b:
-        ids, places, names = prompt.ids[prompt.spoken[a:b]], prompt.spoken_places[:, a:b], prompt.spoken_names[a:b]
-        chunks.append(Tensors.of(UserTurns(a, ids, places, heard, names), placed=True))
+        ids, positions, names = (
+            prompt.ids[prompt.spoken[a:b]],
+            prompt.spoken_positions[:, a:b],
+            prompt.spoken_names[a:b],
+        )
+        chunks.append(Tensors.of(UserTurns(a, ids, positions, heard, names), placed=True))
     if prompt.whole and piece.stop == len(prompt.ids):
-        start = float(prompt.spoken_places.max()) + 1 if prompt.spoken_places.size else 0.0
+        start = float(prompt.spoken_positions.max()) + 1 if prompt.spoken_positions.size else 0.0
         chunks.append(Tensors.of(Lead(tuple(prompt.lead), start)))
     return chunks

@@ -25,10 +25,10 @@ from engine.worker.models.qwen3_omni.speakable import Lead, TextEnd, TextToken, 
 from engine.worker.models.qwen3_omni.telling import media, tell
 from engine.worker.models.qwen3_omni.thinker_net import ThinkerNet
 from engine.worker.models.qwen3_omni.thought import Known, Piece, Thought, deep
-from engine.worker.nn.device import put
-from engine.worker.nn.sampler import FAILED, Draw
+from engine.worker.nn.decode_batch import DecodeInput
+from engine.worker.nn.device import to_device
+from engine.worker.nn.sampler import FAILED, SamplingParams
 from engine.worker.nn.slots import Batch
-from engine.worker.nn.tips import Tip
 from engine.worker.prefix import Prefixes
 from engine.worker.stage import Place, Seat, guarded
 
@@ -59,14 +59,14 @@ class Thinker:
         if request.speaks:
             self.source.voice(request)
         asked = request.sampling
-        how = Draw(
+        params = SamplingParams(
             seed=asked.seed,
             greedy=asked.greedy or asked.temperature == 0,
             temperature=defaults.get("temperature", 0.7) if asked.temperature is None else asked.temperature,
             top_k=self.net.top_k,
             top_p=defaults.get("top_p", 0.95) if asked.top_p is None else asked.top_p,
         )
-        seat.state = Thought(request.max_text_tokens, how, Pieces(self.chat))
+        seat.state = Thought(request.max_text_tokens, params, Pieces(self.chat))
 
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         async with aclosing(self.prompter.prompts(seat.request, inputs)) as prompts:
@@ -168,7 +168,7 @@ class Thinker:
     def _encode(self, seats: Sequence[Seat]) -> dict[int, list[Chunk]]:
         """Make rows of their prompts; what the talker is told of those that were recalled."""
         asked = [(seat.state.prompt, seat.state.fed) for seat in seats]
-        for seat, made in zip(seats, self.encoders.rows(self.net.words, asked), strict=True):
+        for seat, made in zip(seats, self.encoders.rows(self.net.embed_tokens, asked), strict=True):
             seat.state.rows, seat.state.deep = made
         return {id(seat): self._recalled(seat) for seat in seats}
 
@@ -188,7 +188,9 @@ class Thinker:
             thought: Thought = piece.seat.state
             assert thought.prompt is not None
             assert thought.rows is not None
-            batch.add(piece.seat.slot, piece.rows.start, thought.rows[piece.rows], thought.prompt.places[:, piece.rows])
+            batch.add(
+                piece.seat.slot, piece.rows.start, thought.rows[piece.rows], thought.prompt.positions[:, piece.rows]
+            )
         hidden, tapped = self.net.append(batch, deep(pieces))
         failed: dict[int, EngineError] = {}
         for piece, heard in zip(pieces, self._heard(pieces, tapped), strict=True):
@@ -198,8 +200,8 @@ class Thinker:
         if not ended:
             return failed
         thoughts: list[Thought] = [piece.seat.state for piece, _ in ended]
-        last = hidden[put([at for _, at in ended], self.source.device)]
-        tokens = self.net.choose(last, [one.how for one in thoughts], [one.made for one in thoughts])
+        last = hidden[to_device([at for _, at in ended], self.source.device)]
+        tokens = self.net.choose(last, [one.params for one in thoughts], [one.made for one in thoughts])
         for (piece, _), token in zip(ended, tokens, strict=True):
             _extend(piece, guarded(self, piece.seat, self._take, token), failed)
             piece.seat.state.unkept = not piece.seat.done and id(piece.seat) not in failed
@@ -214,7 +216,7 @@ class Thinker:
         at = np.concatenate([rows + first for rows, first in zip(seen, firsts, strict=True)])
         found = np.zeros((0, tapped.shape[1]), np.float32)
         if len(at):
-            found = tapped[put(at, self.source.device)].float().cpu().numpy()
+            found = tapped[to_device(at, self.source.device)].float().cpu().numpy()
         return np.split(found, np.cumsum([len(rows) for rows in seen[:-1]]))
 
     def _took(self, seat: Seat, piece: slice, heard: NDArray[np.float32]) -> list[Chunk]:
@@ -225,7 +227,7 @@ class Thinker:
         thought.heard.append(heard)
         thought.fed = piece.stop
         if thought.writing:
-            thought.rows, thought.deep, thought.place = None, [], float(prompt.places.max()) + 1
+            thought.rows, thought.deep, thought.position = None, [], float(prompt.positions.max()) + 1
         elif not thought.reading and prompt.media_end == piece.stop:
             self._remember(seat)  # what the user has said so far: should he be answered anew, it is known
         return tell(seat, prompt, piece, heard)
@@ -234,10 +236,10 @@ class Thinker:
         """One token for each seat, in one forward."""
         thoughts: list[Thought] = [seat.state for seat in seats]
         both = zip(seats, thoughts, strict=True)
-        tips = [Tip(seat.slot, one.fed, one.last, one.made, one.place, one.how) for seat, one in both]
+        inputs = [DecodeInput(seat.slot, one.fed, one.last, one.made, one.position, one.params) for seat, one in both]
         for thought in thoughts:
-            thought.fed, thought.place = thought.fed + 1, thought.place + 1
-        return self.net.write(tips)
+            thought.fed, thought.position = thought.fed + 1, thought.position + 1
+        return self.net.write(inputs)
 
     def _take(self, seat: Seat, token: int) -> list[Chunk] | EngineError:
         """Make chunks of a new token: text for the client, a row for the talker, the usage with the last."""

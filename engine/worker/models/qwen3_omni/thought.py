@@ -14,7 +14,7 @@ from torch import Tensor
 from engine.chunk import Chunk
 from engine.worker.chat import Pieces
 from engine.worker.models.qwen3_omni.prompt import Prompt
-from engine.worker.nn.sampler import FAILED, Draw
+from engine.worker.nn.sampler import FAILED, SamplingParams
 from engine.worker.stage import Seat
 
 
@@ -34,10 +34,10 @@ class Known:
 
 @dataclass(slots=True)
 class Thought:
-    """An answer on its way: ``fed`` rows are in the cache, ``last`` is the id that goes in next, at ``place``."""
+    """An answer on its way: ``fed`` rows are in the cache, ``last`` is the id that goes in next, at ``position``."""
 
     limit: int
-    how: Draw
+    params: SamplingParams
     pieces: Pieces
     prompt: Prompt | None = None
     rows: Tensor | None = None
@@ -46,7 +46,7 @@ class Thought:
     fed: int = 0
     told: int = 0
     """Of those, how many the talker has been told of."""
-    place: float = 0.0
+    position: float = 0.0
     last: int = FAILED
     said: list[int] = field(default_factory=list[int])
     characters: int = 0

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from engine.worker.models.qwen3_omni import talker_net
-from engine.worker.nn.device import put
-from engine.worker.nn.replay import Replay
+from engine.worker.nn.cuda_graph_runner import CudaGraphRunner
+from engine.worker.nn.device import to_device
 from engine.worker.nn.sampler import penalised
 from tests.oracles.talk import request
 from tests.worker.models.qwen3_omni.cases import PROMPTS, TONE, Folder
@@ -28,16 +28,16 @@ MEDIA = ("audio", "image", "video", "audio and image")
 
 def watch(patch: pytest.MonkeyPatch, device: Device) -> list[Counter[tuple[str, str]]]:
     """The waits inside of what a graph would capture, as they come."""
-    computed = Replay.computed
+    computed = CudaGraphRunner.computed
     inside: list[Counter[tuple[str, str]]] = []
 
-    def watched(self: Replay, table: torch.Tensor, reach: int) -> torch.Tensor:
+    def watched(self: CudaGraphRunner, table: torch.Tensor, bucket: int) -> torch.Tensor:
         before = len(device.waits)
-        found = computed(self, table, reach)
+        found = computed(self, table, bucket)
         inside.append(Counter(device.waits[before:]))
         return found
 
-    patch.setattr(Replay, "computed", watched)
+    patch.setattr(CudaGraphRunner, "computed", watched)
     return inside
 
 
@@ -125,7 +125,7 @@ def test_a_wait_in_a_step_would_show(fault: str, checkpoint: Folder, monkeypatch
             case "a question":
                 assert logits.amax().item() < 1e9
             case "a number of the host":
-                seen[put([0], seen.device), 0] = False
+                seen[to_device([0], seen.device), 0] = False
             case "an index of the host":
                 seen = seen[torch.arange(len(seen))]
             case _:

@@ -13,9 +13,9 @@ import torch
 
 from engine import Engine, Request, Sampling
 from engine.worker.models.qwen3_omni import Talker, Thinker, talker_net, thinker_net
-from engine.worker.nn import native, predictor, replay
-from engine.worker.nn.sampler import Draw
-from engine.worker.nn.tips import Tip, packed
+from engine.worker.nn import cuda_graph_runner, native, predictor
+from engine.worker.nn.decode_batch import DecodeInput, packed
+from engine.worker.nn.sampler import SamplingParams
 from engine.worker.stage import Place
 from tests.oracles.talk import Said, ask, request, spec
 from tests.worker.models.qwen3_omni.cases import PROMPTS, Folder
@@ -24,7 +24,7 @@ from tests.worker.models.qwen3_omni.cases import PROMPTS, Folder
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reaches that the prompts of tests go beyond."""
-    monkeypatch.setattr(replay, "SHORTEST", 16)
+    monkeypatch.setattr(cuda_graph_runner, "SHORTEST", 16)
 
 
 def requests(count: int) -> list[Request]:
@@ -105,8 +105,8 @@ def thinker(folder: Any, slots: int = 6) -> Any:
     return Thinker(Place(folder, slots=slots, options={"context": 128, "graphs": True})).net
 
 
-def tip(slot: int, start: int, token: int = 7) -> Tip:
-    return Tip(slot, start, token, 3, float(start), Draw(5, greedy=True))
+def decode_input(slot: int, start: int, token: int = 7) -> DecodeInput:
+    return DecodeInput(slot, start, token, 3, float(start), SamplingParams(5, greedy=True))
 
 
 @torch.inference_mode()
@@ -115,7 +115,7 @@ def test_what_fills_a_batch_up_goes_to_a_slot_of_nobodys(checkpoint: Folder, mon
     net = thinker(checkpoint("plain"))
     net.cache.keys.normal_()
     before = net.cache.keys.clone()
-    assert len(net.write([tip(5, 3), tip(0, 40), tip(2, 0)])) == 3
+    assert len(net.write([decode_input(5, 3), decode_input(0, 40), decode_input(2, 0)])) == 3
     changed = (net.cache.keys != before).any(-1).any(2).any(0).nonzero().tolist()  # slots and places
     assert changed == [[0, 40], [2, 0], [5, 3], [6, 0]]
 
@@ -131,7 +131,7 @@ def test_another_start_would_show(checkpoint: Folder, monkeypatch: pytest.Monkey
     net.cache.keys.normal_()
     net.cache.values.normal_()
     for slot, start in ((2, 9), (2, 9), (2, 8), (3, 9)):
-        table = torch.from_numpy(packed([Tip(slot, start, 7, 3, 9.0, Draw(5))]))
+        table = torch.from_numpy(packed([DecodeInput(slot, start, 7, 3, 9.0, SamplingParams(5))]))
         net.graphs.computed(table, 16)
     same, again, earlier, elsewhere = found
     assert same.equal(again)
@@ -144,4 +144,4 @@ def test_there_are_graphs_where_they_are_wanted(checkpoint: Folder) -> None:
     for wanted, static in (("auto", False), ("off", False), (False, False), ("on", True), (True, True)):
         stage = Talker(Place(folder, slots=2, options={"context": 128, "graphs": wanted}))
         assert (stage.net.graphs is not None) == static
-        assert len(stage.net.carried) == 2 + static
+        assert len(stage.net.last_frame_embed) == 2 + static

@@ -75,7 +75,7 @@ async def test_a_small_mistake_would_be_seen(
         case "no end of the text":
             monkeypatch.setattr(qwen3_omni.Talker, "_end", lambda self, seat: self.source.config.tts_pad_token_id)
         case "flat pictures":
-            monkeypatch.setattr(Prompter, "_places", flat)
+            monkeypatch.setattr(Prompter, "_positions", flat)
         case _:
             word = qwen3_omni.Thinker._word
             monkeypatch.setattr(qwen3_omni.Thinker, "_word", lambda self, seat, id, spoken: word(self, seat, id, True))

@@ -1,7 +1,8 @@
-"""Decode steps as graphs: captured once for each size of batch and each reach, and replayed without asking the device.
+"""Decode steps as graphs: captured once for each size of batch and each context bucket, and replayed without
+asking the device.
 
 Between the one copy that brings a step's rows and the one that takes its ids nothing waits for the device: shapes
-depend on the size and the reach alone, so on a GPU a step is one launch. What the step computes is a plain function of
+depend on the size and the bucket alone, so on a GPU a step is one launch. What the step computes is a plain function of
 torch; where there are no graphs (a CPU, or a capture that failed) it is called as such. Knows no model.
 
 A batch is filled up to its size with rows that go to a slot of nobody's.
@@ -20,79 +21,82 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.worker.nn.device import put
-from engine.worker.nn.sampler import Draw
-from engine.worker.nn.tips import Columns, Tip, packed
+from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput, packed
+from engine.worker.nn.device import to_device
+from engine.worker.nn.sampler import SamplingParams
 
-SHORTEST = 512  # places that the shortest reach looks back over: what is masked is read all the same
+SHORTEST = 512  # positions of the shortest context bucket: what is masked is read all the same
 WARM_S = 90.0  # of a start, for each kind of step: what is not captured by then is when it is first wanted
 log = logging.getLogger(__name__)
 
-Compute = Callable[[Columns, int], Tensor]
-"""Ids [batch, n] of a step's rows, of which none looks back over more places than the reach."""
+Compute = Callable[[DecodeBatch, int], Tensor]
+"""Ids [batch, n] of a step's rows, whose contexts all fit into a bucket of so many positions."""
 
 
-class Replay:
-    """Steps of at most ``slots`` rows over caches of ``length`` places that have one slot more, which is nobody's."""
+class CudaGraphRunner:
+    """Steps of at most ``slots`` rows over caches of ``length`` positions, which have one slot more: nobody's."""
 
-    def __init__(self, name: str, compute: Compute, slots: int, length: int, widest: int, device: torch.device) -> None:
-        self.sizes, self.reaches = doubled(1, slots), doubled(SHORTEST, length)
-        self._name, self._compute, self._widest, self._device = name, compute, widest, device
-        self._idle = Tip(slots, 0, 0, 0, 0.0, Draw(0))
+    def __init__(
+        self, name: str, compute: Compute, slots: int, length: int, max_top_k: int, device: torch.device
+    ) -> None:
+        self.sizes, self.context_buckets = doubled(1, slots), doubled(SHORTEST, length)
+        self._name, self._compute, self._max_top_k, self._device = name, compute, max_top_k, device
+        self._idle = DecodeInput(slots, 0, 0, 0, 0.0, SamplingParams(0))
         self._captures = device.type == "cuda" and torch.cuda.is_available()
         self._graphs: dict[tuple[int, int], _Graph | None] = {}
         self._pool: Any = None  # graphs share what memory they need between their steps: one runs at a time
 
-    def __call__(self, tips: Sequence[Tip]) -> NDArray[np.int64]:
-        """One step; ids [tips, n]."""
-        size = next(size for size in self.sizes if size >= len(tips))
-        reach = next(reach for reach in self.reaches if reach > max(tip.start for tip in tips))
-        table = packed([*tips, *[self._idle] * (size - len(tips))])
-        graph = self._graph(size, reach) if self._captures else None
-        found = self.computed(put(table, self._device), reach).cpu().numpy() if graph is None else graph.replay(table)
-        return found[: len(tips)]
+    def __call__(self, inputs: Sequence[DecodeInput]) -> NDArray[np.int64]:
+        """One step; ids [inputs, n]."""
+        size = next(size for size in self.sizes if size >= len(inputs))
+        bucket = next(bucket for bucket in self.context_buckets if bucket > max(one.start for one in inputs))
+        table = packed([*inputs, *[self._idle] * (size - len(inputs))])
+        graph = self._graph(size, bucket) if self._captures else None
+        if graph is not None:
+            return graph.replay(table)[: len(inputs)]
+        return self.computed(to_device(table, self._device), bucket).cpu().numpy()[: len(inputs)]
 
-    def computed(self, table: Tensor, reach: int) -> Tensor:
+    def computed(self, table: Tensor, bucket: int) -> Tensor:
         """The step itself, which is what a graph captures: ids of a table [10, size] on the device."""
-        return self._compute(Columns.of(table, self._widest), reach)
+        return self._compute(DecodeBatch.of(table, self._max_top_k), bucket)
 
     @torch.inference_mode()
     def warm(self, most_s: float | None = None) -> None:
-        """Capture ahead, the shortest reaches first, for so long (WARM_S)."""
+        """Capture ahead, the shortest contexts first, for so long (WARM_S)."""
         most_s = WARM_S if most_s is None else most_s
         if not self._captures:
             return
         began_s, before = time.monotonic(), torch.cuda.memory_reserved(self._device)
-        for key in ((size, reach) for reach in self.reaches for size in self.sizes):
+        for key in ((size, bucket) for bucket in self.context_buckets for size in self.sizes):
             if time.monotonic() - began_s < most_s:
                 self._graph(*key)
         made = sum(graph is not None for graph in self._graphs.values())
         took_s, more = time.monotonic() - began_s, torch.cuda.memory_reserved(self._device) - before
-        whole = len(self.sizes) * len(self.reaches)
+        whole = len(self.sizes) * len(self.context_buckets)
         log.info("%s: %d of %d graphs in %.1f s and %.0f MB", self._name, made, whole, took_s, more / 2**20)
 
-    def _graph(self, size: int, reach: int) -> _Graph | None:
+    def _graph(self, size: int, bucket: int) -> _Graph | None:
         """None where it cannot be captured."""
-        if (size, reach) not in self._graphs:
+        if (size, bucket) not in self._graphs:
             try:
-                self._graphs[size, reach] = self._captured(size, reach)
+                self._graphs[size, bucket] = self._captured(size, bucket)
             except RuntimeError as error:
                 reason = str(error).splitlines()[0]
-                log.warning("%s: %d rows over %d are not captured: %s", self._name, size, reach, reason)
-                self._graphs[size, reach] = None
-        return self._graphs[size, reach]
+                log.warning("%s: %d rows over %d are not captured: %s", self._name, size, bucket, reason)
+                self._graphs[size, bucket] = None
+        return self._graphs[size, bucket]
 
-    def _captured(self, size: int, reach: int) -> _Graph:
+    def _captured(self, size: int, bucket: int) -> _Graph:
         self._pool = self._pool or torch.cuda.graph_pool_handle()
-        table = put(packed([self._idle] * size), self._device)
+        table = to_device(packed([self._idle] * size), self._device)
         stream = torch.cuda.Stream(self._device)
         stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream):
-            self.computed(table, reach)  # libraries load and choose now what they are going to run
+            self.computed(table, bucket)  # libraries load and choose now what they are going to run
         torch.cuda.current_stream(self._device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            ids = self.computed(table, reach)
+            ids = self.computed(table, bucket)
         given, taken = (torch.empty_like(one, device="cpu", pin_memory=True) for one in (table, ids))
         return _Graph(graph, table, ids, given, taken, torch.cuda.Event())
 

@@ -8,29 +8,29 @@ from typing import Any
 import pytest
 import torch
 
-from engine.worker.nn.replay import Replay, doubled
-from engine.worker.nn.sampler import Draw, Draws
-from engine.worker.nn.slots import Ragged, Rows, attended
-from engine.worker.nn.tips import Columns, Tip, packed
+from engine.worker.nn.cuda_graph_runner import CudaGraphRunner, doubled
+from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput, packed
+from engine.worker.nn.sampler import BatchSamplingParams, SamplingParams
+from engine.worker.nn.slots import Rows, VarlenBatch, attended
 from tests.worker.nn.test_blocks import CPU
 
-HOWS = [Draw(2**64 - 1, True, 0.7, 20, 0.95), Draw(2**63, False, 0.0, 0, 0.1), Draw(3)]
+HOWS = [SamplingParams(2**64 - 1, True, 0.7, 20, 0.95), SamplingParams(2**63, False, 0.0, 0, 0.1), SamplingParams(3)]
 
 
 def test_a_table_holds_every_column_to_the_bit() -> None:
-    tips = [Tip(i, 8000 + i, 151_000, 7 * i, 4097.3, how) for i, how in enumerate(HOWS)]
-    found, draws = Columns.of(torch.from_numpy(packed(tips)), 20), Draws.of(HOWS, CPU)
+    inputs = [DecodeInput(i, 8000 + i, 151_000, 7 * i, 4097.3, how) for i, how in enumerate(HOWS)]
+    found, draws = DecodeBatch.of(torch.from_numpy(packed(inputs)), 20), BatchSamplingParams.of(HOWS, CPU)
     assert found.slots.tolist() == [0, 1, 2]
     assert found.starts.tolist() == [8000, 8001, 8002]
     assert found.tokens.tolist() == [151_000] * 3
     assert found.steps.tolist() == [0, 7, 14]
-    assert found.places.equal(torch.tensor([4097.3] * 3))
-    assert found.draws.seeds.tolist() == draws.seeds.tolist() == [-1, -(2**63), 3]
+    assert found.positions.equal(torch.tensor([4097.3] * 3))
+    assert found.params.seeds.tolist() == draws.seeds.tolist() == [-1, -(2**63), 3]
     assert draws.greedy.tolist() == [True, False, False]
     assert draws.temperature.equal(torch.tensor([[0.7], [1.0], [1.0]]))
     assert draws.top_k.tolist() == [[20], [2**31], [2**31]]
     assert draws.top_p.equal(torch.tensor([[0.95], [0.1], [1.0]]))
-    assert (draws.widest, draws.all_greedy, found.draws.widest, found.draws.all_greedy) == (0, False, 20, False)
+    assert (draws.max_top_k, draws.all_greedy, found.params.max_top_k, found.params.all_greedy) == (0, False, 20, False)
 
 
 def test_sizes_double_and_end_with_the_last() -> None:
@@ -40,23 +40,23 @@ def test_sizes_double_and_end_with_the_last() -> None:
     assert doubled(512, 100) == [100]
 
 
-def replay(**more: Any) -> tuple[Replay, list[tuple[list[int], int]]]:
+def runner(**more: Any) -> tuple[CudaGraphRunner, list[tuple[list[int], int]]]:
     """One that gives back slots and starts, and what it computed."""
     given: list[tuple[list[int], int]] = []
 
-    def compute(tips: Columns, reach: int) -> torch.Tensor:
-        given.append((tips.slots.tolist(), reach))
-        return torch.stack((tips.slots, tips.starts), 1)
+    def compute(batch: DecodeBatch, bucket: int) -> torch.Tensor:
+        given.append((batch.slots.tolist(), bucket))
+        return torch.stack((batch.slots, batch.starts), 1)
 
-    return Replay("it", compute, slots=5, length=2000, widest=0, device=CPU, **more), given
+    return CudaGraphRunner("it", compute, slots=5, length=2000, max_top_k=0, device=CPU, **more), given
 
 
 def test_a_batch_is_filled_up_and_looks_back_no_further_than_it_must() -> None:
-    steps, given = replay()
-    tips = [Tip(slot, start, 0, 0, 0.0, Draw(1)) for slot, start in ((4, 511), (0, 3), (2, 9))]
-    assert steps(tips).tolist() == [[4, 511], [0, 3], [2, 9]]
-    assert steps([Tip(1, 512, 0, 0, 0.0, Draw(1))]).tolist() == [[1, 512]]
-    assert steps([Tip(1, 1999, 0, 0, 0.0, Draw(1))] * 5).shape == (5, 2)
+    steps, given = runner()
+    inputs = [DecodeInput(slot, start, 0, 0, 0.0, SamplingParams(1)) for slot, start in ((4, 511), (0, 3), (2, 9))]
+    assert steps(inputs).tolist() == [[4, 511], [0, 3], [2, 9]]
+    assert steps([DecodeInput(1, 512, 0, 0, 0.0, SamplingParams(1))]).tolist() == [[1, 512]]
+    assert steps([DecodeInput(1, 1999, 0, 0, 0.0, SamplingParams(1))] * 5).shape == (5, 2)
     assert given == [([4, 0, 2, 5], 512), ([1], 1024), ([1] * 5, 2000)]
 
 
@@ -65,16 +65,16 @@ def test_what_cannot_be_captured_is_computed_all_the_same(
 ) -> None:
     tried: list[tuple[int, int]] = []
 
-    def captured(self: Replay, size: int, reach: int) -> Any:
-        tried.append((size, reach))
+    def captured(self: CudaGraphRunner, size: int, bucket: int) -> Any:
+        tried.append((size, bucket))
         raise RuntimeError("operation not permitted when stream is capturing\nand what else it says")
 
-    monkeypatch.setattr(Replay, "_captured", captured)
-    steps, _ = replay()
+    monkeypatch.setattr(CudaGraphRunner, "_captured", captured)
+    steps, _ = runner()
     steps._captures = True
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            assert steps([Tip(1, 5, 0, 0, 0.0, Draw(1))]).tolist() == [[1, 5]]
+            assert steps([DecodeInput(1, 5, 0, 0, 0.0, SamplingParams(1))]).tolist() == [[1, 5]]
     assert tried == [(1, 512)], "once for all"
     assert [record.message for record in caplog.records] == [
         "it: 1 rows over 512 are not captured: operation not permitted when stream is capturing"
@@ -85,15 +85,15 @@ def test_a_start_captures_the_shortest_reaches_first_and_not_for_ever(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tried: list[tuple[int, int]] = []
-    monkeypatch.setattr(Replay, "_captured", lambda self, *key: tried.append(key))
+    monkeypatch.setattr(CudaGraphRunner, "_captured", lambda self, *key: tried.append(key))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 0)
-    steps, _ = replay()
+    steps, _ = runner()
     steps._captures = True
     with caplog.at_level(logging.INFO):
         steps.warm()
-    assert tried == [(size, reach) for reach in (512, 1024, 2000) for size in (1, 2, 4, 5)]
+    assert tried == [(size, bucket) for bucket in (512, 1024, 2000) for size in (1, 2, 4, 5)]
     tried.clear()
-    steps, _ = replay()
+    steps, _ = runner()
     steps._captures = True
     steps.warm(most_s=0.0)
     assert not tried
@@ -117,11 +117,11 @@ def test_queries_that_share_a_head_are_its_rows(heads: tuple[int, int]) -> None:
 def test_pieces_of_one_size_are_one_attention_elsewhere_than_on_a_cpu() -> None:
     """A slot may come twice: what comes later sees what came before."""
     slots, starts, counts = [2, 0, 2, 3, 3], [4, 0, 9, 1, 4], [5, 5, 5, 3, 3]
-    apart = Ragged(slots, starts, counts, CPU)
-    together = Ragged(slots, starts, counts, CPU)
+    apart = VarlenBatch(slots, starts, counts, CPU)
+    together = VarlenBatch(slots, starts, counts, CPU)
     groups = [Rows.of([2, 0, 2], [4, 0, 9], 5, CPU), Rows.of([3, 3], [1, 4], 3, CPU)]
     together.__dict__["_parts"] = groups
-    elsewhere = Ragged(slots, starts, counts, torch.device("meta"))._parts
+    elsewhere = VarlenBatch(slots, starts, counts, torch.device("meta"))._parts
     assert [part.at.shape for part in elsewhere] == [part.at.shape for part in groups]
     dice = torch.Generator().manual_seed(4)
     query = torch.randn(1, 4, sum(counts), 8, generator=dice)

@@ -1,0 +1,54 @@
+"""What requests bring to a decode step, a row each, as columns of one table: a single copy brings all to a device.
+
+Knows no model and no stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.worker.nn import sampler
+from engine.worker.nn.sampler import BatchSamplingParams, SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeInput:
+    """A token that goes in behind the first ``start`` rows of a slot, at a rope ``position``; draw ``step`` is next."""
+
+    slot: int
+    start: int
+    token: int
+    step: int
+    position: float
+    params: SamplingParams
+
+
+def packed(inputs: Sequence[DecodeInput]) -> NDArray[np.int64]:
+    """A table [10, batch] for ``DecodeBatch``."""
+    own = np.array([(one.slot, one.start, one.token, one.step) for one in inputs], np.int64)
+    positions = np.array([one.position for one in inputs]).view(np.int64)
+    return np.concatenate((own.T, positions[None], sampler.packed([one.params for one in inputs])))
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeBatch:
+    """Inputs of a decode step on a device, each field [batch]. ``max_top_k``: see BatchSamplingParams."""
+
+    slots: Tensor
+    starts: Tensor
+    tokens: Tensor
+    steps: Tensor
+    positions: Tensor
+    params: BatchSamplingParams
+
+    @classmethod
+    def of(cls, table: Tensor, max_top_k: int) -> DecodeBatch:
+        slots, starts, tokens, steps, positions = table[:5]
+        positions = positions.view(torch.float64).float()
+        return cls(slots, starts, tokens, steps, positions, BatchSamplingParams.unpacked(table[5:], max_top_k))
