@@ -70,10 +70,10 @@ class CudaGraphRunner:
         for key in ((size, bucket) for bucket in self.context_buckets for size in self.sizes):
             if time.monotonic() - began_s < most_s:
                 self._graph(*key)
-        made = sum(graph is not None for graph in self._graphs.values())
+        captured = sum(graph is not None for graph in self._graphs.values())
         took_s, more = time.monotonic() - began_s, torch.cuda.memory_reserved(self._device) - before
         whole = len(self.sizes) * len(self.context_buckets)
-        log.info("%s: %d of %d graphs in %.1f s and %.0f MB", self._name, made, whole, took_s, more / 2**20)
+        log.info("%s: %d of %d graphs in %.1f s and %.0f MB", self._name, captured, whole, took_s, more / 2**20)
 
     def _graph(self, size: int, bucket: int) -> _Graph | None:
         """None where it cannot be captured."""

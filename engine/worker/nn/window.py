@@ -61,15 +61,17 @@ class _Layer:
         self.out_bias = attention("o_proj.bias", width) if biased else None
         self.before = read("input_layernorm.weight", width)
         self.between = read("post_attention_layernorm.weight", width)
-        self.attended = read("self_attn_layer_scale.scale", width)
-        self.fed = read("mlp_layer_scale.scale", width)
+        self.attention_scale = read("self_attn_layer_scale.scale", width)
+        self.feed_scale = read("mlp_layer_scale.scale", width)
         self.feed = Dense(read.below("mlp"), config)
 
     def forward(
         self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, piece: Piece, keys: Tensor, values: Tensor
     ) -> Tensor:
-        x = x + self.attended * self._attend(rms_norm(x, self.before, self.eps), cos, sin, mask, piece, keys, values)
-        return x + self.fed * self.feed(rms_norm(x, self.between, self.eps))
+        x = x + self.attention_scale * self._attend(
+            rms_norm(x, self.before, self.eps), cos, sin, mask, piece, keys, values
+        )
+        return x + self.feed_scale * self.feed(rms_norm(x, self.between, self.eps))
 
     def _attend(
         self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, piece: Piece, keys: Tensor, values: Tensor

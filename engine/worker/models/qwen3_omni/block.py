@@ -39,20 +39,20 @@ class Block:
         return self.sounds + math.prod(self.grid)
 
     @property
-    def seen(self) -> NDArray[np.float32]:
+    def visual_positions(self) -> NDArray[np.float32]:
         """Positions [3, cells] of what is seen, from 0: a cell's time, height and width."""
         cells = np.indices(self.grid, np.float32).reshape(3, -1)
         cells[0] *= np.float32(self.pace)
         return cells
 
     @property
-    def heard(self) -> NDArray[np.float32]:
+    def audio_positions(self) -> NDArray[np.float32]:
         return np.broadcast_to(np.arange(self.sounds, dtype=np.float32), (3, self.sounds))
 
     @property
     def order(self) -> NDArray[np.int64]:
         """How cells and sounds take turns by their times, as indices of all cells and then all sounds."""
-        return np.argsort(np.concatenate((self.seen[0], self.heard[0])), kind="stable")
+        return np.argsort(np.concatenate((self.visual_positions[0], self.audio_positions[0])), kind="stable")
 
     @property
     def names(self) -> NDArray[np.int64]:

@@ -30,23 +30,23 @@ class Encoders:
     def rows(self, embed_tokens: Tensor, asked: Sequence[tuple[Prompt, int]]) -> list[tuple[Tensor, list[Tensor]]]:
         """Of each prompt the rows [ids, width], words as in their table, and what deepstack adds to the first layers.
 
-        Blocks that lie below what is ``fed`` of a prompt are not encoded: their rows are empty. What the prompts hear
-        goes through the encoder together.
+        Blocks that lie below what is ``computed`` of a prompt are not encoded: their rows are empty. What the prompts
+        hear goes through the encoder together.
         """
-        left = [_left(prompt, fed) for prompt, fed in asked]
-        heard = self._heard([prompt for prompt, _ in asked], left)
-        both = zip(asked, left, heard, strict=True)
+        left = [_left(prompt, computed) for prompt, computed in asked]
+        audio_embeds = self._audio_embeds([prompt for prompt, _ in asked], left)
+        both = zip(asked, left, audio_embeds, strict=True)
         return [self._filled(embed_tokens, prompt, blocks, sound) for (prompt, _), blocks, sound in both]
 
     def _filled(
-        self, embed_tokens: Tensor, prompt: Prompt, left: Sequence[tuple[int, Block]], heard: Tensor | None
+        self, embed_tokens: Tensor, prompt: Prompt, left: Sequence[tuple[int, Block]], audio_embeds: Tensor | None
     ) -> tuple[Tensor, list[Tensor]]:
         marks, device, dtype = self._source.marks, self._source.device, self._source.dtype
         ids = prompt.ids
         new = np.arange(len(ids)) >= min((start for start, _ in left), default=len(ids))
         rows, deep = embed_tokens[to_device(ids, device)], list[Tensor]()
-        if heard is not None:
-            rows[to_device(np.flatnonzero((ids == marks.audio) & new), device)] = heard
+        if audio_embeds is not None:
+            rows[to_device(np.flatnonzero((ids == marks.audio) & new), device)] = audio_embeds
         if pixels := [one.pixels for _, one in left if one.pixels is not None]:
             grids = to_device([one.patches for _, one in left if one.pixels is not None], device)
             seen = self.eyes(torch.cat(pixels).to(device, dtype), grid_thw=grids)
@@ -57,7 +57,9 @@ class Encoders:
                 deep[-1][at] = features
         return rows, deep
 
-    def _heard(self, prompts: Sequence[Prompt], left: Sequence[Sequence[tuple[int, Block]]]) -> list[Tensor | None]:
+    def _audio_embeds(
+        self, prompts: Sequence[Prompt], left: Sequence[Sequence[tuple[int, Block]]]
+    ) -> list[Tensor | None]:
         """What each prompt hears that is left, None where that is nothing.
 
         The encoder pads what is less than a piece to the longest that it gets, and hears that: it is the prompt's,
@@ -82,10 +84,12 @@ class Encoders:
         given = [*mels, *([torch.zeros(len(mels[0]), whole)] if short else [])]
         lengths = to_device([mel.shape[1] for mel in given], self._source.device)
         rows = self.ears(torch.cat(given, 1).to(self._source.device, self._source.dtype), feature_lens=lengths)
-        made = sum(audio_tokens(mel.shape[1], self._pieces) for mel in mels)
-        return rows.last_hidden_state[:made]
+        count = sum(audio_tokens(mel.shape[1], self._pieces) for mel in mels)
+        return rows.last_hidden_state[:count]
 
 
-def _left(prompt: Prompt, fed: int) -> list[tuple[int, Block]]:
+def _left(prompt: Prompt, computed: int) -> list[tuple[int, Block]]:
     """The blocks that reach beyond what is in the cache, and where their rows begin."""
-    return [(start, one) for start, one in zip(prompt.starts, prompt.blocks, strict=True) if start + one.rows > fed]
+    return [
+        (start, one) for start, one in zip(prompt.starts, prompt.blocks, strict=True) if start + one.rows > computed
+    ]

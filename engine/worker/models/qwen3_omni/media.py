@@ -21,7 +21,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 from engine.core import AudioPart, ImagePart, Part, VideoPart
 from engine.errors import RequestError
 from engine.worker.models.qwen3_omni.block import Block, named
-from engine.worker.models.qwen3_omni.sound import Ear, Growing, audio_tokens, behind, check
+from engine.worker.models.qwen3_omni.sound import MelFrontend, StreamingMel, audio_tokens, behind, check
 
 LARGEST_PICTURE = 64_000_000  # pixels
 MOST_FRAMES = 768  # of a video: the reference samples no more
@@ -29,31 +29,31 @@ KNOWN_BYTES = 128 << 20  # of features of what may be sent again: some twenty mi
 VIDEO_SIZE = {"shortest_edge": 128 * 32 * 32, "longest_edge": 768 * 32 * 32}  # pixels of a frame: the reference's own
 
 
-class Senses:
+class MediaProcessor:
     """Parts of messages to features."""
 
     def __init__(self, settings: dict[str, Any], thinker_config: Any, window_s: float | None = None) -> None:
         self._known: dict[tuple[int, int], tuple[Block, ...]] = {}
         self._held = 0
         self._lock = threading.Lock()  # prompts are made in threads
-        self.ear = Ear(settings, thinker_config.audio_config, window_s)
+        self.frontend = MelFrontend(settings, thinker_config.audio_config, window_s)
         names = ("patch_size", "merge_size", "temporal_patch_size", "image_mean", "image_std")
         sizes = ("size", "min_pixels", "max_pixels")
         self._settings = {name: settings[name] for name in names if settings.get(name)}
-        self._eyes: Any = self._made(**{name: settings[name] for name in sizes if settings.get(name)})
+        self._eyes: Any = self._processor(**{name: settings[name] for name in sizes if settings.get(name)})
         self.merge = thinker_config.vision_config.spatial_merge_size
         self.per_second = thinker_config.position_id_per_seconds
 
-    def _made(self, **sizes: Any) -> Any:
+    def _processor(self, **sizes: Any) -> Any:
         return Qwen2VLImageProcessorPil(**self._settings, **sizes)
 
     @cached_property
     def _video_eyes(self) -> Any:
-        return self._made(size=VIDEO_SIZE)
+        return self._processor(size=VIDEO_SIZE)
 
-    def listen(self) -> Growing:
+    def listen(self) -> StreamingMel:
         """To a sound that is still being spoken."""
-        return Growing(self.ear)
+        return StreamingMel(self.frontend)
 
     def blocks(self, parts: Sequence[Part]) -> list[tuple[Block, ...]]:
         """Of each part that is heard or seen its blocks, a sound's windows; as the reference makes them, all at once.
@@ -76,7 +76,7 @@ class Senses:
         with self._lock:
             known = self._known.get((name, silence))
         if known is None:
-            known = self._made_blocks(part, name, silence)
+            known = self._new_blocks(part, name, silence)
         with self._lock:
             self._forget((name, silence))
             self._known[name, silence] = known
@@ -88,20 +88,20 @@ class Senses:
     def _forget(self, which: tuple[int, int]) -> None:
         self._held -= _size(self._known.pop(which, ()))
 
-    def _made_blocks(self, part: Part, name: int, silence: int) -> tuple[Block, ...]:
+    def _new_blocks(self, part: Part, name: int, silence: int) -> tuple[Block, ...]:
         pcm = _sound(part)
         match part:
             case ImagePart():
                 pixels, patches = self._picture(np.asarray(part.pixels))
                 return (Block(name, grid=self._merged(patches), pixels=pixels, patches=patches, pace=self.per_second),)
             case VideoPart():
-                mel = None if pcm is None else self.ear.features(np.asarray(pcm), silence)
-                sounds = 0 if mel is None else audio_tokens(mel.shape[1], self.ear.pieces)
+                mel = None if pcm is None else self.frontend.features(np.asarray(pcm), silence)
+                sounds = 0 if mel is None else audio_tokens(mel.shape[1], self.frontend.pieces)
                 pixels, patches = self._video(np.asarray(part.frames))
                 pace = float(np.float32(self._video_eyes.temporal_patch_size / part.fps) * np.float32(self.per_second))
                 return (Block(name, sounds, mel, self._merged(patches), pixels, patches, pace),)
             case _:
-                return self.ear.whole(np.asarray(pcm), silence)
+                return self.frontend.whole(np.asarray(pcm), silence)
 
     def _picture(self, pixels: NDArray[np.uint8]) -> tuple[Tensor, tuple[int, ...]]:
         found = self._eyes(images=[pixels], return_tensors="pt")

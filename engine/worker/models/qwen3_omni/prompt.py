@@ -17,7 +17,7 @@ from engine.core import AudioPart, Message, Request, TextPart
 from engine.errors import ContextOverflow, RequestError
 from engine.worker.chat import Chat
 from engine.worker.models.qwen3_omni.block import Block
-from engine.worker.models.qwen3_omni.media import Senses, longest_sound
+from engine.worker.models.qwen3_omni.media import MediaProcessor, longest_sound
 from engine.worker.models.qwen3_omni.sound import behind
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.nn.weights import read_json
@@ -77,7 +77,7 @@ class Prompter:
     def __init__(self, source: Source) -> None:
         self.source, self.chat, self.marks = source, Chat(source.folder), source.marks
         settings = read_json(source.folder / "preprocessor_config.json")
-        self.senses = Senses(settings, source.config.thinker_config, source.window_s)
+        self.media_processor = MediaProcessor(settings, source.config.thinker_config, source.window_s)
 
     def quick(self, request: Request) -> bool:
         """Whether a prompt is made in less time than a step takes: typed, and not long."""
@@ -86,7 +86,7 @@ class Prompter:
         return not request.live and len(texts) == len(parts) and sum(map(len, texts)) <= QUICK_CHARACTERS
 
     async def prompts(self, request: Request, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Prompt]:
-        """The prompt as far as nothing can change it any more: before the user speaks, with what he has said, whole."""
+        """The prompt as far as nothing can change it any more: before the user speaks, as they speak, whole."""
         if self.quick(request):
             yield self.prompt(self.draft(request))  # a thread would take longer to get its turn
             return
@@ -95,7 +95,7 @@ class Prompter:
             yield await asyncio.to_thread(self.prompt, draft)
             return
         yield self.prompt(draft, whole=False)
-        spoken = self.senses.listen()
+        spoken = self.media_processor.listen()
         async for chunk in inputs:
             if isinstance(chunk, Speech) and spoken.push(chunk.pcm):
                 yield await asyncio.to_thread(lambda: self.prompt(draft, spoken.windows(), whole=False))
@@ -110,10 +110,10 @@ class Prompter:
         if request.must_call:
             choice = f"tool_choice: {request.tool_choice!r}"
             raise RequestError(f"{choice} is not served by this model, which takes 'auto' and 'none'.")
-        told = [part for one in messages if one.role != "assistant" and not one.token_ids for part in one.parts]
-        parts = [part for part in told if part is not _UNSPOKEN]
+        given = [part for one in messages if one.role != "assistant" and not one.token_ids for part in one.parts]
+        parts = [part for part in given if part is not _UNSPOKEN]
         return Draft(
-            self.chat.prompt(messages, request.offers), self.senses.blocks(parts), longest_sound(parts),
+            self.chat.prompt(messages, request.offers), self.media_processor.blocks(parts), longest_sound(parts),
             None if script is None else self.chat.words(script),
         )  # fmt: skip
 
@@ -131,13 +131,13 @@ class Prompter:
         names = np.array(ids)
         for start, block in zip(starts, blocks, strict=True):
             names[start : start + block.rows] = block.names
-        heard, start = self._spoken(ids)
-        positions = self._positions([ids[i] for i in heard], blocks, talker=True)
-        heard_names = names[heard]
-        heard_names[heard_names < 0] -= positions[0].astype(np.int64)[heard_names < 0]  # they may differ there
+        turns, start = self._spoken(ids)
+        positions = self._positions([ids[i] for i in turns], blocks, talker=True)
+        turn_names = names[turns]
+        turn_names[turn_names < 0] -= positions[0].astype(np.int64)[turn_names < 0]  # they may differ there
         return Prompt(
-            np.array(ids), self._positions(ids, blocks), np.array(heard, np.int64), positions, ids[start : start + 3],
-            names, heard_names, tuple(blocks), tuple(starts), draft.script, whole,
+            np.array(ids), self._positions(ids, blocks), np.array(turns, np.int64), positions, ids[start : start + 3],
+            names, turn_names, tuple(blocks), tuple(starts), draft.script, whole,
         )  # fmt: skip
 
     def _messages(self, request: Request) -> tuple[list[Message], str | None]:
@@ -206,11 +206,11 @@ class Prompter:
                 block = left.pop(0)
                 run = i + block.rows
                 if not block.sounds:
-                    last = found = block.seen
+                    last = found = block.visual_positions
                 elif run - i == block.sounds or (talker and self.marks.image not in ids[run:]):
                     last = found = _counted(block.rows)
                 else:
-                    found = np.concatenate((block.seen, block.heard), 1)[:, block.order]
+                    found = np.concatenate((block.visual_positions, block.audio_positions), 1)[:, block.order]
                     tail = ids[run - 1]
                     length = next(n for n in range(1, block.rows) if ids[run - 1 - n] != tail)
                     last = found[:, -length:]

@@ -26,7 +26,7 @@ FRAME_WIDTH = 400  # samples that a frame is computed from; of the silence behin
 DEPTH = 8.0  # of log10: what is 80 dB below the loudest counts as silence
 
 
-class Ear:
+class MelFrontend:
     """Samples to windows of features: the arithmetic of transformers' WhisperFeatureExtractor, frame for frame.
 
     ``window_s`` is how far the encoder looks: the checkpoint's own (n_window_infer) where it is None. Raises
@@ -84,11 +84,11 @@ class Ear:
         return Block(named("sound", seen), audio_tokens(mel.shape[1], self.pieces), mel)
 
 
-class Growing:
+class StreamingMel:
     """A sound that is still being spoken. ``windows`` are final, ``whole`` is all of it once it is over."""
 
-    def __init__(self, ear: Ear) -> None:
-        self._ear = ear
+    def __init__(self, frontend: MelFrontend) -> None:
+        self._frontend = frontend
         self._pieces: list[NDArray[np.int16]] = []
         self._done: list[Block] = []
         self._loudest = -torch.inf
@@ -106,14 +106,14 @@ class Growing:
     @property
     def _final(self) -> int:
         """How many windows nothing more can change: their last frame sees a little of what follows."""
-        return max(0, self.samples - self._ear.half_frame) // self._ear.span
+        return max(0, self.samples - self._frontend.half_frame) // self._frontend.span
 
     def windows(self) -> tuple[Block, ...]:
         """Those that are final."""
         pcm = self._pcm()
         for number in range(len(self._done), self._final):
-            logs = self._logs(pcm[: (number + 1) * self._ear.span + self._ear.hop], number)
-            self._add(pcm, number, logs[:, : self._ear.window])
+            logs = self._logs(pcm[: (number + 1) * self._frontend.span + self._frontend.hop], number)
+            self._add(pcm, number, logs[:, : self._frontend.window])
         return tuple(self._done)
 
     def whole(self, silence: int = 0) -> tuple[Block, ...]:
@@ -121,7 +121,7 @@ class Growing:
         check(self.samples)
         self.windows()
         pcm, number = self._pcm(), len(self._done)
-        frames = -(-len(pcm) // self._ear.hop) - number * self._ear.window
+        frames = -(-len(pcm) // self._frontend.hop) - number * self._frontend.window
         padded = np.concatenate((pcm, np.zeros(silence, np.int16)))
         self._add(pcm, number, self._logs(padded, number), frames)
         return tuple(self._done)
@@ -133,11 +133,11 @@ class Growing:
     def _logs(self, pcm: NDArray[np.int16], number: int) -> Tensor:
         """Of the frames from window ``number`` on."""
         lead = LEAD if number else 0
-        return self._ear.logs(pcm[number * self._ear.span - lead * self._ear.hop :])[:, lead:]
+        return self._frontend.logs(pcm[number * self._frontend.span - lead * self._frontend.hop :])[:, lead:]
 
     def _add(self, pcm: NDArray[np.int16], number: int, logs: Tensor, frames: int | None = None) -> None:
         self._loudest = max(self._loudest, float(logs.max()))
-        self._done.append(self._ear.block(pcm, number, floored(logs, self._loudest)[:, :frames]))
+        self._done.append(self._frontend.block(pcm, number, floored(logs, self._loudest)[:, :frames]))
 
 
 def floored(logs: Tensor, loudest: float) -> Tensor:

@@ -24,7 +24,7 @@ ANSWER_FRAMES = 4096  # positions kept for speech: five and a half minutes
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class PrefixKV:
     """What was computed for the user's turns of a conversation: keys and values [layers, heads, rows, dim]."""
 
     keys: Tensor
@@ -33,10 +33,10 @@ class Known:
 
 @dataclass(slots=True)
 class Speech:
-    """A voice on its way: ``fed`` rows are in the cache, the next goes in at ``position``.
+    """A voice on its way: ``num_computed_tokens`` rows are in the cache, the next goes in at ``position``.
 
-    ``names`` are those of the user's rows so far, of which the first ``known`` were taken over from an earlier request.
-    ``spoken`` [frames, groups] are the first frames, where another replica has spoken them.
+    ``names`` are those of the user's rows so far, of which the first ``num_cached_tokens`` were taken over from an
+    earlier request. ``spoken`` [frames, groups] are the first frames, where another replica has spoken them.
     """
 
     voice: int
@@ -44,8 +44,8 @@ class Speech:
     spoken: NDArray[np.int16]
     lead: tuple[int, ...] = ()
     names: list[int] = field(default_factory=list[int])
-    known: int = 0
-    fed: int = 0
+    num_cached_tokens: int = 0
+    num_computed_tokens: int = 0
     position: float = 0.0
     frames: int = 0
     limit: int = ANSWER_FRAMES

@@ -15,7 +15,7 @@ from engine.core import StageInfo
 from engine.errors import EngineError, StageFailed, WeightsError
 from engine.worker.models.qwen3_omni.source import Source, batch_params, by_slot, to_keep
 from engine.worker.models.qwen3_omni.speakable import Lead, Speakable, TextToken, UserTurns, read
-from engine.worker.models.qwen3_omni.speech import Known, Speech
+from engine.worker.models.qwen3_omni.speech import PrefixKV, Speech
 from engine.worker.models.qwen3_omni.talker_net import LEAD, TalkerNet
 from engine.worker.nn.decode_batch import DecodeInput
 from engine.worker.nn.sampler import FAILED, SamplingParams
@@ -36,7 +36,7 @@ class Talker:
         if not source.voices:
             raise WeightsError(f"{source.folder}: this checkpoint has no talker; host the thinker alone")
         self.net = TalkerNet(source)
-        self.prefixes: Prefixes[Known] = Prefixes(source.remembered)
+        self.prefixes: Prefixes[PrefixKV] = Prefixes(source.remembered)
         generation = source.generation
         self.sampled = {
             "temperature": generation.get("talker_temperature", 0.9),
@@ -52,15 +52,15 @@ class Talker:
         seat.state = Speech(
             self.source.voice(seat.request), SamplingParams(asked.seed, asked.greedy, **self.sampled), spoken
         )
-        self.net.heard[seat.slot] = False
+        self.net.seen_codes[seat.slot] = False
 
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         """What the thinker says, as it is. Raises StageFailed where it does not belong together."""
         async for chunk in inputs:
-            said = read(chunk)
-            if isinstance(said, UserTurns):
-                self._check(said)
-            yield said
+            item = read(chunk)
+            if isinstance(item, UserTurns):
+                self._check(item)
+            yield item
 
     def _check(self, user: UserTurns) -> None:
         ids, names, positions, media = len(user.ids), len(user.names), user.positions.shape[1], len(user.media)
@@ -89,19 +89,19 @@ class Talker:
     def _hear_all(
         self, seats: Sequence[Seat], batch: Batch, results: dict[int, list[Chunk] | EngineError]
     ) -> list[Seat]:
-        """Add what comes before the text, in bounded pieces; who has now heard all of it."""
+        """Add what comes before the text, in bounded pieces; the seats that have now taken in all of it."""
         room = self.source.piece  # rows a step: what is being spoken waits for no more
-        heard: list[Seat] = []
+        finished: list[Seat] = []
         for seat in seats:
             if room > 0:
-                unheard = not seat.state.lead
+                waiting = not seat.state.lead
                 taken = guarded(self, seat, self._prepare, batch)
                 if isinstance(taken, EngineError):
                     results[id(seat)] = taken
                     continue
                 room -= taken
-                heard += [seat] if unheard and seat.state.lead else []
-        return heard
+                finished += [seat] if waiting and seat.state.lead else []
+        return finished
 
     def _speakers(
         self, seats: Sequence[Seat], batch: Batch, results: dict[int, list[Chunk] | EngineError]
@@ -127,54 +127,58 @@ class Talker:
     def _prepare(self, seat: Seat, batch: Batch) -> int:
         """Take in what comes before the text, up to one piece of the user's; how many rows that had."""
         speech, computed = seat.state, 0
-        while seat.rows and isinstance(said := seat.rows[0], UserTurns | Lead):
-            if isinstance(said, UserTurns) and computed:
+        while seat.rows and isinstance(item := seat.rows[0], UserTurns | Lead):
+            if isinstance(item, UserTurns) and computed:
                 break
             seat.rows.popleft()
             if speech.lead:
-                continue  # told again by another thinker, in place of one that was lost
-            if isinstance(said, UserTurns):
-                computed = self._hear(seat, batch, said)
+                continue  # sent again by another thinker, in place of one that was lost
+            if isinstance(item, UserTurns):
+                computed = self._hear(seat, batch, item)
             else:
-                speech.lead, speech.position = said.ids, said.position
-                speech.limit = min(seat.request.max_frames, self.net.room - speech.fed - LEAD)
+                speech.lead, speech.position = item.ids, item.position
+                speech.limit = min(seat.request.max_frames, self.net.room - speech.num_computed_tokens - LEAD)
         return computed
 
     def _hear(self, seat: Seat, batch: Batch, user: UserTurns) -> int:
         """Add a piece of the user's turns. Returns how many rows were new."""
         speech: Speech = seat.state
-        heard = min(len(speech.names) - user.at, len(user.ids))  # of this piece, from a thinker that was lost
-        speech.names += user.names[heard:].tolist()
-        known = heard + self._recall(seat)
-        if known < len(user.ids):
-            before = np.count_nonzero(self.source.marks.stand(user.ids[:known]))
-            rows = self.net.heard_rows(user.ids[known:], user.media[before:])
-            self._add(seat, batch, rows, user.positions[:, known:])
-        return len(user.ids) - known
+        again = min(len(speech.names) - user.at, len(user.ids))  # of this piece, from a thinker that was lost
+        speech.names += user.names[again:].tolist()
+        computed = again + self._recall(seat)
+        if computed < len(user.ids):
+            before = np.count_nonzero(self.source.marks.stand(user.ids[:computed]))
+            rows = self.net.user_rows(user.ids[computed:], user.media[before:])
+            self._add(seat, batch, rows, user.positions[:, computed:])
+        return len(user.ids) - computed
 
     def _add(self, seat: Seat, batch: Batch, rows: Tensor, positions: NDArray[np.float32]) -> None:
         speech: Speech = seat.state
-        batch.add(seat.slot, speech.fed, rows, positions)
-        speech.fed += len(rows)
+        batch.add(seat.slot, speech.num_computed_tokens, rows, positions)
+        speech.num_computed_tokens += len(rows)
 
     def _recall(self, seat: Seat) -> int:
         """Take over what the session has of the newest rows, if it had all those before; how many."""
         speech: Speech = seat.state
-        before = speech.fed
-        found = self.prefixes.find(seat.request.session, speech.names, before) if speech.known == before else None
+        before = speech.num_computed_tokens
+        found = (
+            self.prefixes.find(seat.request.session, speech.names, before)
+            if speech.num_cached_tokens == before
+            else None
+        )
         if found is None or found[0] <= before:
             return 0
-        speech.fed = speech.known = found[0]
-        self.net.cache.restore(seat.slot, found[1].keys, found[1].values, before, speech.fed)
-        return speech.fed - before
+        speech.num_computed_tokens = speech.num_cached_tokens = found[0]
+        self.net.cache.restore(seat.slot, found[1].keys, found[1].values, before, speech.num_computed_tokens)
+        return speech.num_computed_tokens - before
 
     def _remember(self, seat: Seat) -> None:
         """Keep what was computed of the user's turns, for the session's next request."""
         speech: Speech = seat.state
         speech.unkept = False
-        if speech.known < len(speech.names):
-            known = Known(*self.net.cache.copy(seat.slot, len(speech.names)))
-            self.prefixes.keep(seat.request.session, speech.names, known, known.keys.nbytes + known.values.nbytes)
+        if speech.num_cached_tokens < len(speech.names):
+            prefix = PrefixKV(*self.net.cache.copy(seat.slot, len(speech.names)))
+            self.prefixes.keep(seat.request.session, speech.names, prefix, prefix.keys.nbytes + prefix.values.nbytes)
 
     def _next_text(self, seat: Seat) -> int | None:
         """The text that goes into the next frame: a token, its end once, then padding; None: it is not there yet."""
@@ -183,12 +187,12 @@ class Talker:
             seat.done = seat.ended and not seat.rows
             return None
         while seat.rows:
-            said: Speakable = seat.rows.popleft()
-            if isinstance(said, Usage):
-                speech.usage = said
-            elif isinstance(said, TextToken):
-                speech.characters = said.text_end
-                return said.id
+            item: Speakable = seat.rows.popleft()
+            if isinstance(item, Usage):
+                speech.usage = item
+            elif isinstance(item, TextToken):
+                speech.characters = item.text_end
+                return item.id
             elif not speech.ended:
                 return self._end(seat)
         if speech.ended:
@@ -205,8 +209,8 @@ class Talker:
     def _cut(self, seat: Seat) -> list[Chunk]:
         """It has spoken as long as it may; once the text's usage is known, say that it was cut."""
         speech: Speech = seat.state
-        for said in seat.rows:
-            speech.usage = said if isinstance(said, Usage) else speech.usage
+        for item in seat.rows:
+            speech.usage = item if isinstance(item, Usage) else speech.usage
         seat.rows.clear()
         speech.ended = False
         seat.done = seat.ended or speech.usage is not None
@@ -239,9 +243,9 @@ class Talker:
 
     def _decode_input(self, seat: Seat, text: int) -> DecodeInput:
         speech: Speech = seat.state
-        found = DecodeInput(seat.slot, speech.fed, text, speech.frames, speech.position, speech.params)
-        speech.fed, speech.position = speech.fed + 1, speech.position + 1
-        return found
+        start, position = speech.num_computed_tokens, speech.position
+        speech.num_computed_tokens, speech.position = start + 1, position + 1
+        return DecodeInput(seat.slot, start, text, speech.frames, position, speech.params)
 
     def _begin(self, beginning: Sequence[tuple[Seat, int]], batch: Batch, most: int = LEAD) -> list[Seat]:
         """Add the first rows with which the talker's own turn begins; whose those are."""

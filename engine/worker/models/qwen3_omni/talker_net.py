@@ -1,6 +1,6 @@
 """What the talker computes: rows of its slots' prompts and frames to hidden rows, and those to codec frames.
 
-Its state lies in slots: the cache, which codes have been heard (they are penalised), and what of the last frame goes
+Its state lies in slots: the cache, which codes it has spoken (they are penalised), and what of the last frame goes
 into the next row. Knows no stage and no request.
 """
 
@@ -52,7 +52,7 @@ class TalkerNet:
         slots = source.slots + source.static  # of the last one, and of its row below, nobody's steps are
         self.cache = self.decoder.cache(slots, self.room)
         self.predictor = Predictor(read.below("code_predictor"), config.code_predictor_config, source.slots, PREDICTOR)
-        self.heard = torch.zeros(slots, text.vocab_size, device=self.device, dtype=torch.bool)
+        self.seen_codes = torch.zeros(slots, text.vocab_size, device=self.device, dtype=torch.bool)
         self.last_frame_embed = torch.zeros(slots, self.width, device=self.device, dtype=self.dtype)
         self.logit_mask = torch.zeros(text.vocab_size, device=self.device)
         self.logit_mask[-1024:] = -torch.inf  # what lies above the codebook is no sound, but the end
@@ -72,7 +72,7 @@ class TalkerNet:
     def _spoken(self, ids: Tensor) -> Tensor:
         return self.project_text(self.embed_tokens[ids].to(self.device, self.dtype))
 
-    def heard_rows(self, ids: NDArray[np.int64], media: NDArray[np.float32]) -> Tensor:
+    def user_rows(self, ids: NDArray[np.int64], media: NDArray[np.float32]) -> Tensor:
         """Rows of a user's turn: words by their embedding, sounds and pictures by what was thought ``media``."""
         rows = self.text_rows(ids.tolist())
         if len(media):
@@ -133,9 +133,9 @@ class TalkerNet:
 
     def _frames(self, slots: Tensor, hidden: Tensor, params: BatchSamplingParams, steps: Tensor) -> Tensor:
         """Code 0, then the predictor's [batch, groups]; what they leave in their slots. Nothing waits."""
-        logits = penalised(F.linear(hidden, self.head).float(), self.heard[slots], self.penalty) + self.logit_mask
+        logits = penalised(F.linear(hidden, self.head).float(), self.seen_codes[slots], self.penalty) + self.logit_mask
         first = draw(logits, params, TALKER, steps)
-        self.heard.index_put_((slots, first.clamp(min=0)), self._true)  # Python's own True would be copied there
+        self.seen_codes.index_put_((slots, first.clamp(min=0)), self._true)  # Python's own True would be copied there
         embedded = self.codes[first.clamp(min=0)]
         rest, total = self.predictor.frame(hidden, embedded, params, steps)
         self.last_frame_embed[slots] = embedded + total
@@ -146,7 +146,7 @@ class TalkerNet:
         codes = to_device(frames.astype(np.int64), self.device)
         rows = self.frame_rows(codes)
         self.last_frame_embed[slot] = rows[-1]
-        self.heard[slot].index_put_((codes[:, 0],), self._true)
+        self.seen_codes[slot].index_put_((codes[:, 0],), self._true)
         return rows[:-1]
 
     def forget(self, slot: int) -> None:

@@ -22,10 +22,9 @@ from engine.worker.models.qwen3_omni.encoders import Encoders
 from engine.worker.models.qwen3_omni.prompt import Prompt, Prompter
 from engine.worker.models.qwen3_omni.source import Source, by_slot, to_keep
 from engine.worker.models.qwen3_omni.speakable import Lead, TextEnd, TextToken, UserTurns
-from engine.worker.models.qwen3_omni.telling import media, tell
 from engine.worker.models.qwen3_omni.thinker_net import ThinkerNet
-from engine.worker.models.qwen3_omni.thought import Known, Piece, Thought, deep
-from engine.worker.nn.decode_batch import DecodeInput
+from engine.worker.models.qwen3_omni.thought import Piece, PrefixKV, Thought, deep
+from engine.worker.models.qwen3_omni.user_turns import emit, media
 from engine.worker.nn.device import to_device
 from engine.worker.nn.sampler import FAILED, SamplingParams
 from engine.worker.nn.slots import Batch
@@ -48,7 +47,7 @@ class Thinker:
         self.chat = self.prompter.chat
         read = source.reader("thinker.")
         self.net = ThinkerNet(source, read)
-        self.prefixes: Prefixes[Known] = Prefixes(source.remembered)
+        self.prefixes: Prefixes[PrefixKV] = Prefixes(source.remembered)
         self.encoders = Encoders(source, read)
         ends = source.generation.get("eos_token_id", source.config.im_end_token_id)
         self.ends = frozenset(ends if isinstance(ends, list) else [ends])
@@ -112,25 +111,27 @@ class Thinker:
     def _recall(self, seat: Seat, prompt: Prompt) -> None:
         """Take over what the session has of this prompt; of a whole one the last row is computed, for its logits."""
         thought: Thought = seat.state
-        found = self.prefixes.find(seat.request.session, prompt.names.tolist(), thought.fed)
+        found = self.prefixes.find(seat.request.session, prompt.names.tolist(), thought.num_computed_tokens)
         if found is None:
             return
         end = min(found[0], len(prompt.ids) - prompt.whole)
-        if end <= thought.fed:
+        if end <= thought.num_computed_tokens:
             return
-        self.net.cache.restore(seat.slot, found[1].keys, found[1].values, thought.fed, end)
-        before, after = (len(media(prompt, slice(0, n), self.source.marks)) for n in (thought.fed, end))
-        thought.heard.append(found[1].heard[before:after])
-        thought.fed = end
+        self.net.cache.restore(seat.slot, found[1].keys, found[1].values, thought.num_computed_tokens, end)
+        start, marks = thought.num_computed_tokens, self.source.marks
+        before, after = (len(media(prompt, slice(0, n), marks)) for n in (start, end))
+        thought.media_hidden.append(found[1].media_hidden[before:after])
+        thought.num_computed_tokens = end
 
     def _remember(self, seat: Seat) -> None:
         """Keep what was computed, for the session's next request."""
         thought: Thought = seat.state
         assert thought.prompt is not None
         thought.unkept = False
-        names = [*thought.prompt.names.tolist(), *thought.said][: thought.fed]
-        known = Known(*self.net.cache.copy(seat.slot, thought.fed), np.concatenate(thought.heard))
-        self.prefixes.keep(seat.request.session, names, known, known.size)
+        names = [*thought.prompt.names.tolist(), *thought.output_ids][: thought.num_computed_tokens]
+        keys, values = self.net.cache.copy(seat.slot, thought.num_computed_tokens)
+        prefix = PrefixKV(keys, values, np.concatenate(thought.media_hidden))
+        self.prefixes.keep(seat.request.session, names, prefix, prefix.size)
 
     def _read(self, seats: Sequence[Seat]) -> dict[int, list[Chunk] | EngineError]:
         """Prefill the next pieces of prompts as one batch; encoding what is heard and seen is its own step."""
@@ -138,48 +139,48 @@ class Thinker:
         room = self.source.piece  # rows a step: what is being spoken waits for no more
         reading = [seat for seat in seats if seat.state.reading]
         encoded = self._encode_together(reading)
-        told: dict[int, list[Chunk] | EngineError] = {**encoded}
+        results: dict[int, list[Chunk] | EngineError] = {**encoded}
         for seat in reading:
             if room <= 0:
                 break
             thought: Thought = seat.state
             assert thought.prompt is not None
-            told[id(seat)] = chunks = encoded.get(id(seat), [])
+            results[id(seat)] = chunks = encoded.get(id(seat), [])
             if thought.rows is None:
-                told[id(seat)] = chunks = guarded(self, seat, lambda one: self._encode([one])[id(one)])
+                results[id(seat)] = chunks = guarded(self, seat, lambda one: self._encode([one])[id(one)])
                 if isinstance(chunks, EngineError):
                     continue
-                if thought.prompt.media_end > thought.fed:
+                if thought.prompt.media_end > thought.num_computed_tokens:
                     break
-            end = min(len(thought.prompt.ids), thought.fed + self.source.piece)
-            pieces.append(Piece(seat, slice(thought.fed, end), chunks))
-            room -= end - thought.fed
-        return told | self._prefill(pieces) if pieces else told
+            end = min(len(thought.prompt.ids), thought.num_computed_tokens + self.source.piece)
+            pieces.append(Piece(seat, slice(thought.num_computed_tokens, end), chunks))
+            room -= end - thought.num_computed_tokens
+        return results | self._prefill(pieces) if pieces else results
 
     def _encode_together(self, reading: Sequence[Seat]) -> dict[int, list[Chunk]]:
         """On a GPU, to which many rows are as one, encode what several prompts hear in the step that takes them in."""
         if self.source.device.type == "cpu":
             return {}
-        sizes = itertools.accumulate(len(seat.state.prompt.ids) - seat.state.fed for seat in reading)
+        sizes = itertools.accumulate(len(seat.state.prompt.ids) - seat.state.num_computed_tokens for seat in reading)
         within = [seat for seat, size in zip(reading, sizes, strict=True) if size <= ENCODED * self.source.piece]
         fresh = [seat for seat in within or reading[:1] if seat.state.rows is None]
         return self._encode(fresh) if fresh else {}
 
     def _encode(self, seats: Sequence[Seat]) -> dict[int, list[Chunk]]:
-        """Make rows of their prompts; what the talker is told of those that were recalled."""
-        asked = [(seat.state.prompt, seat.state.fed) for seat in seats]
-        for seat, made in zip(seats, self.encoders.rows(self.net.embed_tokens, asked), strict=True):
-            seat.state.rows, seat.state.deep = made
+        """Make rows of their prompts; the chunks for the talker of those that were recalled."""
+        asked = [(seat.state.prompt, seat.state.num_computed_tokens) for seat in seats]
+        for seat, rows in zip(seats, self.encoders.rows(self.net.embed_tokens, asked), strict=True):
+            seat.state.rows, seat.state.deep = rows
         return {id(seat): self._recalled(seat) for seat in seats}
 
     def _recalled(self, seat: Seat) -> list[Chunk]:
         thought: Thought = seat.state
         assert thought.prompt is not None
-        if thought.told >= thought.fed:
+        if thought.num_sent >= thought.num_computed_tokens:
             return []
-        before = len(media(thought.prompt, slice(0, thought.told), self.source.marks))
-        heard = np.concatenate(thought.heard)[before:]
-        return tell(seat, thought.prompt, slice(thought.told, thought.fed), heard)
+        before = len(media(thought.prompt, slice(0, thought.num_sent), self.source.marks))
+        media_hidden = np.concatenate(thought.media_hidden)[before:]
+        return emit(seat, thought.prompt, slice(thought.num_sent, thought.num_computed_tokens), media_hidden)
 
     def _prefill(self, pieces: Sequence[Piece]) -> dict[int, EngineError]:
         """Take in pieces of prompts, and write the first token behind those that end with theirs; who failed."""
@@ -193,21 +194,21 @@ class Thinker:
             )
         hidden, tapped = self.net.append(batch, deep(pieces))
         failed: dict[int, EngineError] = {}
-        for piece, heard in zip(pieces, self._heard(pieces, tapped), strict=True):
-            _extend(piece, guarded(self, piece.seat, self._took, piece.rows, heard), failed)
+        for piece, media_hidden in zip(pieces, self._media_hidden(pieces, tapped), strict=True):
+            _extend(piece, guarded(self, piece.seat, self._took, piece.rows, media_hidden), failed)
         ends = [pair for pair in zip(pieces, batch.lasts, strict=True) if id(pair[0].seat) not in failed]
         ended = [(one, at) for one, at in ends if one.seat.state.writing and one.seat.state.script is None]
         if not ended:
             return failed
         thoughts: list[Thought] = [piece.seat.state for piece, _ in ended]
         last = hidden[to_device([at for _, at in ended], self.source.device)]
-        tokens = self.net.choose(last, [one.params for one in thoughts], [one.made for one in thoughts])
+        tokens = self.net.choose(last, [one.params for one in thoughts], [one.num_output_tokens for one in thoughts])
         for (piece, _), token in zip(ended, tokens, strict=True):
             _extend(piece, guarded(self, piece.seat, self._take, token), failed)
             piece.seat.state.unkept = not piece.seat.done and id(piece.seat) not in failed
         return failed
 
-    def _heard(self, pieces: Sequence[Piece], tapped: Tensor) -> list[NDArray[np.float32]]:
+    def _media_hidden(self, pieces: Sequence[Piece], tapped: Tensor) -> list[NDArray[np.float32]]:
         """Of each piece the rows of sounds and pictures; the device is asked once for all."""
         counts = [piece.rows.stop - piece.rows.start for piece in pieces]
         firsts = np.cumsum([0, *counts[:-1]])
@@ -219,26 +220,26 @@ class Thinker:
             found = tapped[to_device(at, self.source.device)].float().cpu().numpy()
         return np.split(found, np.cumsum([len(rows) for rows in seen[:-1]]))
 
-    def _took(self, seat: Seat, piece: slice, heard: NDArray[np.float32]) -> list[Chunk]:
-        """A piece of the prompt is in the cache: what the talker is told of it."""
+    def _took(self, seat: Seat, piece: slice, media_hidden: NDArray[np.float32]) -> list[Chunk]:
+        """A piece of the prompt is in the cache: the chunks for the talker of it."""
         thought: Thought = seat.state
         prompt = thought.prompt
         assert prompt is not None
-        thought.heard.append(heard)
-        thought.fed = piece.stop
+        thought.media_hidden.append(media_hidden)
+        thought.num_computed_tokens = piece.stop
         if thought.writing:
             thought.rows, thought.deep, thought.position = None, [], float(prompt.positions.max()) + 1
         elif not thought.reading and prompt.media_end == piece.stop:
-            self._remember(seat)  # what the user has said so far: should he be answered anew, it is known
-        return tell(seat, prompt, piece, heard)
+            self._remember(seat)  # what the user has said so far: should they be answered anew, it is known
+        return emit(seat, prompt, piece, media_hidden)
 
     def _write(self, seats: Sequence[Seat]) -> list[int]:
         """One token for each seat, in one forward."""
         thoughts: list[Thought] = [seat.state for seat in seats]
-        both = zip(seats, thoughts, strict=True)
-        inputs = [DecodeInput(seat.slot, one.fed, one.last, one.made, one.position, one.params) for seat, one in both]
+        inputs = [one.decode_input(seat.slot) for seat, one in zip(seats, thoughts, strict=True)]
         for thought in thoughts:
-            thought.fed, thought.position = thought.fed + 1, thought.position + 1
+            thought.num_computed_tokens += 1
+            thought.position += 1
         return self.net.write(inputs)
 
     def _take(self, seat: Seat, token: int) -> list[Chunk] | EngineError:
@@ -248,8 +249,8 @@ class Thinker:
             self.net.cache.clear(seat.slot)
             return StageFailed("the thinker's logits are not numbers")
         thought.last = token
-        thought.said.append(token)
-        last = token in self.ends or thought.made >= thought.limit
+        thought.output_ids.append(token)
+        last = token in self.ends or thought.num_output_tokens >= thought.limit
         chunks = [] if token in self.ends else self._word(seat, token, spoken=not last)
         if last:
             chunks += self._text(thought, *thought.pieces.flush())
@@ -286,19 +287,19 @@ class Thinker:
             name, arguments = str(call["name"]), json.dumps(call.get("arguments", {}))
         except (ValueError, KeyError, TypeError, AttributeError):
             return self._text(thought, self.chat.text(ids), ids)
-        return [ToolCall(f"call_{seat.request.id}_{thought.made}", name, arguments, tuple(ids))]
+        return [ToolCall(f"call_{seat.request.id}_{thought.num_output_tokens}", name, arguments, tuple(ids))]
 
     def _usage(self, seat: Seat, token: int) -> Usage:
         thought: Thought = seat.state
         assert thought.prompt is not None
         finish = "length" if token not in self.ends else "tool" if thought.called else "stop"
         prompt_ids = tuple(thought.prompt.ids.tolist()) if seat.request.dump else ()
-        return Usage(len(thought.prompt.ids), thought.made, finish=finish, prompt_ids=prompt_ids)
+        return Usage(len(thought.prompt.ids), thought.num_output_tokens, finish=finish, prompt_ids=prompt_ids)
 
 
-def _extend(piece: Piece, made: list[Chunk] | EngineError, failed: dict[int, EngineError]) -> None:
-    """Add what was made of a piece to its chunks, or note that its seat has failed."""
-    if isinstance(made, EngineError):
-        failed[id(piece.seat)] = made
+def _extend(piece: Piece, result: list[Chunk] | EngineError, failed: dict[int, EngineError]) -> None:
+    """Add the result of a piece to its chunks, or note that its seat has failed."""
+    if isinstance(result, EngineError):
+        failed[id(piece.seat)] = result
     else:
-        piece.chunks.extend(made)
+        piece.chunks.extend(result)

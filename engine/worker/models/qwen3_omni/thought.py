@@ -14,27 +14,32 @@ from torch import Tensor
 from engine.chunk import Chunk
 from engine.worker.chat import Pieces
 from engine.worker.models.qwen3_omni.prompt import Prompt
+from engine.worker.nn.decode_batch import DecodeInput
 from engine.worker.nn.sampler import FAILED, SamplingParams
 from engine.worker.stage import Seat
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What was computed for a conversation: keys and values [layers, heads, rows, dim], and what the talker is told of
-    its sounds and pictures [rows, width]."""
+class PrefixKV:
+    """What was computed for a conversation: keys and values [layers, heads, rows, dim], and the hidden rows of its
+    sounds and pictures [rows, width], which the talker takes."""
 
     keys: Tensor
     values: Tensor
-    heard: NDArray[np.float32]
+    media_hidden: NDArray[np.float32]
 
     @property
     def size(self) -> int:
-        return self.keys.nbytes + self.values.nbytes + self.heard.nbytes
+        return self.keys.nbytes + self.values.nbytes + self.media_hidden.nbytes
 
 
 @dataclass(slots=True)
 class Thought:
-    """An answer on its way: ``fed`` rows are in the cache, ``last`` is the id that goes in next, at ``position``."""
+    """An answer on its way.
+
+    ``num_computed_tokens`` rows are in the cache, of which ``num_sent`` have gone to the talker; ``last`` is the id
+    that goes in next, at ``position``; ``output_ids`` are those that were drawn.
+    """
 
     limit: int
     params: SamplingParams
@@ -42,13 +47,12 @@ class Thought:
     prompt: Prompt | None = None
     rows: Tensor | None = None
     deep: list[Tensor] = field(default_factory=list[Tensor])
-    heard: list[NDArray[np.float32]] = field(default_factory=list[NDArray[np.float32]])
-    fed: int = 0
-    told: int = 0
-    """Of those, how many the talker has been told of."""
+    media_hidden: list[NDArray[np.float32]] = field(default_factory=list[NDArray[np.float32]])
+    num_computed_tokens: int = 0
+    num_sent: int = 0
     position: float = 0.0
     last: int = FAILED
-    said: list[int] = field(default_factory=list[int])
+    output_ids: list[int] = field(default_factory=list[int])
     characters: int = 0
     script: deque[int] | None = None
     call: list[int] | None = None
@@ -57,13 +61,18 @@ class Thought:
     """Whether the prompt is still to be kept for the session: when the first token is on its way to the voice."""
 
     @property
-    def made(self) -> int:
-        return len(self.said)
+    def num_output_tokens(self) -> int:
+        return len(self.output_ids)
+
+    def decode_input(self, slot: int) -> DecodeInput:
+        """What it brings to the next decode step."""
+        step = self.num_output_tokens
+        return DecodeInput(slot, self.num_computed_tokens, self.last, step, self.position, self.params)
 
     @property
     def reading(self) -> bool:
         """Whether some of the prompt, as far as it is known, is not in the cache."""
-        return self.prompt is not None and self.fed < len(self.prompt.ids)
+        return self.prompt is not None and self.num_computed_tokens < len(self.prompt.ids)
 
     @property
     def writing(self) -> bool:

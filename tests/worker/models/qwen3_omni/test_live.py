@@ -19,7 +19,7 @@ from engine.chunk import Chunk, Speech
 from engine.core import Pcm
 from engine.worker.models.qwen3_omni import thinker_net
 from engine.worker.models.qwen3_omni.prompt import Prompter
-from engine.worker.models.qwen3_omni.sound import Ear, Growing
+from engine.worker.models.qwen3_omni.sound import MelFrontend, StreamingMel
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.models.qwen3_omni.speakable import UserTurns
 from engine.worker.models.qwen3_omni.talker import Talker
@@ -215,15 +215,15 @@ async def test_a_talker_that_takes_everything_for_new_says_something_else(
 # How far a growing sound is from a whole one
 
 
-def ear(folder: Path, window_s: float | None) -> Ear:
-    return Prompter(Source(Place(folder, options={"window_s": window_s}))).senses.ear
+def frontend(folder: Path, window_s: float | None) -> MelFrontend:
+    return Prompter(Source(Place(folder, options={"window_s": window_s}))).media_processor.frontend
 
 
 @pytest.mark.parametrize("window_s", [1, 4, None])
 @pytest.mark.parametrize("cut", [512, 7777, 200_000])
 def test_a_growing_sounds_features_are_the_whole_ones(window_s: float | None, cut: int, checkpoint: Folder) -> None:
-    pcm, listener = speech(19.7), ear(checkpoint("plain"), window_s)
-    growing = Growing(listener)
+    pcm, listener = speech(19.7), frontend(checkpoint("plain"), window_s)
+    growing = StreamingMel(listener)
     for at in range(0, len(pcm), cut):
         if growing.push(pcm[at : at + cut]):
             growing.windows()
@@ -237,8 +237,8 @@ def test_a_growing_sounds_features_are_the_whole_ones(window_s: float | None, cu
 
 def test_of_a_sound_that_grows_louder_only_what_is_nearly_silent_differs(checkpoint: Folder) -> None:
     """The negative control of the test above: what is 80 dB below the loudest is cut off, and that comes last."""
-    pcm, listener = rising(19.7), ear(checkpoint("plain"), 1)
-    growing = Growing(listener)
+    pcm, listener = rising(19.7), frontend(checkpoint("plain"), 1)
+    growing = StreamingMel(listener)
     growing.push(pcm)
     apart = 0
     for one, other in zip(growing.whole(), listener.whole(pcm), strict=True):
@@ -253,7 +253,7 @@ def test_of_a_sound_that_grows_louder_only_what_is_nearly_silent_differs(checkpo
 @pytest.mark.parametrize("window_s", [0, 0.5, 9, 16])
 def test_windows_that_the_encoder_cannot_have_are_refused(window_s: float, checkpoint: Folder) -> None:
     with pytest.raises(WeightsError, match=r"options.window_s: .* is not a multiple of 1 s"):
-        ear(checkpoint("plain"), window_s)
+        frontend(checkpoint("plain"), window_s)
 
 
 async def first_logits(

@@ -18,20 +18,20 @@ from tests.worker.models.qwen3_omni.cases import TONE, Folder, Reference
 def test_a_sounds_features_are_those_it_has_beside_longer_ones(
     shorter: int, checkpoint: Folder, oracle: Reference
 ) -> None:
-    senses = Prompter(Source(Place(checkpoint("plain")))).senses
+    media_processor = Prompter(Source(Place(checkpoint("plain")))).media_processor
     sounds = [TONE, TONE[: len(TONE) - shorter], TONE[:7000]]
     expected = oracle("plain").inputs([("user", sounds)])
     for _ in range(2):
-        blocks = senses.blocks([AudioPart(one) for one in sounds])
+        blocks = media_processor.blocks([AudioPart(one) for one in sounds])
         for i, (block,) in enumerate(blocks):
             mel = expected["input_features"][i][:, expected["feature_attention_mask"][i].bool()]
             assert torch.equal(block.mel, mel), i  # type: ignore[arg-type]
 
 
 def test_features_that_are_kept_stay_within_their_bytes(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    senses = Prompter(Source(Place(checkpoint("plain")))).senses
+    media_processor = Prompter(Source(Place(checkpoint("plain")))).media_processor
     monkeypatch.setattr(media, "KNOWN_BYTES", 300_000)
     for i in range(10):
-        senses.blocks([AudioPart(TONE + np.int16(i))])
-        assert senses._held == sum(block.size for (block,) in senses._known.values()) <= 300_000
-    assert len(senses._known) == 3
+        media_processor.blocks([AudioPart(TONE + np.int16(i))])
+        assert media_processor._held == sum(block.size for (block,) in media_processor._known.values()) <= 300_000
+    assert len(media_processor._known) == 3

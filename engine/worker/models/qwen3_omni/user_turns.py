@@ -1,4 +1,4 @@
-"""What the talker is told of a prompt: the user's turns piece by piece, and how its own begins. Computes nothing."""
+"""What is sent to the talker of a prompt: the user's turns piece by piece, and how its own begins. Computes nothing."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def media(prompt: Prompt, piece: slice, marks: Marks) -> NDArray[np.int64]:
     return at[marks.stand(prompt.ids[at])]
 
 
-def tell(seat: Seat, prompt: Prompt, piece: slice, heard: NDArray[np.float32]) -> list[Chunk]:
-    """What the talker hears of a piece of the prompt; with the last piece, how its own turn begins."""
-    seat.state.told = piece.stop
+def emit(seat: Seat, prompt: Prompt, piece: slice, media_hidden: NDArray[np.float32]) -> list[Chunk]:
+    """The chunks for the talker of a piece of the prompt; with the last piece, how its own turn begins."""
+    seat.state.num_sent = piece.stop
     if not seat.request.speaks:
         return []
     a, b = (int(at) for at in np.searchsorted(prompt.spoken, (piece.start, piece.stop)))
@@ -32,7 +32,7 @@ def tell(seat: Seat, prompt: Prompt, piece: slice, heard: NDArray[np.float32]) -
             prompt.spoken_positions[:, a:b],
             prompt.spoken_names[a:b],
         )
-        chunks.append(Tensors.of(UserTurns(a, ids, positions, heard, names), placed=True))
+        chunks.append(Tensors.of(UserTurns(a, ids, positions, media_hidden, names), placed=True))
     if prompt.whole and piece.stop == len(prompt.ids):
         start = float(prompt.spoken_positions.max()) + 1 if prompt.spoken_positions.size else 0.0
         chunks.append(Tensors.of(Lead(tuple(prompt.lead), start)))
