@@ -10,7 +10,7 @@ HTTPS ?=
 EXTRA ?= base
 SETUP := pyproject.toml constraints.txt scripts/setup.sh engine/worker/nn/native.c
 
-.PHONY: help serve demo test check bench doctor format web wheel chaos soak gpu conformance media ray attacks constraints clean
+.PHONY: help serve demo test check words bench doctor format web wheel chaos soak gpu conformance media ray attacks constraints clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -24,11 +24,15 @@ demo: $(VENV)/demo.stamp  ## the same with a Gradio page at /gradio beside the p
 test: $(VENV)/dev.stamp  ## every test that a laptop can run, and a table of what ran, what took longest and what was missing
 	@$(BIN)/python -m scripts.suites
 
-check: $(VENV)/dev.stamp  ## ruff, pyright, import-linter
+check: $(VENV)/dev.stamp  ## ruff, pyright, import-linter, and no identifier in a word that was given up
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports
+	@$(BIN)/python scripts/words.py --check
+
+words: $(VENV)/dev.stamp  ## which identifiers bear a word that was given up for the field's own (scripts/words.toml)
+	@$(BIN)/python scripts/words.py
 
 bench: $(VENV)/base.stamp  ## measure this machine: first audio, real-time factor, hand-over, underruns
 	@$(BIN)/parley bench --config $(CONFIG)
