@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+from starlette.formparsers import MultiPartParser
 from starlette.types import Message, Receive, Scope, Send
 
 from app import strict_json
@@ -38,6 +39,8 @@ PIECE_BYTES = 16 * 1024
 BODY_S = 120.0
 """The longest that a body may take: the largest at 2 Mbit/s. A peer that drips holds its socket no longer."""
 
+MultiPartParser.spool_max_size = MAX_BODY_BYTES
+"""What a form carries never lies in a file: Starlette would write each part above 1 MB to one. It has its room."""
 
 _ROOM = "parley.room"
 """Where the scope carries the room that a request takes."""

@@ -52,7 +52,8 @@ def transcriptions(service: Service) -> APIRouter:
     ) -> Response:
         names = names_of_model(service, model)
         _check(service.house().engine.model, granularities, include)
-        recording = await file.read()
+        recording = await service.slices.aside(file.file.read)
+        await file.close()  # or it would be held twice
         try:
             if stream:
                 pcm = await while_there(request.receive, _samples(service, recording))

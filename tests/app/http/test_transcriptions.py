@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tempfile import SpooledTemporaryFile
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,22 @@ async def test_what_browsers_and_phones_record_is_heard(kind: str, openai: Async
     file = (f"one.{kind[:4].strip()}", recorded(*KINDS[kind]))
     heard: Any = await openai.audio.transcriptions.create(model="whisper-1", file=file)
     assert heard.text == "2.0 seconds"
+
+
+async def test_a_long_recording_never_lies_in_a_file(openai: AsyncOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_disk: list[object] = []
+    rollover = SpooledTemporaryFile.rollover
+
+    def noted(self: SpooledTemporaryFile[bytes]) -> None:
+        on_disk.append(self)
+        rollover(self)
+
+    monkeypatch.setattr(SpooledTemporaryFile, "rollover", noted)
+    file = ("one.wav", encoded(np.tile(WAVE, 60), "wav"))
+    assert len(file[1]) > 2_000_000
+    heard: Any = await openai.audio.transcriptions.create(model="script", file=file)
+    assert heard.text == "60.0 seconds"
+    assert not on_disk
 
 
 @pytest.mark.parametrize(
