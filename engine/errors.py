@@ -80,7 +80,7 @@ class WireError(EngineError):
 
 
 def _tree(kind: type[EngineError]) -> dict[str, type[EngineError]]:
-    return {kind.code: kind} | {code: sub for child in kind.__subclasses__() for code, sub in _tree(child).items()}
+    return {kind.code: kind} | {code: sub for one in kind.__subclasses__() for code, sub in _tree(one).items()}
 
 
 def error_of(code: str, message: str) -> EngineError:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from engine.errors import WireError
-from engine.lending import POSSIBLE, Lender
+from engine.shared_memory import POSSIBLE, SharedMemory
 from engine.wire import Codec, Mapped, Message, Open, Splitter
 
 log = logging.getLogger(__name__)
@@ -48,8 +48,8 @@ class SocketLink(asyncio.Protocol):
 
     def __init__(self, receive: Receive, lost: Lost, near: bool = False) -> None:
         self._receive, self._lost = receive, lost
-        self._lender = Lender() if near and POSSIBLE else None
-        self._codec = Codec(self._lender)
+        self._shared = SharedMemory() if near and POSSIBLE else None
+        self._codec = Codec(self._shared)
         self._splitter = Splitter(codec=self._codec)
         self._transport: asyncio.Transport | None = None
         self._unsent: list[bytes] = []
@@ -61,27 +61,27 @@ class SocketLink(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for message in self._splitter.feed(data):
-                if self._lender is not None and self._settle(message, self._lender):
+                if self._shared is not None and self._settle(message, self._shared):
                     continue
                 self._receive(message)
         except WireError as error:
             log.warning("a connection is closed: %s", error)
             self.abort()
 
-    def _settle(self, message: Message, lender: Lender) -> bool:
+    def _settle(self, message: Message, shared: SharedMemory) -> bool:
         """Say what of the other's has been mapped; whether the message was but that, from there."""
-        if self._codec.borrowed:
-            self.send(Mapped(tuple(self._codec.borrowed)))
-            self._codec.borrowed.clear()
+        if self._codec.mapped:
+            self.send(Mapped(tuple(self._codec.mapped)))
+            self._codec.mapped.clear()
         if isinstance(message, Mapped):
             for file in message.files:
-                lender.back(file)
+                shared.release(file)
         return isinstance(message, Mapped)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        if self._lender is not None:
-            self._lender.close()
+        if self._shared is not None:
+            self._shared.close()
         self._lost()
 
     def send(self, message: Message) -> None:

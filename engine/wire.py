@@ -20,14 +20,14 @@ from engine.chunk import Chunk, checked
 from engine.config import ChunkSpec, WorkerSpec
 from engine.core import ModelInfo, Remembered, Request, StageInfo
 from engine.errors import WireError
-from engine.lending import Lender, borrow
+from engine.shared_memory import SharedMemory, read_shared
 
 log = logging.getLogger(__name__)
 
 MAX_FRAME_BYTES = 256 << 20  # a minute of 4k video frames fits; a lying length does not take the memory
 CREDIT = 64  # chunks of a run under way each way: about as many as lie between two stages of a worker
 GRANT = 16  # credit goes back in such pieces: a message for every chunk would cost as much as the chunk
-_ARRAY, _LENT = 1, 2  # msgpack extension codes: an array's bytes; where it lies
+_ARRAY, _SHARED = 1, 2  # msgpack extension codes: an array's bytes; where it lies
 _DTYPES = frozenset({"<i2", "<i4", "<i8", "<f2", "<f4", "<f8", "|u1", "|i1", "|b1"})
 _HEADER = struct.Struct(">I")
 
@@ -192,7 +192,7 @@ class Leave(Frame, frozen=True, tag="leave"):
 
 
 class Mapped(Frame, frozen=True, tag="mapped"):
-    """Of the link itself, either way: what was lent has been mapped, and may be let go."""
+    """Of the link itself, either way: which shared arrays have been copied, and may be released."""
 
     files: tuple[int, ...]
 
@@ -221,14 +221,13 @@ Message = (
 
 
 class Codec:
-    """Messages to frames and back. With a lender large arrays go by reference: for two processes of one machine only.
-
-    ``borrowed`` are the files that the other end may let go of.
+    """Messages to frames and back. With ``shared`` memory large arrays go by reference: between two processes of one
+    machine only. ``mapped`` are the files that the other end may release.
     """
 
-    def __init__(self, lender: Lender | None = None) -> None:
-        self._lender = lender
-        self.borrowed: list[int] = []
+    def __init__(self, shared: SharedMemory | None = None) -> None:
+        self._shared = shared
+        self.mapped: list[int] = []
         self._encoder = msgspec.msgpack.Encoder(enc_hook=self._pack)
         self._decoder = msgspec.msgpack.Decoder(Message, ext_hook=self._unpack, dec_hook=checked)
 
@@ -255,8 +254,8 @@ class Codec:
         array = cast("NDArray[Any]", value)
         if array.dtype.str not in _DTYPES:
             raise WireError(f"an array of {array.dtype} cannot cross between processes")
-        if self._lender is not None and (lent := self._lender.lend(array)):
-            return msgspec.msgpack.Ext(_LENT, msgspec.msgpack.encode((array.dtype.str, array.shape, *lent)))
+        if self._shared is not None and (where := self._shared.share(array)):
+            return msgspec.msgpack.Ext(_SHARED, msgspec.msgpack.encode((array.dtype.str, array.shape, *where)))
         head = msgspec.msgpack.encode((array.dtype.str, array.shape))
         return msgspec.msgpack.Ext(_ARRAY, bytes((len(head),)) + head + array.tobytes())
 
@@ -264,16 +263,16 @@ class Codec:
         try:
             if code == _ARRAY:
                 return _array(data)
-            if code == _LENT and self._lender is not None:
-                return self._borrow(data)
+            if code == _SHARED and self._shared is not None:
+                return self._read_shared(data)
             raise WireError(f"unknown extension type {code}")
         except (IndexError, ValueError, OverflowError, msgspec.DecodeError) as error:
             raise WireError(f"a malformed array: {error}") from None
 
-    def _borrow(self, data: memoryview) -> NDArray[Any]:
+    def _read_shared(self, data: memoryview) -> NDArray[Any]:
         dtype, shape, process, file = msgspec.msgpack.decode(data, type=tuple[str, tuple[int, ...], int, int])
-        array = borrow(process, file, _known(dtype), shape)
-        self.borrowed.append(file)
+        array = read_shared(process, file, _known(dtype), shape)
+        self.mapped.append(file)
         return array
 
 

@@ -272,7 +272,7 @@ async def answer(fd: int, near: bool) -> int:
 
 def remote(engine: Engine, name: str) -> RemoteWorker:
     """A worker, behind the engine's back: who is to be stopped must be known."""
-    worker = engine._fleet.posts[name].worker  # pyright: ignore[reportPrivateUsage]
+    worker = engine._fleet.placements[name].worker  # pyright: ignore[reportPrivateUsage]
     assert worker is not None
     return worker
 

@@ -20,7 +20,7 @@ from app.bench.figures import Figure, interval
 from app.bench.subject import Served
 from app.bench.target import BenchError, Target
 from app.commands import terminal
-from engine import child
+from engine import spawn
 from engine.loop import run
 
 Measure = Callable[[Target], Awaitable[float]]
@@ -161,7 +161,7 @@ def collection(processes: int = 5) -> Figure:
         "def took():\n a = time.perf_counter(); gc.collect(); return (time.perf_counter() - a) * 1000\n"
         "gc.collect(); without = took(); gc.freeze(); print(took(), without)"
     )
-    command = [*child.PYTHON, "-c", code]
+    command = [*spawn.PYTHON, "-c", code]
     runs = [subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(processes)]
     return saved("keeping what is loaded out of collections", [tuple(map(float, run.stdout.split())) for run in runs])  # type: ignore[misc]
 

@@ -24,7 +24,7 @@ from app.bench.figures import Figure, interval, percentile
 from app.bench.target import BenchError
 from app.commands import terminal
 from app.realtime.ids import new_id
-from engine import SPEAKER_RATE_HZ, Audio, Engine, EngineSpec, Message, Request, Sampling, TextPart, child, loop
+from engine import SPEAKER_RATE_HZ, Audio, Engine, EngineSpec, Message, Request, Sampling, TextPart, loop, spawn
 from engine.bench.peer import Question, Subject, Times
 
 ANSWER = Question(text="Hello, how are you today? Tell me about the weather.", tokens=30, frames=50)  # four seconds
@@ -87,7 +87,7 @@ def peer(name: str, spec: EngineSpec) -> Generator[Process]:
     threads = max(worker.threads for worker in spec.workers)
     subject = Subject(model=spec.model, weights=spec.weights, threads=threads, slots=slots, options=dict(spec.options))
     process = subprocess.Popen(
-        [*child.PYTHON, "-m", "engine.bench", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [*spawn.PYTHON, "-m", "engine.bench", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     try:
         assert process.stdin is not None

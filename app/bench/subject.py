@@ -22,7 +22,7 @@ import yaml
 
 from app.bench.target import BenchError, Target
 from app.commands.deployment import DEFAULT, path_of
-from engine import child
+from engine import spawn
 from engine.core import Pcm
 
 START_S = 120.0
@@ -87,7 +87,7 @@ def running(config: str | None, certificate: Path | None = None, changes: Change
 @contextmanager
 def _running(config: str | None, certificate: Path | None) -> Generator[Subject]:
     port = _free_port()
-    command = [*child.PYTHON, "-m", "app", "serve", *([config] if config else []), "--port", str(port)]
+    command = [*spawn.PYTHON, "-m", "app", "serve", *([config] if config else []), "--port", str(port)]
     if certificate is not None:
         command += ["--https", str(certificate)]
     address = f"{'s' if certificate else ''}://127.0.0.1:{port}"

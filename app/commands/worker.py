@@ -11,7 +11,7 @@ import signal
 from dataclasses import dataclass
 
 from app.commands import terminal
-from engine import ConfigError, child
+from engine import ConfigError, spawn
 from engine.loop import run
 
 GONE = 3
@@ -32,7 +32,7 @@ class Offer:
 
     def command(self, replica: int, key: str) -> list[str]:
         return [
-            *child.COMMAND, "--join", self.join, "--token-file", self.token_file,
+            *spawn.COMMAND, "--join", self.join, "--token-file", self.token_file,
             "--stages", self.stages, "--device", self.devices[replica % len(self.devices)], "--key", key,
             "--address", self.address, "--wait", str(self.wait_s), "--tied",
         ]  # fmt: skip
@@ -63,7 +63,7 @@ class _Workers:
         key = secrets.token_hex(16)  # by which the server knows it again
         while not self._leaving:
             process = await asyncio.create_subprocess_exec(
-                *self._offer.command(replica, key), stdin=asyncio.subprocess.PIPE, env=child.environment(),
+                *self._offer.command(replica, key), stdin=asyncio.subprocess.PIPE, env=spawn.environment(),
                 start_new_session=True,  # a Ctrl-C is ours to pass on
             )  # fmt: skip
             self._running.add(process)

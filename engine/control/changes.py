@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from engine.config import WorkerSpec
 from engine.control.fleet import Fleet
-from engine.control.post import Post
+from engine.control.placement import Placement
 from engine.errors import EngineError, RequestError, StageUnavailable
 
 
@@ -29,7 +29,7 @@ class Changes:
     async def restart(self) -> None:
         """Replace every worker, one after the other: its successor is ready before it gets nothing more to do.
 
-        Guests are left alone: who started them can do that.
+        Workers that joined by themselves are left alone: whoever started them can restart them.
         """
         await self._do(self._restart)
 
@@ -64,30 +64,30 @@ class Changes:
         return host
 
     async def _scale(self, host: int, count: int) -> None:
-        ours = [post for post in self._fleet.posts.values() if post.host == host]
-        for replica in sorted(set(range(count)) - {post.replica for post in ours}):
+        ours = [placement for placement in self._fleet.placements.values() if placement.host == host]
+        for replica in sorted(set(range(count)) - {placement.replica for placement in ours}):
             await self._add(host, replica)
-        for post in [post for post in ours if post.replica >= count]:
-            await self._remove(post)
+        for placement in [placement for placement in ours if placement.replica >= count]:
+            await self._remove(placement)
 
     async def _add(self, host: int, replica: int) -> None:
-        post = self._fleet.post(host, replica)
+        placement = self._fleet.placement(host, replica)
         try:
-            await self._fleet.begin(post)
+            await self._fleet.begin(placement)
         except BaseException:
-            del self._fleet.posts[post.name]
+            del self._fleet.placements[placement.name]
             raise
 
-    async def _remove(self, post: Post) -> None:
-        post.wanted = False
-        if post.worker is not None:
-            await self._fleet.retire(post.worker)
-        del self._fleet.posts[post.name]
+    async def _remove(self, placement: Placement) -> None:
+        placement.wanted = False
+        if placement.worker is not None:
+            await self._fleet.retire(placement.worker)
+        del self._fleet.placements[placement.name]
 
     async def _restart(self) -> None:
-        for post in [post for post in self._fleet.posts.values() if post.host is not None]:
-            async with post.filling:
-                if (before := post.worker) is None:
+        for placement in [placement for placement in self._fleet.placements.values() if placement.host is not None]:
+            async with placement.filling:
+                if (before := placement.worker) is None:
                     continue  # a successor is on its way already
-                await self._fleet.launch(post)
+                await self._fleet.launch(placement)
             await self._fleet.retire(before)

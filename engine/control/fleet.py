@@ -13,10 +13,10 @@ from typing import Any
 
 from engine import wire
 from engine.config import EngineSpec
-from engine.control.door import Cluster, Guest
+from engine.control.join_listener import Cluster, JoiningWorker
 from engine.control.membership import Membership
+from engine.control.placement import JoiningWorkers, Launcher, Placement
 from engine.control.pool import Member, StagePool
-from engine.control.post import Guests, Launcher, Post
 from engine.control.replica import RemoteWorker, StageReplica
 from engine.core import ModelInfo, ReplicaInfo
 from engine.errors import ConfigError, EngineError, ReplicaLost, StageUnavailable, plain
@@ -37,12 +37,12 @@ class Fleet:
         self._spec, self._launcher = spec, launcher
         self._loop = asyncio.get_running_loop()
         self._membership = Membership(spec.heartbeat, self._loop.time)
-        self.posts: dict[str, Post] = {}
+        self.placements: dict[str, Placement] = {}
         self._line: tuple[str, ...] = ()
         self._joined = asyncio.Event()
         self._hosted = {stage: asyncio.Event() for worker in spec.workers for stage in worker.stages}
-        self._cluster = Cluster(spec.cluster, lambda guest: self.spawn(self._take_in(guest), "guest"))
-        self._guests = Guests(spec.workers)
+        self._cluster = Cluster(spec.cluster, lambda joining: self.spawn(self._take_in(joining), "join"))
+        self._joining = JoiningWorkers(spec.workers)
         self._group = asyncio.TaskGroup()
         self._running: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -53,11 +53,12 @@ class Fleet:
         self._running = asyncio.create_task(self._run(opened), name="fleet")
         await opened.wait()
         await self._cluster.open()
-        posts = [self.post(i, r) for i, worker in enumerate(self._spec.workers) for r in range(worker.replicas)]
+        hosts = enumerate(self._spec.workers)
+        placements = [self.placement(host, replica) for host, one in hosts for replica in range(one.replicas)]
         try:
             async with asyncio.timeout(self._spec.start_s), asyncio.TaskGroup() as starting:
-                for post in posts:
-                    starting.create_task(self.begin(post), name=f"start:{post.name}")
+                for placement in placements:
+                    starting.create_task(self.begin(placement), name=f"start:{placement.name}")
                 for worker in self._spec.workers:
                     for stage in worker.stages if not worker.replicas else ():
                         starting.create_task(self._hosted[stage].wait(), name=f"await:{stage}")
@@ -102,38 +103,38 @@ class Fleet:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def post(self, host: int, replica: int) -> Post:
+    def placement(self, host: int, replica: int) -> Placement:
         """A new, empty place for a replica of an entry of ``workers:``."""
         spec = self._spec.workers[host]
-        post = Post(f"worker{host}.{replica}", spec, spec.device(replica), self._launcher, host, replica)
-        self.posts[post.name] = post
-        return post
+        placement = Placement(f"worker{host}.{replica}", spec, spec.device(replica), self._launcher, host, replica)
+        self.placements[placement.name] = placement
+        return placement
 
-    async def begin(self, post: Post) -> None:
-        """Fill a post for the first time. Raises the EngineError that keeps its worker from starting."""
-        await self.launch(post)
-        self.spawn(self._keep(post), f"keep:{post.name}")
+    async def begin(self, placement: Placement) -> None:
+        """Fill a placement for the first time. Raises the EngineError that keeps its worker from starting."""
+        await self.launch(placement)
+        self.spawn(self._keep(placement), f"keep:{placement.name}")
 
-    async def launch(self, post: Post) -> None:
-        """Start a worker for a post; it takes over from whoever was there."""
-        worker = RemoteWorker(self._membership.issue(post.name))
+    async def launch(self, placement: Placement) -> None:
+        """Start a worker for a placement; it takes over from the one that was there."""
+        worker = RemoteWorker(self._membership.issue(placement.name))
         whole = self._spec
         task = wire.Task(
-            worker.id, whole.model, whole.weights, post.spec, post.device, whole.chunks,
+            worker.id, whole.model, whole.weights, placement.spec, placement.device, whole.chunks,
             whole.heartbeat.interval_s, dict(whole.options),
         )  # fmt: skip
         try:
-            await post.launcher.start(task, worker)
-            self._join(post, worker, await worker.hello)
+            await placement.launcher.start(task, worker)
+            self._join(placement, worker, await worker.hello)
         except BaseException:
-            await post.launcher.stop(worker)
+            await placement.launcher.stop(worker)
             raise
 
-    def _join(self, post: Post, worker: RemoteWorker, hello: wire.Hello) -> None:
+    def _join(self, placement: Placement, worker: RemoteWorker, hello: wire.Hello) -> None:
         if not worker.alive:
             raise ReplicaLost(f"the worker {worker.id} ended as soon as it was ready")
         self.model, self._line = hello.model, hello.line
-        post.worker = worker
+        placement.worker = worker
         for info in hello.stages:
             pool = self.pools.get(info.name)
             if pool is None:
@@ -143,12 +144,12 @@ class Fleet:
             self._hosted[info.name].set()
             worker.on_lost.append(lambda pool=pool, replica=replica: pool.leave(replica.id))
         worker.on_lost.append(lambda: self._membership.leave(worker.id))
-        worker.on_beat = lambda beat: self._beat(post, worker, beat)
+        worker.on_beat = lambda beat: self._beat(placement, worker, beat)
         worker.on_leave = lambda: self.spawn(self.retire(worker), f"retire:{worker.id}")
         self._membership.join(worker.id, worker.waited_s())
         self._joined.set()
 
-    def _beat(self, post: Post, worker: RemoteWorker, beat: wire.Beat) -> None:
+    def _beat(self, placement: Placement, worker: RemoteWorker, beat: wire.Beat) -> None:
         if self._membership.beat(worker.id, beat, worker.waited_s()) is not None:
             behind_s = self._loop.time() - beat.at_s if beat.at_s is not None else 0.0
             worker.behind_s = behind_s if abs(behind_s) > SAME_CLOCK_S else 0.0
@@ -172,87 +173,87 @@ class Fleet:
                     self._give_up(loss.worker, loss.why)
 
     def _waited_s(self, id: str) -> float:
-        found = (post.worker for post in self.posts.values() if post.worker is not None and post.worker.id == id)
-        return next((worker.waited_s() for worker in found), 0.0)
+        here = (placement.worker for placement in self.placements.values())
+        return next((worker.waited_s() for worker in here if worker is not None and worker.id == id), 0.0)
 
     def _give_up(self, id: str, why: str) -> None:
-        for post in self.posts.values():
-            if post.worker is not None and post.worker.id == id:
+        for placement in self.placements.values():
+            if placement.worker is not None and placement.worker.id == id:
                 log.warning("the worker %s is given up: %s", id, why)
-                post.worker.hung = True
-                post.worker.fence()
+                placement.worker.hung = True
+                placement.worker.fence()
 
-    async def _keep(self, post: Post) -> None:
-        """See to it that a post has a worker, for as long as it is wanted."""
+    async def _keep(self, placement: Placement) -> None:
+        """See to it that a placement has a worker, for as long as it is wanted."""
         try:
-            while post.wanted:
-                if worker := post.worker:
-                    await self._outlive(post, worker)
+            while placement.wanted:
+                if worker := placement.worker:
+                    await self._outlive(placement, worker)
                 else:
-                    await self._bring_back(post)
+                    await self._bring_back(placement)
         finally:
-            if post.worker is not None:
-                await post.launcher.stop(post.worker)
+            if placement.worker is not None:
+                await placement.launcher.stop(placement.worker)
 
-    async def _outlive(self, post: Post, worker: RemoteWorker) -> None:
+    async def _outlive(self, placement: Placement, worker: RemoteWorker) -> None:
         """Wait for the end of a worker, and clear away what is left of it."""
         try:
             await worker.gone.wait()
         finally:
-            await post.launcher.stop(worker)
-        if post.worker is worker:  # or a successor has taken over
-            post.worker = None
+            await placement.launcher.stop(worker)
+        if placement.worker is worker:  # or a successor has taken over
+            placement.worker = None
             if not worker.retired:
-                self._membership.lost(post.name)
+                self._membership.lost(placement.name)
                 log.warning("the worker %s was lost", worker.id)
 
-    async def _bring_back(self, post: Post) -> None:
-        await asyncio.sleep(self._membership.penalty_s(post.name, self._lonely(post)))
-        async with post.filling:
-            if post.worker is not None or not post.wanted:
+    async def _bring_back(self, placement: Placement) -> None:
+        await asyncio.sleep(self._membership.penalty_s(placement.name, self._lonely(placement)))
+        async with placement.filling:
+            if placement.worker is not None or not placement.wanted:
                 return
             try:
                 async with asyncio.timeout(self._spec.start_s):
-                    await self.launch(post)
+                    await self.launch(placement)
             except (EngineError, OSError, TimeoutError) as error:
-                self._membership.lost(post.name)
-                log.warning("the worker %s does not come back: %s", post.name, error)
+                self._membership.lost(placement.name)
+                log.warning("the worker %s does not come back: %s", placement.name, error)
             else:
-                log.warning("the worker %s is back", post.name)
+                log.warning("the worker %s is back", placement.name)
 
-    async def _take_in(self, guest: Guest) -> None:
+    async def _take_in(self, joining: JoiningWorker) -> None:
         """Have a worker that came by itself for as long as it stays."""
         try:
-            post = self._guests.post(guest)
+            placement = self._joining.placement(joining)
         except EngineError as error:
             log.warning("a worker is refused: %s", error)
-            guest.refuse(error.code, str(error))
+            joining.refuse(error.code, str(error))
             return
-        if (before := self.posts.get(post.name)) and before.worker:
+        if (before := self.placements.get(placement.name)) and before.worker:
             before.worker.fence()  # it would not be here if it was still there
-        self.posts[post.name] = post
+        self.placements[placement.name] = placement
         try:
-            await self._host(post)
+            await self._host(placement)
         finally:
-            guest.drop()
-            if self.posts.get(post.name) is post:
-                del self.posts[post.name]
+            joining.drop()
+            if self.placements.get(placement.name) is placement:
+                del self.placements[placement.name]
 
-    async def _host(self, post: Post) -> None:
+    async def _host(self, placement: Placement) -> None:
         try:
-            await asyncio.sleep(self._membership.penalty_s(post.name, self._lonely(post)))
+            await asyncio.sleep(self._membership.penalty_s(placement.name, self._lonely(placement)))
             async with asyncio.timeout(self._spec.start_s):
-                await self.launch(post)
+                await self.launch(placement)
         except (EngineError, TimeoutError) as error:
-            self._membership.lost(post.name)
-            log.warning("the worker %s does not join: %s", post.name, error)
+            self._membership.lost(placement.name)
+            log.warning("the worker %s does not join: %s", placement.name, error)
             return
-        if post.worker is not None:
-            log.info("the worker %s has joined", post.worker.id)
-            await self._outlive(post, post.worker)
+        if placement.worker is not None:
+            log.info("the worker %s has joined", placement.worker.id)
+            await self._outlive(placement, placement.worker)
 
-    def _lonely(self, post: Post) -> bool:
-        return any(not len(self.pools[stage]) for stage in post.spec.stages if stage in self.pools)
+    def _lonely(self, placement: Placement) -> bool:
+        return any(not len(self.pools[stage]) for stage in placement.spec.stages if stage in self.pools)
 
     async def retire(self, worker: RemoteWorker) -> None:
         """Give a worker nothing more, let it end what it has for ``drain_s`` at most, and have it go."""

@@ -22,9 +22,9 @@ from engine.config import address_of
 from engine.errors import EngineError
 from engine.handshake import read_token
 from engine.line_writer import LineWriter
-from engine.worker.dial import Call, dial
-from engine.worker.heart import beats
-from engine.worker.host import build, calm, claim
+from engine.worker.heartbeat import beats
+from engine.worker.host import build, set_niceness, set_visible_device
+from engine.worker.join_client import Call, connect
 from engine.worker.process import Worker
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C in the terminal is the server's to handle
     logging.basicConfig(level=logging.INFO, handlers=[LineWriter()], format="%(levelname)s %(name)s: %(message)s")
     arguments = _parser().parse_args()
-    calm()
+    set_niceness()
     try:
         sys.exit(loop.run(_work(arguments)))
     except EngineError as error:
@@ -60,17 +60,17 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _work(arguments: argparse.Namespace) -> int:
-    mind = Mind()
+    worker_main = WorkerMain()
     if arguments.tied:
         asyncio.get_running_loop().add_reader(sys.stdin, lambda: os._exit(GONE))
     if arguments.join is None:
-        link = links.SocketLink(mind.receive, mind.lost, near=True)
+        link = links.SocketLink(worker_main.receive, worker_main.lost, near=True)
         sock = socket.socket(fileno=arguments.socket)
         await asyncio.get_running_loop().create_connection(lambda: link, sock=sock)
     else:
-        link = await dial(_call(arguments), mind.receive, mind.lost)
+        link = await connect(_call(arguments), worker_main.receive, worker_main.lost)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, link.send, wire.Leave())
-    code = await mind.live(link)
+    code = await worker_main.live(link)
     link.close()
     await asyncio.sleep(0)  # let what was written leave
     return code
@@ -83,7 +83,7 @@ def _call(arguments: argparse.Namespace) -> Call:
     return Call(host, port, read_token(arguments.token_file), join, arguments.wait)
 
 
-class Mind:
+class WorkerMain:
     """What a worker's process does with what it is told: take a task, build its worker, serve until the end."""
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ class Mind:
         if task is None:
             return self._code
         try:
-            self._worker, hello = build(claim(task), link.send)
+            self._worker, hello = build(set_visible_device(task), link.send)
         except EngineError as error:
             link.send(wire.Refused(error.code, str(error)))
             return 1

@@ -43,7 +43,7 @@ def build(task: wire.Task, send: Send) -> tuple[Worker, wire.Hello]:
     return worker, wire.Hello(task.id, os.getpid(), model, infos, tuple(family.stages))
 
 
-def claim(task: wire.Task) -> wire.Task:
+def set_visible_device(task: wire.Task) -> wire.Task:
     """See no device but the task's own, so that two workers never land on the same one. Raises ConfigError.
 
     Once, and before anything has touched a device: afterwards it is too late.
@@ -69,7 +69,7 @@ def _devices() -> int:
     return torch.cuda.device_count()
 
 
-def calm() -> None:
+def set_niceness() -> None:
     """Yield to the server's process, which has packets to send, where the two compete for a core."""
     with contextlib.suppress(OSError):
         os.nice(1)

@@ -46,7 +46,7 @@ process.BatchLost = StageFailed
 
 def workers(guard: str = "") -> str:
     """Has the server start workers that one word kills, hangs, or makes raise."""
-    return f"import engine.child as child\nchild.COMMAND = (*child.PYTHON, '-c', {DEADLY.format(guard=guard)!r})\n"
+    return f"import engine.spawn as spawn\nspawn.COMMAND = (*spawn.PYTHON, '-c', {DEADLY.format(guard=guard)!r})\n"
 
 
 BLAMELESS = """

@@ -14,12 +14,12 @@ import pytest
 
 from engine import AudioPart, Chunks, Engine, EngineError, EngineSpec, Message, Request, TextPart, WorkerSpec
 from engine.chunk import Chunk, Speech, Text
-from engine.lending import LEAST_BYTES, Lender
+from engine.shared_memory import LEAST_BYTES, SharedMemory
 from tests.engine.fakes import turns, until
 
 AT_ONCE = 12  # more than there are slots for: some are left while they wait for one
 PATIENCE_S = 0.3
-LONG = np.zeros(LEAST_BYTES, np.int16)  # so long that it is lent, not sent
+LONG = np.zeros(LEAST_BYTES, np.int16)  # so long that it is shared, not sent
 TEXTS = ("say: a few words", "long 200", "tool look {}", "fail", "say: nothing")
 
 
@@ -165,16 +165,16 @@ async def test_a_hundred_aborts_leave_nothing_in_processes_of_their_own_either()
 
 
 async def test_the_look_at_what_is_kept_sees_shared_memory() -> None:
-    """The negative control: an array that was lent and never taken."""
+    """The negative control: an array that was shared and never taken."""
     async with Engine(spec("inline")) as engine:
         before = kept(engine)
-        lender = Lender()
-        assert lender.lend(LONG)
+        shared = SharedMemory()
+        assert shared.share(LONG)
         assert {name: n - before[name] for name, n in kept(engine).items() if n != before[name]} == {
             "files": 1,
             "shared memory": 1,
         }
-        lender.close()
+        shared.close()
         assert kept(engine) == before
 
 

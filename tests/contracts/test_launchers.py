@@ -192,7 +192,7 @@ async def test_a_second_ctrl_c_kills_what_would_not_end() -> None:
 @pytest.mark.fault("S3.1")
 async def test_garbage_on_its_socket_ends_a_worker() -> None:
     async with Engine(spec("local")) as engine:
-        remote = next(iter(engine._fleet.posts.values())).worker  # pyright: ignore[reportPrivateUsage]
+        remote = next(iter(engine._fleet.placements.values())).worker  # pyright: ignore[reportPrivateUsage]
         transport = remote.link._transport  # pyright: ignore
         transport.write(b"\xff" * 64)
         await until(lambda: not engine.ready)

@@ -24,7 +24,7 @@ class Launcher:
     async def start(self, task: wire.Task, worker: RemoteWorker) -> None:
         """Build a worker for a task; it says hello on the worker's link."""
         build = load("engine.worker", "host", "build")
-        beats = load("engine.worker", "heart", "beats")
+        beats = load("engine.worker", "heartbeat", "beats")
         inner: list[Any] = []
         gone = asyncio.Event()
 

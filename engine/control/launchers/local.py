@@ -9,7 +9,7 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
-from engine import child, links, wire
+from engine import links, spawn, wire
 from engine.config import ClusterSpec
 from engine.control.replica import RemoteWorker
 
@@ -59,7 +59,7 @@ class Launcher:
         try:
             with theirs:
                 process = await asyncio.create_subprocess_exec(
-                    *child.COMMAND, "--socket", str(theirs.fileno()), env=child.environment(),
+                    *spawn.COMMAND, "--socket", str(theirs.fileno()), env=spawn.environment(),
                     stdin=asyncio.subprocess.DEVNULL, pass_fds=(theirs.fileno(),),
                 )  # fmt: skip
             self._processes[worker.id] = process

@@ -15,9 +15,9 @@ import subprocess
 import sys
 from typing import Any, cast
 
-from engine import child, wire
+from engine import spawn, wire
 from engine.config import ClusterSpec
-from engine.control.door import Door, Guest
+from engine.control.join_listener import JoiningWorker, JoinListener
 from engine.control.replica import RemoteWorker
 from engine.errors import StageUnavailable
 
@@ -41,20 +41,20 @@ class Launcher:
 
     async def start(self, task: wire.Task, worker: RemoteWorker) -> None:
         """Have a worker placed. Raises StageUnavailable when Ray cannot."""
-        came: asyncio.Future[Guest] = asyncio.get_running_loop().create_future()
+        came: asyncio.Future[JoiningWorker] = asyncio.get_running_loop().create_future()
         token = secrets.token_hex(32).encode()
-        door = Door(token, lambda guest: guest.drop() if came.done() else came.set_result(guest))
+        listener = JoinListener(token, lambda joining: joining.drop() if came.done() else came.set_result(joining))
         try:
             async with self._connecting:
                 await asyncio.to_thread(self._connect)
-            await door.open(get_node_ip_address(), 0)
-            await self._place(task, worker, door.address, token)
-            guest = await came
+            await listener.open(get_node_ip_address(), 0)
+            await self._place(task, worker, listener.address, token)
+            joining = await came
         except (RayError, ConnectionError, ValueError) as error:
             raise StageUnavailable(f"Ray could not start {worker.id}: {' '.join(str(error).split())}") from None
         finally:
-            door.close()
-        await guest.start(task, worker)
+            listener.close()
+        await joining.start(task, worker)
 
     async def stop(self, worker: RemoteWorker) -> None:
         """End a worker and give back what it had of the cluster."""
@@ -77,10 +77,10 @@ class Launcher:
         actor = cast("Any", ray.remote(_place())).options(**options).remote()
         self._actors[worker.id] = actor
         offer = [
-            *child.WORKER, "--join", "{}:{}".format(*address), "--stages", ",".join(task.worker.stages),
+            *spawn.WORKER, "--join", "{}:{}".format(*address), "--stages", ",".join(task.worker.stages),
             "--device", task.device, "--tied",
         ]  # fmt: skip
-        started = actor.start.remote(offer, child.DEFAULTS, token)
+        started = actor.start.remote(offer, spawn.DEFAULTS, token)
         await asyncio.wrap_future(started.future())
 
 

@@ -59,7 +59,7 @@ def workers(engine: Engine) -> dict[str, int]:
 
 
 def remote(engine: Engine, name: str = "worker0.0"):
-    worker = engine._fleet.posts[name].worker
+    worker = engine._fleet.placements[name].worker
     assert worker is not None
     return worker
 
@@ -82,8 +82,8 @@ async def test_a_lost_worker_comes_back_as_another_incarnation() -> None:
 @pytest.mark.seed("A1.13")
 async def test_who_needs_a_stage_that_nobody_hosts_waits_a_bounded_time() -> None:
     async with Engine(spec(empty_s=0.05)) as engine:
-        post = engine._fleet.posts["worker0.0"]
-        post.wanted = False  # nobody brings it back
+        placement = engine._fleet.placements["worker0.0"]
+        placement.wanted = False  # nobody brings it back
         remote(engine).fence()
         began_s = time.monotonic()
         with pytest.raises(StageUnavailable, match="no replica of thinker"):
@@ -332,7 +332,7 @@ def test_a_worker_sees_its_own_device_only(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr(host, "_devices", lambda: 1)
     task = Task("worker0.0#1", "script", None, WorkerSpec(stages=STAGES), device, ChunkSpec(), 0.2)
-    assert host.claim(task).device == "cuda:0"
+    assert host.set_visible_device(task).device == "cuda:0"
     assert os.environ["CUDA_VISIBLE_DEVICES"] == seen
 
 
@@ -343,9 +343,9 @@ def test_a_device_that_is_not_there_is_told_at_the_start(visible: str, monkeypat
     monkeypatch.setattr(host, "_devices", lambda: 0)
     task = Task("worker0.0#1", "script", None, WorkerSpec(stages=STAGES), "1", ChunkSpec(), 0.2)
     with pytest.raises(ConfigError, match="the device 1 is not there"):
-        host.claim(task)
+        host.set_visible_device(task)
     untouched = msgspec.structs.replace(task, device="cpu")
-    assert host.claim(untouched) is untouched
+    assert host.set_visible_device(untouched) is untouched
 
 
 def ended(one: psutil.Process) -> bool:

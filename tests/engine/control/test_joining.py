@@ -1,4 +1,4 @@
-"""Workers from elsewhere: who may come in, how they come back, how they go, and what strangers meet at the door."""
+"""Workers from elsewhere: who may come in, how they come back, how they go, and what strangers meet at the listener."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ import pytest
 from engine import ConfigError, Engine, EngineSpec, Message, Request, TextPart, WorkerSpec, wire
 from engine.chunk import Audio, Text
 from engine.config import ClusterSpec
-from engine.control import door
+from engine.control import join_listener
 from engine.handshake import Visitor, read_token
 from engine.links import SocketLink
-from engine.worker.dial import Call, dial
+from engine.worker.join_client import Call, connect
 from tests.engine.control.test_fleet import answer, remote, workers
 from tests.engine.fakes import until
 
@@ -46,7 +46,7 @@ async def engine(tmp_path: Path) -> AsyncGenerator[Engine]:
 
 
 def address(engine: Engine) -> str:
-    opened = engine._fleet._cluster.door
+    opened = engine._fleet._cluster.listener
     assert opened is not None
     return "{}:{}".format(*opened.address)
 
@@ -94,9 +94,9 @@ async def test_workers_join_serve_and_leave_when_they_are_done(engine: Engine, t
 async def test_a_worker_that_was_cut_off_comes_back_to_its_place(engine: Engine, tmp_path: Path) -> None:
     with parley_worker(address(engine), tmp_path / "token", "--stages", "code2wav,talker"):
         await eventually(lambda: guests(engine) == {"guest0": 1})
-        post = engine._fleet.posts["guest0"]
-        assert post.worker is not None
-        post.worker.fence()
+        placement = engine._fleet.placements["guest0"]
+        assert placement.worker is not None
+        placement.worker.fence()
         assert guests(engine) == {}
         await eventually(lambda: guests(engine) == {"guest0": 2})
 
@@ -148,7 +148,7 @@ async def test_stages_that_nobody_wants_are_refused_with_a_reason(
     join = wire.Join("key", tuple(filter(None, stages.split(","))), "cpu", "")
     host, port = address(engine).split(":")
     call = Call(host, int(port), read_token(tmp_path / "token"), join, 5.0)
-    link = await dial(call, refused.set_result, lambda: None)
+    link = await connect(call, refused.set_result, lambda: None)
     message = await refused
     link.close()
     assert isinstance(message, wire.Refused)
@@ -175,7 +175,7 @@ async def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path) -> None:
 
 
 async def knock(engine: Engine, data: bytes) -> bytes:
-    """Say something at the door and read until it is shut."""
+    """Say something to the listener and read until the connection is closed."""
     host, port = address(engine).split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(data)
@@ -212,7 +212,7 @@ async def test_strangers_are_shut_out_with_one_line(
 
 
 async def test_who_says_nothing_is_shut_out(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "SILENCE_S", 0.05)
+    monkeypatch.setattr(join_listener, "SILENCE_S", 0.05)
     assert len(await knock(engine, b"")) == 40, "the greeting, and no more"
 
 
@@ -220,12 +220,12 @@ async def test_a_crowd_of_strangers_keeps_nobody_else_out(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They stay: the oldest of them goes for who comes next."""
-    monkeypatch.setattr(door, "SILENCE_S", 600.0)
+    monkeypatch.setattr(join_listener, "SILENCE_S", 600.0)
     host, port = address(engine).split(":")
-    crowd = [await asyncio.open_connection(host, int(port)) for _ in range(door.STRANGERS + 8)]
-    opened = engine._fleet._cluster.door
+    crowd = [await asyncio.open_connection(host, int(port)) for _ in range(join_listener.STRANGERS + 8)]
+    opened = engine._fleet._cluster.listener
     assert opened is not None
-    await eventually(lambda: len(opened._strangers) == door.STRANGERS)
+    await eventually(lambda: len(opened._strangers) == join_listener.STRANGERS)
     with parley_worker(address(engine), tmp_path / "token", "--stages", "talker,code2wav"):
         await eventually(lambda: guests(engine) == {"guest0": 1})
     for _, writer in crowd:
@@ -235,9 +235,9 @@ async def test_a_crowd_of_strangers_keeps_nobody_else_out(
 async def test_the_stranger_who_goes_is_one_of_the_address_that_has_most(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "STRANGERS", 4)
+    monkeypatch.setattr(join_listener, "STRANGERS", 4)
     host, port = address(engine).split(":")
-    opened = engine._fleet._cluster.door
+    opened = engine._fleet._cluster.listener
     assert opened is not None
     _, alone = await asyncio.open_connection(host, int(port))
     await eventually(lambda: len(opened._strangers) == 1)
@@ -296,7 +296,7 @@ async def test_64_who_come_at_once_get_64_names(engine: Engine, tmp_path: Path) 
 
     async def come(i: int) -> None:
         join = wire.Join(f"key{i}", VOICE, "cpu", "")
-        links.append(await dial(Call(host, int(port), token, join, 20.0), told, lambda: None))
+        links.append(await connect(Call(host, int(port), token, join, 20.0), told, lambda: None))
 
     for eight in range(8):  # fewer at a time than may knock
         await asyncio.gather(*(come(8 * eight + i) for i in range(8)))
@@ -304,4 +304,4 @@ async def test_64_who_come_at_once_get_64_names(engine: Engine, tmp_path: Path) 
     assert len(set(names)) == 64
     for link in links:
         link.close()
-    await eventually(lambda: not [name for name in engine._fleet.posts if name.startswith("guest")])
+    await eventually(lambda: not [name for name in engine._fleet.placements if name.startswith("guest")])

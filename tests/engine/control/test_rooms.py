@@ -13,7 +13,7 @@ MAY_KNOW = {
     "membership": {"engine.config", "engine.core", "engine.wire"},  # who lives: no socket, no task, no pool
     "pool": {"engine.core", "engine.errors"},  # who serves next: no worker, no request's state
     "replica": {"engine.chunk", "engine.errors", "engine.links", "engine.stream", "engine.wire"},  # one link
-    "door": {  # registration: no fleet
+    "join_listener": {  # registration: no fleet
         "engine.config", "engine.control.replica", "engine.errors", "engine.handshake", "engine.links", "engine.wire",
     },
 }  # fmt: skip
@@ -42,7 +42,7 @@ def test_a_concern_knows_what_it_needs(name: str) -> None:
 @pytest.mark.seed("A1.22")
 @pytest.mark.parametrize("name", ["orchestrator", "hops"])
 def test_who_follows_requests_knows_no_membership_and_no_launcher(name: str) -> None:
-    strangers = ("membership", "fleet", "door", "post", "changes", "launchers")
+    strangers = ("membership", "fleet", "join_listener", "placement", "changes", "launchers")
     assert not [module for module in known(CONTROL / f"{name}.py") if module.rpartition(".")[2] in strangers]
 
 

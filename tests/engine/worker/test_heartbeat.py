@@ -9,7 +9,7 @@ import pytest
 
 from engine import wire
 from engine.config import ChunkSpec, WorkerSpec
-from engine.worker.heart import beats
+from engine.worker.heartbeat import beats
 from tests.engine.fakes import FakeStage, fed, opened, until, working
 
 TASK = wire.Task("worker0.0#1", "script", None, WorkerSpec(stages=("a",)), "cpu", ChunkSpec(), 0.001)

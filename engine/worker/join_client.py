@@ -26,7 +26,7 @@ class Call:
     """How long to wait for a server that is not there yet."""
 
 
-async def dial(call: Call, receive: links.Receive, lost: links.Lost) -> links.SocketLink:
+async def connect(call: Call, receive: links.Receive, lost: links.Lost) -> links.SocketLink:
     """A link to the server, which has been told of the offer.
 
     Raises StageUnavailable when there is no server in time, and WireError when it is not ours or does not want us.

@@ -9,11 +9,11 @@ from typing import Protocol
 
 from engine import wire
 from engine.config import WorkerSpec
-from engine.control.door import Guest
+from engine.control.join_listener import JoiningWorker
 from engine.control.replica import RemoteWorker
 from engine.errors import RequestError
 
-GUESTS = 1024  # places for workers that come by themselves: each keeps its name, so they must be bounded
+MOST_JOINING = 1024  # places for workers that come by themselves: each keeps its name, so they must be bounded
 
 
 class Launcher(Protocol):
@@ -25,7 +25,7 @@ class Launcher(Protocol):
 
 
 @dataclass(eq=False, slots=True)
-class Post:
+class Placement:
     """A place that one worker fills at a time. Its name stays, its workers are numbered."""
 
     name: str
@@ -33,7 +33,7 @@ class Post:
     device: str
     launcher: Launcher
     host: int | None = None
-    """Which entry of ``workers:`` it is of; None for a guest, which nobody here starts again."""
+    """Which entry of ``workers:`` it is of; None for one that joined by itself, which nobody here starts again."""
     replica: int = 0
     """Which of that entry's replicas, from 0."""
     worker: RemoteWorker | None = None
@@ -42,24 +42,24 @@ class Post:
     """Held while a worker is started for it, so that there are never two."""
 
 
-class Guests:
-    """Places for workers that come by themselves. Who comes again has its place again."""
+class JoiningWorkers:
+    """Placements of workers that join by themselves. One that joins again has its placement again."""
 
     def __init__(self, workers: Sequence[WorkerSpec]) -> None:
         self._workers = workers
         self._names: dict[str, str] = {}
 
-    def post(self, guest: Guest) -> Post:
-        """A place for a guest. Raises RequestError for one that is not wanted here."""
-        wanted, device = set(guest.join.stages), guest.join.device
+    def placement(self, joining: JoiningWorker) -> Placement:
+        """The placement of a worker that joins. Raises RequestError for one that is not wanted here."""
+        wanted, device = set(joining.join.stages), joining.join.device
         spec = next((worker for worker in self._workers if wanted and wanted <= set(worker.stages)), None)
         if spec is None:
             known = "; ".join(", ".join(worker.stages) for worker in self._workers)
-            raise RequestError(f"no worker here hosts {', '.join(guest.join.stages) or 'nothing'}; they host {known}")
+            raise RequestError(f"no worker here hosts {', '.join(joining.join.stages) or 'nothing'}; they host {known}")
         stages = tuple(stage for stage in spec.stages if stage in wanted)
-        return Post(self._name(guest.join.key), replace(spec, stages=stages, resources={}), device, guest)
+        return Placement(self._name(joining.join.key), replace(spec, stages=stages, resources={}), device, joining)
 
     def _name(self, key: str) -> str:
-        if key not in self._names and len(self._names) >= GUESTS:
-            raise RequestError(f"{GUESTS} workers have joined already")
+        if key not in self._names and len(self._names) >= MOST_JOINING:
+            raise RequestError(f"{MOST_JOINING} workers have joined already")
         return self._names.setdefault(key, f"guest{len(self._names)}")

@@ -1,6 +1,6 @@
-"""Where workers from elsewhere come in: a listening socket, and nobody gets past it without the token.
+"""Where workers from elsewhere join: a listening socket, and nobody gets past it without the token.
 
-Knows no fleet: who has proved himself and said what he wants is handed over as a Guest.
+Knows no fleet: a worker that has proved itself and said what it offers is handed over as a JoiningWorker.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STRANGERS = 32  # connections at a time that have not proved themselves; one mor
 JOIN_BYTES = 64 << 10  # more is no Join
 
 
-class Guest:
+class JoiningWorker:
     """A worker that came over the network: a launcher of itself."""
 
     def __init__(self, join: wire.Join, transport: asyncio.Transport) -> None:
@@ -60,12 +60,12 @@ class Guest:
             self._transport.abort()
 
 
-class Door:
-    """``open`` it, and every worker that knows the token becomes a Guest."""
+class JoinListener:
+    """``open`` it, and every worker that knows the token becomes a JoiningWorker."""
 
-    def __init__(self, token: bytes, admit: Callable[[Guest], None]) -> None:
+    def __init__(self, token: bytes, admit: Callable[[JoiningWorker], None]) -> None:
         self._token, self._admit = token, admit
-        self._strangers: dict[_Entry, str] = {}  # and where each comes from; the oldest is first
+        self._strangers: dict[_JoinConnection, str] = {}  # and where each comes from; the oldest is first
         self._server: asyncio.Server | None = None
 
     @property
@@ -78,7 +78,7 @@ class Door:
         """Listen. Raises ConfigError."""
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(self._entry, host, port)
+            self._server = await loop.create_server(self._connection, host, port)
         except OSError as error:
             raise ConfigError(f"cluster.listen: cannot listen at {host}:{port}: {error.strerror}") from None
         log.info("workers may join at %s:%d", *self.address)
@@ -90,14 +90,16 @@ class Door:
         for stranger in list(self._strangers):
             stranger.drop()
 
-    def _entry(self) -> _Entry:
-        return _Entry(Doorkeeper(self._token), self._strangers, self._admit)
+    def _connection(self) -> _JoinConnection:
+        return _JoinConnection(Doorkeeper(self._token), self._strangers, self._admit)
 
 
-class _Entry(asyncio.Protocol):
+class _JoinConnection(asyncio.Protocol):
     """One connection from its first byte to its Join."""
 
-    def __init__(self, keeper: Doorkeeper, strangers: dict[_Entry, str], admit: Callable[[Guest], None]) -> None:
+    def __init__(
+        self, keeper: Doorkeeper, strangers: dict[_JoinConnection, str], admit: Callable[[JoiningWorker], None]
+    ) -> None:
         self._keeper, self._strangers, self._admit = keeper, strangers, admit
         self._splitter = wire.Splitter(JOIN_BYTES)
 
@@ -132,7 +134,7 @@ class _Entry(asyncio.Protocol):
         self._forget()
         self._transport.pause_reading()  # what it says next is for whoever takes it in
         links.endure(self._transport)
-        self._admit(Guest(join, self._transport))
+        self._admit(JoiningWorker(join, self._transport))
 
     def _refuse(self, why: str) -> None:
         log.warning("a connection from %s is closed: %s", self._strangers.get(self, "unknown"), why)
@@ -143,26 +145,26 @@ class _Entry(asyncio.Protocol):
         self._strangers.pop(self, None)
 
 
-def _oldest_of_most(strangers: dict[_Entry, str]) -> _Entry:
+def _oldest_of_most(strangers: dict[_JoinConnection, str]) -> _JoinConnection:
     """Who goes: the oldest of the address that has most, so that nobody keeps a worker from elsewhere out."""
     ((most, _),) = Counter(strangers.values()).most_common(1)
-    return next(entry for entry, address in strangers.items() if address == most)
+    return next(one for one, address in strangers.items() if address == most)
 
 
 class Cluster:
-    """A deployment's door and its token's file, as its configuration describes them."""
+    """A deployment's listener and its token's file, as its configuration describes them."""
 
-    def __init__(self, spec: ClusterSpec, admit: Callable[[Guest], None]) -> None:
+    def __init__(self, spec: ClusterSpec, admit: Callable[[JoiningWorker], None]) -> None:
         self._spec, self._admit = spec, admit
         self._made: Path | None = None
-        self.door: Door | None = None
+        self.listener: JoinListener | None = None
 
     async def open(self) -> None:
         """Read the token, or make one for this time, and listen. Raises ConfigError."""
         if self._spec.listen is None or self._spec.token_file is None:
             return
-        self.door = Door(self._token(self._spec.token_file), self._admit)
-        await self.door.open(*address_of(self._spec.listen, "cluster.listen"))
+        self.listener = JoinListener(self._token(self._spec.token_file), self._admit)
+        await self.listener.open(*address_of(self._spec.listen, "cluster.listen"))
 
     def _token(self, file: str) -> bytes:
         path = Path(file).expanduser()
@@ -173,7 +175,7 @@ class Cluster:
 
     def close(self) -> None:
         """Let nobody in any more. May be called twice."""
-        if self.door is not None:
-            self.door.close()
+        if self.listener is not None:
+            self.listener.close()
         if self._made is not None:
             self._made.unlink(missing_ok=True)
