@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -16,12 +18,14 @@ import httpx
 import pytest
 from aiortc import MediaStreamTrack
 from aiortc.rtcsctptransport import DataChunk, SackChunk
+from websockets.asyncio.client import connect
 
 from tests.app.rig import eventually
 from tests.app.transports.webrtc.caller import Caller
 from tests.app.transports.webrtc.offers import corpus
 from tests.app.transports.webrtc.test_camera import giant
 from tests.app.transports.webrtc.test_ice import STRANGE, stranger, ways
+from tests.attacks.raw import upgraded
 from tests.attacks.target import MB, Target, attacked
 
 pytestmark = pytest.mark.attacks
@@ -36,6 +40,15 @@ camera.MAX_PIXELS, camera._decoder = 1 << 62, lambda kind: av.CodecContext.creat
 OPEN_PORTS = """
 from app.transports.webrtc import leg
 leg.use_ports = lambda transport, settings, followed: followed()
+"""
+PATIENT = """
+from app.transports import outbox, websocket
+
+async def send_all(socket, outbox, timeout_s):
+    while (text := outbox.take()) is not None:
+        await socket.send_text(text)
+
+outbox.MAX_CHARS, websocket._send_all = 1 << 40, send_all
 """
 LONGEST_MS, MOST_MB = 100, 300
 
@@ -156,6 +169,50 @@ async def test_a_picture_that_says_it_is_giant(tmp_path: Path, guarded: bool) ->
         assert peak.grown_mb <= MOST_MB
     else:
         assert peak.grown_mb > MOST_MB
+
+
+SIDEBANDS, UPDATES = 8, 200
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_sidebands_that_nobody_reads(tmp_path: Path, guarded: bool) -> None:
+    """One more has the call's settings told again and again, 90 kB each: who takes none of it for 2 s is let go."""
+    path = "/v1/realtime?call_id="
+    settings = {"type": "realtime", "instructions": "Be kind. " * 10_000}
+    update = json.dumps({"type": "session.update", "session": settings})
+    server = {"limits": {"sidebands": SIDEBANDS + 1}}
+    before = LOOPBACK + (PATIENT if not guarded else "")
+    async with (
+        attacked(tmp_path, server, before=before, asks=guarded) as (aim, bystander, peak),
+        calling(aim) as call,
+        connect(f"{aim.ws}?call_id={call.id}", max_size=None, compression=None) as reader,
+    ):
+        unread = [await upgraded(aim.port, path + call.id) for _ in range(SIDEBANDS)]
+        for _, writer in unread:
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        async with asyncio.timeout(120):
+            for _ in range(UPDATES):
+                await reader.send(update)
+                while json.loads(await reader.recv())["type"] != "session.updated":
+                    pass
+                await call.until("session.updated")  # it reads, and stays
+        if guarded:
+            await eventually(lambda: aim.log.count("sideband.closed") == SIDEBANDS)
+        closed = aim.log.count("sideband.closed")
+        await call.send("input_audio_buffer.clear")
+        await call.until("input_audio_buffer.cleared")
+        for _, writer in unread:
+            writer.transport.abort()
+        tracebacks = aim.tracebacks
+    print(f"{closed} closed, {bystander.waits}, {peak.grown_mb:.0f} MB")
+    assert tracebacks == 0
+    if guarded:
+        assert bystander.waits.broken is None
+        assert bystander.waits.longest_ms <= LONGEST_MS
+        assert peak.grown_mb <= MOST_MB
+    else:
+        assert closed == 0
 
 
 @pytest.mark.timeout(600)
