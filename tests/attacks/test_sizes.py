@@ -21,6 +21,17 @@ pytestmark = pytest.mark.attacks
 LONGEST_MS, MOST_MB = 100, 300
 UNWEIGHED = "from app.realtime import answers; answers.Answers._check_inputs = lambda self, size: None\n"
 UNCOUNTED = "from app import strict_json; strict_json._check_values = lambda text: None\n"
+READER = """
+import runpy, sys
+from engine.worker.models.nano import thinker
+thinker.check_length = lambda messages, most: None
+sys.argv[0] = "engine.worker"
+runpy.run_module("engine.worker", run_name="__main__")
+"""
+READ = (  # at neither door: the server's nor the worker's
+    "from app.http import chat; chat.check_texts = lambda messages, tools, model: None\n"
+    f"import engine.child as child; child.COMMAND = (*child.PYTHON, '-c', {READER!r})\n"
+)
 WHOLE_FILES = "from app import images; images._only_picture = lambda image: image.data\n"
 UNCOUNTED_NAMES = (
     "from app.realtime import conversation, context, events_items, session\n"
@@ -147,6 +158,7 @@ async def test_lists_without_end_stop_everybody_where_they_are_not_counted(tmp_p
     assert bystander.waits.longest_ms > 5 * LONGEST_MS
 
 
+LOST = "is given up"  # of a worker, in the log
 LONG = chat(messages=[{"role": "user", "content": "hello there " * 700_000}])
 
 
@@ -161,9 +173,16 @@ async def test_a_text_that_no_context_holds(tmp_path: Path) -> None:
             await socket.recv()
             await socket.send(json.dumps({"type": "session.update", "session": instructions}))
             assert json.loads(await socket.recv())["type"] == "session.updated"
+        assert LOST not in aim.log
     assert bystander.waits.broken is None
     assert bystander.waits.longest_ms <= LONGEST_MS
     assert peak.grown_mb <= MOST_MB
+
+
+async def test_a_text_that_no_context_holds_costs_everybody_s_worker_where_it_is_read(tmp_path: Path) -> None:
+    async with attacked(tmp_path, before=READ, asks=True) as (aim, _, _):
+        assert await posted(aim, LONG) == (500, "replica_lost")
+        assert LOST in aim.log
 
 
 def naming(n: int, size: int) -> str:
