@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import aioice.ice
 import httpx
 import pytest
 from websockets.asyncio.client import connect
@@ -16,6 +17,7 @@ from app.heads import SAFE, Heads
 from app.settings import settings_of
 from engine import ConfigError
 from tests.app.rig import Running, eventually, keys_file, running, script_spec, talking
+from tests.app.transports.webrtc.caller import Caller
 
 ALICE, BOB = {"authorization": "Bearer sk-alice-0123456789"}, {"authorization": "Bearer sk-bob-0123456789ab"}
 ID = re.compile(r"req_\w{20,}")
@@ -89,6 +91,7 @@ async def test_the_log_says_who_did_what_by_the_key_s_name(tmp_path: Path, caplo
         body = {"model": "x", "messages": [{"role": "user", "content": "say: marzipan"}]}
         assert (await http.post("/v1/chat/completions", json=body, headers=BOB)).status_code == 200
         await http.post("/v1/realtime/client_secrets", json={}, headers=BOB)
+        await http.post("/v1/realtime/client_secrets/withdraw", json={}, headers=BOB)
         wish = {"stage": "talker", "count": 1}
         await http.post("/admin/scale", json=wish, headers={"authorization": "Bearer sk-root-0123456789"})
         await http.get("/v1/models", headers={"authorization": "Bearer wrong"})
@@ -100,13 +103,42 @@ async def test_the_log_says_who_did_what_by_the_key_s_name(tmp_path: Path, caplo
         ("session.closed", "alice", "lasted_s="),
         ("http.answered", "bob", "audio_s="),
         ("client_secret.issued", "bob", "lifetime_s="),
+        ("client_secret.withdrawn", "bob", "count=1"),
         ("admin.change", "root", "talker"),
+        ("admin.changed", "root", "talker"),
         ("request.refused", "-", "status=401"),
     ):
         (line,) = [line for line in lines if line.startswith(f"{event} ")]
         assert f"key={key} request=req_" in line
         assert more in line
     assert not [word for word in ("swordfish", "marzipan", "sk-", "wrong") if word in " ".join(lines)]
+
+
+@pytest.mark.fault("S2.3")
+async def test_the_log_says_who_called_and_who_listened(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aioice.ice, "get_host_addresses", lambda use_ipv4, use_ipv6: ["127.0.0.1"])
+    caplog.set_level("INFO", "parley")
+    keys = keys_file(tmp_path, "alice: sk-alice-0123456789", "bob: sk-bob-0123456789ab")
+    async with running(script_spec(keys_file=keys)) as server:
+        call = await Caller(server).connect(**ALICE)
+        async with connect(f"{server.ws}?call_id={call.id}", additional_headers=ALICE) as sideband:
+            await sideband.recv()
+        await eventually(lambda: "sideband.closed" in caplog.text)
+        await call.hang_up()
+        await server.empty()
+    lines = [record.getMessage() for record in caplog.records if record.name == "parley"]
+    for event, more in (
+        ("call.opened", "client=127.0.0.1"),
+        ("sideband.opened", ""),
+        ("sideband.closed", "code=1000"),
+        ("call.closed", "lasted_s="),
+    ):
+        (line,) = [line for line in lines if line.startswith(f"{event} ")]
+        assert "key=alice request=req_" in line
+        assert f"call={call.id}" in line
+        assert more in line
 
 
 @pytest.mark.fault("S2.1")

@@ -104,6 +104,20 @@ def test_a_changed_file_is_read_again_and_tells_which_keys_are_gone(tmp_path: Pa
     assert gone == ["alice", "bob"]
 
 
+async def test_a_changed_file_counts_for_those_who_read_the_metrics_too(tmp_path: Path) -> None:
+    own = keys_file(tmp_path, ALICE, name="metrics")
+    section = {"keys_file": keys_file(tmp_path, f"bob: {BOB}"), "metrics_key_file": own}
+    async with running(script_spec(**section)) as server, httpx.AsyncClient(base_url=server.http) as http:
+
+        async def statuses() -> list[int]:
+            given = [{"Authorization": f"Bearer {key}"} for key in (ALICE, f"{ALICE}-new")]
+            return [(await http.get("/metrics", headers=headers)).status_code for headers in given]
+
+        assert await statuses() == [200, 401]
+        replace(own, f"{ALICE}-new")
+        assert await statuses() == [401, 200]
+
+
 @pytest.mark.parametrize("lines", [(), ("short",), ("a b",), None])
 def test_a_file_that_cannot_be_used_changes_nothing_and_is_told_once(
     lines: tuple[str, ...] | None, tmp_path: Path, caplog: pytest.LogCaptureFixture

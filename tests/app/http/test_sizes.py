@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -13,6 +13,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from app.http.chat import ChatRequest
+from app.http.client_secrets import WithdrawRequest
 from app.images import Image
 from tests.app.rig import Running
 from tests.app.test_images import png
@@ -74,6 +75,43 @@ def test_the_first_mistakes_are_enough(mistakes: Any) -> None:
     with pytest.raises(pydantic_core.ValidationError) as errors:
         ChatRequest.model_validate({**HELLO, **mistakes})
     assert errors.value.error_count() <= 4  # a field of two kinds has one for each
+
+
+def said(role: str, **more: Any) -> dict[str, Any]:
+    return {"messages": [{"role": role, **more}, *HELLO["messages"]]}
+
+
+WORD = {"type": "text", "text": "x"}
+CALL = {"id": "c", "function": {"name": "f", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    ("most", "made"),
+    [
+        pytest.param(2_000, lambda n: {"messages": HELLO["messages"] * n}, id="messages"),
+        pytest.param(64, lambda n: said("system", content=[WORD] * n), id="parts of instructions"),
+        pytest.param(64, lambda n: said("user", content=[WORD] * n), id="parts of a turn"),
+        pytest.param(64, lambda n: said("assistant", content=[WORD] * n), id="parts of an answer"),
+        pytest.param(64, lambda n: said("tool", content=[WORD] * n, tool_call_id="c"), id="parts of a result"),
+        pytest.param(64, lambda n: said("assistant", tool_calls=[CALL] * n), id="calls"),
+        pytest.param(8, lambda n: {"modalities": ["text"] * n}, id="modalities"),
+        pytest.param(128, lambda n: {"tools": [{"function": {"name": "f"}}] * n}, id="tools"),
+        pytest.param(128, lambda n: {"tools": [{"function": {"name": "f" * n}}]}, id="a function's name"),
+        pytest.param(4, lambda n: {"stop": ["x"] * n}, id="stop"),
+        pytest.param(500, lambda n: {"stop": "x" * n}, id="a stop string"),
+        pytest.param(500, lambda n: {"stop": ["x" * n]}, id="one of the stop strings"),
+    ],
+)
+def test_as_much_as_may_be_is_taken_and_no_more(most: int, made: Callable[[int], dict[str, Any]]) -> None:
+    ChatRequest.model_validate({**HELLO, **made(most)})
+    with pytest.raises(pydantic_core.ValidationError, match=f"at most {most} "):
+        ChatRequest.model_validate({**HELLO, **made(most + 1)})
+
+
+def test_a_client_secret_that_is_withdrawn_is_no_longer_than_one() -> None:
+    WithdrawRequest(value="x" * 200)
+    with pytest.raises(pydantic_core.ValidationError, match="at most 200 "):
+        WithdrawRequest(value="x" * 201)
 
 
 @pytest.mark.fault("I2.1")

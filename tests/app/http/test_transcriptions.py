@@ -78,6 +78,7 @@ async def test_a_long_recording_never_lies_in_a_file(openai: AsyncOpenAI, monkey
     ("fields", "param"),
     [
         ({"timestamp_granularities": ["word"], "response_format": "verbose_json"}, "timestamp_granularities[]"),
+        ({"timestamp_granularities": ["segment"] * 9, "response_format": "verbose_json"}, "timestamp_granularities[]"),
         ({"include": ["logprobs"]}, "include[]"),
         ({"response_format": "diarized_json"}, "response_format"),
     ],

@@ -32,7 +32,7 @@ def refused(settings: Options, model: ModelInfo = MODEL) -> Refusal | None:
 def test_the_bounds_are_the_contexts_with_room() -> None:
     assert most_chars(MODEL) == 16_000
     assert most_instructions(MODEL) == 32_000
-    assert most_instructions(DEAF_TO_INSTRUCTIONS) > 100_000
+    assert 100_000 < most_instructions(DEAF_TO_INSTRUCTIONS) < 1_000_000
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from app.images import MAX_IMAGE_BYTES
 from app.realtime.commands import Command, Told
-from app.realtime.events import decode
+from app.realtime.events import MAX_AUDIO_CHARS, MAX_INPUTS, decode
 from app.realtime.trouble import Refusal
 
 TYPES = [
@@ -52,6 +54,39 @@ def test_any_event_is_a_command_or_a_refusal(type: str, fields: dict[str, Any]) 
     told = decode(json.dumps({**fields, "type": type}))
     assert isinstance(told, Told)
     assert isinstance(told.word, Command | Refusal)
+
+
+def shown(*parts: dict[str, str]) -> dict[str, Any]:
+    return {"type": "conversation.item.create", "item": {"type": "message", "role": "user", "content": parts}}
+
+
+@pytest.mark.fault("I2.1")
+@pytest.mark.parametrize(
+    ("most", "made", "param"),
+    [
+        pytest.param(64, lambda n: shown(*[{"type": "input_text", "text": "x"}] * n), "item.content", id="parts"),
+        pytest.param(
+            MAX_INPUTS,
+            lambda n: {"type": "response.create", "response": {"input": [{"type": "item_reference", "id": "i"}] * n}},
+            "response.input",
+            id="items of an answer",
+        ),
+        pytest.param(
+            MAX_AUDIO_CHARS, lambda n: {"type": "input_audio_buffer.append", "audio": "A" * n}, "audio", id="sound"
+        ),
+        pytest.param(
+            MAX_IMAGE_BYTES * 4 // 3 + 64,
+            lambda n: shown({"type": "input_image", "image_url": "x" * n}),
+            "item.content[0].image_url",
+            id="a picture",
+        ),
+    ],
+)
+def test_as_much_as_may_be_is_taken_and_no_more(most: int, made: Callable[[int], dict[str, Any]], param: str) -> None:
+    assert isinstance(decode(json.dumps(made(most))).word, Command)
+    refusal = decode(json.dumps(made(most + 4))).word  # base64 comes in fours
+    assert isinstance(refusal, Refusal)
+    assert (refusal.code, refusal.param) == ("invalid_value", param)
 
 
 @given(st.text(max_size=200))

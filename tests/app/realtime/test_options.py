@@ -31,6 +31,16 @@ def test_only_what_is_named_changes() -> None:
     assert changed() == DEFAULT
 
 
+def test_as_many_tools_as_may_be_are_taken_and_names_as_long() -> None:
+    def tools(count: int, size: int) -> list[dict[str, str]]:
+        return [{"type": "function", "name": "f" * size}] * count
+
+    assert len(changed(tools=tools(128, 128)).tools) == 128
+    for count, size in ((129, 1), (1, 129)):
+        with pytest.raises(Refusal, match="128"):
+            changed(tools=tools(count, size))
+
+
 def test_null_clears_where_it_means_something_and_is_absent_elsewhere() -> None:
     options = changed(audio={"input": {"transcription": {"model": "whisper-1"}}}, instructions="x")
     after, _ = session_options(
