@@ -13,7 +13,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from app.transports.socket_protocol import SocketProtocol
-from tests.app.rig import Running, eventually, talking
+from tests.app.rig import Running, eventually, silence, talking
 from tests.attacks.raw import MORE, PING, PONG, TEXT, frame, upgraded
 
 CLEAR = frame(TEXT, b'{"type":"input_audio_buffer.clear"}')
@@ -35,6 +35,22 @@ async def test_one_who_sends_more_is_slowed_and_obeyed(slow: Any) -> None:
             await client.until("input_audio_buffer.cleared")
         assert loop.time() - begun_s > 1.0  # 40 more than at once
         await client.alive()
+
+
+async def test_one_who_sends_more_bytes_is_slowed_and_obeyed(serve_with: Any) -> None:
+    """Half a megabyte at once, and then 50 kB a second: over a socket, and in the body of a request."""
+    async with serve_with(limits={"received_mb_s": 0.05}) as server, talking(server) as client:
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        await client.append(silence(8.0))  # 512 kB of base64
+        await client.send("input_audio_buffer.clear", event_id="x" * 25_000)
+        await client.until("input_audio_buffer.cleared")
+        assert loop.time() - begun_s > 0.5
+        body = {"model": "script", "messages": [{"role": "user", "content": "say: hello"}], "user": "x" * 540_000}
+        begun_s = loop.time()
+        async with httpx.AsyncClient(base_url=server.http, timeout=60) as http:
+            assert (await http.post("/v1/chat/completions", json=body)).status_code == 200
+        assert loop.time() - begun_s > 0.5
 
 
 @pytest.mark.parametrize(

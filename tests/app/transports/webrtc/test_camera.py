@@ -20,7 +20,7 @@ from app.images import encode_frame, image_of_url
 from app.realtime import sight
 from app.realtime.commands import See
 from app.transports.webrtc import camera as camera_module
-from app.transports.webrtc.camera import LONGEST, MAX_FRAMES, Camera
+from app.transports.webrtc.camera import LONGEST, MAX_BYTES, MAX_FRAMES, Camera
 from tests.app.rig import TIMEOUT_S, eventually, silence, tone
 from tests.app.transports.webrtc.caller import Caller
 
@@ -175,6 +175,23 @@ async def test_no_more_is_decoded_in_a_second_than_a_camera_sends(monkeypatch: p
     sent.send(frames)
     await sent.camera.decode_waiting()
     assert len(sent.seen) > decoded
+    now_s, asked = 5.0, sent.asked
+    for _ in range(30):
+        sent.send(frames)
+        await sent.camera.decode_waiting()
+    assert sent.asked == asked, "what is asked for is not looked at before the budget is paid"
+    now_s = 6.0
+    sent.send(frames)
+    assert sent.asked == asked + 1
+
+
+async def test_what_waits_is_bounded_in_bytes_too() -> None:
+    sent, most = Sent(), 0
+    large = encoded("VP8", 64, 48)[0] + bytes(500_000)
+    for _ in range(MAX_FRAMES // 2):
+        sent.send([large])
+        most = max(most, sum(map(len, sent.camera._frames)))
+    assert MAX_BYTES // 2 < most <= MAX_BYTES
 
 
 async def test_a_jump_in_the_numbers_is_no_loss_of_thousands() -> None:
