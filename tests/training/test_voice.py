@@ -218,7 +218,7 @@ class TestStream:
         overlap = nano_source.Source._overlap
 
         def forgetful(source: nano_source.Source, pieces: NDArray[np.float64]) -> NDArray[np.float64]:
-            source._tail[:] = 0
+            source._remainder[:] = 0
             return overlap(source, pieces)
 
         monkeypatch.setattr(nano_source.Source, "_overlap", forgetful)

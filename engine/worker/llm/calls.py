@@ -22,7 +22,7 @@ class _Call:
     id: str
     name: str = ""
     arguments: str = ""
-    told: int = 0
+    num_sent: int = 0
 
 
 class Calls:
@@ -47,7 +47,7 @@ class Calls:
         first = self._calls[0]
         if call is not first or not first.name:
             return []
-        piece, first.told = first.arguments[first.told :], len(first.arguments)
+        piece, first.num_sent = first.arguments[first.num_sent :], len(first.arguments)
         return [ToolCallDelta(first.id, first.name, piece)] if piece else []
 
     def whole(self) -> list[ToolCall]:

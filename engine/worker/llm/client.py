@@ -23,7 +23,7 @@ from engine.worker.llm.fields import refused_by, without
 from engine.worker.llm.key import read_key
 from engine.worker.llm.options import Options
 from engine.worker.llm.patience import Patience
-from engine.worker.llm.refusals import Refusal, message_of, stranger, told, unreachable
+from engine.worker.llm.refusals import Refusal, as_engine_error, message_of, stranger, unreachable
 
 CONNECT_S = 5.0
 PROBE_S = 5.0
@@ -85,7 +85,7 @@ class Client:
                     continue
                 wait_s = refusal.retry_after_s
                 if begun or not again or wait_s is None or wait_s > min(SOON_S, patience.left_s):
-                    raise told(refusal, options, _texts(body), self._key) from None
+                    raise as_engine_error(refusal, options, _texts(body), self._key) from None
                 again = False
                 await patience.wait(asyncio.sleep(wait_s))
             except httpx2.HTTPError as error:
@@ -105,7 +105,7 @@ class Client:
         except Refusal as refusal:
             if refusal.status in (404, 405):
                 return ()
-            raise told(refusal, self._options, (), self._key) from None
+            raise as_engine_error(refusal, self._options, (), self._key) from None
         except httpx2.HTTPError as error:
             raise unreachable(error, self._options) from None
 

@@ -41,7 +41,7 @@ def body_of(request: Request, options: Options, said: TextPart | AudioPart | Non
 
     Raises RequestError for what the model can neither see nor hear.
     """
-    turns = _turns(_heard(request.messages, said))
+    turns = _turns(_with_turn(request.messages, said))
     body: Body = {
         "model": options.model,
         "messages": [*_system(turns, options), *_conversation(turns, options)],
@@ -60,7 +60,7 @@ class _Turn:
     parts: list[Part] = field(default_factory=list[Part])
 
 
-def _heard(messages: Sequence[Message], said: TextPart | AudioPart | None) -> Iterator[Message]:
+def _with_turn(messages: Sequence[Message], said: TextPart | AudioPart | None) -> Iterator[Message]:
     """The conversation, with the words of the user's turn in the place of its sound."""
     if said is None:
         yield from messages
@@ -82,8 +82,8 @@ def _turns(messages: Iterable[Message]) -> list[_Turn]:
 
 def _system(turns: Sequence[_Turn], options: Options) -> list[Body]:
     """All instructions in one message at the start: many chat templates refuse them elsewhere."""
-    told = [_words(part) for turn in turns if turn.role == "system" for part in turn.parts]
-    text = "\n\n".join(filter(None, [*told, options.instructions_suffix]))
+    instructions = [_words(part) for turn in turns if turn.role == "system" for part in turn.parts]
+    text = "\n\n".join(filter(None, [*instructions, options.instructions_suffix]))
     return [{"role": "system", "content": text}] if text else []
 
 

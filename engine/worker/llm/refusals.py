@@ -40,7 +40,7 @@ class Refusal(Exception):
         return self.status in (400, 413, 422, 500) and bool(_CONTEXT.search(f"{self.kind} {self.said}"))
 
 
-def told(refusal: Refusal, options: Options, texts: Iterable[str], key: str = "") -> EngineError:
+def as_engine_error(refusal: Refusal, options: Options, texts: Iterable[str], key: str = "") -> EngineError:
     """The error that stands for a refusal. Its message holds nothing of the conversation's texts and of the key."""
     server, status = f"The language model's server at {options.host}", refusal.status
     says = _quoted(cleaned(refusal.said, texts, key))

@@ -55,8 +55,8 @@ class Thoughts:
         thought, closing, rest = self._held.partition(self._closing)
         if closing:
             self._held, self._closing = rest, ""
-            told: list[str | Thought] = [Thought(thought)] if thought else []
-            return told + self._beginning()  # a second thought may follow
+            found: list[str | Thought] = [Thought(thought)] if thought else []
+            return found + self._beginning()  # a second thought may follow
         sure = len(self._held) - _overlap(self._held, self._closing)
         thought, self._held = self._held[:sure], self._held[sure:]
         return [Thought(thought)] if thought else []

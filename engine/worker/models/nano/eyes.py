@@ -83,25 +83,28 @@ class Eyes:
         if pictures.empty(pixels, small, brightness):
             return Look(Scene(), (), _thumb(small))
         seen = pictures.lifted(small, brightness)
-        told = pictures.statistics(seen, brightness)
+        statistics = pictures.statistics(seen, brightness)
         square, top, left = pictures.square(seen)
-        finds, background = self._find(square, told)
-        things = [_within(thing, top, left, seen.shape) for thing in self._read(square, told, finds)]
+        finds, background = self._find(square, statistics)
+        things = [_within(thing, top, left, seen.shape) for thing in self._read(square, statistics, finds)]
         shapes = [thing for thing in things if thing.shape not in _LETTERS]
         text = reading(things, seen.shape[1] / seen.shape[0])
         return Look(Scene(pictures.light(brightness), background, grouped(shapes), text), tuple(things), _thumb(seen))
 
-    def _find(self, square: Small, told: Small) -> tuple[list[Find], str]:
+    def _find(self, square: Small, statistics: Small) -> tuple[list[Find], str]:
         half = np.ascontiguousarray(pictures.halved(square).transpose(2, 0, 1))
-        fields, colours = _run(self._finder, {"picture": half[None], "told": told[None]})
+        fields, colours = _run(self._finder, {"picture": half[None], "told": statistics[None]})
         return found(fields[0]), COLOURS[int(colours[0].argmax())]
 
-    def _read(self, square: Small, told: Small, finds: Sequence[Find]) -> list[Thing]:
+    def _read(self, square: Small, statistics: Small, finds: Sequence[Find]) -> list[Thing]:
         """The finds by their names, in parts of the square's side."""
         if not finds:
             return []
         pieces = np.stack([pictures.cut(square, find.x, find.y, find.side, PIECE) for find in finds])
-        feeds = {"pieces": np.ascontiguousarray(pieces.transpose(0, 3, 1, 2)), "told": np.tile(told, (len(finds), 1))}
+        feeds = {
+            "pieces": np.ascontiguousarray(pieces.transpose(0, 3, 1, 2)),
+            "told": np.tile(statistics, (len(finds), 1)),
+        }
         kinds, colours = (_shares(logits) for logits in _run(self._reader, feeds))
         named = (_named(find, *row) for find, *row in zip(finds, kinds, colours, strict=True))
         return [thing for thing in named if thing is not None]

@@ -89,7 +89,7 @@ class Voices:
 
     def __init__(self, net: ort.InferenceSession, noise: Power) -> None:
         self._net, self._floor, self._deaf = net, SHARES @ noise, not noise.any()
-        self._carried = np.zeros((LAYERS, 1, HIDDEN), np.float32)
+        self._state = np.zeros((LAYERS, 1, HIDDEN), np.float32)
         self._waiting = np.zeros(WIDTH - HOP, np.float32)  # the samples before the next frame's newest
         self._before = np.zeros((BLOCK, WIDTH // 2 + 1), np.complex64)  # the block whose gains come next
         self._sum = np.zeros(WIDTH - HOP, np.float32)
@@ -130,8 +130,8 @@ class Voices:
         if self._deaf:
             return np.ones((BLOCK, WIDTH // 2 + 1), np.float32)
         bands = np.square(np.abs(spectra)).astype(np.float32) @ SHARES.T
-        given = {"features": features_of(bands, self._floor)[None], "carried": self._carried}
-        gains, self._carried = run(self._net, ("gains", "carried_out"), given)
+        given = {"features": features_of(bands, self._floor)[None], "carried": self._state}
+        gains, self._state = run(self._net, ("gains", "carried_out"), given)
         return KEPT + (1 - KEPT) * (gains[0] @ SHARES)
 
 

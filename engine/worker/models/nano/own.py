@@ -194,16 +194,16 @@ def _remember(words: Sequence[str], _: View) -> str:
 
 def _recall(words: Sequence[str], view: View) -> str:
     _, known, unknown = FACTS.get(words[0] if words else "", FACTS["name"])
-    told = _told(words[0] if words else "name", view)
-    return known.replace("{x}", told) if told else unknown
+    value = _confirmed(words[0] if words else "name", view)
+    return known.replace("{x}", value) if value else unknown
 
 
 def _greet(_: Sequence[str], view: View) -> str:
-    name = _told("name", view)
+    name = _confirmed("name", view)
     return f"Hello, {name}!" if name else "Hello! What can I do for you?"
 
 
-def _told(fact: str, view: View) -> str:
+def _confirmed(fact: str, view: View) -> str:
     """What was confirmed last, "" if nothing was."""
     pattern = re.escape(FACTS.get(fact, FACTS["name"])[0]).replace(r"\{x\}", "(.+)")
     return next((found[1] for text in reversed(view.said) if (found := re.fullmatch(pattern, text))), "")
@@ -226,7 +226,7 @@ def _look(words: Sequence[str], view: View) -> str:
     return looked(" ".join(words), view.scenes)
 
 
-def _tell(_: Sequence[str], view: View) -> str:
+def _result(_: Sequence[str], view: View) -> str:
     if not view.returned:
         return "Done."
     return f"{'The weather:' if view.skill == 'weather' else 'It is'} {view.returned.rstrip('.')}."
@@ -234,6 +234,6 @@ def _tell(_: Sequence[str], view: View) -> str:
 
 TOOLS: dict[str, Callable[[Sequence[str], View], str]] = {
     "calc": _calc, "count": _count, "next": _next, "spell": _spell, "again": _again, "remember": _remember,
-    "recall": _recall, "greet": _greet, "get_time": _time, "get_date": _date, "look": _look, "tell": _tell,
+    "recall": _recall, "greet": _greet, "get_time": _time, "get_date": _date, "look": _look, "tell": _result,
 }  # fmt: skip
 """Name -> what is said, of the call's other words and what may be looked at."""

@@ -134,8 +134,8 @@ def statistics(picture: Small, brightness: float) -> Small:
     """float32 [STATISTICS]: what the networks are told of the whole picture's colours, besides seeing it."""
     points = picture[::4, ::4].reshape(-1, 3)
     value = np.quantile(points.max(1), [0.02, 0.25, 0.5, 0.75, 0.98])
-    told = [*value, *np.median(points, axis=0), (np.ptp(points, axis=1)).mean(), picture.std(), brightness]
-    return np.array(told, np.float32)
+    values = [*value, *np.median(points, axis=0), (np.ptp(points, axis=1)).mean(), picture.std(), brightness]
+    return np.array(values, np.float32)
 
 
 def empty(pixels: Pixels, picture: Small, brightness: float) -> bool:

@@ -221,8 +221,8 @@ def _duration(time: str, name: str, schema: Mapping[str, Any], beside: bool) -> 
     if kind == "string":
         return time
     total = seconds(time)
-    told = _split(name) & _CLOCK or _split(str(schema.get("description", ""))) & _CLOCK
-    unit = _SECONDS[next(iter(told))[:3]] if len(told) == 1 else 0
+    units = _split(name) & _CLOCK or _split(str(schema.get("description", ""))) & _CLOCK
+    unit = _SECONDS[next(iter(units))[:3]] if len(units) == 1 else 0
     if total is None or not unit:
         return None
     exact = total / unit

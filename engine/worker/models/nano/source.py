@@ -31,7 +31,7 @@ class Source:
         self._phase = 0.0
         self._f0_hz: float | None = None
         self._pulses, self._noise = np.zeros(HOP), np.zeros(HOP)
-        self._tail = np.zeros(FFT // HOP * HOP)
+        self._remainder = np.zeros(FFT // HOP * HOP)
 
     @property
     def frames(self) -> int:
@@ -74,10 +74,10 @@ class Source:
         hops, rows = len(pieces), FFT // HOP + 1
         pieces = np.pad(pieces, ((0, 0), (0, rows * HOP - FFT))).reshape(hops, rows, HOP)
         out = np.zeros((hops + rows - 1, HOP))
-        out[: rows - 1] = self._tail.reshape(rows - 1, HOP)
+        out[: rows - 1] = self._remainder.reshape(rows - 1, HOP)
         for row in range(rows):
             out[row : row + hops] += pieces[:, row]
-        self._tail = out[hops:].ravel()
+        self._remainder = out[hops:].ravel()
         return out[:hops].ravel()
 
 
