@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import numpy as np
+import uvicorn.server
 from openai.types.realtime.realtime_server_event import RealtimeServerEvent
 from pydantic import TypeAdapter
 from websockets.asyncio.client import ClientConnection, connect
@@ -32,6 +33,20 @@ OURS: dict[str, set[str]] = {
 """The fields of the events that are ours, and told to whoever asked for them."""
 
 (connect.__init__.__kwdefaults__ or {})["open_timeout"] = TIMEOUT_S  # the library's ten seconds are for idle machines
+
+
+class _Hasty:
+    """asyncio as uvicorn's server sees it here: it looks but ten times a second whether its last connection is gone,
+    and waits for that look once in any case. The tests stop a thousand servers."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(min(seconds, 0.002))
+
+
+uvicorn.server.asyncio = _Hasty()  # pyright: ignore[reportAttributeAccessIssue]
 
 Event = dict[str, Any]
 C = TypeVar("C", bound="Client")
