@@ -9,7 +9,8 @@ from collections.abc import AsyncGenerator
 import httpx
 import pytest
 
-from tests.app.rig import Running, eventually
+from app.http.body import MAX_BODY_BYTES
+from tests.app.rig import TIMEOUT_S, Running, eventually
 
 URL = "/v1/chat/completions"
 TYPE = {"content-type": "application/json"}
@@ -30,6 +31,17 @@ async def test_a_body_that_drips_is_not_waited_for(server: Running, monkeypatch:
     monkeypatch.undo()
     async with httpx.AsyncClient(base_url=server.http) as http:
         assert (await http.post(URL, content=ASKED, headers=TYPE)).status_code == 200
+
+
+async def test_a_body_that_says_it_is_too_large_is_not_waited_for(server: Running) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(f"POST {URL} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n".encode())
+    writer.write(b"content-length: %d\r\n\r\n{" % (MAX_BODY_BYTES + 1))
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            assert b" 413 " in await reader.readline()
+    finally:
+        writer.close()
 
 
 @pytest.mark.fault("N4.4")

@@ -16,7 +16,7 @@ import pytest
 from app.pace import MESSAGE_BYTES, Pace
 from app.realtime.commands import CommitAudio, Hear, Told
 from app.transports.webrtc.channel import UNSENT_BYTES
-from app.transports.webrtc.inbox import MAX_BYTES, Inbox
+from app.transports.webrtc.inbox import MAX_BYTES, MAX_MESSAGES, Inbox
 from tests.app.rig import Running, silence, tone
 from tests.app.transports.webrtc.caller import Caller, calling
 from tests.app.transports.webrtc.relay import relaying
@@ -137,3 +137,12 @@ async def test_what_comes_in_is_bounded() -> None:
         async with asyncio.timeout(0.05):
             await anext(told)
     await told.aclose()
+
+
+async def test_what_comes_in_is_bounded_in_number_too() -> None:
+    inbox = Inbox(Pace(400, 4e6))
+    for _ in range(MAX_MESSAGES):
+        inbox.put(Told(CommitAudio()), 0)
+    assert not inbox.overflowed.is_set()
+    inbox.put(Told(CommitAudio()), 0)
+    assert inbox.overflowed.is_set()
