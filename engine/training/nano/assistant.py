@@ -9,8 +9,6 @@ import random
 import re
 from collections.abc import Callable, Mapping
 
-import inflect
-
 from engine.training.nano.phrases import (
     ADJECTIVES,
     CLAUSES,
@@ -28,8 +26,8 @@ from engine.training.nano.phrases import (
     WEATHER,
 )
 from engine.worker.lexicon_english import LETTER_NAMES
+from engine.worker.spoken import cardinal, grammar
 
-_ENGINE = inflect.engine()
 Slots = Mapping[str, Callable[[random.Random], str]]
 
 
@@ -41,11 +39,11 @@ def assistant_turn(rng: random.Random) -> str:
 
 def number(value: int) -> str:
     """Cardinal words without hyphens: 125 -> one hundred and twenty five."""
-    return str(_ENGINE.number_to_words(str(value))).replace("-", " ").replace(",", "")
+    return cardinal(str(value))
 
 
 def ordinal(value: int) -> str:
-    return str(_ENGINE.number_to_words(_ENGINE.ordinal(str(value)))).replace("-", " ")
+    return str(grammar().number_to_words(grammar().ordinal(str(value)))).replace("-", " ")
 
 
 def spelled(word: str) -> str:
