@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from app.commands import terminal
-from app.commands.deployment import deployment
+from app.commands.deployment import Parts, deployment, written
 from app.commands.server import Address
 from app.commands.sink import ListenerGone
 from app.commands.source import Target
@@ -49,6 +49,18 @@ Voice = Annotated[str | None, typer.Option(help="A voice of the model; `parley v
 Greedy = Annotated[bool, typer.Option("--greedy", help="Always take the likeliest token.")]
 Model = Annotated[str | None, typer.Option(help="Another model than the one that the configuration names.")]
 Weights = Annotated[str | None, typer.Option(help="A folder of weights, or an id on the Hugging Face hub.")]
+Thinker = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FORM",
+        help="Let a language model that runs already think: ollama:MODEL, lmstudio:MODEL, llamacpp[:PORT], "
+        "or openai:MODEL@URL for any server of the kind. Ears and voice stay the configuration's.",
+    ),
+]
+ThinkerKey = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="This file holds the API key of --thinker; nobody else may be able to read it."),
+]
 LOCAL = "http://127.0.0.1:8000"
 Served = Annotated[
     str | None,
@@ -99,18 +111,29 @@ def serve(
         str | None, typer.Option(metavar="FILE", help="The certificate's key, if it is in another file.")
     ] = None,
     weights: Weights = None,
+    thinker: Thinker = None,
+    thinker_key_file: ThinkerKey = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print the configuration that these options stand for, and end.")
+    ] = False,
 ) -> None:
     """Serve a model: a page to talk to at `/`, the Realtime API at `/v1/realtime`, OpenAI's HTTP API at `/v1`.
 
     Example: `parley serve configs/nano.yaml --port 8080`
+
+    With the language model that you run already: `parley serve --thinker ollama:qwen3.5:4b`
 
     For phones in your network: `parley serve --host 0.0.0.0 --https auto`
     """
     from app.commands.serve import run_server
 
     with plainly():
+        spec = deployment(config, weights=weights, parts=Parts(thinker, thinker_key_file))
         flags = {"host": host, "port": port, "https": https, "https_key": https_key}
-        run_server(deployment(config, weights=weights), flags)
+        if print_config:
+            typer.echo(written(spec), nl=False)
+        else:
+            run_server(spec, flags)
 
 
 @cli.command()
@@ -164,9 +187,9 @@ def ask(
     max_text_tokens: Annotated[
         int, typer.Option(min=1, help="The longest answer, in tokens of text.")
     ] = _DEFAULT.max_text_tokens,
-    max_frames: Annotated[
-        int, typer.Option(min=1, help="The longest answer, in codec frames of speech.")
-    ] = _DEFAULT.max_frames,
+    max_seconds: Annotated[
+        float, typer.Option(min=0.01, help="The longest answer, in seconds of speech.")
+    ] = _DEFAULT.max_audio_s,
     output: Output = None,
     dump: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write token ids, codes and samples to this .npz file.")
@@ -182,10 +205,10 @@ def ask(
     from app.commands import speak
 
     with plainly():
-        _only_here(url, dump=dump is not None, max_frames=max_frames != _DEFAULT.max_frames)
+        _only_here(url, dump=dump is not None, max_seconds=max_seconds != _DEFAULT.max_audio_s)
         question = speak.Question(
             text=text, audio=audio, images=tuple(image or ()), system=system, voice=voice,
-            sampling=Sampling(greedy=greedy, seed=seed), max_text_tokens=max_text_tokens, max_frames=max_frames,
+            sampling=Sampling(greedy=greedy, seed=seed), max_text_tokens=max_text_tokens, max_audio_s=max_seconds,
             dump=dump is not None,
         )  # fmt: skip
         speak.ask(_target(url, key_file, config, model, weights), question, output, dump)
@@ -200,6 +223,8 @@ def chat(
     url: Served = None,
     key_file: ServedKey = None,
     config: Config = None,
+    thinker: Thinker = None,
+    thinker_key_file: ThinkerKey = None,
 ) -> None:
     """Talk by typing: answers stream as text, and as sound from the loudspeaker or into -o.
 
@@ -208,7 +233,8 @@ def chat(
     from app.commands.chat import chat as talk
 
     with plainly():
-        talk(_target(url, key_file, config), output, voice, Sampling(greedy=greedy, seed=seed))
+        target = _target(url, key_file, config, parts=Parts(thinker, thinker_key_file))
+        talk(target, output, voice, Sampling(greedy=greedy, seed=seed))
 
 
 @cli.command()
@@ -234,6 +260,8 @@ def voices(
 @cli.command()
 def doctor(
     config: Config = None,
+    thinker: Thinker = None,
+    thinker_key_file: ThinkerKey = None,
     host: Annotated[str, typer.Option(help="The address at which the server is to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port at which the server is to listen.")] = 8000,
 ) -> None:
@@ -246,7 +274,7 @@ def doctor(
     from app.commands.doctor import doctor as examine
 
     with plainly():
-        well = examine(deployment(config), host, port)
+        well = examine(deployment(config, parts=Parts(thinker, thinker_key_file)), host, port)
     raise typer.Exit(int(not well))
 
 
@@ -396,14 +424,19 @@ def plainly() -> Generator[None]:
 
 
 def _target(
-    url: str | None, key_file: str | None, config: str | None, model: str | None = None, weights: str | None = None
-) -> Target:
+    url: str | None, key_file: str | None, config: str | None, model: str | None = None, weights: str | None = None,
+    parts: Parts | None = None,
+) -> Target:  # fmt: skip
     """Whom a command asks. Raises EngineError."""
     if url is None:
         if key_file is not None:
             raise typer.BadParameter("--key-file holds the key of a server: say which one with --url")
-        return deployment(config, model, weights)
-    _only_here(url, config=config is not None, model=model is not None, weights=weights is not None)
+        return deployment(config, model, weights, parts)
+    parts = parts or Parts()
+    _only_here(
+        url, config=config is not None, model=model is not None, weights=weights is not None,
+        thinker=parts.thinker is not None, thinker_key_file=parts.thinker_key_file is not None,
+    )  # fmt: skip
     return Address(url, key_file)
 
 

@@ -50,7 +50,7 @@ from app.transports.sideband import sideband
 from app.transports.socket_protocol import SocketProtocol
 from app.transports.tether import Tethers
 from app.transports.webrtc.calls import Calls
-from engine import ConfigError, Engine, EngineSpec, loop
+from engine import ConfigError, Engine, EngineSpec, ModelInfo, loop
 
 VERSION = version("parley")
 
@@ -82,8 +82,11 @@ def create_app(spec: EngineSpec, make_engine: MakeEngine = Engine) -> FastAPI:
     return app_of(Service(spec, make_engine))
 
 
-def serve(spec: EngineSpec, on_ready: Callable[[str], None] = lambda url: None, extend: Extend = no_more) -> None:
-    """Serve until SIGTERM or SIGINT; ``on_ready`` gets the address once the first answer can be given.
+OnReady = Callable[[str, ModelInfo], None]
+
+
+def serve(spec: EngineSpec, on_ready: OnReady = lambda url, model: None, extend: Extend = no_more) -> None:
+    """Serve until SIGTERM or SIGINT; ``on_ready`` gets the address, and what is loaded, once it can answer.
 
     The first signal drains (no new connections, answers under way end, at most ``server.drain_s``), the second one
     ends the process at once. Raises EngineError: a bad configuration, a port in use, an engine that does not start.
@@ -93,13 +96,14 @@ def serve(spec: EngineSpec, on_ready: Callable[[str], None] = lambda url: None, 
         _serve(Service(spec), on_ready, extend)
 
 
-def _serve(service: Service, on_ready: Callable[[str], None], extend: Extend) -> None:
+def _serve(service: Service, on_ready: OnReady, extend: Extend) -> None:
     listener = _bind(service.settings.host, service.settings.port)
     url = _url(service.certificate, service.settings.host, listener.getsockname()[1])
 
     def ready() -> None:
         loop.settle()
-        on_ready(url)
+        assert service.engine is not None
+        on_ready(url, service.engine.model)
 
     service.on_ready = ready
     log("server.listening", url=url, keys=len(service.keys))
@@ -275,9 +279,16 @@ def _add_operations(app: FastAPI, service: Service) -> None:
     @app.get("/health", summary="Green once the engine has answered a request, and while it can", responses={503: {}})
     async def health() -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
         engine = service.engine
-        body = {"status": service.state, "model": engine.model.name if engine else None, "version": VERSION}
+        body: dict[str, Any] = {
+            "status": service.state,
+            "ready": service.state == "ready" and engine is not None and not engine.unavailable,
+            "model": engine.model.name if engine else None,
+            "version": VERSION,
+        }
         if engine and engine.missing:
             body["missing"] = ", ".join(engine.missing)  # stages without a replica; lost ones are being started again
+        if engine and engine.unavailable:
+            body["unavailable"] = dict(engine.unavailable)  # stages that ask a server which is down, and why
         return JSONResponse(body, 200 if service.state == "ready" else 503)
 
     @app.get("/metrics", summary="Prometheus metrics", response_class=PlainTextResponse)

@@ -11,8 +11,6 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequen
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from typing import Literal, Protocol
 
-import numpy as np
-
 from app.callers import Caller
 from app.decoding import Decoding
 from app.keys import Keys
@@ -21,7 +19,6 @@ from app.pace import Pace
 from app.places import Places
 from app.proxies import own_address
 from app.realtime.house import House
-from app.realtime.ids import new_id
 from app.realtime.reply import Answering
 from app.realtime.turns import Silero, Vad
 from app.secrets import Secrets
@@ -33,16 +30,11 @@ from app.throttle import Throttle
 from app.tls import certificate_of
 from app.waiting import LineFull, Waiter, Waiting
 from engine import (
-    MIC_RATE_HZ,
-    Audio,
-    AudioPart,
     Engine,
     EngineError,
     EngineSpec,
-    Message,
     ReplicaInfo,
     Request,
-    TextPart,
 )
 
 STOP_S = 5.0
@@ -60,6 +52,9 @@ class Serving(Answering, Protocol):
 
     @property
     def missing(self) -> tuple[str, ...]: ...
+
+    @property
+    def unavailable(self) -> Mapping[str, str]: ...
 
     def stats(self) -> Stats: ...
 
@@ -302,7 +297,6 @@ class Service:
         begun_s = time.monotonic()
         try:
             async with self._make_engine(self._spec) as engine:
-                await _warm_up(engine)
                 await asyncio.to_thread(self._vad)  # its network is loaded once, and not in the event loop
                 self._engine = engine
                 log("server.ready", model=engine.model.name, start_s=time.monotonic() - begun_s)
@@ -323,17 +317,3 @@ class Service:
     def _refused(self, code: str, message: str, status: int = 503) -> Closed:
         self.metrics.sessions_refused.labels(code).inc()
         return Closed(code, message, status)
-
-
-async def _warm_up(engine: Serving) -> None:
-    """One real request through every stage, up to its first sound: the first user must not pay for cold caches."""
-    hears = "audio" in engine.model.abilities
-    part = AudioPart(np.zeros(MIC_RATE_HZ // 2, np.int16)) if hears else TextPart("Hello.")
-    modalities = ("text", "audio") if "speech" in engine.model.abilities else ("text",)
-    request = Request(
-        id=new_id("warm"), session=new_id("warm"), messages=(Message("user", (part,)),), modalities=modalities
-    )
-    async with engine.open(request) as chunks:
-        async for chunk in chunks:
-            if isinstance(chunk, Audio):
-                return

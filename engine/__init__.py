@@ -4,11 +4,13 @@ These are its public names; ``app`` uses no others. Importing it needs no torch.
 """
 
 from engine.chunk import Audio, Codes, Output, Speech, Text, ToolCall, ToolCallDelta, Transcript, Usage
-from engine.config import ChunkSpec, EngineSpec, WorkerSpec, load_config, parse_config
+from engine.config import ChunkSpec, EngineSpec, StageSpec, WorkerSpec, load_config, parse_config
 from engine.control.chunks import Chunks
 from engine.control.engine import Engine
 from engine.control.timeline import Ledger
 from engine.core import (
+    ANSWER,
+    IN_WRITING,
     MIC_RATE_HZ,
     SPEAKER_RATE_HZ,
     AudioPart,
@@ -28,7 +30,7 @@ from engine.core import (
     VideoPart,
     Voice,
 )
-from engine.describe import describe
+from engine.describe import describe, written_out
 from engine.errors import (
     ConfigError,
     ContextOverflow,
@@ -43,9 +45,12 @@ from engine.errors import (
     WeightsError,
     WireError,
 )
+from engine.thinkers import thinker_of
 from engine.wav import wav
 
 __all__ = [
+    "ANSWER",
+    "IN_WRITING",
     "MIC_RATE_HZ",
     "SPEAKER_RATE_HZ",
     "Audio",
@@ -74,6 +79,7 @@ __all__ = [
     "Sampling",
     "Speech",
     "StageFailed",
+    "StageSpec",
     "StageUnavailable",
     "Stalled",
     "Text",
@@ -94,5 +100,7 @@ __all__ = [
     "describe",
     "load_config",
     "parse_config",
+    "thinker_of",
     "wav",
+    "written_out",
 ]

@@ -76,6 +76,10 @@ class VoiceText(_Chunk, frozen=True, tag="voice_text"):
     text: str
     start: int
 
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
 
 class ToolCallDelta(_Chunk, frozen=True, tag="tool_call_delta"):
     """The next piece of a call's arguments, which are JSON."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -46,6 +46,24 @@ class WorkerSpec:
         """How many replicas there is a device for."""
         placed = self.resources or not any(_exclusive(device) for device in self.devices)
         return math.inf if placed else len(self.devices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSpec:
+    """One stage of a pipeline: which one, and what it is made with."""
+
+    use: str
+    """A stage of a family (``nano.talker``), one by itself (``llm.openai``), or a file (``./my_stage.py``)."""
+    name: str = ""
+    """What the pipeline calls it; without one, the last part of ``use``."""
+    weights: str | None = None
+    """A folder or a hub id; None is the stage's built-in place."""
+    dtype: str | None = None
+    """None: the worker's."""
+    from_: str | None = None
+    """The stage that it reads from; None is the nearest one before it that feeds what it takes."""
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The stage's own settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +105,17 @@ class ChunkSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSpec:
-    """Everything the engine needs to know before it starts."""
+    """Everything the engine needs to know before it starts: the ``stages`` of a pipeline, or a ``model``, which is
+    short for all stages of a family."""
 
-    model: str
-    workers: tuple[WorkerSpec, ...]
+    model: str | None = None
+    name: str | None = None
+    """What clients know the pipeline by; None: the model's name."""
+    stages: tuple[StageSpec, ...] = ()
+    workers: tuple[WorkerSpec, ...] = ()
+    """Without any, ears have a worker of their own, and the other stages one together."""
     weights: str | None = None
-    """A folder or a hub id; None is the family's built-in place."""
+    """Of a ``model``: a folder or a hub id; None is the family's built-in place."""
     balance: Literal["least_queue", "round_robin", "random"] = "least_queue"
     chunks: ChunkSpec = ChunkSpec()
     queue: int = 64
@@ -109,8 +132,13 @@ class EngineSpec:
     cluster: ClusterSpec = ClusterSpec()
     launcher: str = "local"
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The family's own settings."""
+    """Of a ``model``: the family's own settings."""
     server: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def title(self) -> str:
+        """What people read it is, before it has been loaded."""
+        return self.name or self.model or "+".join(stage.use for stage in self.stages)
 
 
 def load_config(path: str | Path) -> EngineSpec:
@@ -121,13 +149,13 @@ def load_config(path: str | Path) -> EngineSpec:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(f"{path}: cannot read the configuration: {reason}") from None
     try:
-        return parse_config(text)
+        return parse_config(text, Path(path).parent)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def parse_config(text: str) -> EngineSpec:
-    """The spec that a YAML text describes."""
+def parse_config(text: str, folder: Path | None = None) -> EngineSpec:
+    """The spec that a YAML text describes; files that it uses as stages are looked for from ``folder`` on."""
     try:
         tree = yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -137,7 +165,7 @@ def parse_config(text: str) -> EngineSpec:
         raise ConfigError(f"not valid YAML: {' '.join(str(error).split())}") from None
     spec: EngineSpec = build(EngineSpec, tree, "")
     _check(spec)
-    return spec
+    return replace(spec, stages=tuple(_named(stage, folder or Path()) for stage in spec.stages))
 
 
 class _Loader(yaml.SafeLoader):
@@ -185,19 +213,19 @@ def _build_dataclass(kind: type[Any], value: Any, path: str) -> Any:
     if not isinstance(value, dict):
         raise ConfigError(f"{path or 'the configuration'}: must be a mapping, not {_word(value)}")
     hints = get_type_hints(kind)
+    names = {name.removesuffix("_"): name for name in hints}  # `from` is a word of Python's
     for key in value:
-        if key not in hints:
-            raise ConfigError(f"{_join(path, key)}: unknown key{_nearest(key, hints)}")
+        if key not in names:
+            raise ConfigError(f"{_join(path, key)}: unknown key{_nearest(key, names)}")
     for one in fields(kind):
         if one.default is MISSING and one.default_factory is MISSING and one.name not in value:
             raise ConfigError(f"{_join(path, one.name)}: missing")
-    return kind(**{key: build(hints[key], item, _join(path, key)) for key, item in value.items()})
+    return kind(**{names[key]: build(hints[names[key]], item, _join(path, key)) for key, item in value.items()})
 
 
 def _check(spec: EngineSpec) -> None:
     """What types alone cannot say."""
-    if not spec.workers:
-        raise ConfigError("workers: at least one is needed")
+    _check_stages(spec)
     seen: dict[str, int] = {}
     for i, worker in enumerate(spec.workers):
         for name in ("stages", "devices"):
@@ -229,6 +257,27 @@ def _check(spec: EngineSpec) -> None:
     if (spec.cluster.listen is None) != (spec.cluster.token_file is None):
         raise ConfigError("cluster: listen and token_file go together")
     _check_devices(spec.workers)
+
+
+def _check_stages(spec: EngineSpec) -> None:
+    if (spec.model is None) == (not spec.stages):
+        both = "both are there" if spec.stages else "neither is"
+        raise ConfigError(f"stages: a deployment needs either stages or model, which is short for a family's; {both}")
+    for key in ("weights", "options") if spec.stages else ():
+        if getattr(spec, key):
+            raise ConfigError(f"{key}: belongs to a stage: write it as stages[…].{key}")
+    for i, stage in enumerate(spec.stages):
+        if not stage.use:
+            raise ConfigError(f"stages[{i}].use: must name a stage")
+
+
+def _named(stage: StageSpec, folder: Path) -> StageSpec:
+    """A stage with its name, and the whole path of its file."""
+    use, what = stage.use, stage.use.rpartition("/")[2]
+    file, mark, export = what.partition(".py")
+    if mark and (not export or export.startswith(":")):
+        return replace(stage, use=str((folder / use).absolute()), name=stage.name or export[1:].lower() or file)
+    return replace(stage, name=stage.name or use.rpartition(".")[2])
 
 
 def _check_devices(workers: tuple[WorkerSpec, ...]) -> None:

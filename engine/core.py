@@ -17,7 +17,12 @@ MIC_RATE_HZ = 16_000
 SPEAKER_RATE_HZ = 24_000
 """Speech leaves the engine as mono float32 in [-1, 1] at this rate."""
 
-Modality = Literal["text", "audio"]
+Want = Literal["transcript", "text", "audio"]
+"""What a client may want of an answer: the user's words, the answer's text, its sound."""
+
+ANSWER: frozenset[Want] = frozenset({"transcript", "text", "audio"})
+IN_WRITING: frozenset[Want] = frozenset({"transcript", "text"})
+
 Ability = Literal["text", "audio", "image", "video", "tools", "speech"]
 
 
@@ -93,15 +98,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """One answer that the engine is asked for.
 
     ``messages`` is the conversation up to and including the user's turn. With ``live`` the user's turn (or the rest
-    of it) arrives as Speech on the inputs of ``engine.open``, until they end. A last message of the assistant
-    is spoken as it stands: nothing is generated.
+    of it) arrives as Speech on the inputs of ``engine.open``, until they end. Only the stages that bring what is
+    ``wants`` take part. With ``say`` that text is spoken as it stands: nothing is generated.
     """
 
     id: str
     session: str
     messages: tuple[Message, ...]
     live: bool = False
-    modalities: tuple[Modality, ...] = ("text", "audio")
+    wants: frozenset[Want] = ANSWER
+    say: str | None = None
     voice: str | None = None
     speed: float = 1.0
     sampling: Sampling = Sampling()
@@ -109,7 +115,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     tool_choice: str = "auto"
     """"auto", "none", "required", or the name of the one tool to call. A family that can't obey it refuses."""
     max_text_tokens: int = 512
-    max_frames: int = 4096
+    max_audio_s: float = 160.0
+    """The longest answer, in seconds of sound."""
     lead_s: float | None = None
     """How far ahead of its listener the answer's sound may be made; None: as fast as it is read."""
     dump: bool = False
@@ -142,43 +149,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def speaks(self) -> bool:
-        return "audio" in self.modalities
-
-
-class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a stage tells the engine about itself.
-
-    ``order`` is its place in the family's line of stages. ``emits`` are the kinds of chunks that go to the client,
-    ``feeds`` those that go on to the next stage; a kind may be in both, and ``engine.chunk.kinds`` makes the sets.
-    ``when`` says which requests need the stage at all. ``slots`` is how many seats a replica has: a request takes one,
-    or one for each of its roles where the stage is a ``group``: "guided" roles step together and the stage makes one
-    answer of them, "joined" ones go each to its end, and the next stage gets one Bundle of all they gave.
-    The server keeps all chunks of the kinds ``keeps`` for the case that the replica is lost, and the stage's last
-    Checkpoint: see ``Seat.kept``.
-    ``replay`` says what comes where the stage has to begin anew on another replica. "exact": the same, so that what was
-    given is left out. "never": something else, so that an answer of which anything was given ends with its replica.
-    """
-
-    name: str
-    order: int
-    emits: frozenset[str] = frozenset()
-    feeds: frozenset[str] = frozenset()
-    when: Literal["always", "hears", "speaks"] = "always"
-    slots: int = 16
-    group: Literal["", "guided", "joined"] = ""
-    keeps: frozenset[str] = frozenset()
-    replay: Literal["exact", "never"] = "exact"
-
-    def seats(self, request: Request) -> int:
-        """How many slots a request takes."""
-        return len(request.roles) if self.group else 1
-
-    def mark(self, word: str, role: str = "main") -> str:
-        """What a moment of a role at this stage is called on the timeline."""
-        return f"{self.name}.{word}" if role == "main" else f"{self.name}[{role}].{word}"
-
-    def serves(self, request: Request) -> bool:
-        return self.when == "always" or (request.hears if self.when == "hears" else request.speaks)
+        return "audio" in self.wants
 
 
 class TokenCost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -203,13 +174,91 @@ class Voice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """BCP 47, as "en-US"; "" where the voice speaks every language that the model does."""
 
 
+class Facets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a stage adds to the picture of its pipeline, as far as it is the one to know; ``engine.pipeline`` merges."""
+
+    model: str = ""
+    """What a thinker's model is called: the pipeline's name, where the configuration gives none."""
+    voices: tuple[Voice, ...] = ()
+    languages: tuple[str, ...] = ()
+    """That a voice speaks, as BCP 47."""
+    heard_languages: tuple[str, ...] = ()
+    """That ears, or a thinker that hears, understand."""
+    sees: frozenset[Ability] = frozenset()
+    """"image", "video", or both."""
+    frame_s: float | None = None
+    """Length of one codec frame in seconds, of a stage that turns frames into sound."""
+    context: int | None = None
+    cost: TokenCost | None = None
+    examples: tuple[str, ...] = ()
+    leaving: str = ""
+    """Who gets what of a conversation that leaves this machine, as a sentence; empty where nothing does."""
+
+
+class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a stage tells the engine about itself.
+
+    ``takes`` are the kinds of chunks that it reads, alternatives to each other; ``emits`` are those that go to the
+    client, ``feeds`` those that go on to the stage that takes them; a kind may be in both, and ``engine.chunk.kinds``
+    makes the sets. ``answers`` says that it begins from the request alone where nothing comes in: a thinker, to which
+    the user has typed. ``says`` is for a stage that turns ``Request.say`` into what the next ones speak; without one,
+    the text goes to the first stage that takes text. ``unfit`` is why it serves nobody here, as a sentence.
+
+    ``slots`` is how many seats a replica has: a request takes one, or one for each of its roles where the stage is a
+    ``group``: "guided" roles step together and the stage makes one answer of them, "joined" ones go each to its end,
+    and the next stage gets one Bundle of all they gave. ``rows_ahead`` rows may lie uneaten before the bridge waits.
+    The server keeps all chunks of the kinds ``keeps`` for the case that the replica is lost, and the stage's last
+    Checkpoint: see ``Seat.kept``.
+    ``replay`` says what comes where the stage has to begin anew on another replica. "exact": the same, so that what was
+    given is left out. "never": something else, so that an answer of which anything was given ends with its replica.
+
+    ``name`` and ``order``, its place in the line, are the pipeline's to give.
+    """
+
+    name: str = ""
+    order: int = 0
+    takes: frozenset[str] = frozenset()
+    emits: frozenset[str] = frozenset()
+    feeds: frozenset[str] = frozenset()
+    answers: bool = False
+    says: bool = False
+    unfit: str = ""
+    slots: int = 16
+    group: Literal["", "guided", "joined"] = ""
+    rows_ahead: int = 8
+    keeps: frozenset[str] = frozenset()
+    replay: Literal["exact", "never"] = "exact"
+    facets: Facets = Facets()
+
+    def seats(self, request: Request) -> int:
+        """How many slots a request takes."""
+        return len(request.roles) if self.group else 1
+
+    def mark(self, word: str, role: str = "main") -> str:
+        """What a moment of a role at this stage is called on the timeline."""
+        return f"{self.name}.{word}" if role == "main" else f"{self.name}[{role}].{word}"
+
+    @property
+    def sounds(self) -> bool:
+        """Whether it makes the answer's sound, or its codec frames."""
+        return "audio" in self.emits or "codes" in self.feeds
+
+    @property
+    def hears_only(self) -> bool:
+        """Whether it is there for those who speak, and for nobody else."""
+        return self.takes == frozenset({"speech"}) and not self.answers
+
+
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a family tells the world about the loaded model."""
+    """What a pipeline tells the world about itself."""
 
     name: str
     voices: tuple[Voice, ...] = ()
     """The first one speaks where a request names none."""
-    languages: tuple[str, ...] = ("en",)
+    languages: tuple[str, ...] = ()
+    """That it speaks, as BCP 47; empty where it does not tell."""
+    heard_languages: tuple[str, ...] = ()
+    """That it understands."""
     abilities: frozenset[Ability] = frozenset()
     frame_s: float = 0.08
     """Length of one codec frame in seconds."""
@@ -218,6 +267,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     cost: TokenCost = TokenCost()
     examples: tuple[str, ...] = ()
     """What a user may say and be understood: for people who see this model for the first time."""
+    leaving: tuple[str, ...] = ()
+    """Who gets what of a conversation that leaves this machine, a sentence each."""
 
     @property
     def voice_ids(self) -> tuple[str, ...]:
@@ -257,6 +308,8 @@ class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Seconds since it joined."""
     remembered: Remembered | None = None
     """Of a stage that keeps prefixes, at its last heartbeat."""
+    unavailable: str = ""
+    """Why requests that need it fail for now, as a sentence: the server that it asks is down."""
 
 
 Pcm = NDArray[np.int16]

@@ -1,21 +1,86 @@
-"""What a deployment's model says of itself, before any of it is loaded: its voices, its languages, what it can do.
+"""What a deployment's stages say of themselves, before any of them is loaded, and what follows from it.
 
-A family reads no more for that than its checkpoint's configuration. Knows no worker that runs.
+A stage reads no more for that than its checkpoint's configuration. Knows no worker that runs.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine.config import EngineSpec
-from engine.core import ModelInfo
+import msgspec
+
+from engine.config import EngineSpec, StageSpec, WorkerSpec
+from engine.core import ModelInfo, StageInfo
+from engine.errors import ConfigError
+from engine.pipeline import Pipeline
 from engine.registry import load
 
 
 def describe(spec: EngineSpec) -> ModelInfo:
     """The model as `Engine.model` will tell it. Touches no device. Raises ConfigError or WeightsError."""
-    family: Any = load("engine.worker.models", spec.model, "FAMILY")
+    return pipeline_of(spec).model
+
+
+def pipeline_of(spec: EngineSpec) -> Pipeline:
+    """The pipeline of a deployment. Raises ConfigError where its stages do not fit each other."""
+    whole = written_out(spec)
+    infos = [_described(stage, place, whole.workers) for place, stage in enumerate(whole.stages)]
+    return Pipeline(infos, whole.name or "", sources_of(whole))
+
+
+def sources_of(spec: EngineSpec) -> dict[str, str]:
+    """The stages that others are to read from, by the readers' names."""
+    return {stage.name: stage.from_ for stage in spec.stages if stage.from_}
+
+
+def written_out(spec: EngineSpec) -> EngineSpec:
+    """A deployment with all of its stages and workers, where the configuration leaves them to us.
+
+    Raises ConfigError for a family that there is not, and where a stage has no worker, or a worker no such stage.
+    """
+    if not spec.stages:
+        spec = replace(spec, stages=_of_family(spec))
+    if not spec.workers:
+        spec = replace(spec, workers=_workers(spec))
+    _check_hosts(spec)
+    return spec
+
+
+def _of_family(spec: EngineSpec) -> tuple[StageSpec, ...]:
+    line: tuple[str, ...] = load("engine.worker", "uses", "line_of")(spec.model)
+    uses = [(f"{spec.model}.{name}", name) for name in line]
+    return tuple(StageSpec(use=use, name=name, weights=spec.weights, options=spec.options) for use, name in uses)
+
+
+def _workers(spec: EngineSpec) -> tuple[WorkerSpec, ...]:
+    """Ears alone, so that they hold up nobody's sound; stages that block, too; the others together."""
+    infos = [_described(stage, place, ()) for place, stage in enumerate(spec.stages)]
+    alone = [info.name for info in infos if info.hears_only]
+    together = [info.name for info in infos if not info.hears_only]
+    return tuple(WorkerSpec(stages=tuple(names)) for names in (*([name] for name in alone), together) if names)
+
+
+def _described(stage: StageSpec, order: int, workers: tuple[WorkerSpec, ...]) -> StageInfo:
+    kind: Any = load("engine.worker", "uses", "stage_type")(stage.use, f"stages[{order}].use")
     place: Any = load("engine.worker", "stage", "Place")
-    weights = Path(spec.weights) if spec.weights else None
-    return family.info(place(weights=weights, dtype=spec.workers[0].dtype, options=spec.options))
+    dtype = stage.dtype or next((worker.dtype for worker in workers if stage.name in worker.stages), "float32")
+    weights = Path(stage.weights) if stage.weights else None
+    info: StageInfo = kind.describe(place(weights=weights, dtype=dtype, options=stage.options))
+    return msgspec.structs.replace(info, name=stage.name, order=order)
+
+
+def _check_hosts(spec: EngineSpec) -> None:
+    names = [stage.name for stage in spec.stages]
+    hosted = [name for worker in spec.workers for name in worker.stages]
+    for i, worker in enumerate(spec.workers):
+        for name in worker.stages:
+            if name not in names:
+                raise ConfigError(
+                    f"workers[{i}].stages: there is no stage {name!r}; {spec.title} has {', '.join(names)}"
+                )
+    if missing := [name for name in names if name not in hosted]:
+        raise ConfigError(
+            f'workers: no worker hosts "{missing[0]}", which {spec.title} needs. Add it to a worker\'s `stages`.'
+        )

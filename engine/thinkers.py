@@ -22,6 +22,8 @@ from engine.errors import ConfigError
 from engine.remote import host_of, is_local
 
 USE = "llm.openai"
+ANY_MODEL = "default"
+"""Of a server that has one model, and takes any name for it."""
 FORMS = {
     "openai": "openai:MODEL@URL",
     "ollama": "ollama:MODEL",
@@ -50,7 +52,7 @@ def thinker_of(text: str) -> Thinker:
         hint = f"did you mean {FORMS[close[0]]}?" if close else f"known: {', '.join(FORMS.values())}"
         raise ConfigError(f"--thinker: there is no {text!r:.60} ({hint})")
     if name == "llamacpp":
-        return _asked("default", _local(_port(rest)))  # the server has one model, whatever it is called
+        return _asked(ANY_MODEL, _local(_port(rest)))  # the server has one model, whatever it is called
     found = _AT.fullmatch(rest)
     model, url = (found["model"], found["url"]) if found else (rest, "")
     if not model or (name == "openai" and not url):

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.chunk import Chunk, checked
-from engine.config import ChunkSpec, WorkerSpec
-from engine.core import ModelInfo, Remembered, Request, StageInfo
+from engine.config import ChunkSpec, StageSpec, WorkerSpec
+from engine.core import Remembered, Request, StageInfo
 from engine.errors import WireError
 from engine.shared_memory import SharedMemory, read_shared
 
@@ -144,10 +144,7 @@ class Hello(Frame, frozen=True, tag="hello"):
 
     worker: str
     pid: int
-    model: ModelInfo
     stages: tuple[StageInfo, ...]
-    line: tuple[str, ...] = ()
-    """Every stage of the model, hosted here or not, in the order that chunks pass them."""
 
 
 class Refused(Frame, frozen=True, tag="refused"):
@@ -172,6 +169,8 @@ class Beat(Frame, frozen=True, tag="beat"):
     """The worker's monotonic clock, which on another machine is another."""
     remembered: dict[str, Remembered] = {}
     """Of the stages that keep prefixes."""
+    unavailable: dict[str, str] = {}
+    """The stages that cannot be had for now, and why, as sentences."""
 
 
 class Join(Frame, frozen=True, tag="join"):
@@ -202,16 +201,17 @@ class Stop(Frame, frozen=True, tag="stop"):
 
 
 class Task(Frame, frozen=True, tag="task"):
-    """To a new worker, first of all: what to load, and where. ``id`` is its name and its incarnation."""
+    """To a new worker, first of all: what to load, and where. ``id`` is its name and its incarnation.
+
+    ``stages`` is the whole pipeline, in its order; the worker hosts those that its spec names.
+    """
 
     id: str
-    model: str
-    weights: str | None
+    stages: tuple[StageSpec, ...]
     worker: WorkerSpec
     device: str
     chunks: ChunkSpec
     beat_s: float
-    options: dict[str, Any] = {}
 
 
 Message = (

@@ -33,7 +33,7 @@ from engine.config import ChunkSpec
 from engine.control.orchestrator import Orchestrator
 from engine.control.pool import StagePool
 from engine.control.replica import RemoteWorker, StageReplica
-from engine.core import Message, ModelInfo, Request, StageInfo, TextPart
+from engine.core import Message, Request, StageInfo, TextPart
 from engine.worker.process import Worker
 from engine.worker.stage import Seat
 from scripts import relay
@@ -55,7 +55,16 @@ class NoOp:
 
     def __init__(self, name: str, order: int, emits: str, took: Callable[[float], None]) -> None:
         kinds = frozenset({ROW})
-        self.info = StageInfo(name=name, order=order, emits=frozenset({emits}), feeds=kinds, slots=64)
+        self.info = StageInfo(
+            name=name,
+            order=order,
+            takes=kinds,
+            emits=frozenset({emits}),
+            feeds=kinds,
+            slots=64,
+            rows_ahead=64,
+            answers=True,
+        )
         self._took = took
 
     def open(self, seat: Seat) -> None:
@@ -95,7 +104,7 @@ def second(took: Callable[[float], None]) -> NoOp:
 
 
 def worker(stages: Sequence[NoOp], send: Callable[[wire.Message], None]) -> Worker:
-    return Worker({s.info.name: s for s in stages}, ModelInfo(name="no-op"), ChunkSpec(), 64, 64, send)
+    return Worker({s.info.name: s for s in stages}, ChunkSpec(), 64, send)
 
 
 def ignore(_: float) -> None:
@@ -151,7 +160,7 @@ async def child(sock: socket.socket, name: str) -> None:
             served.receive(message)
 
     receive = on_message
-    link.send(wire.Hello(name, 0, served.model, ()))
+    link.send(wire.Hello(name, 0, ()))
     await gone.wait()
     serving.cancel()
     await asyncio.wait([serving])

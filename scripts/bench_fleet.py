@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 
 from app.client.player import Player
-from engine import Engine, EngineSpec, Message, Request, TextPart, WorkerSpec, links, wire
+from engine import Engine, EngineSpec, Request, WorkerSpec, links, wire
 from engine.chunk import Audio, Tensors
 from engine.config import ChunkSpec, HeartbeatSpec
 from engine.control.replica import RemoteWorker
@@ -62,9 +62,8 @@ def fleet(talkers: int, seat_s: float = SEAT_S, **fields: object) -> EngineSpec:
 
 
 def asked(name: str, words: int) -> Request:
-    """So many words, in whatever family: the assistant's last message is spoken as it stands."""
-    message = Message("assistant", (TextPart(" ".join(f"word{i}" for i in range(words))),))
-    return Request(id=name, session=name, messages=(message,), lead_s=1.5)
+    """So many words, in whatever family: they are spoken as they stand."""
+    return Request(id=name, session=name, messages=(), say=" ".join(f"word{i}" for i in range(words)), lead_s=1.5)
 
 
 async def listen(engine: Engine, name: str, words: int) -> Player:

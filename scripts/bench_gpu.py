@@ -33,10 +33,11 @@ from rich.table import Table
 
 from engine import AudioPart, Engine, Message, Request, Sampling, parse_config
 from engine.chunk import Audio
+from engine.worker import host
 from engine.worker.models import qwen3_omni
 from engine.worker.models.qwen3_omni import source
 from engine.worker.nn import cuda_graph_runner
-from engine.worker.stage import Family, Place
+from engine.worker.stage import Place
 from scripts.gpu_steps import Bench, about_device, profile, steps
 from scripts.random_weights import Random, describe
 
@@ -67,9 +68,9 @@ def build(bench: Bench, folder: Path) -> dict[str, Any]:
     }
     place = Place(folder, asked.device, str(bench.dtype).removeprefix("torch."), 4, asked.slots, options)
     stages: dict[str, Any] = {}
-    for name, make in qwen3_omni.FAMILY.stages.items():
+    for order, name in enumerate(qwen3_omni.STAGES):
         began_s = time.monotonic()
-        stages[name] = make(place)
+        stages[name] = host.make(f"qwen3_omni.{name}", name, order, place)
         graphs = getattr(stages[name].net, "graphs", None)
         count = {} if graphs is None else {"graphs": sum(one is not None for one in graphs._graphs.values())}
         took_s = time.monotonic() - began_s
@@ -79,8 +80,7 @@ def build(bench: Bench, folder: Path) -> dict[str, Any]:
 
 async def answers(bench: Bench, stages: dict[str, Any], folder: Path) -> None:
     """Users who come together, with graphs and, where time is left, without."""
-    made: Any = {name: lambda _, stage=stage: stage for name, stage in stages.items()}
-    qwen3_omni.FAMILY = Family(qwen3_omni.FAMILY.info, made, qwen3_omni.FAMILY.rows_ahead)
+    host.make = lambda use, name, order, place: stages[name]
     asked = bench.asked
     device = "cpu" if asked.device == "cpu" else asked.device.removeprefix("cuda:").replace("cuda", "0")
     dtype = str(bench.dtype).removeprefix("torch.")
@@ -126,7 +126,12 @@ async def crowd(engine: Engine, bench: Bench, count: int, title: str) -> list[tu
         messages = (Message("user", (AudioPart(pcm),)),)
         asked.append(
             Request(
-                id=id, session=id, messages=messages, sampling=how, max_text_tokens=40, max_frames=bench.asked.frames
+                id=id,
+                session=id,
+                messages=messages,
+                sampling=how,
+                max_text_tokens=40,
+                max_audio_s=0.08 * bench.asked.frames,
             )
         )
     return await asyncio.gather(*(one_user(engine, one) for one in asked))

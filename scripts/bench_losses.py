@@ -295,8 +295,7 @@ async def talking(model: str) -> AsyncGenerator[Engine]:
 
 
 async def hear(engine: Engine, i: int, player: Player) -> None:
-    message = Message("assistant", (TextPart(SENTENCES),))
-    async with engine.open(Request(id=str(i), session=str(i), messages=(message,), lead_s=LEAD_S)) as chunks:
+    async with engine.open(Request(id=str(i), session=str(i), messages=(), say=SENTENCES, lead_s=LEAD_S)) as chunks:
         async for chunk in chunks:
             if isinstance(chunk, Audio):
                 player.receive(time.monotonic(), chunk.wave)

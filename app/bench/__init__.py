@@ -54,7 +54,7 @@ def run_bench(
     figures = _of_server(target, scale) if target else _of_all(spec, served, scale, minutes)
     show(figures, Console(emoji=False))
     if json_path is not None:
-        save(figures, target.url if target else spec.model, json_path)
+        save(figures, target.url if target else spec.title, json_path)
         terminal.say(f"the figures are in {json_path}")
     return all(figure.passed for figure in figures)
 
@@ -67,10 +67,10 @@ def run_against(spec: EngineSpec, name: str, quick: bool, json_path: Path | None
     figures = [*found.figures, *figures]
     show(figures, Console(emoji=False))
     if json_path is not None:
-        save(figures, spec.model, json_path, curve=found.curve)
+        save(figures, spec.title, json_path, curve=found.curve)
         terminal.say(f"the figures are in {json_path}")
     if plot_path is not None:
-        plot.draw(found.curve, f"{spec.model}: time to first audio", plot_path)
+        plot.draw(found.curve, f"{spec.title}: time to first audio", plot_path)
         terminal.say(f"the plot is in {plot_path}")
     return all(figure.passed for figure in figures)
 
@@ -94,7 +94,7 @@ def run_ablation(spec: EngineSpec, served: Served, quick: bool, json_path: Path 
     figures = ablation.ablate(served, pairs=6 if quick else 30)
     show(figures, Console(emoji=False))
     if json_path is not None:
-        save(figures, spec.model, json_path)
+        save(figures, spec.title, json_path)
         terminal.say(f"the figures are in {json_path}")
     return all(figure.passed for figure in figures)
 

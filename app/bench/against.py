@@ -24,7 +24,19 @@ from app.bench.figures import Figure, interval, percentile
 from app.bench.target import BenchError
 from app.commands import terminal
 from app.realtime.ids import new_id
-from engine import SPEAKER_RATE_HZ, Audio, Engine, EngineSpec, Message, Request, Sampling, TextPart, loop, spawn
+from engine import (
+    SPEAKER_RATE_HZ,
+    Audio,
+    ConfigError,
+    Engine,
+    EngineSpec,
+    Message,
+    Request,
+    Sampling,
+    TextPart,
+    loop,
+    spawn,
+)
 from engine.bench.peer import Question, Subject, Times
 
 ANSWER = Question(text="Hello, how are you today? Tell me about the weather.", tokens=30, frames=50)  # four seconds
@@ -85,6 +97,8 @@ def peer(name: str, spec: EngineSpec) -> Generator[Process]:
     """A peer that has loaded what the deployment serves, while the block lasts."""
     slots = max(worker.max_batch for worker in spec.workers)
     threads = max(worker.threads for worker in spec.workers)
+    if spec.model is None:
+        raise ConfigError("--against compares the stages of one family: a configuration that names a model")
     subject = Subject(model=spec.model, weights=spec.weights, threads=threads, slots=slots, options=dict(spec.options))
     process = subprocess.Popen(
         [*spawn.PYTHON, "-m", "engine.bench", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -163,7 +177,7 @@ async def _one(engine: Engine, question: Question, begun_s: float) -> tuple[floa
     id = new_id("bench")
     request = Request(
         id=id, session=id, messages=(Message("user", (TextPart(question.text),)),), sampling=Sampling(greedy=True),
-        max_text_tokens=question.tokens, max_frames=question.frames,
+        max_text_tokens=question.tokens, max_audio_s=question.frames * engine.model.frame_s,
     )  # fmt: skip
     first_s, samples = None, 0
     async with engine.open(request) as chunks:

@@ -18,7 +18,7 @@ import orjson
 from app.bench.figures import Figure
 from app.bench.target import BenchError
 from app.realtime.ids import new_id
-from engine import SPEAKER_RATE_HZ, Audio, Engine, EngineSpec, Message, Request, TextPart
+from engine import SPEAKER_RATE_HZ, Audio, Engine, EngineSpec, Request
 
 ALONE = Path(__file__).parents[2] / "scripts" / "bench_engine.py"
 """What the engine itself costs. It looks inside the engine, which nothing in app may do: so it is a program alone."""
@@ -73,8 +73,7 @@ async def real_time_factor(spec: EngineSpec, rounds: int) -> Figure:
 async def _spoken(engine: Engine, text: str) -> tuple[float, float]:
     """Have a text spoken: the seconds that took, and those that it lasts."""
     request = Request(
-        id=new_id("bench"), session="bench", messages=(Message("assistant", (TextPart(text),)),),
-        max_frames=round(LONGEST_S / engine.model.frame_s),
+        id=new_id("bench"), session="bench", messages=(), say=text, max_audio_s=LONGEST_S,
     )  # fmt: skip
     samples = 0
     begun_s = last_s = time.monotonic()

@@ -8,26 +8,82 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
-from engine import ConfigError, EngineSpec, load_config
+import yaml
+
+from engine import ConfigError, EngineSpec, StageSpec, load_config, thinker_of, written_out
 
 DEFAULT = "nano"
 FOLDERS = (Path(__file__).parents[2] / "configs", Path(sys.prefix) / "share" / "parley" / "configs")
 """Where configurations lie: in the repository, and beside an installed package."""
 
 DEVICES = Path("/dev")
+THINKER = "thinker"
 
 
-def deployment(config: str | None = None, model: str | None = None, weights: str | None = None) -> EngineSpec:
-    """The spec of a configuration, by path or by name; ``model`` and ``weights`` override what it says.
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Stages that the command line names, in place of those of a configuration."""
+
+    thinker: str | None = None
+    """A short form, as ``ollama:MODEL``."""
+    thinker_key_file: str | None = None
+
+
+def deployment(
+    config: str | None = None, model: str | None = None, weights: str | None = None, parts: Parts | None = None
+) -> EngineSpec:
+    """The spec of a configuration, by path or by name; ``model``, ``weights`` and ``parts`` override what it says.
 
     A model brings a configuration of its own along, since its stages are not another's.
     """
     spec = load_config(path_of(config or _own(model) or DEFAULT))
     changes = {"model": model, "weights": weights}
-    return dataclasses.replace(spec, **{name: value for name, value in changes.items() if value is not None})
+    if weights is not None and spec.stages:
+        raise ConfigError("--weights: belongs to a model; the configuration names stages, each with its own weights")
+    spec = dataclasses.replace(spec, **{name: value for name, value in changes.items() if value is not None})
+    return spec if parts is None else _with(spec, parts)
+
+
+def _with(spec: EngineSpec, parts: Parts) -> EngineSpec:
+    """The configuration's pipeline with these parts in it."""
+    if parts.thinker is None:
+        if parts.thinker_key_file is not None:
+            raise ConfigError("--thinker-key-file: belongs to --thinker, which is not there")
+        return spec
+    found = thinker_of(parts.thinker)
+    key = {} if parts.thinker_key_file is None else {"key_file": str(Path(parts.thinker_key_file).absolute())}
+    whole = written_out(spec)
+    if THINKER not in [stage.name for stage in whole.stages]:
+        raise ConfigError(f"--thinker: the configuration has no stage named {THINKER} whose place it could take")
+    stages = tuple(
+        StageSpec(use=found.use, name=THINKER, options={**found.options, **key}) if stage.name == THINKER else stage
+        for stage in whole.stages
+    )
+    return dataclasses.replace(whole, model=None, weights=None, options={}, stages=stages)
+
+
+def written(spec: EngineSpec) -> str:
+    """The YAML that stands for a spec: what differs from the defaults."""
+    plain = _plain(spec) | {"server": dict(spec.server)}
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        named = ((one, getattr(value, one.name)) for one in dataclasses.fields(value))
+        return {one.name.rstrip("_"): _plain(held) for one, held in named if held != _default(one)}
+    if isinstance(value, tuple):
+        return [_plain(one) for one in cast("tuple[Any, ...]", value)]
+    return dict(cast("dict[str, Any]", value)) if isinstance(value, Mapping) else value
+
+
+def _default(one: dataclasses.Field[Any]) -> Any:
+    return one.default_factory() if one.default_factory is not dataclasses.MISSING else one.default
 
 
 def _own(model: str | None) -> str | None:

@@ -126,7 +126,7 @@ async def model(spec: EngineSpec) -> list[Finding]:
             return [Finding("ok", "model", f"{engine.model.name} loads in {took_s:.1f} s"), ears(engine.model)]
     except EngineError as error:
         step = "`git checkout engine/weights` restores the built-in ones; --weights names others"
-        return [Finding("fail", "model", f"{spec.model}: {error}", step)]
+        return [Finding("fail", "model", f"{spec.title}: {error}", step)]
 
 
 def ears(info: ModelInfo) -> Finding:

@@ -17,7 +17,7 @@ from app.commands import terminal
 from app.server import Extend, is_loopback, no_more, serve
 from app.settings import Settings, settings_of
 from app.tls import AUTO, Certificate, addresses, certificate_of, is_any
-from engine import EngineSpec
+from engine import EngineSpec, ModelInfo
 
 
 def run_server(spec: EngineSpec, flags: Mapping[str, str | int | None], extend: Extend = no_more) -> None:
@@ -28,12 +28,19 @@ def run_server(spec: EngineSpec, flags: Mapping[str, str | int | None], extend: 
     given = {name: value for name, value in flags.items() if value is not None}
     section = {**spec.server, **given}
     spec = dataclasses.replace(spec, server=section)
-    serve(spec, lambda url: _announce(url, settings_of(section)), extend)
+    serve(spec, lambda url, model: _announce(url, settings_of(section), model), extend)
 
 
-def _announce(url: str, settings: Settings) -> None:
+def _announce(url: str, settings: Settings, model: ModelInfo) -> None:
     for line in announcement(url, settings, certificate_of(settings), list(addresses())):
         terminal.say(line)
+    for line in about(model):
+        terminal.say(line)
+
+
+def about(model: ModelInfo) -> Iterator[str]:
+    """What people should know of the model before they talk to it."""
+    yield from model.leaving
 
 
 def announcement(

@@ -78,7 +78,7 @@ class Server:
     @asynccontextmanager
     async def open(self, request: Request) -> AsyncGenerator[ServerAnswer]:
         """The answer to a request while the block lasts. Raises EngineError."""
-        spoken = request.messages[-1].role == "assistant"
+        spoken = request.say is not None
         path = "/v1/audio/speech" if spoken else "/v1/chat/completions"
         body = speech_body(request, self.model) if spoken else completion_body(request, self.model)
         async with self._told("POST", path, body) as response:

@@ -68,5 +68,5 @@ class _Started(Engine):
     """An engine whose start shows a spinner."""
 
     async def __aenter__(self) -> Self:
-        with terminal.waiting(f"starting {self.spec.model} …"):
+        with terminal.waiting(f"starting {self.spec.title} …"):
             return await super().__aenter__()

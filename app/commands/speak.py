@@ -44,7 +44,7 @@ class Question:
     voice: str | None = None
     sampling: Sampling
     max_text_tokens: int
-    max_frames: int
+    max_audio_s: float
     dump: bool = False
 
     def request(self) -> Request:
@@ -65,7 +65,7 @@ class Question:
             sampling=self.sampling,
             dump=self.dump,
             max_text_tokens=self.max_text_tokens,
-            max_frames=self.max_frames,
+            max_audio_s=self.max_audio_s,
         )
 
 
@@ -77,7 +77,8 @@ def say(target: Target, text: str, output: str | None, voice: str | None, guidan
     request = Request(
         id=new_id("say"),
         session=new_id("sess"),
-        messages=(Message("assistant", (TextPart(text),)),),
+        messages=(),
+        say=text,
         voice=voice,
         sampling=Sampling(guidance=guidance),
         roles=("main",) if guidance == 1 else ("main", "negative"),

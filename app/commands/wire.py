@@ -33,10 +33,10 @@ from engine import (
 
 
 def speech_body(request: Request, model: ModelInfo) -> dict[str, Any]:
-    """Of ``POST /v1/audio/speech``, for a request that ends with the words to be spoken."""
+    """Of ``POST /v1/audio/speech``, for a request to say something."""
     return {
         "model": model.name,
-        "input": _text(request.messages[-1]),
+        "input": request.say,
         "voice": request.voice,
         "response_format": "pcm",
         "stream_format": "sse",

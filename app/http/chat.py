@@ -26,8 +26,8 @@ from app.realtime.context import json_size
 from app.realtime.house import House
 from app.realtime.ids import new_id
 from app.service import Service
+from engine import ANSWER, IN_WRITING, Sampling, Tool
 from engine import Request as EngineRequest
-from engine import Sampling, Tool
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "n": (1,),
@@ -184,7 +184,7 @@ async def _asked(service: Service, house: House, body: ChatRequest, names: Names
         id=new_id("chatcmpl"),
         session=new_id("sess"),
         messages=await engine_messages(with_turn_last(body.messages), house, service.decoding),
-        modalities=("text", "audio") if body.speaks else ("text",),
+        wants=ANSWER if body.speaks else IN_WRITING,
         voice=names.voice,
         sampling=body.sampling(),
         tools=tools,

@@ -18,11 +18,13 @@ from app.http.sound import MEDIA_TYPES, Format, encoder
 from app.http.trouble import ERRORS, RESPONSES, HttpRefusal, body_of, refusal_of
 from app.realtime.ids import new_id
 from app.service import Service
-from engine import Audio, Message, Output, Request, TextPart
+from engine import Audio, Output, Request
 
 MAX_CHARS = 4096
 SLOWEST_CHARS_S = 3.0
 """No voice says fewer a second, at its slowest: what is said of the longest text is all of it."""
+SILENCE_S = 4.0
+"""Around the words and between them, beyond that."""
 
 
 class SpeechRequest(BaseModel):
@@ -59,17 +61,16 @@ def speech(service: Service) -> APIRouter:
 
 def _asked(service: Service, body: SpeechRequest, voice: str | None) -> Request:
     """The engine's request. Raises HttpRefusal."""
-    model = service.house().engine.model
     if not body.input.strip():
         raise HttpRefusal(400, "invalid_value", "input holds nothing to say.", "input")
     return Request(
         id=new_id("speech"),
         session=new_id("sess"),
-        messages=(Message("assistant", (TextPart(body.input),)),),
+        messages=(),
+        say=body.input,
         voice=voice,
         speed=body.speed,
-        max_text_tokens=MAX_CHARS,
-        max_frames=round(len(body.input) / SLOWEST_CHARS_S / min(1.0, body.speed) / model.frame_s) + 100,
+        max_audio_s=len(body.input) / SLOWEST_CHARS_S / min(1.0, body.speed) + SILENCE_S,
     )
 
 

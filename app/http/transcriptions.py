@@ -90,7 +90,7 @@ async def _transcript(service: Service, recording: bytes, format: Format) -> Tra
     pcm, house = await _samples(service, recording), service.house()
     text = await _heard(service, pcm)
     span = await asyncio.to_thread(lambda: span_of(pcm, house.vad())) if format in TIMED else None
-    languages = house.engine.model.languages
+    languages = house.engine.model.heard_languages
     return Transcript(text, len(pcm) / MIC_RATE_HZ, languages[0] if len(languages) == 1 else None, span)
 
 
@@ -106,8 +106,7 @@ async def _heard(service: Service, pcm: Pcm) -> str:
         id=new_id("heard"),
         session=new_id("sess"),
         messages=(Message("user", (AudioPart(pcm),)),),
-        modalities=("text",),
-        max_text_tokens=1,
+        wants=frozenset({"transcript"}),
     )
     await answer(service, asked, take)
     if not words:

@@ -13,7 +13,7 @@ from app.realtime.house import House
 from app.realtime.items import Heard, Item, MessageItem, ToolListItem
 from app.realtime.options import AnswerOptions, Options
 from app.realtime.truncation import Truncation
-from engine import Request, Tool
+from engine import ANSWER, IN_WRITING, Request, Tool
 
 
 class Asking:
@@ -37,13 +37,13 @@ class Asking:
             messages=prompt(options.instructions, fitting),
             live=live,
             preemptible=preemptible,
-            modalities=("text", "audio") if options.speaks else ("text",),
+            wants=ANSWER if options.speaks else IN_WRITING,
             voice=self._house.voice(options.voice),
             speed=options.audio.output.speed,
             tools=tuple(Tool(tool.name, tool.description or "", tool.parameters or {}) for tool in options.tools),
             tool_choice=_choice(options.tool_choice),
             max_text_tokens=limits.answer_tokens if asked == "inf" else min(asked, limits.answer_tokens),
-            max_frames=max(1, round(limits.answer_s / self._house.engine.model.frame_s)),
+            max_audio_s=limits.answer_s,
         )
 
 

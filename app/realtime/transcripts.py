@@ -96,8 +96,7 @@ class Transcripts:
             session=self._session_id,
             messages=(),
             live=True,
-            modalities=("text",),
-            max_text_tokens=1,
+            wants=frozenset({"transcript"}),
         )
         try:
             async with self._house.engine.open(request, turn.follow()) as chunks:

@@ -18,9 +18,10 @@ from engine.bench.peer import Question, Subject, Times
 from engine.chunk import Audio
 from engine.core import Message, Request, Sampling, TextPart
 from engine.errors import EngineError
-from engine.registry import load
 from engine.stream import Stream
-from engine.worker.stage import Family, OneFrame, Place, Seat, Stage
+from engine.worker.host import make
+from engine.worker.stage import OneFrame, Place, Seat, Stage
+from engine.worker.uses import line_of
 
 DEPTH = 4096  # chunks of one answer: nothing waits for room here
 
@@ -45,10 +46,15 @@ class Bare:
 
     @classmethod
     def of(cls, subject: Subject) -> Bare:
-        family: Family = load("engine.worker.models", subject.model, "FAMILY")
         weights = Path(subject.weights) if subject.weights else None
         place = Place(weights, threads=subject.threads, slots=subject.slots, options=subject.options)
-        return cls(sorted((make(place) for make in family.stages.values()), key=lambda stage: stage.info.order))
+        line = line_of(subject.model)
+        return cls([make(f"{subject.model}.{name}", name, order, place) for order, name in enumerate(line)])
+
+    @property
+    def frame_s(self) -> float:
+        """Of the stage that makes sound."""
+        return next(stage.info.facets.frame_s for stage in self.stages if stage.info.facets.frame_s)
 
     def answer(self, question: Question) -> Times:
         """How long the stages had computed, for all requests together, when each one's first sound was there."""
@@ -76,11 +82,10 @@ class Bare:
         id = f"bare-{next(self._ids)}"  # a session of its own: nothing of it is known
         request = Request(
             id=id, session=id, messages=(Message("user", (TextPart(question.text),)),),
-            sampling=Sampling(greedy=True), max_text_tokens=question.tokens, max_frames=question.frames,
+            sampling=Sampling(greedy=True), max_text_tokens=question.tokens, max_audio_s=question.frames * self.frame_s,
         )  # fmt: skip
-        stages = [stage for stage in self.stages if stage.info.serves(request)]
-        assert stages == self.stages or stages[0].info.order > 0, "a typed question needs no ears"
-        self.stages = stages
+        self.stages = [stage for stage in self.stages if not stage.info.hears_only]  # nobody speaks
+        stages = self.stages
         line = Line([Seat(request, slot, OneFrame()) for _ in stages], [Stream(DEPTH) for _ in stages])
         for stage, seat in zip(stages, line.seats, strict=True):
             stage.open(seat)

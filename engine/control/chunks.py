@@ -69,7 +69,7 @@ class Chunks:
         self._playing_since_s = time.monotonic() - skipped_s
         self._report("playing", skipped_s)
 
-    def put(self, chunk: Chunk, taken: Taken) -> None:
+    def put(self, chunk: Chunk, taken: Taken | None = None) -> None:
         """What a stage gives to the client."""
         if isinstance(chunk, Audio):
             self.timeline.mark("audio", time.monotonic())

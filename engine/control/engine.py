@@ -14,7 +14,9 @@ from engine.control.chunks import Chunks
 from engine.control.fleet import Fleet, Launcher
 from engine.control.orchestrator import Orchestrator
 from engine.core import ModelInfo, ReplicaInfo, Request
+from engine.describe import written_out
 from engine.errors import StageUnavailable
+from engine.pipeline import Pipeline
 from engine.registry import load
 
 
@@ -22,7 +24,8 @@ class Engine:
     """``async with Engine(spec) as engine:`` starts the workers and waits until every one is warm."""
 
     def __init__(self, spec: EngineSpec) -> None:
-        self.spec = spec
+        """Raises ConfigError for what no deployment can be."""
+        self.spec = spec = written_out(spec)
         self._launcher: Launcher = load("engine.control.launchers", spec.launcher, "Launcher")(spec.cluster)
         self._orchestrator = Orchestrator([], spec.stall_s)
         self._started: Fleet | None = None
@@ -37,7 +40,7 @@ class Engine:
             await fleet.close()
             raise
         pools = sorted(fleet.pools.values(), key=lambda pool: pool.info.order)
-        self._orchestrator = Orchestrator(pools, self.spec.stall_s)
+        self._orchestrator = Orchestrator(pools, self.spec.stall_s, fleet.pipeline)
         return self
 
     async def __aexit__(
@@ -48,9 +51,7 @@ class Engine:
     @property
     def model(self) -> ModelInfo:
         """What is loaded. Raises StageUnavailable before the start."""
-        if self._fleet.model is None:
-            raise StageUnavailable("the engine has not been started")
-        return self._fleet.model
+        return self._pipeline.model
 
     @property
     def ready(self) -> bool:
@@ -62,6 +63,14 @@ class Engine:
         """The stages that have no live replica now; lost ones are being started again."""
         return tuple(name for name, pool in self._fleet.pools.items() if not len(pool))
 
+    @property
+    def unavailable(self) -> dict[str, str]:
+        """The stages that are up and cannot be had for now, and why: each asks a server that is down."""
+        told: dict[str, list[str]] = {}
+        for replica in self.replicas():
+            told.setdefault(replica.stage, []).append(replica.unavailable)
+        return {stage: reasons[0] for stage, reasons in told.items() if all(reasons)}
+
     def stats(self) -> dict[str, dict[str, int]]:
         """For each stage: its replicas, the slots leased, and the requests waiting for one."""
         return {
@@ -70,9 +79,12 @@ class Engine:
         }
 
     def slots(self, request: Request) -> dict[str, int]:
-        """How many requests like this one each stage that it passes has slots for, taken or not."""
-        passed = {name: pool for name, pool in self._fleet.pools.items() if pool.info.serves(request)}
-        return {name: pool.slots // pool.info.seats(request) for name, pool in passed.items()}
+        """How many requests like this one each stage that it passes has slots for, taken or not.
+
+        Raises RequestError for one that has no way through the stages.
+        """
+        infos = [self._pipeline.stages[place] for place in self._pipeline.route(request).stages]
+        return {info.name: self._fleet.pools[info.name].slots // info.seats(request) for info in infos}
 
     def replicas(self) -> list[ReplicaInfo]:
         """Every replica of every stage, and how it gets on."""
@@ -103,6 +115,12 @@ class Engine:
         if self._changing is None:
             raise StageUnavailable("the engine has not been started")
         return self._changing
+
+    @property
+    def _pipeline(self) -> Pipeline:
+        if self._fleet.pipeline is None:
+            raise StageUnavailable("the engine has not been started")
+        return self._fleet.pipeline
 
     @property
     def _fleet(self) -> Fleet:

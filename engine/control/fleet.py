@@ -18,8 +18,10 @@ from engine.control.membership import Membership
 from engine.control.placement import JoiningWorkers, Launcher, Placement
 from engine.control.pool import Member, StagePool
 from engine.control.replica import RemoteWorker, StageReplica
-from engine.core import ModelInfo, ReplicaInfo
-from engine.errors import ConfigError, EngineError, ReplicaLost, StageUnavailable, plain
+from engine.core import ReplicaInfo
+from engine.describe import sources_of
+from engine.errors import EngineError, ReplicaLost, StageUnavailable, plain
+from engine.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
 
@@ -33,12 +35,11 @@ class Fleet:
 
     def __init__(self, spec: EngineSpec, launcher: Launcher) -> None:
         self.pools: dict[str, Pool] = {}
-        self.model: ModelInfo | None = None
+        self.pipeline: Pipeline | None = None
         self._spec, self._launcher = spec, launcher
         self._loop = asyncio.get_running_loop()
         self._membership = Membership(spec.heartbeat, self._loop.time)
         self.placements: dict[str, Placement] = {}
-        self._line: tuple[str, ...] = ()
         self._joined = asyncio.Event()
         self._hosted = {stage: asyncio.Event() for worker in spec.workers for stage in worker.stages}
         self._cluster = Cluster(spec.cluster, lambda joining: self.spawn(self._take_in(joining), "join"))
@@ -69,7 +70,8 @@ class Fleet:
             if isinstance(error, EngineError):
                 raise error from None
             raise EngineError(f"a worker could not be started: {error!r}") from error
-        self._check_line()
+        infos = sorted((pool.info for pool in self.pools.values()), key=lambda info: info.order)
+        self.pipeline = Pipeline(infos, self._spec.name or "", sources_of(self._spec))
 
     async def close(self) -> None:
         """Stop every worker, however the others take it. May be called twice."""
@@ -120,8 +122,7 @@ class Fleet:
         worker = RemoteWorker(self._membership.issue(placement.name))
         whole = self._spec
         task = wire.Task(
-            worker.id, whole.model, whole.weights, placement.spec, placement.device, whole.chunks,
-            whole.heartbeat.interval_s, dict(whole.options),
+            worker.id, whole.stages, placement.spec, placement.device, whole.chunks, whole.heartbeat.interval_s,
         )  # fmt: skip
         try:
             await placement.launcher.start(task, worker)
@@ -133,7 +134,6 @@ class Fleet:
     def _join(self, placement: Placement, worker: RemoteWorker, hello: wire.Hello) -> None:
         if not worker.alive:
             raise ReplicaLost(f"the worker {worker.id} ended as soon as it was ready")
-        self.model, self._line = hello.model, hello.line
         placement.worker = worker
         for info in hello.stages:
             pool = self.pools.get(info.name)
@@ -272,12 +272,6 @@ class Fleet:
             pool.leave(id)
         worker.close()
 
-    def _check_line(self) -> None:
-        hosted = {stage for worker in self._spec.workers for stage in worker.stages}
-        missing = [stage for stage in self._line if stage not in hosted]
-        if missing:
-            raise ConfigError(f"workers: none hosts {' and '.join(missing)}, of which {self._spec.model} has need")
-
     def _info(self, pool: Pool, member: Member[StageReplica]) -> ReplicaInfo:
         id = member.replica.worker
         name, _, number = id.rpartition("#")
@@ -288,4 +282,5 @@ class Fleet:
             queue=member.queue, step_ms=member.step_s * 1000,
             age_s=self._loop.time() - life.joined_s if life else 0.0,
             remembered=life.remembered.get(pool.info.name) if life else None,
+            unavailable=life.unavailable.get(pool.info.name, "") if life else "",
         )  # fmt: skip

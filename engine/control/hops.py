@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,11 +18,12 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from engine import wire
-from engine.chunk import Chunk, Counts
+from engine.chunk import Chunk, Counts, Usage, texts
 from engine.control.chunks import Chunks
 from engine.control.pool import StagePool
 from engine.control.replica import Outlet, RemoteWorker, StageReplica
 from engine.errors import BatchLost, EngineError, ReplicaLost, RequestError, StageUnavailable
+from engine.pipeline import Route
 from engine.stream import Stream, Taken, Tape, closing
 from engine.tally import Kept, count, kind_of
 
@@ -31,6 +33,7 @@ Pool = StagePool[StageReplica]
 BYTES_KEPT = 64 << 20  # of what a hop was fed, for a resume: half an hour of speech, or 4000 hidden rows in float32
 LIVES = 2  # replicas that a request may lose where it may be what kills them: the second loss ends it
 Blame = Literal["this", "perhaps this", "another", "nobody"]
+WHOLE = Route(())  # every stage at once
 RESUME_S = 5.0  # how long a resume waits for a slot where there are replicas: it holds slots of later stages
 
 
@@ -53,6 +56,8 @@ class Hop:
     """Whether it has begun before, and what was given then is left out."""
     alone: bool = False
     """Whether it steps with no other request, since it may be what broke a step, or a replica."""
+    late: bool = False
+    """Whether it waits for the end of the user's turn before it takes any slot."""
 
     def lost(self, error: ReplicaLost, blame: Blame) -> None:
         """Be ready for another replica. Raises the error if there must be none."""
@@ -76,17 +81,24 @@ class Hops:
     """One request's hops: what they share is the client's stream, the timeline, the deadline, and what stages left."""
 
     def __init__(
-        self, chunks: Chunks, pools: Sequence[Pool], group: asyncio.TaskGroup, progress: Callable[[], None]
-    ) -> None:
+        self, chunks: Chunks, pools: Sequence[Pool], group: asyncio.TaskGroup, progress: Callable[[], None],
+        route: Route = WHOLE,
+    ) -> None:  # fmt: skip
         self._chunks, self._pools, self._group, self._progress = chunks, pools, group, progress
+        self._route = route
         self._kept = Kept()
+        self._committed = asyncio.Event()
 
     def begin(self, inputs: AsyncIterator[Chunk] | None) -> None:
         """Start the first hop, and what feeds it; whoever feeds it ends with it."""
         turn, nobody = Stream(), Stream()
         nobody.close()  # what the last stage would feed is dropped
+        if inputs is None or self._route.say:
+            self._committed.set()
         hop = self._start(Hop(0, len(self._pools), Tape(turn, BYTES_KEPT), nobody))
-        if inputs is None:
+        if self._route.say:
+            self._group.create_task(self._say(turn), name=f"{self._chunks.request.id}:say")
+        elif inputs is None:
             turn.close()
         else:
             listening = self._group.create_task(self._listen(inputs, turn), name=f"{self._chunks.request.id}:inputs")
@@ -106,6 +118,16 @@ class Hops:
             log.error("%s: the request's input broke", self._chunks.request.id, exc_info=error)
             raise RequestError("The request's input broke while it was read; the server's log says why.") from error
         self._chunks.timeline.commit_s = time.monotonic()
+        self._committed.set()
+        turn.close()
+
+    async def _say(self, turn: Stream) -> None:
+        """A text that is spoken as it stands goes to the client and to the voice, word by word."""
+        words = list(texts(re.findall(r"\s*\S+\s*", self._route.say)))
+        for text in words:
+            self._chunks.put(text)
+            await turn.send(text)
+        self._chunks.put(Usage(output_tokens=len(words)))
         turn.close()
 
     def _start(self, hop: Hop) -> asyncio.Task[None]:
@@ -120,6 +142,8 @@ class Hops:
         lost: ReplicaLost | None = None
         host: RemoteWorker | None = None
         try:
+            if hop.late:
+                await self._committed.wait()
             while True:
                 try:
                     async with self._leased(hop) as replica:
@@ -181,8 +205,8 @@ class Hops:
                 raise StageUnavailable(
                     f"a replica of {name} was lost, and no other had room in time; try again"
                 ) from None
-            end = hop.first + 1
-            while end < hop.end and self._pools[end].has_room_on(replica.worker, seats[end]):
+            end, ears = hop.first + 1, self._route.ears
+            while end < hop.end and end != ears and self._pools[end].has_room_on(replica.worker, seats[end]):
                 further = self._pools[end].lease(replica.worker, slots=seats[end], preemptible=self._preemptible)
                 await leases.enter_async_context(further)
                 end += 1
@@ -199,7 +223,8 @@ class Hops:
     def _split(self, hop: Hop, end: int, near: str) -> None:
         """Give the stages from ``end`` on to a hop of their own."""
         between = Stream()
-        self._start(replace(hop, first=end, inputs=Tape(between, BYTES_KEPT), near=near))
+        late = end == self._route.ears
+        self._start(replace(hop, first=end, inputs=Tape(between, BYTES_KEPT), near=near, late=late))
         hop.end, hop.onward, hop.given = end, between, {}
 
     async def _run(self, hop: Hop, replica: StageReplica) -> None:

@@ -41,6 +41,7 @@ class Life:
     queues: dict[str, int] = field(default_factory=dict[str, int])
     step_s: dict[str, float] = field(default_factory=dict[str, float])
     remembered: dict[str, Remembered] = field(default_factory=dict[str, Remembered])
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,7 @@ class Membership:
             life.moved_s = now_s
         life.heard_s, life.waited_s = now_s, waited_s
         life.steps, life.queues, life.step_s, life.remembered = beat.steps, beat.queues, beat.step_s, beat.remembered
+        life.unavailable = beat.unavailable
         return life
 
     @property

@@ -18,6 +18,7 @@ from engine.control.chunks import Chunks
 from engine.control.hops import Hops, Pool
 from engine.core import Request
 from engine.errors import EngineError, RequestError, StageUnavailable, Stalled, plain
+from engine.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
 
@@ -25,10 +26,11 @@ MOVED = 0.1  # of the time that a standstill may last, before its deadline is mo
 
 
 class Orchestrator:
-    """Follows each request through all stages at once."""
+    """Follows each request through all stages at once. ``pools`` are the pipeline's stages, in its order."""
 
-    def __init__(self, pools: Sequence[Pool], stall_s: float) -> None:
+    def __init__(self, pools: Sequence[Pool], stall_s: float, pipeline: Pipeline | None = None) -> None:
         self.pools, self._stall_s = pools, stall_s
+        self._pipeline = pipeline or Pipeline([pool.info for pool in pools])
 
     @asynccontextmanager
     async def open(self, request: Request, inputs: AsyncIterator[Chunk] | None) -> AsyncGenerator[Chunks]:
@@ -47,13 +49,14 @@ class Orchestrator:
         pools: list[Pool] = []
         try:
             async with asyncio.timeout(self._stall_s) as stall, asyncio.TaskGroup() as hops:
-                pools += [pool for pool in self.pools if pool.info.serves(chunks.request)]
                 _check_roles(chunks.request.roles)
-                _check_lead(chunks.request.lead_s)
+                _check_seconds(chunks.request)
                 self._check_guidance(chunks.request.sampling.guidance)
+                route = self._pipeline.route(chunks.request)
+                pools += [self.pools[place] for place in route.stages]
                 if not pools:
                     raise StageUnavailable("no stage is up that serves this request")
-                Hops(chunks, pools, hops, partial(self._progress, stall)).begin(inputs)
+                Hops(chunks, pools, hops, partial(self._progress, stall), route).begin(inputs)
         except TimeoutError:
             what = "the answer was not read" if chunks.stream else "no progress"
             chunks.stream.fail(Stalled(f"{what} for {self._stall_s:g} s{_awaited(pools, chunks)}"))
@@ -78,10 +81,12 @@ def _check_roles(roles: Sequence[str]) -> None:
         raise RequestError(f"roles are main and then others, each once, not {', '.join(roles)!a:.200}")
 
 
-def _check_lead(lead_s: float | None) -> None:
+def _check_seconds(request: Request) -> None:
     """Nothing is more, or less, than what is no number: nobody would ever step."""
-    if lead_s is not None and not lead_s >= 0:
-        raise RequestError(f"lead_s is 0 s or more, not {lead_s:g}")
+    if request.lead_s is not None and not request.lead_s >= 0:
+        raise RequestError(f"lead_s is 0 s or more, not {request.lead_s:g}")
+    if not request.max_audio_s > 0:
+        raise RequestError(f"max_audio_s is above 0 s, not {request.max_audio_s:g}")
 
 
 def _awaited(pools: Sequence[Pool], chunks: Chunks) -> str:

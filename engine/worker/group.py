@@ -73,7 +73,10 @@ class Group:
         return self.hosted if self.guided else [hosted]
 
     def feed(self, chunk: Chunk, taken: Taken) -> None:
-        """Give a chunk to every seat; ``taken`` is called once the last of them has taken or dropped it."""
+        """Give a chunk to every seat that takes such; ``taken`` is called once the last of them has done with it."""
+        if chunk.kind not in self.stage.info.takes and not isinstance(chunk, Bundle):
+            taken()
+            return
         if len(self.hosted) == 1:
             self.hosted[0].source.put(chunk, taken)
             return

@@ -1,4 +1,4 @@
-"""Build a worker from its spec: load the family, make and warm its stages. Knows nothing of where the worker runs."""
+"""Build a worker from its spec: make and warm its stages. Knows nothing of where the worker runs."""
 
 from __future__ import annotations
 
@@ -10,37 +10,46 @@ import msgspec
 
 from engine import wire
 from engine.chunk import OUTPUTS
+from engine.config import StageSpec
 from engine.errors import ConfigError
-from engine.registry import load
 from engine.worker.process import Worker
 from engine.worker.run import Send
-from engine.worker.stage import Family, Place
+from engine.worker.stage import Place, Stage
+from engine.worker.uses import stage_type
 
 
 def build(task: wire.Task, send: Send) -> tuple[Worker, wire.Hello]:
     """Load what the task asks for. Raises ConfigError or WeightsError; may take as long as loading takes."""
-    family: Family = load("engine.worker.models", task.model, "FAMILY")
-    for name in task.worker.stages:
-        if name not in family.stages:
-            raise ConfigError(f"{task.model} has no stage {name!r}; it has {', '.join(family.stages)}")
+    stages = {
+        spec.name: _made(spec, order, task) for order, spec in enumerate(task.stages) if spec.name in task.worker.stages
+    }
+    worker = Worker(stages, task.chunks, task.worker.max_batch, send, schedule=task.worker.schedule)
+    return worker, wire.Hello(task.id, os.getpid(), tuple(stage.info for stage in stages.values()))
+
+
+def _made(spec: StageSpec, order: int, task: wire.Task) -> Stage:
+    """A stage in its place in the line, warm."""
     place = Place(
-        weights=Path(task.weights) if task.weights else None,
+        weights=Path(spec.weights) if spec.weights else None,
         device=task.device,
-        dtype=task.worker.dtype,
+        dtype=spec.dtype or task.worker.dtype,
         threads=task.worker.threads,
         slots=task.worker.max_batch,
-        options=task.options,
+        options=spec.options,
     )
-    model = family.info(place)
-    stages = {name: make(place) for name, make in family.stages.items() if name in task.worker.stages}
-    worker = Worker(
-        stages, model, task.chunks, family.rows_ahead, task.worker.max_batch, send, schedule=task.worker.schedule
-    )
-    infos = tuple(stage.info for stage in stages.values())
-    for info in infos:
-        if strange := info.emits - OUTPUTS:
-            raise ConfigError(f"the stage {info.name} emits {', '.join(sorted(strange))}, which no client can take")
-    return worker, wire.Hello(task.id, os.getpid(), model, infos, tuple(family.stages))
+    stage = make(spec.use, spec.name, order, place)
+    if strange := stage.info.emits - OUTPUTS:
+        raise ConfigError(f"the stage {spec.name} emits {', '.join(sorted(strange))}, which no client can take")
+    return stage
+
+
+def make(use: str, name: str, order: int, place: Place) -> Stage:
+    """A stage by its name in a configuration, warm, with its own name and its place in the line."""
+    stage = stage_type(use, f"stages[{order}].use")(place)
+    stage.info = msgspec.structs.replace(stage.info, name=name, order=order)
+    if warm_up := getattr(stage, "warm_up", None):
+        warm_up()
+    return stage
 
 
 def set_visible_device(task: wire.Task) -> wire.Task:

@@ -8,13 +8,13 @@ no model (they come as Stages), no pool and no client; what it says goes through
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from engine import wire
 from engine.chunk import Chunk
 from engine.config import ChunkSpec, Schedule
-from engine.core import ModelInfo
 from engine.errors import BatchLost, EngineError
 from engine.worker.group import Hosted
 from engine.worker.prefix import Prefixes
@@ -23,6 +23,9 @@ from engine.worker.scheduler import Listener, Scheduler
 from engine.worker.stage import Seat, Stage, failed
 from engine.worker.streamed import Streamed
 
+log = logging.getLogger(__name__)
+
+FRAME_S = 0.04  # of a stage that tells no length of its frames: it has none, or they pass it by
 SETTLE = 2  # turns of the event loop from a request's arrival to its first row: its task, then its bridges
 
 
@@ -30,12 +33,12 @@ class Worker:
     """Stages and the runs that sit at them. ``receive`` takes a message and never waits; ``serve`` is the loop."""
 
     def __init__(
-        self, stages: Mapping[str, Stage], model: ModelInfo, chunks: ChunkSpec, rows_ahead: int, max_batch: int,
-        send: Send, clock: Callable[[], float] = time.monotonic, schedule: Schedule = "urgency",
+        self, stages: Mapping[str, Stage], chunks: ChunkSpec, max_batch: int, send: Send,
+        clock: Callable[[], float] = time.monotonic, schedule: Schedule = "urgency",
     ) -> None:  # fmt: skip
-        self.stages, self.model = stages, model
+        self.stages = stages
         self.steps = 0
-        self._chunks, self._rows_ahead, self._send, self._clock = chunks, rows_ahead, send, clock
+        self._chunks, self._send, self._clock = chunks, send, clock
         self._scheduler = Scheduler(dict.fromkeys(stages, max_batch), schedule)
         self._free = {name: _slots(stage.info.slots) for name, stage in stages.items()}
         self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
@@ -64,21 +67,33 @@ class Worker:
             queues[hosted.entry.stage] += run.ready(hosted, now_s)
         kept = {name: getattr(stage, "prefixes", None) for name, stage in self.stages.items()}
         remembered = {name: prefixes.counts for name, prefixes in kept.items() if isinstance(prefixes, Prefixes)}
-        return wire.Beat(id, self.steps, queues, dict(self._scheduler.step_s), now_s, remembered)
+        down = {name: stage.unavailable for name, stage in self._streamed() if stage.unavailable}
+        return wire.Beat(id, self.steps, queues, dict(self._scheduler.step_s), now_s, remembered, down)
 
     async def serve(self) -> None:
         """Step for ever; cancelling ends every run."""
         self._broken = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.TaskGroup() as self._group:
+                for name, stage in self._streamed():
+                    self._group.create_task(self._watch(stage), name=f"watch:{name}")
                 await self._broken
         finally:
             self._broken.cancel()
             if self._timer is not None:
                 self._timer.cancel()
-            for stage in self.stages.values():
-                if isinstance(stage, Streamed):
-                    await stage.aclose()
+            for _, stage in self._streamed():
+                await stage.aclose()
+
+    def _streamed(self) -> list[tuple[str, Streamed]]:
+        return [(name, stage) for name, stage in self.stages.items() if isinstance(stage, Streamed)]
+
+    async def _watch(self, stage: Streamed) -> None:
+        """A stage's own watch, which ends nobody's answer where it breaks."""
+        try:
+            await stage.watch()
+        except Exception:
+            log.exception("the stage %s watches its server no more", stage.info.name)
 
     def _wake(self) -> None:
         """Have the loop turn: there may be something to do. Whatever else this turn brings is done before that."""
@@ -130,8 +145,8 @@ class Worker:
 
     def _open(self, message: wire.Open) -> None:
         assert self._group is not None
-        # What comes after the words is only asked for once the user's turn is over.
-        over = not message.request.live or self._speaks(message.stages[:1])
+        # What does not hear the user is only asked for once their turn is over.
+        over = not message.request.live or not self._hears(message.stages[:1])
         self._try((*self._trying, message.run))  # its seats are opened, and its bridges begin, before the next step
         listener = Listener(self._clock(), committed=over)
         run = Run(message.run, message.request, self._send, message.credit, listener, self._wake)
@@ -146,8 +161,8 @@ class Worker:
         self._settling = SETTLE
         self._wake()
 
-    def _speaks(self, stages: tuple[str, ...]) -> bool:
-        return any(name in self.stages and self.stages[name].info.when == "speaks" for name in stages)
+    def _hears(self, stages: tuple[str, ...]) -> bool:
+        return any("speech" in self.stages[name].info.takes for name in stages if name in self.stages)
 
     def _close(self, run: Run, task: asyncio.Task[None]) -> None:
         run.close()
@@ -164,7 +179,7 @@ class Worker:
                     slots[role] = await self._free[name].get()
                     taken.append((name, slots[role]))
                 run.host(stage, self._seated(stage, run, slots))
-            await run.work(self._rows_ahead)
+            await run.work()
         except EngineError as error:
             self._send(wire.Failed(run.id, error.code, str(error)))
         except Exception as error:  # noqa: BLE001 - whatever one request makes a model raise ends that request
@@ -178,8 +193,9 @@ class Worker:
     def _seated(self, stage: Stage, run: Run, slots: Mapping[str, int]) -> list[Seat]:
         """A request's seats at a stage, by role, opened. Raises what the stage raises."""
         group: dict[str, Seat] = {}
+        frame_s = stage.info.facets.frame_s or FRAME_S
         for role, slot in slots.items():
-            pace = ListenerPace(self._chunks, run.listener, self._scheduler, self.model.frame_s, self._clock)
+            pace = ListenerPace(self._chunks, run.listener, self._scheduler, frame_s, self._clock)
             group[role] = Seat(run.request, slot, pace, role, group, kept=run.left(stage.info))
         for seat in group.values():
             stage.open(seat)

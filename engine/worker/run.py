@@ -95,7 +95,7 @@ class Run:
         self.groups.append(group)
         group.hosted[0].made |= self._past.begin(info, seats[0].kept)
 
-    async def work(self, rows_ahead: int) -> None:
+    async def work(self) -> None:
         """Run the bridges until every seat is done or one fails, and say so."""
         try:
             self._pass_on_left()
@@ -104,7 +104,7 @@ class Run:
                 self._wake()  # it needs no input to begin
             async with asyncio.TaskGroup() as bridges:
                 tasks = [
-                    bridges.create_task(self._bridge(hosted, rows_ahead), name=f"{self.id}:{hosted.mark('bridge')}")
+                    bridges.create_task(self._bridge(hosted), name=f"{self.id}:{hosted.mark('bridge')}")
                     for group in self.groups
                     for hosted in group.hosted
                 ]
@@ -132,8 +132,8 @@ class Run:
         if self.inputs.ended:
             self.groups[0].close()
 
-    async def _bridge(self, hosted: Hosted, rows_ahead: int) -> None:
-        seat = hosted.entry.seat
+    async def _bridge(self, hosted: Hosted) -> None:
+        seat, rows_ahead = hosted.entry.seat, hosted.group.stage.info.rows_ahead
         async with aclosing(hosted.group.stage.bridge(seat, hosted.source)) as rows:
             async for row in rows:
                 while len(seat.rows) >= rows_ahead:
@@ -161,7 +161,7 @@ class Run:
         """How long a stage that makes sound is to wait for a listener who has enough ahead; 0 for the others."""
         lead_s = self.request.lead_s
         waits = self.listener.speculative or self.listener.started_s is not None
-        if lead_s is None or hosted.group.stage.info.when != "speaks" or not waits:
+        if lead_s is None or not hosted.group.stage.info.sounds or not waits:
             return 0.0
         return self.listener.slack_s(now_s) - lead_s
 

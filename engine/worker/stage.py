@@ -1,7 +1,7 @@
 """The seam between the step loop and a model: what a stage is, and the seat that a request takes at it.
 
-A family (one module of ``engine/worker/models``) exports ``FAMILY``: how to describe the model and how to build each of
-its stages. The step loop knows no model; a stage knows no loop, no socket and no other request's state.
+A stage is made of a ``Place``, and says before that what it takes and gives (``describe``); ``uses.py`` finds it by its
+name. The step loop knows no model; a stage knows no loop, no socket and no other request's state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from engine.chunk import Checkpoint, Chunk, Codes
 from engine.core import (
     AudioPart,
     Message,
-    ModelInfo,
     Part,
     Request,
     StageInfo,
@@ -106,7 +105,8 @@ class Stage(Protocol):
     bounded piece of prefill, or one chunk of codec frames. It returns, for each seat in order, the chunks it emits, or
     an EngineError that ends that seat's request and no other. What is done for one seat alone is ``guarded``, so that
     its error is its own; where a step raises all the same, every request of the batch begins again, alone. A stage
-    that keeps what it computed for sessions does so in ``prefixes`` (a Prefixes), whose counts the worker tells.
+    that keeps what it computed for sessions does so in ``prefixes`` (a Prefixes), whose counts the worker tells. One
+    with a ``warm_up`` has it called before anybody waits for it: what it does then costs nothing but time.
     """
 
     info: StageInfo
@@ -116,6 +116,18 @@ class Stage(Protocol):
     def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]: ...
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]: ...
+
+
+class StageType(Protocol):
+    """What makes a stage: its class, most often.
+
+    ``describe`` is what the stage will say of itself. It reads a checkpoint's configuration at most: no weights, no
+    device. Both raise ConfigError or WeightsError.
+    """
+
+    def describe(self, place: Place, /) -> StageInfo: ...
+
+    def __call__(self, place: Place, /) -> Stage: ...
 
 
 def guarded(
@@ -136,7 +148,7 @@ def failed(stage: str, request: str, error: Exception) -> StageFailed:
     return StageFailed(f"The stage {stage} failed while it computed this answer; the server's log says why.")
 
 
-def rehearse(stage: Stage, count: int, row: Any) -> None:
+def rehearse(stage: Stage, count: int, row: Any, steps: int = 1) -> None:
     """Step seats of no request, each with a row, before anybody waits for one.
 
     What a runtime asks of the system by then (memory above all) need not be asked for in somebody's first sound.
@@ -146,7 +158,8 @@ def rehearse(stage: Stage, count: int, row: Any) -> None:
     for seat in seats:
         stage.open(seat)
         seat.rows.append(row)
-    stage.step(seats)
+    for _ in range(steps):
+        stage.step([seat for seat in seats if seat.ready])
 
 
 def check_length(messages: Sequence[Message], most: int) -> None:
@@ -172,6 +185,14 @@ def _length(part: Part) -> int:
         case _:
             return 0
 
+
+def frames_of(seconds: float, frame_s: float) -> int:
+    """How many codec frames last so long: one at least."""
+    return max(1, round(min(seconds, LONGEST_S) / frame_s))
+
+
+LONGEST_S = 1e6
+"""No answer is longer: twelve days."""
 
 STATE_FRAMES = 25
 """Codec frames between two states that a stage leaves: what is made again where a replica was lost is no more."""
@@ -232,13 +253,3 @@ class Place:
     threads: int = 1
     slots: int = 16
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """A model family: ``stages`` maps each stage's name, in the order that chunks pass them, to its maker."""
-
-    info: Callable[[Place], ModelInfo]
-    stages: Mapping[str, Callable[[Place], Stage]]
-    rows_ahead: int = 8
-    """How many uneaten rows a seat may hold before its bridge waits."""

@@ -10,20 +10,36 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
+import msgspec
+
 from engine.chunk import Chunk
 from engine.core import Request, StageInfo
 from engine.errors import EngineError
-from engine.worker.stage import Seat
+from engine.worker.stage import Place, Seat
 
 
 class Streamed(ABC):
-    """Base of such stages: they set ``info`` and write ``answer``, which may raise one EngineError."""
+    """Base of such stages: they say in ``info`` what they take and give, and write ``answer``, which may raise one
+    EngineError. Where a stage's info depends on its place, it is ``describe`` that tells it."""
 
-    info: StageInfo
+    info: StageInfo = StageInfo()
+    unavailable: str = ""
+    """Why requests that need the stage fail for now, as a sentence; empty while it can be had."""
+
+    @classmethod
+    def describe(cls, place: Place) -> StageInfo:
+        """What the class says, with as many slots as the worker has room for."""
+        return msgspec.structs.replace(cls.info, slots=place.slots)
+
+    def __init__(self, place: Place) -> None:
+        self.info = self.describe(place)
 
     @abstractmethod
     def answer(self, request: Request, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Chunk]:
         """The chunks of the answer to a request. ``inputs`` are the upstream's."""
+
+    async def watch(self) -> None:  # noqa: B027 - most have nothing to watch
+        """Runs beside the answers for as long as the worker does: keeps ``unavailable`` true."""
 
     def open(self, seat: Seat) -> None:  # noqa: B027
         """Nothing is prepared: the generator begins by itself."""

@@ -25,7 +25,8 @@ SERVE = """
 import sys
 from app.server import serve
 from tests.app.rig import script_spec
-serve(script_spec(port=int(sys.argv[1]), drain_s=float(sys.argv[2])), on_ready=lambda url: print(url, flush=True))
+spec = script_spec(port=int(sys.argv[1]), drain_s=float(sys.argv[2]))
+serve(spec, on_ready=lambda url, model: print(url, flush=True))
 """
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from engine import AudioPart, Chunks, Engine, EngineError, EngineSpec, Message, Request, TextPart, WorkerSpec
 from engine.chunk import Chunk, Speech, Text
+from engine.core import ANSWER, IN_WRITING
 from engine.shared_memory import LEAST_BYTES, SharedMemory
 from tests.engine.fakes import turns, until
 
@@ -43,7 +44,7 @@ def asked(id: str, draw: random.Random) -> Request:
     speaks = draw.random() < 0.8
     return Request(
         id=id, session=f"{draw.randrange(5)}", messages=messages, live=live,
-        modalities=("text", "audio") if speaks else ("text",), lead_s=draw.choice([None, 0.2]),
+        wants=ANSWER if speaks else IN_WRITING, lead_s=draw.choice([None, 0.2]),
     )  # fmt: skip
 
 

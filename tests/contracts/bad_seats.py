@@ -120,7 +120,7 @@ def bad_requests(seed: int, count: int, good: Request) -> list[Request]:
     draw = random.Random(seed)
     found: list[Request] = []
     for i in range(count):
-        changes: dict[str, Any] = {"id": f"{BAD}{i}", "session": f"{BAD}{i}", "max_text_tokens": 6, "max_frames": 6}
+        changes: dict[str, Any] = {"id": f"{BAD}{i}", "session": f"{BAD}{i}", "max_text_tokens": 6, "max_audio_s": 0.25}
         for _ in range(draw.randint(1, 2)):
             changes |= draw.choice(FAULTS)(draw)
         found.append(msgspec.structs.replace(good, **changes))
@@ -143,7 +143,7 @@ def _text(draw: random.Random) -> dict[str, Any]:
 
 
 def _recited(draw: random.Random) -> dict[str, Any]:
-    return {"messages": (Message("assistant", (TextPart(_weird_text(draw)),)),)}
+    return {"say": _weird_text(draw)}
 
 
 def _schema(draw: random.Random) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def _tools(draw: random.Random) -> dict[str, Any]:
 
 
 def _numbers(draw: random.Random) -> dict[str, Any]:
-    return {draw.choice(["speed", "max_text_tokens", "max_frames", "lead_s"]): draw.choice(NUMBERS)}
+    return {draw.choice(["speed", "max_text_tokens", "max_audio_s", "lead_s"]): draw.choice(NUMBERS)}
 
 
 def _sampling(draw: random.Random) -> dict[str, Any]:
@@ -199,8 +199,11 @@ def _history(draw: random.Random) -> dict[str, Any]:
 
 
 def _names(draw: random.Random) -> dict[str, Any]:
-    field = draw.choice(["voice", "tool_choice", "modalities", "roles"])
-    values = {"modalities": [(), ("text",), ("smell",), None], "roles": [(), ("main", "negative"), ("x",), None]}
+    field = draw.choice(["voice", "tool_choice", "wants", "roles"])
+    values = {
+        "wants": [frozenset(), frozenset({"text"}), frozenset({"smell"}), None],
+        "roles": [(), ("main", "negative"), ("x",), None],
+    }
     return {field: draw.choice(values.get(field, WEIRD))}
 
 

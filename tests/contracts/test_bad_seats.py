@@ -12,9 +12,8 @@ import pytest
 
 from engine import AudioPart, Engine, EngineSpec, Message, Request, StageFailed, TextPart
 from engine.chunk import ToolCall
-from engine.core import Tool
-from engine.registry import load
-from engine.worker.models.nano.ears import Ears
+from engine.core import IN_WRITING, Tool
+from engine.worker.uses import stage_type
 from tests.contracts.bad_seats import BAD, Breaking, Moment, bad_requests, many_among_good, one_among_good
 from tests.contracts.test_resume import Got, read, spec
 from tests.engine.fakes import only
@@ -25,11 +24,11 @@ SECOND = (3000 * np.sin(np.arange(16_000) / 9)).astype(np.int16)
 
 
 def stage_of(model: str, name: str) -> Any:
-    return Ears if (model, name) == ("nano", "ears") else load("engine.worker.models", model, "FAMILY").stages[name]
+    return stage_type(f"{model}.{name}")
 
 
 def told(id: str, text: str, **fields: Any) -> Request:
-    return Request(id=id, session=id, messages=(Message("assistant", (TextPart(text),)),), **fields)
+    return Request(id=id, session=id, messages=(Message("user", (TextPart(f"say: {text}"),)),), **fields)
 
 
 def spoken(id: str, length: int) -> Request:
@@ -98,7 +97,7 @@ async def test_a_tools_limit_that_is_no_number_is_no_limit(bound: Any) -> None:
     schema = {"type": "object", "properties": {"seconds": {"type": "integer", "minimum": bound}}}
     asked = Request(
         id="r", session="s", messages=(Message("user", (TextPart("Set a timer for ten minutes."),)),),
-        tools=(Tool("set_timer", "", schema),), modalities=("text",),
+        tools=(Tool("set_timer", "", schema),), wants=IN_WRITING,
     )  # fmt: skip
     async with Engine(batched("nano")) as engine:
         got = await whole(engine, asked)

@@ -29,8 +29,7 @@ async def engine(request: pytest.FixtureRequest) -> AsyncGenerator[Engine]:
 
 async def told(engine: Engine, *before: Message, **fields: Any) -> list[Chunk]:
     """The chunks of an answer whose words are known, after whatever was said before."""
-    messages = (*before, Message("assistant", (TextPart(SAID),)))
-    async with engine.open(Request(id="r", session="s", messages=messages, dump=True, **fields)) as chunks:
+    async with engine.open(Request(id="r", session="s", messages=before, say=SAID, dump=True, **fields)) as chunks:
         return [chunk async for chunk in chunks]
 
 

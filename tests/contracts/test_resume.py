@@ -18,11 +18,12 @@ import pytest
 from engine import Engine, EngineError, EngineSpec, Message, Request, TextPart, WorkerSpec
 from engine.chunk import Audio, Chunk, Codes, Output, Speech, Text, ToolCall, Transcript, Usage
 from engine.config import ChunkSpec
+from engine.core import IN_WRITING
 from engine.errors import ReplicaLost
-from engine.registry import load
 from engine.stream import Tape, whole
 from engine.tally import Kept
 from engine.worker.stage import STATE_FRAMES, Seat
+from engine.worker.uses import stage_type
 from tests.engine.fakes import lose, until
 
 SAME = 1e-5
@@ -43,7 +44,12 @@ def spec(model: str, layout: str, replicas: int = 2) -> EngineSpec:
 
 
 def told(text: str = SAID, **fields: Any) -> Request:
-    return Request(id="r", session="s", messages=(Message("assistant", (TextPart(text),)),), **fields)
+    """What the script's thinker answers with these words."""
+    return asked(f"say: {text}", **fields)
+
+
+def asked(text: str, **fields: Any) -> Request:
+    return Request(id="r", session="s", messages=(Message("user", (TextPart(text),)),), **fields)
 
 
 @dataclass(slots=True)
@@ -87,16 +93,15 @@ async def read(
     async with engine.open(request, inputs) as answer:
         async for chunk in answer:
             chunks.append(chunk)
-            text = request.messages[-1].parts[0].text if late else ""  # pyright: ignore[reportAttributeAccessIssue]
-            reached = late and isinstance(chunk, Audio) and chunk.text_end >= late * len(text)
+            reached = late and isinstance(chunk, Audio) and chunk.text_end >= late * len(request.say or "")
             if lost and (len(chunks) == after or reached):
                 assert lose(engine, lost)
                 lost = ""
     return Got.of(chunks)
 
 
-CASES = [("script", layout, SAID, 2) for layout in LAYOUTS] + [
-    ("nano", "words and voice", "This is said to its end.", 2)
+CASES = [("script", layout, f"say: {SAID}", 2) for layout in LAYOUTS] + [
+    ("nano", "words and voice", "Spell the word morning.", 2)
 ]
 
 
@@ -106,12 +111,12 @@ async def test_an_answer_goes_on_where_a_lost_replica_was(model: str, layout: st
     draw = random.Random(layout)
     async with Engine(spec(model, layout)) as engine:
         voice = engine.model.voice_ids[-1]  # that a successor does not speak by itself
-        reference = await read(engine, told(text, voice=voice))
+        reference = await read(engine, asked(text, voice=voice))
         assert reference.sound.size
         for stages in LAYOUTS[layout]:
             for _ in range(times if stages != ("ears",) else 0):
-                after = draw.randrange(1, len(text) // 5)
-                assert await read(engine, told(text, voice=voice), lost=stages[-1], after=after) == reference
+                after = draw.randrange(1, len(reference.text) // 5)
+                assert await read(engine, asked(text, voice=voice), lost=stages[-1], after=after) == reference
                 await whole_again(engine)
 
 
@@ -141,9 +146,8 @@ class Work:
 
     def __init__(self, model: str, patch: pytest.MonkeyPatch) -> None:
         self.frames = {"talker": 0, "code2wav": 0}
-        family = load("engine.worker.models", model, "FAMILY")
         for name in self.frames:
-            self._count(name, family.stages[name], patch)
+            self._count(name, stage_type(f"{model}.{name}"), patch)
 
     def _count(self, name: str, stage: Any, patch: pytest.MonkeyPatch) -> None:
         step = stage.step
@@ -161,7 +165,7 @@ class Work:
 
 async def made_again(model: str, patch: pytest.MonkeyPatch) -> dict[str, int]:
     """How many frames are computed a second time when the voice is lost late in a long answer, which stays the same."""
-    request = told(LONG, max_frames=2000, lead_s=None)
+    request = Request(id="r", session="s", messages=(), say=LONG, max_audio_s=80.0, lead_s=None)
     with patch.context() as patched:
         async with Engine(spec(model, "words and voice")) as engine:
             work = Work(model, patched)
@@ -226,7 +230,7 @@ async def test_where_none_is_left_there_is_one_error_and_the_others_go_on() -> N
     async with Engine(one) as engine:
         with pytest.raises(EngineError, match=r"talker@.* was lost, and no replica of talker"):
             await read(engine, told(), lost="talker", after=5)
-        only_words = await read(engine, told(modalities=("text",)))
+        only_words = await read(engine, told(wants=IN_WRITING))
         assert only_words.text == SAID
         await until(lambda: engine.ready, 10_000)
         assert (await read(engine, told())).sound.size

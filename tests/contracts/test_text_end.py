@@ -10,7 +10,7 @@ import pytest
 
 from app.bench.engines import TEXTS
 from app.commands.deployment import deployment
-from engine import Engine, Message, Request, TextPart
+from engine import Engine, Request
 from engine.chunk import Audio
 from engine.worker.models.qwen3_omni.speech import estimated
 
@@ -24,7 +24,7 @@ async def known(texts: list[str]) -> list[list[int]]:
     async with Engine(deployment("nano")) as engine:
         for i, text in enumerate(texts):
             ends: list[int] = []
-            asked = Request(id=f"{i}", session=f"{i}", messages=(Message("assistant", (TextPart(text),)),))
+            asked = Request(id=f"{i}", session=f"{i}", messages=(), say=text)
             async with engine.open(asked) as chunks:
                 async for chunk in chunks:
                     ends += [end for _, end in chunk.marks] if isinstance(chunk, Audio) else []

@@ -9,19 +9,21 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar
 
 from engine import links, wire
-from engine.chunk import Audio, Bundle, Chunk, Codes, Speech, Tensors, Text, Transcript, Usage
+from engine.chunk import Audio, Bundle, Chunk, Codes, Speech, Tensors, Text, Transcript, Usage, VoiceText, kinds
 from engine.config import ChunkSpec
 from engine.control.chunks import Chunks
 from engine.control.engine import Engine
 from engine.control.orchestrator import Orchestrator
 from engine.control.pool import StagePool
 from engine.control.replica import RemoteWorker, StageReplica
-from engine.core import Message, ModelInfo, Request, StageInfo, TextPart
+from engine.core import Message, Request, StageInfo, TextPart
 from engine.errors import EngineError
 from engine.worker.process import Worker
 from engine.worker.stage import Seat
 
-MODEL = ModelInfo(name="fake", frame_s=0.04)
+ANY = kinds(Speech, Transcript, Text, VoiceText, Usage, Codes, Audio) | {"x"}
+"""What a fake stage takes."""
+
 Result = Sequence[Chunk] | EngineError
 Act = Callable[[Seat], Result]
 C = TypeVar("C")
@@ -67,7 +69,8 @@ class FakeStage:
     """Steps a seat by ``act``, and notes the slots and rows of every batch."""
 
     def __init__(self, name: str = "a", order: int = 0, act: Act = echo, **info: Any) -> None:
-        fields: dict[str, Any] = {"emits": frozenset({"x"}), "feeds": frozenset({"x"})} | info
+        passes = frozenset({"x"})
+        fields: dict[str, Any] = {"takes": ANY, "emits": passes, "feeds": passes, "answers": True} | info
         self.info = StageInfo(name=name, order=order, **fields)
         self.act = act
         self.batches: list[list[str]] = []
@@ -114,7 +117,6 @@ async def working(
     *stages: FakeStage,
     max_batch: int = 4,
     chunks: ChunkSpec | None = None,
-    rows_ahead: int = 8,
     through: Callable[[wire.Message], wire.Message] = lambda message: message,
     clock: Callable[[], float] = time.monotonic,
 ) -> AsyncGenerator[Desk]:
@@ -125,7 +127,7 @@ async def working(
     def send(message: wire.Message) -> None:
         desk.sent.append(through(message))
 
-    desk.worker = Worker(hosted, MODEL, chunks or ChunkSpec(), rows_ahead, max_batch, send, clock)
+    desk.worker = Worker(hosted, chunks or ChunkSpec(), max_batch, send, clock)
     serving = asyncio.create_task(desk.worker.serve(), name="serve")
     await asyncio.sleep(0)
     try:
@@ -206,7 +208,7 @@ async def rigged(*workers: Sequence[FakeStage], stall_s: float = 30.0) -> AsyncG
         remote.link, link = links.local_pair((remote.receive, remote.lost), (inbox, _nop))
         rig.remotes.append(remote)
         hosted = {stage.info.name: stage for stage in stages}
-        rig.workers.append(Worker(hosted, MODEL, ChunkSpec(), 8, 4, link.send))
+        rig.workers.append(Worker(hosted, ChunkSpec(), 4, link.send))
         tasks.append(asyncio.create_task(rig.workers[i].serve(), name=f"serve{i}"))
         rig.join(remote, stages)
     pools = sorted(rig.pools.values(), key=lambda pool: pool.info.order)

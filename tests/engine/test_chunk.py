@@ -26,7 +26,7 @@ from engine.chunk import (
     kinds,
     texts,
 )  # fmt: skip
-from engine.config import ChunkSpec, WorkerSpec
+from engine.config import ChunkSpec, StageSpec, WorkerSpec
 from engine.errors import ConfigError, WireError
 from engine.worker.host import build
 from engine.worker.models.script import Thinker
@@ -141,7 +141,7 @@ def test_what_no_client_can_take_is_not_hosted(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(Thinker, "__init__", emitting)
     spec = WorkerSpec(stages=("thinker",))
-    task = wire.Task("w", "script", None, spec, "cpu", ChunkSpec(), 1.0)
+    task = wire.Task("w", (StageSpec(use="script.thinker", name="thinker"),), spec, "cpu", ChunkSpec(), 1.0)
     with pytest.raises(ConfigError, match="the stage thinker emits checkpoint, which no client can take"):
         build(task, lambda message: None)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from engine import links, wire
 from engine.chunk import Bundle, Checkpoint, Tensors, Text, ToolCall, ToolCallDelta, Transcript, Usage
-from engine.core import AudioPart, Message, ModelInfo, Request, StageInfo, TextPart, Voice
+from engine.core import AudioPart, Facets, Message, Request, StageInfo, TextPart, Voice
 from engine.errors import WireError
 from tests.engine.fakes import data_of, request, turns, until, x
 
@@ -92,8 +92,8 @@ def test_messages_arrive_as_they_left(message: wire.Message) -> None:
 
 
 def test_hello_and_open_arrive_as_they_left() -> None:
-    stage = StageInfo(name="a", order=1, emits=frozenset({"text"}), when="speaks")
-    hello = wire.Hello("w", 1, ModelInfo(name="m", voices=(Voice("v", "V"),)), (stage,))
+    stage = StageInfo(name="a", order=1, emits=frozenset({"text"}), facets=Facets(voices=(Voice("v", "V"),)))
+    hello = wire.Hello("w", 1, (stage,))
     assert crossed(hello) == hello
     parts = (AudioPart(np.zeros(3, np.int16)), TextPart("hi"))
     opened = wire.Open("r", Request(id="r", session="s", messages=(Message("user", parts),)), ("a", "b"), 64)

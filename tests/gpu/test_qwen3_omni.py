@@ -132,7 +132,7 @@ def test_bfloat16_stays_near_a_cpus_float32(checkpoint: Folder, monkeypatch: pyt
                     stage.net.graphs = None  # type: ignore[attr-defined]  # while one is captured nothing is read
             answers(line, [request("t", PROMPTS["audio and image"], 2, 2)])
             del found[1]  # it may have been told another word
-            answers(line, [request("s", [*PROMPTS["text"], ("assistant", ["Hello there, how are you?"])], 8, 2)])
+            answers(line, [request("s", PROMPTS["text"], 8, 2, say="Hello there, how are you?")])
     for stage in (0, 1):
         ours, theirs = first[DEVICE][stage], first["cpu"][stage]
         finite = theirs.isfinite()

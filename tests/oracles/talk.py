@@ -60,7 +60,7 @@ def request(id: str, turns: Sequence[Turn], tokens: int = 8, frames: int = 12, *
     """A greedy request; an assistant's turn of ints are its raw ids."""
     given: dict[str, Any] = {"sampling": Sampling(greedy=True), "voice": "ethan", "dump": True, "session": id}
     messages = tuple(_message(role, parts) for role, parts in turns)
-    return Request(id=id, messages=messages, max_text_tokens=tokens, max_frames=frames, **(given | more))
+    return Request(id=id, messages=messages, max_text_tokens=tokens, max_audio_s=0.08 * frames, **(given | more))
 
 
 def _message(role: Any, parts: Sequence[Any]) -> Message:

@@ -68,7 +68,7 @@ def test_control_silence_and_noise_are_not_sensible(voice: Voice) -> None:
 @pytest.mark.parametrize("text", ["word " * 2000, "x" * 10_000, "7" * 10_000, "Ж" * 10_000, "🎉" * 10_000])
 def test_ten_thousand_characters_are_begun_at_once_and_kept_within_bounds(voice: Voice, text: str) -> None:
     async def frames() -> int:
-        seat = Seat(Request(id="r", session="s", messages=(), max_frames=50), 0, Steady(5))
+        seat = Seat(Request(id="r", session="s", messages=(), max_audio_s=2.0), 0, Steady(5))
         return len([chunk async for chunk in drive(voice.talker, seat, [Text(text, 0)])])
 
     said = asyncio.run(frames())

@@ -21,7 +21,7 @@ from engine.training.nano.regraph import regraph
 from engine.training.nano.thinker import Shape, empty_state, export
 from engine.training.nano.thinker import Thinker as Network
 from engine.training.nano.train_thinker import from_onnx
-from engine.worker.models.nano import EXAMPLES
+from engine.worker.models.nano.examples import EXAMPLES
 from engine.worker.models.nano.thinker import MOST_CHARACTERS, WEIGHTS, Thinker
 from engine.worker.models.nano.tokens import (
     END,
@@ -330,13 +330,6 @@ def test_the_pieces_ids_make_the_next_prompt(stage: Thinker) -> None:
 def test_unheard_speech_is_said_to_be_unheard(stage: Thinker) -> None:
     request = Request(id="r", session="s", messages=(), live=True)
     assert "catch" in text_of(answer(stage, request, heard=""))
-
-
-def test_the_last_message_of_the_assistant_is_spoken_as_it_stands(stage: Thinker) -> None:
-    request = Request(id="r", session="s", messages=(Message("assistant", (TextPart("Zwölf  große Boxkämpfer."),)),))
-    chunks = answer(stage, request)
-    assert text_of(chunks) == "Zwölf  große Boxkämpfer."
-    assert finish_of(chunks) == "stop"
 
 
 def test_the_token_limit_ends_the_answer(stage: Thinker) -> None:

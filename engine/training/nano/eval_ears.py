@@ -33,7 +33,7 @@ import numpy as np
 import soundfile
 
 from engine.chunk import Speech, Text, ToolCall, Transcript
-from engine.core import MIC_RATE_HZ, Pcm, Request
+from engine.core import IN_WRITING, MIC_RATE_HZ, Pcm, Request
 from engine.training.nano.conditions import BARS, CONDITIONS
 from engine.training.nano.dialogues import SLOTS, answers_rightly, expect_of, heard_templates
 from engine.training.nano.eval_thinker import written
@@ -197,7 +197,7 @@ async def _ask_engine(engine: Any, recording: Recording, pace: float) -> Outcome
             await asyncio.sleep(PIECE / MIC_RATE_HZ / pace)
         ended = time.perf_counter()
 
-    request = Request(id="evaluation", session="evaluation", messages=(), live=True, modalities=("text",))
+    request = Request(id="evaluation", session="evaluation", messages=(), live=True, wants=IN_WRITING)
     heard, answer, late_ms = "", "", 0.0
     async with engine.open(request, spoken()) as chunks:
         async for chunk in chunks:

@@ -34,6 +34,9 @@ class Options:
     """Whether the key may go to another machine unencrypted."""
     env_proxies: bool = False
     """Whether the proxies of the environment (HTTPS_PROXY and so on) are used."""
+    context: int = 4096
+    """How many tokens a prompt and its answer may have: longer conversations are cut at their beginning. Ollama takes
+    no more unless it is told to; most servers do."""
     first_token_s: float = 30.0
     """An answer of which nothing has come by then is given up."""
     stall_s: float = 20.0
@@ -72,6 +75,8 @@ def options_of(mapping: Mapping[str, Any], path: str = "options") -> Options:
     for name in ("first_token_s", "stall_s"):
         if not 0 < getattr(options, name) < math.inf:
             raise ConfigError(f"{path}.{name}: must be above 0")
+    if options.context < 256:
+        raise ConfigError(f"{path}.context: must be at least 256 tokens")
     if not options.model:
         raise ConfigError(f"{path}.model: must be the name of a model")
     return options

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from dataclasses import dataclass
 
+from engine.chunk import VoiceText
 from engine.worker.llm.reader import Reader, Scan, Sign, text_of
 from engine.worker.llm.signs import SILENT, TAGS, is_picture
 
@@ -25,14 +25,6 @@ _SCHEMES = ("https://", "http://", "www.")
 _URL_ENDS = frozenset(' \t\n<>"`]|')
 _URL_TRAILS = frozenset(".,;:!?)}'*_~")
 _ESCAPED = frozenset("!\"#$%&'*+,-./:;<=>?@^_`{|}~\\")
-
-
-@dataclass(frozen=True, slots=True)
-class Spoken:
-    """A piece to be read aloud, and the index in the answer of its first character; the others follow that one."""
-
-    text: str
-    start: int
 
 
 class SpokenText:
@@ -73,20 +65,20 @@ class SpokenText:
         self._machine = self._text()
         next(self._machine)
 
-    def feed(self, piece: str) -> list[Spoken]:
+    def feed(self, piece: str) -> list[VoiceText]:
         """What can be said now."""
         for char in piece:
             self._machine.send(Sign(char, self._at, self._before))
             self._at, self._before = self._at + 1, char
         return self._told()
 
-    def flush(self) -> list[Spoken]:
+    def flush(self) -> list[VoiceText]:
         """The rest, at the answer's end."""
         with suppress(StopIteration):
             self._machine.send(Sign("", self._at, self._before))
         return self._told()
 
-    def _told(self) -> list[Spoken]:
+    def _told(self) -> list[VoiceText]:
         """What was said since, in pieces without a gap."""
         said, self._said = self._said, []
         pieces: list[tuple[list[str], int]] = []
@@ -95,7 +87,7 @@ class SpokenText:
                 pieces[-1][0].append(sign.char)
             else:
                 pieces.append(([sign.char], sign.at))
-        return [Spoken("".join(chars), start) for chars, start in pieces]
+        return [VoiceText("".join(chars), start) for chars, start in pieces]
 
     def _say(self, *signs: Sign) -> None:
         self._said += signs

@@ -16,10 +16,9 @@ the user's text       the answer
 anything else         "You said: " and the text
 ====================  ==================================================================
 
-Where a tool must be called, an answer that calls none is refused. A last message of the assistant is spoken as it
-stands, unless the user speaks after it. A codec frame is 40 ms; a word lasts ``frames_per_word`` (6). It is a tone that
-begins with its first frame, at full loudness, and ends half a frame before its last one does: word n (from 0) is heard
-from n * frames_per_word * 40 ms on, in a recording too.
+Where a tool must be called, an answer that calls none is refused. A codec frame is 40 ms; a word lasts
+``frames_per_word`` (6). It is a tone that begins with its first frame, at full loudness, and ends half a frame before
+its last one does: word n (from 0) is heard from n * frames_per_word * 40 ms on, in a recording too.
 """
 
 from __future__ import annotations
@@ -46,14 +45,15 @@ from engine.chunk import (
     ToolCallDelta,
     Transcript,
     Usage,
+    VoiceText,
     kinds,
 )
 from engine.core import (
     MIC_RATE_HZ,
     SPEAKER_RATE_HZ,
     AudioPart,
+    Facets,
     ImagePart,
-    ModelInfo,
     Part,
     Request,
     StageInfo,
@@ -62,8 +62,9 @@ from engine.core import (
     Voice,
 )
 from engine.errors import EngineError, RequestError, StageFailed
-from engine.worker.stage import Books, Family, Place, Seat, Window, state_due
+from engine.worker.stage import Books, Place, Seat, Window, frames_of, state_due
 
+FRAME_S = 0.04
 FRAME_SAMPLES = SPEAKER_RATE_HZ // 25
 GAP_SAMPLES = FRAME_SAMPLES // 2  # at each word's end, so that the next one's onset is found whatever its tone
 TABLE_STEPS = 16  # tones are 220 Hz and the next fifteen half-tones
@@ -72,15 +73,14 @@ TABLE_STEPS = 16  # tones are 220 Hz and the next fifteen half-tones
 class Ears:
     """Hears how long the user spoke."""
 
+    @classmethod
+    def describe(cls, place: Place) -> StageInfo:
+        return StageInfo(
+            takes=kinds(Speech), emits=kinds(Transcript), feeds=kinds(Transcript), slots=place.slots,
+        )  # fmt: skip
+
     def __init__(self, place: Place) -> None:
-        self.info = StageInfo(
-            name="ears",
-            order=0,
-            emits=kinds(Transcript),
-            feeds=kinds(Transcript),
-            when="hears",
-            slots=place.slots,
-        )
+        self.info = self.describe(place)
 
     def open(self, seat: Seat) -> None:
         seat.state = 0
@@ -126,15 +126,16 @@ class Answer:
 class Thinker:
     """Answers one word per step."""
 
+    @classmethod
+    def describe(cls, place: Place) -> StageInfo:
+        return StageInfo(
+            takes=kinds(Transcript), emits=kinds(Text, ToolCallDelta, ToolCall, Usage), feeds=kinds(Text),
+            keeps=kinds(Text), answers=True, slots=place.slots,
+            facets=Facets(model="script", examples=("say: one two three", "long 12")),
+        )  # fmt: skip
+
     def __init__(self, place: Place) -> None:
-        self.info = StageInfo(
-            name="thinker",
-            order=1,
-            emits=kinds(Text, ToolCallDelta, ToolCall, Usage),
-            feeds=kinds(Text),
-            keeps=kinds(Text),
-            slots=place.slots,
-        )
+        self.info = self.describe(place)
         self._step_s = _step_s(place)
 
     def open(self, seat: Seat) -> None:
@@ -214,8 +215,6 @@ def _text(parts: Sequence[Part]) -> str:
 
 def _answer(text: str, request: Request) -> Answer:
     word, _, rest = text.partition(" ")
-    if request.messages and request.messages[-1].role == "assistant" and not request.hears:
-        return Answer(deque(text.split()))
     match word:
         case "say:":
             return Answer(deque(rest.split()))
@@ -251,10 +250,15 @@ class Whistle:
 class Talker:
     """Speaks each word as some codec frames of one tone."""
 
-    def __init__(self, place: Place) -> None:
-        self.info = StageInfo(
-            name="talker", order=2, feeds=kinds(Codes), when="speaks", slots=place.slots, keeps=kinds(Codes),
+    @classmethod
+    def describe(cls, place: Place) -> StageInfo:
+        return StageInfo(
+            takes=kinds(Text, VoiceText), feeds=kinds(Codes), slots=place.slots, keeps=kinds(Codes),
+            facets=Facets(voices=(Voice("tone", "Tone, a whistle"),), languages=("en",)),
         )  # fmt: skip
+
+    def __init__(self, place: Place) -> None:
+        self.info = self.describe(place)
         self._frames = int(place.options.get("frames_per_word", 6))
         self._step_s = _step_s(place)
         self._seat_s = float(place.options.get("seat_s", 0.0))  # how much longer for each seat of a batch
@@ -268,7 +272,7 @@ class Talker:
         async for chunk in inputs:
             if behind:
                 behind -= 1
-            elif isinstance(chunk, Text):
+            elif isinstance(chunk, Text | VoiceText):
                 yield chunk
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
@@ -277,19 +281,20 @@ class Talker:
 
     def _speak(self, seat: Seat) -> list[Chunk]:
         speech: Whistle = seat.state
+        most = frames_of(seat.request.max_audio_s, FRAME_S)
         if not speech.left and seat.rows:
-            word: Text = seat.rows.popleft()
+            word: Text | VoiceText = seat.rows.popleft()
             speech.words += 1
             speech.left, speech.tone, speech.word_end = self._frames, sum(word.text.encode()) % TABLE_STEPS, word.end
         chunks: list[Chunk] = []
-        if speech.left and speech.frames < seat.request.max_frames:
+        if speech.left and speech.frames < most:
             speech.left, speech.frames = speech.left - 1, speech.frames + 1
             speech.text_end = speech.text_end if speech.left else speech.word_end
             chunks = [Codes(np.array([[speech.tone, speech.left]], np.int16), speech.text_end)]
             if state_due(speech.frames - 1, speech.frames):
                 chunks.append(Checkpoint(asdict(speech)))
         seat.hungry = not speech.left
-        seat.done = speech.frames >= seat.request.max_frames or (seat.hungry and seat.ended and not seat.rows)
+        seat.done = speech.frames >= most or (seat.hungry and seat.ended and not seat.rows)
         return chunks
 
 
@@ -304,10 +309,12 @@ class Tone:
 class Code2Wav:
     """Plays each frame's tone, its phase carried on; a word's last frame is silent halfway through."""
 
+    @classmethod
+    def describe(cls, place: Place) -> StageInfo:
+        return StageInfo(takes=kinds(Codes), emits=kinds(Audio), slots=place.slots, facets=Facets(frame_s=FRAME_S))
+
     def __init__(self, place: Place) -> None:
-        self.info = StageInfo(
-            name="code2wav", order=3, emits=kinds(Audio), when="speaks", slots=place.slots,
-        )  # fmt: skip
+        self.info = self.describe(place)
         self._step_s = _step_s(place)
 
     def open(self, seat: Seat) -> None:
@@ -342,14 +349,9 @@ def _step_s(place: Place) -> float:
     return float(place.options.get("step_s", 0.0))
 
 
-def _info(place: Place) -> ModelInfo:
-    return ModelInfo(
-        name="script",
-        voices=(Voice("tone", "Tone, a whistle"),),
-        abilities=frozenset({"text", "audio", "tools", "speech"}),
-        frame_s=0.04,
-        examples=("say: one two three", "long 12"),
-    )
-
-
-FAMILY = Family(info=_info, stages={"ears": Ears, "thinker": Thinker, "talker": Talker, "code2wav": Code2Wav})
+STAGES = {
+    "ears": f"{__name__}:Ears",
+    "thinker": f"{__name__}:Thinker",
+    "talker": f"{__name__}:Talker",
+    "code2wav": f"{__name__}:Code2Wav",
+}

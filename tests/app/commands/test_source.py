@@ -49,7 +49,7 @@ def asked(*parts: Any, **fields: Any) -> Request:
 
 
 def told(text: str) -> Request:
-    return Request(id="r", session="s", messages=(Message("assistant", (TextPart(text),)),), voice="tone")
+    return Request(id="r", session="s", messages=(), say=text, voice="tone")
 
 
 async def answered(source: Source, request: Request, heard: list[str] | None = None) -> Answer:

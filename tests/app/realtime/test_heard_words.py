@@ -20,13 +20,13 @@ from app.realtime.line import Line
 from app.realtime.notices import TextAligned
 from app.realtime.options import Options, answer_options
 from app.realtime.reply import Reply
-from engine import Engine, Message, Request, TextPart, load_config
+from engine import Engine, Request, load_config
 from engine.chunk import Codes
 from tests.app.rig import ROOT
 
 TEXT = "Good morning, I have known the answer for some time, but you wouldn't listen to me. Would you?"
 WORD_ENDS = [match.end() for match in re.finditer(r"[\w']+", TEXT)]
-SAY = Request(id="say", session="s", messages=(Message("assistant", (TextPart(TEXT),)),))
+SAY = Request(id="say", session="s", messages=(), say=TEXT)
 
 
 class Deaf:

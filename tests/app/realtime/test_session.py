@@ -29,7 +29,7 @@ from app.realtime.session import Session
 from app.settings import Limits, TurnSettings
 from app.slices import Slices
 from app.telemetry import Metrics
-from engine import AudioPart, EngineError, ModelInfo, Request, StageFailed, TextPart, Voice
+from engine import ANSWER, IN_WRITING, AudioPart, EngineError, ModelInfo, Request, StageFailed, TextPart, Voice
 from engine.chunk import Audio, Output, Speech, Text, ToolCall, ToolCallDelta, Transcript, Usage
 from tests.app.rig import LoudnessVad, check_event, silence, tone
 from tests.app.test_images import png
@@ -68,7 +68,7 @@ class FakeChunks:
             yield ToolCall(f"call_{self.request.id}", "look", '{"at":1}')
         for n, text in enumerate((Text("one ", 0, (0,)), Text("two", 4, (1,)))):
             yield text
-            if "audio" in self.request.modalities:
+            if self.request.speaks:
                 yield Audio(WORD, (((n + 1) * len(WORD), text.end),))
             if word == "fail":
                 raise StageFailed("the talker broke")
@@ -272,12 +272,12 @@ async def test_a_request_carries_what_the_session_and_the_response_say() -> None
     assert [message.role for message in first.messages] == ["system", "user"]
     assert (first.voice, first.speed, first.max_text_tokens, first.tool_choice) == ("ann", 1.25, 7, "look")
     assert first.tools[0].name == "look"
-    assert first.modalities == ("text", "audio")
+    assert first.wants == ANSWER
     assert first.session == second.session == talk.session.id
     assert second.messages[0].parts == (TextPart("Be quick."),)
-    assert (second.voice, second.modalities, second.max_text_tokens) == (
+    assert (second.voice, second.wants, second.max_text_tokens) == (
         "bob",
-        ("text",),
+        IN_WRITING,
         Limits().answer_tokens,
     )
 
@@ -524,7 +524,7 @@ async def test_speech_may_be_as_long_as_the_limit_says() -> None:
     async with talking(limits=Limits(answer_s=4)) as talk:
         await talk.typed("hi")
         request = talk.engine.asked[0].request
-        assert request.max_frames == round(4 / talk.engine.model.frame_s)
+        assert request.max_audio_s == 4
 
 
 @pytest.mark.parametrize(("asked", "gets"), [("inf", 50), (7, 7), (60, 50)])

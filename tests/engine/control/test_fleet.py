@@ -331,7 +331,7 @@ def test_a_worker_sees_its_own_device_only(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr(host, "_devices", lambda: 1)
-    task = Task("worker0.0#1", "script", None, WorkerSpec(stages=STAGES), device, ChunkSpec(), 0.2)
+    task = Task("worker0.0#1", (), WorkerSpec(stages=STAGES), device, ChunkSpec(), 0.2)
     assert host.set_visible_device(task).device == "cuda:0"
     assert os.environ["CUDA_VISIBLE_DEVICES"] == seen
 
@@ -341,7 +341,7 @@ def test_a_worker_sees_its_own_device_only(
 def test_a_device_that_is_not_there_is_told_at_the_start(visible: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr(host, "_devices", lambda: 0)
-    task = Task("worker0.0#1", "script", None, WorkerSpec(stages=STAGES), "1", ChunkSpec(), 0.2)
+    task = Task("worker0.0#1", (), WorkerSpec(stages=STAGES), "1", ChunkSpec(), 0.2)
     with pytest.raises(ConfigError, match="the device 1 is not there"):
         host.set_visible_device(task)
     untouched = msgspec.structs.replace(task, device="cpu")

@@ -13,6 +13,7 @@ import pytest
 
 from engine import wire
 from engine.chunk import Chunk
+from engine.core import IN_WRITING
 from engine.errors import EngineError, ReplicaLost, RequestError, StageFailed, StageUnavailable, Stalled
 from engine.stream import whole
 from engine.worker.stage import Seat
@@ -118,8 +119,10 @@ async def test_cancelled_from_outside_at_any_turn_nothing_is_left(layout: Layout
 @pytest.mark.seed("A2.7")
 async def test_what_a_last_stage_would_feed_holds_up_nothing() -> None:
     """Like the text of an answer without speech, which no talker reads."""
-    async with rigged([Source(300)], [FakeStage("b", 1, when="speaks")]) as rig:
-        assert await read(rig, modalities=("text",)) == list(range(1, 301))
+    async with rigged(
+        [Source(300, emits=frozenset({"x", "text"}))], [FakeStage("b", 1, emits=frozenset({"audio"}))]
+    ) as rig:
+        assert await read(rig, wants=IN_WRITING) == list(range(1, 301))
 
 
 async def test_left_before_its_first_step_a_request_ends_its_stream() -> None:
@@ -209,9 +212,9 @@ async def test_requests_of_one_name_do_not_share_anything() -> None:
 
 
 async def test_a_request_that_no_stage_serves_is_refused() -> None:
-    async with rigged([FakeStage(when="speaks")]) as rig:
-        with pytest.raises(StageUnavailable):
-            await read(rig, modalities=("text",))
+    async with rigged([FakeStage(emits=frozenset({"audio"}))]) as rig:
+        with pytest.raises(RequestError, match="gives no text"):
+            await read(rig, wants=IN_WRITING)
 
 
 @pytest.mark.seed("A2.6")
@@ -426,7 +429,7 @@ async def test_a_bug_of_ours_is_an_engine_error_too_and_logged(
 @pytest.mark.parametrize("lead_s", [float("nan"), -1.0])
 async def test_a_lead_that_is_no_time_is_refused(lead_s: float) -> None:
     """Nothing is more, or less, than what is no number: such a request had stepped never, and held its slots."""
-    async with rigged([FakeStage(when="speaks")]) as rig:
+    async with rigged([FakeStage(emits=frozenset({"audio"}))]) as rig:
         with pytest.raises(RequestError, match="lead_s is 0 s or more"):
             await read(rig, lead_s=lead_s)
         await settled(rig)
@@ -435,8 +438,8 @@ async def test_a_lead_that_is_no_time_is_refused(lead_s: float) -> None:
 async def test_a_request_that_cannot_be_looked_at_ends_with_one_error(caplog: pytest.LogCaptureFixture) -> None:
     """Its error was nobody's, and its reader waited for ever."""
     bad: Any = None
-    async with rigged([FakeStage(when="speaks")]) as rig:
+    async with rigged([FakeStage(emits=frozenset({"audio"}))]) as rig:
         with pytest.raises(EngineError):
-            await asyncio.wait_for(read(rig, modalities=bad), 20)
+            await asyncio.wait_for(read(rig, wants=bad), 20)
         await settled(rig)
     assert "TypeError" in caplog.text

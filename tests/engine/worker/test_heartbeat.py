@@ -12,7 +12,7 @@ from engine.config import ChunkSpec, WorkerSpec
 from engine.worker.heartbeat import beats
 from tests.engine.fakes import FakeStage, fed, opened, until, working
 
-TASK = wire.Task("worker0.0#1", "script", None, WorkerSpec(stages=("a",)), "cpu", ChunkSpec(), 0.001)
+TASK = wire.Task("worker0.0#1", (), WorkerSpec(stages=("a",)), "cpu", ChunkSpec(), 0.001)
 
 
 @pytest.mark.seed("A1.5")

@@ -324,7 +324,7 @@ async def test_who_arrives_during_a_step_is_in_the_next_one() -> None:
 
 async def test_a_held_answer_is_made_as_far_ahead_as_it_may_and_plays_once_it_is_due() -> None:
     now_s = 100.0
-    stage = FakeStage(act=speak, emits=frozenset({"audio"}), when="speaks")
+    stage = FakeStage(act=speak, emits=frozenset({"audio"}))
     async with working(stage, clock=lambda: now_s) as desk:
         desk.put(opened("r", lead_s=1.0), wire.Playout("r", "held"), *fed("r", *range(40)))
         await turns(200)
@@ -357,7 +357,7 @@ async def test_a_listener_who_comes_due_while_the_loop_looks_is_not_forgotten() 
     def frame(seat: Seat) -> Result:
         return [Audio(np.zeros(SPEAKER_RATE_HZ // 25, np.float32)) for _ in cast("list[Chunk]", echo(seat))]
 
-    stage = FakeStage(act=frame, emits=frozenset({"audio"}), when="speaks")
+    stage = FakeStage(act=frame, emits=frozenset({"audio"}))
     async with working(stage, clock=hasty) as desk:
         desk.put(opened("r", lead_s=0.0), *fed("r", *range(20)), wire.End("r"))
         await desk.ended("r")

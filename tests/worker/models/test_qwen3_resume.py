@@ -13,7 +13,7 @@ from engine import Engine, EngineSpec, Sampling, WorkerSpec
 from engine.chunk import Audio, Chunk, Codes
 from engine.config import ChunkSpec, HeartbeatSpec
 from engine.tally import Kept
-from engine.worker.models import qwen3_omni
+from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.stage import Seat
 from tests.oracles.qwen3_omni import Turn
 from tests.oracles.talk import request
@@ -57,13 +57,13 @@ def lose(engine: Engine) -> None:
 def drawn(patch: pytest.MonkeyPatch) -> list[int]:
     """How many frames each step has drawn."""
     counts: list[int] = []
-    framed = qwen3_omni.Talker._framed
+    framed = Talker._framed
 
     def counting(self: Any, seats: Sequence[Seat], frames: Any) -> Any:
         counts.append(len(seats))
         return framed(self, seats, frames)
 
-    patch.setattr(qwen3_omni.Talker, "_framed", counting)
+    patch.setattr(Talker, "_framed", counting)
     return counts
 
 

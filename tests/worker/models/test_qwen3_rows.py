@@ -14,8 +14,10 @@ from msgspec import structs
 from engine import Engine, StageFailed
 from engine.chunk import Chunk, Codes, Tensors, Text
 from engine.stream import of
-from engine.worker.models import qwen3_omni
+from engine.worker.models.qwen3_omni.code2wav import Code2Wav
 from engine.worker.models.qwen3_omni.speakable import TextToken, UserTurns, read
+from engine.worker.models.qwen3_omni.talker import Talker
+from engine.worker.models.qwen3_omni.thinker import Thinker
 from engine.worker.stage import Place, Seat
 from tests.oracles.qwen3_omni import Turn
 from tests.oracles.talk import Said, ask, request, spec
@@ -36,7 +38,7 @@ class Always:
 
 async def asked(folder: Path, ends: frozenset[int], patch: pytest.MonkeyPatch) -> tuple[Said, list[int]]:
     """An answer of at most eight tokens, and the tokens that reached the talker."""
-    bridge, make = qwen3_omni.Talker.bridge, qwen3_omni.Thinker.__init__
+    bridge, make = Talker.bridge, Thinker.__init__
     rows: list[int] = []
 
     def ending(self: Any, place: Place) -> None:
@@ -50,8 +52,8 @@ async def asked(folder: Path, ends: frozenset[int], patch: pytest.MonkeyPatch) -
                 yield chunk
 
     with patch.context() as patched:
-        patched.setattr(qwen3_omni.Thinker, "__init__", ending)
-        patched.setattr(qwen3_omni.Talker, "bridge", noting)
+        patched.setattr(Thinker, "__init__", ending)
+        patched.setattr(Talker, "bridge", noting)
         async with Engine(spec(folder)) as engine:
             return await ask(engine, request("t", TURNS, frames=4)), rows
 
@@ -83,7 +85,7 @@ def turn(ids: list[int], media: int = 0, names: int | None = None, positions: in
 
 @pytest.mark.seed("A2.12")
 async def test_rows_that_do_not_belong_together_are_refused_and_one_row_is_enough(checkpoint: Folder) -> None:
-    stage = qwen3_omni.Talker(Place(checkpoint("plain"), slots=1))
+    stage = Talker(Place(checkpoint("plain"), slots=1))
     media = next(iter(stage.source.marks.media))
     seat = Seat(request("t", TURNS), 0, Always())
     stage.open(seat)
@@ -98,7 +100,7 @@ async def test_rows_that_do_not_belong_together_are_refused_and_one_row_is_enoug
 @pytest.mark.seed("A2.13")
 @pytest.mark.parametrize("code", [-1, 128, 2150])
 async def test_a_code_beyond_the_book_never_reaches_the_decoder(code: int, checkpoint: Folder) -> None:
-    stage = qwen3_omni.Code2Wav(Place(checkpoint("plain"), slots=1))
+    stage = Code2Wav(Place(checkpoint("plain"), slots=1))
     assert stage.net.book == 128
     seat = Seat(request("t", TURNS), 0, Always())
     stage.open(seat)

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from engine.chunk import Audio, Checkpoint, Chunk, kinds
-from engine.core import StageInfo
+from engine.chunk import Audio, Checkpoint, Chunk, Codes, kinds
+from engine.core import Facets, StageInfo
 from engine.errors import EngineError
 from engine.worker.models.nano.source import Source
-from engine.worker.models.nano.voice import BOOKS, FRAME_SAMPLES, SIZE, Floats, run, session, voice_of
+from engine.worker.models.nano.voice import BOOKS, FRAME_S, FRAME_SAMPLES, SIZE, Floats, run, session, voice_of
 from engine.worker.stage import Books, Place, Seat, Window, guarded, rehearse, state_due
 
 WARM = 4  # frames: more than a first chunk
@@ -24,15 +24,19 @@ WARM = 4  # frames: more than a first chunk
 class Code2Wav:
     """Codec frames -> float32 at 24 kHz."""
 
+    @classmethod
+    def describe(cls, place: Place) -> StageInfo:
+        return StageInfo(takes=kinds(Codes), emits=kinds(Audio), slots=place.slots, facets=Facets(frame_s=FRAME_S))
+
     def __init__(self, place: Place) -> None:
-        self.info = StageInfo(
-            name="code2wav", order=3, emits=kinds(Audio), when="speaks", slots=place.slots,
-        )  # fmt: skip
+        self.info = self.describe(place)
         self._net = session(place, "code2wav")
         shapes = {given.name: given.shape for given in self._net.get_inputs()}
         self._slow = np.full((place.slots, *shapes["slow"][1:]), 0, np.float32)
         self._fast = np.full((place.slots, *shapes["fast"][1:]), 0, np.float32)
-        rehearse(self, place.slots, Window(np.zeros((WARM, BOOKS), np.int16)))
+
+    def warm_up(self) -> None:
+        rehearse(self, self.info.slots, Window(np.zeros((WARM, BOOKS), np.int16)))
 
     def open(self, seat: Seat) -> None:
         """Begin, or go on behind the frames that a lost replica's state covers."""

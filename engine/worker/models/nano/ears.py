@@ -9,6 +9,7 @@ request, and is not understood. They know no answer and nothing of what was said
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -18,15 +19,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pocketsphinx
 
 from engine.chunk import Chunk, Speech, Transcript, kinds
-from engine.core import MIC_RATE_HZ, AudioPart, Pcm, Request, StageInfo
+from engine.core import MIC_RATE_HZ, AudioPart, Facets, Pcm, Request, StageInfo
 from engine.errors import EngineError, WeightsError
+from engine.worker.models.nano.deaf import hears, why
+from engine.worker.models.nano.examples import EXAMPLES
 from engine.worker.models.nano.hush import Hush, Voices, Wiener, noise_of, through
 from engine.worker.models.nano.utterance import MEAN_REACH, Utterance
 from engine.worker.models.nano.voice import session
-from engine.worker.stage import Place, Seat, guarded
+from engine.worker.stage import Place, Seat, guarded, rehearse
+
+log = logging.getLogger(__name__)
 
 WEIGHTS = Path(__file__).parents[3] / "weights" / "nano"
 PIECE = MIC_RATE_HZ // 5  # samples a step searches at most: 10 to 20 ms of work
@@ -118,17 +122,28 @@ class Search:
 class Ears:
     """The stage: rows are int16 pieces at MIC_RATE_HZ; out come the words so far, at the end all words or none."""
 
-    def __init__(self, place: Place) -> None:
-        self.info = StageInfo(
-            name="ears", order=0, emits=kinds(Transcript), feeds=kinds(Transcript), when="hears",
-            slots=min(place.slots, SPEAKERS),
+    @classmethod
+    def describe(cls, place: Place) -> StageInfo:
+        return StageInfo(
+            takes=kinds(Speech), emits=kinds(Transcript), feeds=kinds(Transcript), slots=min(place.slots, SPEAKERS),
+            unfit="" if hears() else why(), facets=Facets(heard_languages=("en",), examples=EXAMPLES),
         )  # fmt: skip
+
+    def __init__(self, place: Place) -> None:
+        self.info = self.describe(place)
+        if self.info.unfit:
+            log.warning(self.info.unfit)
+            return
         self._folder = (place.weights or WEIGHTS) / "ears"
         self._scout = self._decoder("phones", 0.1)  # takes means; it shall not search
         self._net = session(place, "ears/hush")
         self._first_mean: str = self._scout.get_cmn()
         self._free = [self._search(), self._search()]  # 65 MB each; two users speaking at once is ordinary
         self._held: dict[int, Search] = {}
+
+    def warm_up(self) -> None:
+        if not self.info.unfit:
+            rehearse(self, 1, np.zeros(ROW, np.int16), steps=4)
 
     def open(self, seat: Seat) -> None:
         self._release(seat.slot)
@@ -218,6 +233,8 @@ class Ears:
         )
 
     def _decoder(self, language: str, beam: float) -> Any:
+        import pocketsphinx  # not every Python and processor has it
+
         model, files = Path(pocketsphinx.get_model_path()) / "en-us" / "en-us", self._folder / language
         try:
             return pocketsphinx.Decoder(

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.chunk import Checkpoint, Chunk, Codes, Text, VoiceText, kinds
-from engine.core import Request, StageInfo
+from engine.core import Facets, Request, StageInfo, Voice
 from engine.errors import EngineError, RequestError
-from engine.worker.models.nano.voice import FRAME_S, LATENT, Floats, run, session, voice_of
+from engine.worker.models.nano.voice import FRAME_S, LATENT, VOICES, WHO, Floats, run, session, voice_of
 from engine.worker.spoken import Said, Speller, grammar
-from engine.worker.stage import Place, Seat, guarded, rehearse, state_due
+from engine.worker.stage import Place, Seat, frames_of, guarded, rehearse, state_due
 
 LETTERS = "^ abcdefghijklmnopqrstuvwxyz',.?"
 LETTER_INDEX = {letter: index for index, letter in enumerate(LETTERS)}
@@ -77,15 +77,21 @@ class Talker:
     before and no text; the two make one frame of theirs.
     """
 
-    def __init__(self, place: Place) -> None:
-        self.info = StageInfo(
-            name="talker", order=2, feeds=kinds(Codes), when="speaks", slots=place.slots,
-            group="guided", keeps=kinds(Codes),
+    @classmethod
+    def describe(cls, place: Place) -> StageInfo:
+        return StageInfo(
+            takes=kinds(Text, VoiceText), feeds=kinds(Codes), slots=place.slots, group="guided", keeps=kinds(Codes),
+            facets=Facets(voices=tuple(Voice(id, *WHO[id]) for id in VOICES), languages=("en",)),
         )  # fmt: skip
+
+    def __init__(self, place: Place) -> None:
+        self.info = self.describe(place)
         self._text, self._frame = session(place, "talker_text"), session(place, "talker_step")
         self._rings = np.full((place.slots, LAYERS, 2, HEADS, RING, HEAD), 0, np.float32)
-        grammar()  # loaded now: the first number that somebody waits for must not pay for it
-        rehearse(self, place.slots, Speller().feed("It is a pleasure to meet you. "))
+
+    def warm_up(self) -> None:
+        grammar()  # the first number that somebody waits for must not pay for it
+        rehearse(self, self.info.slots, Speller().feed("It is a pleasure to meet you. "))
 
     def open(self, seat: Seat) -> None:
         """Begin, or go on behind the frames that a lost replica's state covers: the text is told again."""
@@ -116,13 +122,13 @@ class Talker:
             elif error := guarded(self, seat, self._read):
                 failed[seat.slot] = error
         main = [seat for seat in seats if seat.role == "main" and seat.slot not in failed]
-        speaking = [seat for seat in main if seat.state.speakable and seat.state.frames < seat.request.max_frames]
+        speaking = [seat for seat in main if seat.state.speakable and seat.state.frames < _most(seat.request)]
         codes = iter(self._speak(speaking) if speaking else ())
         given = {seat.slot: guarded(self, seat, self._given, next(codes)) for seat in speaking}
         for seat in main:
             speech: Speech = seat.state
             seat.hungry = not speech.speakable
-            seat.done = speech.frames >= seat.request.max_frames or (seat.hungry and speech.complete)
+            seat.done = speech.frames >= _most(seat.request) or (seat.hungry and speech.complete)
         return [failed.get(seat.slot, given.get(seat.slot, [])) for seat in seats]
 
     def _read(self, seat: Seat) -> None:
@@ -181,6 +187,11 @@ class Talker:
         frame = Codes(codes[None].astype(np.int16), seat.state.text_end)
         frames = seat.state.frames
         return [frame, self._checkpoint(seat)] if state_due(frames - 1, frames) else [frame]
+
+
+def _most(request: Request) -> int:
+    """The most frames of an answer."""
+    return frames_of(request.max_audio_s, FRAME_S)
 
 
 def _seconds(duration: Floats) -> NDArray[np.float64]:

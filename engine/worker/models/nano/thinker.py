@@ -23,10 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.chunk import Chunk, Finish, Text, ToolCall, Transcript, Usage, kinds
-from engine.core import Message, StageInfo, TextPart, Tool, ToolCallPart, ToolResultPart
+from engine.core import Facets, Message, StageInfo, TextPart, TokenCost, Tool, ToolCallPart, ToolResultPart
 from engine.errors import EngineError, RequestError
 from engine.worker.models.nano import own
 from engine.worker.models.nano.doubt import Heard, settled
+from engine.worker.models.nano.examples import EXAMPLES
 from engine.worker.models.nano.eyes import Eyes
 from engine.worker.models.nano.messages import joined, shows, text_of
 from engine.worker.models.nano.network import Known, Network
@@ -52,7 +53,7 @@ from engine.worker.models.nano.tokens import (
 )
 from engine.worker.prefix import Prefixes
 from engine.worker.sampling import draw
-from engine.worker.stage import Place, Seat, check_length, guarded
+from engine.worker.stage import Place, Seat, check_length, guarded, rehearse
 
 PIECE = 128
 """The most ids that one step prefills for a request: about 10 ms."""
@@ -115,15 +116,26 @@ class Sensed:
 class Thinker:
     """The stage: a row is what was heard and seen; out go words, tool calls and the usage."""
 
-    def __init__(self, place: Place, now: Callable[[], datetime] = datetime.now, sight: Looking | None = None) -> None:
-        self.info = StageInfo(
-            name="thinker", order=1, emits=kinds(Text, ToolCall, Usage), feeds=kinds(Text), keeps=kinds(Text),
-            slots=place.slots,
+    @classmethod
+    def describe(cls, place: Place) -> StageInfo:
+        # A word and its mark are two tokens, but a word that is not known has a token a letter; speech counts as its
+        # words, a picture is one mark. No instructions.
+        cost = TokenCost(character=0.6, instruction=0.0, audio_s=10.0, image=1.0, message=3.0)
+        return StageInfo(
+            takes=kinds(Transcript), emits=kinds(Text, ToolCall, Usage), feeds=kinds(Text), keeps=kinds(Text),
+            answers=True, slots=place.slots,
+            facets=Facets(model="nano", sees=frozenset({"image"}), context=CONTEXT, cost=cost, examples=EXAMPLES),
         )  # fmt: skip
+
+    def __init__(self, place: Place, now: Callable[[], datetime] = datetime.now, sight: Looking | None = None) -> None:
+        self.info = self.describe(place)
         self._net = Network((place.weights or WEIGHTS) / "thinker.onnx", place.slots, place.threads)
         self._sight = sight or Sight(Eyes(place.weights or WEIGHTS, place.threads))
         self._now = now
         self.prefixes: Prefixes[Known] = Prefixes(int(float(place.options.get("remember_mb", REMEMBER_MB)) * 2**20))
+
+    def warm_up(self) -> None:
+        rehearse(self, 2, Sensed(None, (Message("user", (TextPart("Hello."),)),), ()), steps=4)
 
     def open(self, seat: Seat) -> None:
         seat.state = Thought()
@@ -169,13 +181,11 @@ class Thinker:
         """Find what to say, or to think about. Returns why, where a tool must be called and none can be."""
         seat.hungry = False
         messages, heard = sensed.messages, sensed.heard
-        if messages and messages[-1].role == "assistant" and heard is None:
-            _say(seat.state, "".join(part.text for part in messages[-1].parts if isinstance(part, TextPart)))
-        elif seat.request.must_call and (heard == "" or sensed.reply):
+        if seat.request.must_call and (heard == "" or sensed.reply):
             return _uncalled(seat, "nano did not understand what was said")
-        elif seat.request.must_call and not known(seat.request.offers, own.TOOLS):
+        if seat.request.must_call and not known(seat.request.offers, own.TOOLS):
             return _uncalled(seat, "nano does not know how to use any of those tools")
-        elif sensed.reply:
+        if sensed.reply:
             _say(seat.state, sensed.reply)
         else:
             seat.state.skills = declared(seat.request.offers)

@@ -19,33 +19,8 @@ an estimate.
 Source: the checkpoint's config.json and transformers 5.23, models/qwen3_omni_moe. It knows no socket and no session.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
-from engine.core import ModelInfo, Voice
-from engine.worker.models.qwen3_omni.code2wav import Code2Wav
-from engine.worker.models.qwen3_omni.source import Source
-from engine.worker.models.qwen3_omni.talker import Talker
-from engine.worker.models.qwen3_omni.thinker import Thinker
-from engine.worker.stage import Family, Place
-
-
-def _info(place: Place) -> ModelInfo:
-    source = Source(place)
-    abilities: list[Any] = ["text", "audio", "image", "video", "tools", *(["speech"] if source.voices else [])]
-    return ModelInfo(
-        name="qwen3_omni",
-        voices=tuple(Voice(id, id.capitalize()) for id in source.voices),
-        languages=(),
-        abilities=frozenset(abilities),
-        frame_s=0.08,
-        context=source.context,
-    )
-
-
-FAMILY = Family(
-    info=_info,
-    stages={"thinker": Thinker, "talker": Talker, "code2wav": Code2Wav},
-    rows_ahead=4096,  # a row is one id: text need not wait for the voice, which eats twelve a second
-)
+STAGES = {
+    "thinker": f"{__name__}.thinker:Thinker",
+    "talker": f"{__name__}.talker:Talker",
+    "code2wav": f"{__name__}.code2wav:Code2Wav",
+}

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.chunk import Audio, Chunk, kinds
-from engine.core import StageInfo
+from engine.chunk import Audio, Chunk, Codes, kinds
+from engine.core import Facets, StageInfo
 from engine.errors import EngineError, WeightsError
-from engine.worker.models.qwen3_omni.source import Source
+from engine.worker.models.qwen3_omni.source import FRAME_S, ROWS_AHEAD, Source
 from engine.worker.models.qwen3_omni.speech import FRAME_SAMPLES
 from engine.worker.nn.codec import CodecDecoder
 from engine.worker.nn.conv import Piece
@@ -34,14 +34,23 @@ class Sound:
 class Code2Wav:
     """Codec frames to sound, sample for sample what the whole would be, however it is cut."""
 
+    @classmethod
+    def describe(cls, place: Place) -> StageInfo:
+        return StageInfo(
+            takes=kinds(Codes), emits=kinds(Audio), slots=place.slots, rows_ahead=ROWS_AHEAD,
+            facets=Facets(frame_s=FRAME_S),
+        )  # fmt: skip
+
     def __init__(self, place: Place) -> None:
         self.source = source = Source(place)
-        self.info = StageInfo(name="code2wav", order=3, emits=kinds(Audio), when="speaks", slots=place.slots)
+        self.info = self.describe(place)
         if not source.voices:
             raise WeightsError(f"{source.folder}: this checkpoint has no code2wav; host the thinker alone")
         config = source.config.code2wav_config
         read = source.reader("code2wav.", torch.float32)  # it is small, and in bfloat16 a sixth of the sound is error
         self.net = CodecDecoder(read, config, source.slots)
+
+    def warm_up(self) -> None:
         self._warm(time.monotonic() + WARM_S)
 
     def _warm(self, until_s: float) -> None:

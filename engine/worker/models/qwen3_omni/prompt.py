@@ -146,9 +146,8 @@ class Prompter:
         if request.live:
             last = messages.pop() if messages and messages[-1].role == "user" else Message("user", ())
             messages.append(Message("user", (*last.parts, _UNSPOKEN)))
-        if messages and messages[-1].role == "assistant":
-            script = "".join(part.text for part in messages.pop().parts if isinstance(part, TextPart))
-            return messages or [Message("user", ())], script  # no template renders nothing at all
+        if request.say is not None:
+            return messages or [Message("user", ())], request.say  # no template renders nothing at all
         return messages, None
 
     def _check_ids(self, messages: Sequence[Message]) -> None:

@@ -11,28 +11,33 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.chunk import Checkpoint, Chunk, Codes, Usage, kinds
-from engine.core import StageInfo
+from engine.core import Facets, StageInfo, Voice
 from engine.errors import EngineError, StageFailed, WeightsError
-from engine.worker.models.qwen3_omni.source import Source, batch_params, by_slot, to_keep
-from engine.worker.models.qwen3_omni.speakable import Lead, Speakable, TextToken, UserTurns, read
+from engine.worker.models.qwen3_omni.source import FRAME_S, ROWS_AHEAD, Source, batch_params, by_slot, to_keep
+from engine.worker.models.qwen3_omni.speakable import Lead, Speakable, TextEnd, TextToken, UserTurns, read
 from engine.worker.models.qwen3_omni.speech import PrefixKV, Speech
 from engine.worker.models.qwen3_omni.talker_net import LEAD, TalkerNet
 from engine.worker.nn.decode_batch import DecodeInput
 from engine.worker.nn.sampler import FAILED, SamplingParams
 from engine.worker.nn.slots import Batch
 from engine.worker.prefix import Prefixes
-from engine.worker.stage import Place, Seat, guarded, state_due
+from engine.worker.stage import Place, Seat, frames_of, guarded, state_due
 
 
 class Talker:
     """One codec frame a step for every voice that has something to say; all that a step takes in is one forward."""
 
+    @classmethod
+    def describe(cls, place: Place) -> StageInfo:
+        return StageInfo(
+            takes=kinds(UserTurns, Lead, TextToken, TextEnd, Usage), emits=kinds(Usage), feeds=kinds(Codes),
+            slots=place.slots, rows_ahead=ROWS_AHEAD, keeps=kinds(Codes),
+            facets=Facets(voices=tuple(Voice(id, id.capitalize()) for id in Source(place).voices)),
+        )  # fmt: skip
+
     def __init__(self, place: Place) -> None:
         self.source = source = Source(place)
-        self.info = StageInfo(
-            name="talker", order=2, emits=kinds(Usage), feeds=kinds(Codes), when="speaks",
-            slots=place.slots, keeps=kinds(Codes),
-        )  # fmt: skip
+        self.info = self.describe(place)
         if not source.voices:
             raise WeightsError(f"{source.folder}: this checkpoint has no talker; host the thinker alone")
         self.net = TalkerNet(source)
@@ -137,7 +142,8 @@ class Talker:
                 computed = self._hear(seat, batch, item)
             else:
                 speech.lead, speech.position = item.ids, item.position
-                speech.limit = min(seat.request.max_frames, self.net.room - speech.num_computed_tokens - LEAD)
+                most = frames_of(seat.request.max_audio_s, FRAME_S)
+                speech.limit = min(most, self.net.room - speech.num_computed_tokens - LEAD)
         return computed
 
     def _hear(self, seat: Seat, batch: Batch, user: UserTurns) -> int:

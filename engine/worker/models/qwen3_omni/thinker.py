@@ -14,13 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.chunk import Chunk, Tensors, Text, ToolCall, Usage, kinds
-from engine.core import StageInfo
+from engine.chunk import Chunk, Speech, Tensors, Text, ToolCall, Usage, kinds
+from engine.core import Facets, StageInfo, TokenCost
 from engine.errors import EngineError, StageFailed
 from engine.worker.chat import Pieces
 from engine.worker.models.qwen3_omni.encoders import Encoders
 from engine.worker.models.qwen3_omni.prompt import Prompt, Prompter
-from engine.worker.models.qwen3_omni.source import Source, by_slot, to_keep
+from engine.worker.models.qwen3_omni.source import ROWS_AHEAD, Source, by_slot, to_keep
 from engine.worker.models.qwen3_omni.speakable import Lead, TextEnd, TextToken, UserTurns
 from engine.worker.models.qwen3_omni.thinker_net import ThinkerNet
 from engine.worker.models.qwen3_omni.thought import Piece, PrefixKV, Thought, deep
@@ -37,12 +37,20 @@ ENCODED = 4  # pieces' worth of prompts that a GPU encodes in one step
 class Thinker:
     """Text out, token by token; out of each token to be spoken, a row for the talker."""
 
+    @classmethod
+    def describe(cls, place: Place) -> StageInfo:
+        facets = Facets(
+            model="qwen3_omni", sees=frozenset({"image", "video"}), context=Source(place).context, cost=TokenCost(),
+        )  # fmt: skip
+        return StageInfo(
+            takes=kinds(Speech), emits=kinds(Text, ToolCall, Usage),
+            feeds=kinds(UserTurns, Lead, TextToken, TextEnd, Usage), answers=True, says=True, slots=place.slots,
+            rows_ahead=ROWS_AHEAD, facets=facets,
+        )  # fmt: skip
+
     def __init__(self, place: Place) -> None:
         self.source = source = Source(place)
-        self.info = StageInfo(
-            name="thinker", order=1, emits=kinds(Text, ToolCall, Usage),
-            feeds=kinds(UserTurns, Lead, TextToken, TextEnd, Usage), slots=place.slots,
-        )  # fmt: skip
+        self.info = self.describe(place)
         self.prompter = Prompter(source)
         self.chat = self.prompter.chat
         read = source.reader("thinker.")

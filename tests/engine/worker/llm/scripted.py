@@ -53,6 +53,8 @@ class Scripted:
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
     port: int = 0
     scheme: str = "http"
+    models: Reply | None = None
+    probed: int = 0
 
     @property
     def url(self) -> str:
@@ -66,8 +68,12 @@ class Scripted:
         connection = Connection(reader, writer)
         try:
             while (asked := await _read(connection)) is not None:
-                self.asked.append(asked)
-                reply = self.replies[min(len(self.asked), len(self.replies)) - 1]
+                if self.models is not None and asked.path.endswith("/models"):
+                    self.probed += 1
+                    reply = self.models
+                else:
+                    self.asked.append(asked)
+                    reply = self.replies[min(len(self.asked), len(self.replies)) - 1]
                 if await reply(connection) is False:
                     break
         except (ConnectionError, ssl.SSLError, asyncio.CancelledError):  # the client went, or the test is over
@@ -78,9 +84,10 @@ class Scripted:
 
 @asynccontextmanager
 async def scripted(
-    *replies: Reply, port: int = 0, certificate: ssl.SSLContext | None = None
+    *replies: Reply, port: int = 0, certificate: ssl.SSLContext | None = None, models: Reply | None = None
 ) -> AsyncGenerator[Scripted]:
-    server = Scripted(list(replies), scheme="https" if certificate else "http")
+    """With ``models`` that is the reply to who asks for their list, and is no request."""
+    server = Scripted(list(replies), scheme="https" if certificate else "http", models=models)
     listener = await asyncio.start_server(server.serve, "127.0.0.1", port, ssl=certificate)
     server.port = listener.sockets[0].getsockname()[1]
     try:

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.worker.llm.spoken_text import MOST_HELD, Spoken, SpokenText
+from engine.chunk import VoiceText
+from engine.worker.llm.spoken_text import MOST_HELD, SpokenText
 
 
-def said(*pieces: str) -> list[Spoken]:
+def said(*pieces: str) -> list[VoiceText]:
     spoken = SpokenText()
     return [one for piece in pieces for one in spoken.feed(piece)] + spoken.flush()
 
@@ -136,9 +137,9 @@ def test_no_more_than_some_characters_wait_for_what_follows(text: str) -> None:
 
 def test_words_are_said_as_they_come() -> None:
     spoken = SpokenText()
-    assert spoken.feed("Good ") == [Spoken("Good ", 0)]
-    assert spoken.feed("**day") == [Spoken("day", 7)]
-    assert spoken.feed("** to") == [Spoken(" to", 12)]
+    assert spoken.feed("Good ") == [VoiceText("Good ", 0)]
+    assert spoken.feed("**day") == [VoiceText("day", 7)]
+    assert spoken.feed("** to") == [VoiceText(" to", 12)]
     assert spoken.flush() == []
 
 
@@ -146,4 +147,4 @@ def test_a_long_line_of_marks_is_not_gathered() -> None:
     spoken = SpokenText()
     for _ in range(1000):
         assert spoken.feed("-" * 100) == []
-    assert spoken.feed("x") == [Spoken("-" * MOST_HELD + "x", 100_000 - MOST_HELD)]
+    assert spoken.feed("x") == [VoiceText("-" * MOST_HELD + "x", 100_000 - MOST_HELD)]

@@ -14,7 +14,8 @@ from engine import Request, Sampling
 from engine.chunk import Audio, Codes, Text
 from engine.errors import EngineError
 from engine.stream import Stream
-from engine.worker.models.qwen3_omni import FAMILY
+from engine.worker.host import make
+from engine.worker.models.qwen3_omni import STAGES
 from engine.worker.stage import Place, Seat, Stage
 from tests.oracles.talk import request
 from tests.worker.models.qwen3_omni.cases import PROMPTS
@@ -37,7 +38,7 @@ Steps = list[tuple[str, int, Counter[tuple[str, str]]]]
 
 def stages(folder: Any, device: str, dtype: str = "float32", slots: int = 6, **options: Any) -> list[Stage]:
     place = Place(folder, device, dtype, slots=slots, options={"context": 1024, "piece": 64, **options})
-    return sorted((make(place) for make in FAMILY.stages.values()), key=lambda stage: stage.info.order)
+    return [make(f"qwen3_omni.{name}", name, order, place) for order, name in enumerate(STAGES)]
 
 
 async def drive(line: Sequence[Stage], asked: Sequence[Request], device: Device | None = None) -> tuple[Any, Steps]:

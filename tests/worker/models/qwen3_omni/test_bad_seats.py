@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from engine import Engine, Request
-from engine.worker.models import qwen3_omni
+from engine.worker.models.qwen3_omni.code2wav import Code2Wav
+from engine.worker.models.qwen3_omni.talker import Talker
+from engine.worker.models.qwen3_omni.thinker import Thinker
 from engine.worker.stage import Seat
 from tests.contracts.bad_seats import (
     BAD,
@@ -27,11 +29,11 @@ from tests.oracles.talk import Said, ask, request, spec
 from tests.worker.models.qwen3_omni.cases import PICTURE, PROMPTS, SHORT, Folder
 
 SAME = 1e-4
-STAGES = {"thinker": qwen3_omni.Thinker, "talker": qwen3_omni.Talker, "code2wav": qwen3_omni.Code2Wav}
+STAGES = {"thinker": Thinker, "talker": Talker, "code2wav": Code2Wav}
 OWN = [
-    (qwen3_omni.Thinker, "_begin"), (qwen3_omni.Thinker, "_took"), (qwen3_omni.Thinker, "_take"),
-    (qwen3_omni.Thinker, "_encode"), (qwen3_omni.Talker, "_prepare"), (qwen3_omni.Talker, "_next_text"),
-    (qwen3_omni.Talker, "_frame"),
+    (Thinker, "_begin"), (Thinker, "_took"), (Thinker, "_take"),
+    (Thinker, "_encode"), (Talker, "_prepare"), (Talker, "_next_text"),
+    (Talker, "_frame"),
 ]  # fmt: skip
 """What a stage does for one seat alone."""
 

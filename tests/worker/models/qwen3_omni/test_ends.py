@@ -63,6 +63,6 @@ async def test_too_many_frames_are_cut_and_said_so(checkpoint: Folder) -> None:
 
 async def test_the_assistants_own_words_are_spoken_as_they_stand(checkpoint: Folder) -> None:
     async with Engine(spec(checkpoint("plain"))) as engine:
-        said = await ask(engine, request("t", [("assistant", ["Hello there, how are you?"])]))
+        said = await ask(engine, request("t", [], say="Hello there, how are you?"))
     assert said.text == "Hello there, how are you?"
     assert len(said.codes) == 12

@@ -12,7 +12,9 @@ import pytest
 import torch
 
 from engine import Engine, Request, Sampling
-from engine.worker.models.qwen3_omni import Talker, Thinker, talker_net, thinker_net
+from engine.worker.models.qwen3_omni import talker_net, thinker_net
+from engine.worker.models.qwen3_omni.talker import Talker
+from engine.worker.models.qwen3_omni.thinker import Thinker
 from engine.worker.nn import cuda_graph_runner, native, predictor
 from engine.worker.nn.decode_batch import DecodeInput, packed
 from engine.worker.nn.sampler import SamplingParams

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from engine import Engine
-from engine.worker.models import qwen3_omni
 from engine.worker.models.qwen3_omni.prompt import Prompter
+from engine.worker.models.qwen3_omni.talker import Talker
+from engine.worker.models.qwen3_omni.thinker import Thinker
 from engine.worker.nn import native
 from tests.oracles.qwen3_omni import Video
 from tests.oracles.talk import ask, request, spec
@@ -73,12 +74,12 @@ async def test_a_small_mistake_would_be_seen(
 
     match sabotage:
         case "no end of the text":
-            monkeypatch.setattr(qwen3_omni.Talker, "_end", lambda self, seat: self.source.config.tts_pad_token_id)
+            monkeypatch.setattr(Talker, "_end", lambda self, seat: self.source.config.tts_pad_token_id)
         case "flat pictures":
             monkeypatch.setattr(Prompter, "_positions", flat)
         case _:
-            word = qwen3_omni.Thinker._word
-            monkeypatch.setattr(qwen3_omni.Thinker, "_word", lambda self, seat, id, spoken: word(self, seat, id, True))
+            word = Thinker._word
+            monkeypatch.setattr(Thinker, "_word", lambda self, seat, id, spoken: word(self, seat, id, True))
     async with Engine(spec(checkpoint("plain"))) as engine:
         said = await ask(engine, request("t", turns, tokens=4))
     assert (said.ids, said.codes.tolist()) != (answer.ids, answer.codes.tolist())

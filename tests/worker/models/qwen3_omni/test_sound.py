@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.worker.models import qwen3_omni
+from engine.worker.models.qwen3_omni.code2wav import Code2Wav
 from engine.worker.stage import Place, Seat, Window
 from tests.oracles.talk import request
 from tests.worker.models.qwen3_omni.cases import PROMPTS, RNG, Folder, Reference
@@ -31,7 +31,7 @@ def test_any_cut_of_the_frames_gives_the_same_sound(name: str, checkpoint: Folde
     config = reference.model.config.code2wav_config
     codes = RNG.integers(0, config.codebook_size, (180, config.num_quantizers), dtype=np.int16)
     whole = reference.sound(codes)
-    stage = qwen3_omni.Code2Wav(Place(checkpoint(name), slots=3))
+    stage = Code2Wav(Place(checkpoint(name), slots=3))
     cuts = {0: [1] * 180, 2: [1, 2, 3, 5, 8, 25, 100, 36], 1: [180]}
     seats = {slot: Seat(request("t", PROMPTS["bare"]), slot, Steady(1)) for slot in cuts}
     waves: dict[int, list[np.ndarray]] = {slot: [] for slot in cuts}

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from engine import Engine, Sampling
+from engine.core import IN_WRITING
 from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.slots import Batch
 from tests.oracles.talk import Said, ask, request, spec
@@ -72,7 +73,7 @@ async def test_a_seed_decides_and_another_one_decides_otherwise(checkpoint: Fold
 async def test_a_text_answer_leases_no_talker(checkpoint: Folder) -> None:
     async with Engine(spec(checkpoint("plain"))) as engine:
         leased: list[int] = []
-        async with engine.open(request("t", PROMPTS["text"], modalities=("text",))) as chunks:
+        async with engine.open(request("t", PROMPTS["text"], wants=IN_WRITING)) as chunks:
             async for chunk in chunks:
                 assert chunk.kind in ("text", "usage")
                 leased.append(engine.stats()["talker"]["leased"] + engine.stats()["code2wav"]["leased"])

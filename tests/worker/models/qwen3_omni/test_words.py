@@ -10,9 +10,9 @@ import pytest
 
 from engine import Engine, Message, RequestError, TextPart, Tool, ToolCallPart, ToolResultPart
 from engine.worker.chat import Chat
-from engine.worker.models import qwen3_omni
 from engine.worker.models.qwen3_omni.prompt import Prompter
 from engine.worker.models.qwen3_omni.source import Source
+from engine.worker.models.qwen3_omni.thinker import Thinker
 from engine.worker.models.qwen3_omni.thinker_net import ThinkerNet
 from engine.worker.stage import Place
 from tests.oracles.talk import ask, request, spec
@@ -38,7 +38,7 @@ async def test_tools_are_called_and_not_spoken(checkpoint: Folder, monkeypatch: 
     tool = Tool("weather", "Tells it.", {"type": "object", "properties": {"city": {"type": "string"}}})
     stages: list[Any] = []
     script: list[int] = []
-    begin = qwen3_omni.Thinker._begin
+    begin = Thinker._begin
 
     def begun(self: Any, seat: Any) -> None:
         stages.append(self)
@@ -47,7 +47,7 @@ async def test_tools_are_called_and_not_spoken(checkpoint: Folder, monkeypatch: 
         script.extend([*self.chat.words("One moment."), opened, *self.chat.words(said), closed, *self.ends])
         begin(self, seat)
 
-    monkeypatch.setattr(qwen3_omni.Thinker, "_begin", begun)
+    monkeypatch.setattr(Thinker, "_begin", begun)
     monkeypatch.setattr(ThinkerNet, "choose", lambda self, hidden, *how: [script.pop(0) for _ in hidden])
     async with Engine(spec(checkpoint("plain"))) as engine:
         said = await ask(engine, request("t", PROMPTS["text"], tokens=80, tools=(tool,)))

@@ -1,0 +1,11 @@
+"""What people who see nano for the first time may say to it, and be understood: by its ears, and typed."""
+
+EXAMPLES = (
+    "What can you do?",
+    "What is seventeen plus twenty five?",
+    "Spell the word morning.",
+    "What day comes after Tuesday?",
+    "Count to nine.",
+    "My name is Anna.",
+    "Repeat after me: good morning.",
+)

@@ -1,0 +1,120 @@
+"""What ``use:`` may say, and the stage that it means.
+
+=============================  =======================================================================
+``nano.talker``                a stage of a family: ``models/nano`` exports ``STAGES``, by name
+``llm.openai``                 a stage by itself: ``stages/llm/openai.py`` exports ``STAGE``
+``./my_stage.py``              a file of the user's own that exports ``STAGE``; ``./my_stages.py:Ears``, that class
+any other name                 an entry point of an installed package, in the group ``parley.stages``
+=============================  =======================================================================
+
+A family is imported to learn the names of its stages, and a stage when it is asked for; no weights are read here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from engine.errors import ConfigError
+from engine.registry import load, names
+from engine.worker.stage import StageType
+
+MODELS, STAGES, GROUP = "engine.worker.models", "engine.worker.stages", "parley.stages"
+
+
+def stage_type(use: str, path: str = "use") -> StageType:
+    """The stage that a name means. Raises ConfigError, with the nearest name for one that there is not."""
+    if is_file(use):
+        return _checked(_of_file(use, path), use, path)
+    package, _, name = use.partition(".")
+    if package in names(MODELS):
+        return _of_family(package, name, path)
+    if name and name in names(f"{STAGES}.{package}"):
+        return _checked(load(f"{STAGES}.{package}", name, "STAGE"), use, path)
+    if (point := _entry_point(use)) is not None:
+        return _checked(_loaded(point, use, path), use, path)
+    raise ConfigError(f"{path}: there is no stage {use!r:.80}{_nearest(use, known())}")
+
+
+def line_of(model: str) -> tuple[str, ...]:
+    """The stages of a family, in their order. Raises ConfigError."""
+    stages: Mapping[str, str] = load(MODELS, model, "STAGES")
+    return tuple(stages)
+
+
+def is_file(use: str) -> bool:
+    """Whether a file is meant."""
+    return use.endswith(".py") or ".py:" in use
+
+
+def known() -> list[str]:
+    """Every name that may be used, of those that can be told without importing anything."""
+    ours = [f"{package}.{name}" for package in names(STAGES) for name in names(f"{STAGES}.{package}")]
+    return [*ours, *names(MODELS), *(point.name for point in entry_points(group=GROUP))]
+
+
+def _of_family(family: str, name: str, path: str) -> StageType:
+    stages: Mapping[str, str] = load(MODELS, family, "STAGES")
+    if name not in stages:
+        asked = f"{family}.{name}" if name else family
+        uses = [f"{family}.{one}" for one in stages]
+        raise ConfigError(f"{path}: there is no stage {asked!r:.80}{_nearest(asked, uses)}")
+    return _loaded(EntryPoint(name, stages[name], GROUP), f"{family}.{name}", path)
+
+
+def _of_file(use: str, path: str) -> Any:
+    """What a file of the user's own exports. It runs as any program of theirs does."""
+    file, _, name = use.partition(".py")
+    file, name = f"{file}.py", name.removeprefix(":") or "STAGE"
+    if not Path(file).is_file():
+        raise ConfigError(f"{path}: there is no file {file}")
+    title = f"parley_stage_{hashlib.sha256(file.encode()).hexdigest()[:16]}"
+    module = sys.modules.get(title)
+    if module is None:
+        spec = importlib.util.spec_from_file_location(title, file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[title] = module  # msgspec and dataclasses look a class's module up
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[title]
+            raise ConfigError(f"{path}: {file} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not hasattr(module, name):
+        raise ConfigError(f"{path}: {file} exports no {name}")
+    return getattr(module, name)
+
+
+def _entry_point(use: str) -> EntryPoint | None:
+    return next(iter(entry_points(group=GROUP, name=use)), None)
+
+
+def _loaded(point: EntryPoint, use: str, path: str) -> Any:
+    try:
+        return point.load()
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{path}: {use} cannot be loaded here: {error}; the README says which extra brings that"
+        ) from error
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{path}: {use} cannot be loaded here: {error}") from error
+
+
+def _checked(found: Any, use: str, path: str) -> StageType:
+    if not callable(found) or not callable(getattr(found, "describe", None)):
+        raise ConfigError(f"{path}: {use} is no stage: a stage has describe(place), and is made of a place")
+    stage: Any = found
+    return stage
+
+
+def _nearest(use: str, uses: list[str]) -> str:
+    close = difflib.get_close_matches(use, uses, n=1, cutoff=0.5)
+    return f" (did you mean {close[0]!r}?)" if close else f" (known: {', '.join(uses)})"

@@ -1,0 +1,157 @@
+"""Stages in their order: what fits, which of them a request passes, and what all of them can do together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from engine.chunk import Audio, Codes, Speech, Text, ToolCall, Transcript, Usage, VoiceText, kinds
+from engine.core import ANSWER, IN_WRITING, AudioPart, Facets, Message, Request, StageInfo, TextPart, Voice
+from engine.errors import ConfigError, RequestError
+from engine.pipeline import Pipeline, Route
+
+EARS = StageInfo(name="ears", takes=kinds(Speech), emits=kinds(Transcript), feeds=kinds(Transcript))
+THINKER = StageInfo(
+    name="thinker", takes=kinds(Transcript), emits=kinds(Text, ToolCall, Usage), feeds=kinds(Text), answers=True
+)
+TALKER = StageInfo(name="talker", takes=kinds(Text, VoiceText), feeds=kinds(Codes))
+CODE2WAV = StageInfo(name="code2wav", takes=kinds(Codes), emits=kinds(Audio), facets=Facets(frame_s=0.02))
+OMNI = StageInfo(
+    name="omni", takes=kinds(Speech), emits=kinds(Text), feeds=frozenset({"omni.rows"}), answers=True, says=True
+)
+ROWS = StageInfo(name="rows", takes=frozenset({"omni.rows"}), emits=kinds(Audio))
+WHOLE = [EARS, THINKER, TALKER, CODE2WAV]
+
+
+def named(stage: StageInfo, name: str = "", **changes: Any) -> StageInfo:
+    return msgspec.structs.replace(stage, **changes, **({"name": name} if name else {}))
+
+
+def typed(**fields: Any) -> Request:
+    return Request(id="r", session="s", messages=(Message("user", (TextPart("hi"),)),), **fields)
+
+
+def live(**fields: Any) -> Request:
+    return Request(id="r", session="s", messages=(), live=True, **fields)
+
+
+def recorded(**fields: Any) -> Request:
+    part = AudioPart(np.zeros(160, np.int16))
+    return Request(id="r", session="s", messages=(Message("user", (part,)),), **fields)
+
+
+ONLY = frozenset({"transcript"})
+
+
+@pytest.mark.parametrize(
+    ("stages", "request_", "route"),
+    [
+        (WHOLE, typed(), Route((1, 2, 3))),
+        (WHOLE, typed(wants=IN_WRITING), Route((1,))),
+        (WHOLE, live(), Route((0, 1, 2, 3), ears=1)),
+        (WHOLE, recorded(), Route((0, 1, 2, 3))),
+        (WHOLE, live(wants=IN_WRITING), Route((0, 1), ears=1)),
+        (WHOLE, live(wants=ONLY), Route((0,), ears=1)),
+        (WHOLE, recorded(wants=ONLY), Route((0,))),
+        (WHOLE, typed(say="Good day."), Route((2, 3), say="Good day.")),
+        (WHOLE[:2], live(wants=IN_WRITING), Route((0, 1), ears=1)),
+        (WHOLE[1:], typed(), Route((0, 1, 2))),
+        ([OMNI, ROWS], live(), Route((0, 1))),
+        ([OMNI, ROWS], typed(wants=IN_WRITING), Route((0,))),
+        ([OMNI, ROWS], typed(say="Good day."), Route((0, 1))),
+        ([EARS], live(wants=ONLY), Route((0,), ears=1)),
+    ],
+)
+def test_a_request_passes_the_stages_that_bring_what_it_wants(
+    stages: list[StageInfo], request_: Request, route: Route
+) -> None:
+    assert Pipeline(stages).route(request_) == route
+
+
+@pytest.mark.parametrize(
+    ("stages", "request_", "told"),
+    [
+        (WHOLE[:2], typed(), "has no voice; ask for text"),
+        (WHOLE[:2], typed(say="x"), "has no voice; ask for text"),
+        (WHOLE[1:], live(), "does not hear; type to it"),
+        ([OMNI, ROWS], live(wants=ONLY), "gives no transcript"),
+        ([EARS], live(wants=IN_WRITING - ONLY), "gives no text"),
+        (
+            [named(EARS, emits=kinds(Text), feeds=frozenset(), takes=kinds(Speech, Transcript))],
+            typed(wants=IN_WRITING),
+            "cannot be typed to",
+        ),  # it writes only what it hears,
+        ([named(EARS, unfit="No ears here: type."), *WHOLE[1:]], live(), "No ears here: type."),
+        ([named(OMNI, says=False), ROWS], typed(say="x"), "cannot speak a given text"),
+    ],
+)
+def test_a_request_that_has_no_way_is_told_so(stages: list[StageInfo], request_: Request, told: str) -> None:
+    with pytest.raises(RequestError, match=told):
+        Pipeline(stages, "it").route(request_)
+
+
+def test_who_types_is_answered_where_nobody_can_be_heard() -> None:
+    deaf = Pipeline([named(EARS, unfit="No ears here."), *WHOLE[1:]])
+    assert deaf.route(typed()).stages == (1, 2, 3)
+    assert "audio" not in deaf.model.abilities
+
+
+@pytest.mark.parametrize(
+    ("stages", "told"),
+    [
+        ([EARS, named(THINKER, feeds=frozenset({"words"})), TALKER, CODE2WAV],
+         r"talker takes text or voice_text, and no stage before it feeds that \(ears feeds transcript; thinker"),
+        ([EARS, TALKER, THINKER], r"stages\[1\]: talker takes .*; thinker does, so put it first"),
+        ([EARS, THINKER, THINKER], "two of them are called 'thinker'"),
+        ([EARS, THINKER, TALKER], "the last of them, talker, feeds codes, which no stage behind it takes"),
+        ([named(THINKER, emits=frozenset(), feeds=frozenset())], "the last of them, thinker, gives nothing"),
+        ([EARS, OMNI, ROWS], "omni and ears would both hear the user"),
+        ([TALKER, CODE2WAV], r"stages\[0\]: talker takes text or voice_text, and no stage before it feeds that"),
+        ([EARS, THINKER, TALKER, named(CODE2WAV, "picture", takes=kinds(Text))],
+         "picture reads from thinker, and talker stands between them"),
+    ],
+)  # fmt: skip
+def test_stages_that_cannot_fit_are_told_in_one_sentence(stages: list[StageInfo], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Pipeline(stages)
+
+
+@pytest.mark.parametrize(
+    ("sources", "told"),
+    [
+        ({"talker": "nobody"}, r"stages\[2\].from: no stage before talker is called 'nobody'; there are ears, thinker"),
+        ({"talker": "code2wav"}, "no stage before talker is called 'code2wav'"),
+        ({"talker": "ears"}, "talker reads from thinker, which stands before it"),
+    ],
+)
+def test_a_source_that_is_none_is_told(sources: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Pipeline(WHOLE, sources=sources)
+    assert Pipeline(WHOLE, sources={"talker": "thinker"})
+
+
+def test_each_stage_adds_what_it_knows() -> None:
+    voice = Voice("v", "V")
+    model = Pipeline(
+        [
+            named(EARS, facets=Facets(heard_languages=("en", "de"))),
+            named(THINKER, facets=Facets(model="m", context=99, sees=frozenset({"image"}), leaving="All leaves.")),
+            named(TALKER, facets=Facets(voices=(voice,), languages=("en",))),
+            CODE2WAV,
+        ]
+    ).model
+    assert (model.name, model.context, model.frame_s) == ("m", 99, 0.02)
+    assert (model.voices, model.languages, model.heard_languages) == ((voice,), ("en",), ("en", "de"))
+    assert model.abilities == {"text", "audio", "speech", "tools", "image"}
+    assert model.leaving == ("All leaves.",)
+    assert Pipeline(WHOLE, "mine").model.name == "mine"
+    assert Pipeline(WHOLE).model.name == "ears+thinker+talker+code2wav"
+
+
+def test_a_voice_alone_and_ears_alone_offer_what_they_can() -> None:
+    assert Pipeline([EARS]).model.abilities == {"audio"}
+    assert Pipeline(WHOLE[:2]).model.abilities == {"audio", "text", "tools"}
+    assert ANSWER > IN_WRITING

@@ -1,0 +1,79 @@
+"""What ``use:`` may say, and that a mistake in it is told with what was meant."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from engine import ConfigError
+from engine.worker import uses
+from engine.worker.models.script import Ears
+from engine.worker.stage import Place
+from engine.worker.stages.llm.openai import Thinker
+from engine.worker.uses import line_of, stage_type
+
+OWN = """
+from engine.chunk import Text, kinds
+from engine.core import StageInfo
+from engine.worker.streamed import Streamed
+
+class Thinker(Streamed):
+    info = StageInfo(emits=kinds(Text), answers=True)
+    async def answer(self, request, inputs):
+        yield Text("mine", 0)
+
+STAGE = Thinker
+NONE = 7
+"""
+
+
+def test_a_family_s_stages_and_stages_by_themselves_are_found() -> None:
+    assert stage_type("script.ears") is Ears
+    assert stage_type("llm.openai") is Thinker
+    assert line_of("script") == ("ears", "thinker", "talker", "code2wav")
+
+
+def test_a_file_of_the_user_s_own_is_loaded_once(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(OWN)
+    stage = stage_type(str(file))
+    assert stage.describe(Place(slots=3)).slots == 3
+    assert stage_type(f"{file}:Thinker") is stage
+
+
+def test_what_another_package_offers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("theirs", "engine.worker.models.script:Ears", uses.GROUP)
+    offered = lambda **which: [one for one in [point] if which.get("name", one.name) == one.name]  # noqa: E731
+    monkeypatch.setattr(uses, "entry_points", offered)
+    assert stage_type("theirs") is Ears
+    assert "theirs" in uses.known()
+
+
+@pytest.mark.parametrize(
+    ("use", "told"),
+    [
+        ("llm.opnai", r"stages\[1\].use: there is no stage 'llm.opnai' \(did you mean 'llm.openai'\?\)"),
+        ("nano.talkr", r"there is no stage 'nano.talkr' \(did you mean 'nano.talker'\?\)"),
+        ("nano", r"there is no stage 'nano' \(did you mean 'nano"),
+        ("zzzzzzzz", r"there is no stage 'zzzzzzzz' \(known: llm.openai"),
+        ("./none.py", "there is no file ./none.py"),
+    ],
+)
+def test_a_stage_that_there_is_not_is_told_with_the_nearest(use: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        stage_type(use, "stages[1].use")
+
+
+def test_a_file_that_is_no_stage_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(OWN)
+    with pytest.raises(ConfigError, match=r"mine.py exports no Ears"):
+        stage_type(f"{file}:Ears")
+    with pytest.raises(ConfigError, match=r"mine.py:NONE is no stage"):
+        stage_type(f"{file}:NONE")
+    broken = tmp_path / "broken.py"
+    broken.write_text("import nothing_of_that_name")
+    with pytest.raises(ConfigError, match=r"broken.py cannot be loaded: ModuleNotFoundError: No module named"):
+        stage_type(str(broken))
