@@ -8,7 +8,7 @@ from typing import cast
 
 from engine.chunk import Audio, Chunk, Counts, Output
 from engine.control.replica import StageReplica
-from engine.control.timeline import Ledger, Timeline
+from engine.control.timeline import Ledger, Terms, Timeline
 from engine.core import Request
 from engine.stream import Stream, Taken
 from engine.tally import count
@@ -18,9 +18,9 @@ from engine.wire import PlayoutState
 class Chunks:
     """What the client of a request sees and hears: an async iterator that ends, or raises one EngineError."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, terms: Terms = ()) -> None:
         self.request = request
-        self.timeline = Timeline(time.monotonic())
+        self.timeline = Timeline(time.monotonic(), terms)
         self.stream = Stream()  # bounded by the credit of the runs that fill it, so text never waits behind sound
         self.given: Counts = {}
         self.hosts: set[StageReplica] = set()

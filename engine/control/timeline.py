@@ -5,16 +5,20 @@ Workers on the same machine share the server's monotonic clock. Knows no pool an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from engine.core import StageInfo
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
     """Where the time to first audio went, in ms; the terms add up to ``ttfa_ms``, from commit to the first packet.
 
-    ``queue`` is the wait for a slot, ``ears`` from the end of the user's turn to its transcript,
-    ``thinker_prefill`` to the first token, ``thinker_tokens`` to the moment the talker had enough of them, ``talker``
-    to its first codec frame, ``code2wav`` to the first samples, ``packet`` until they lay at the engine's door.
+    ``queue`` is the wait for a slot. Then each stage of the pipeline has a term of its name: ears from the end of the
+    user's turn to its transcript, a talker to its first codec frame, code2wav to the first samples; and one that
+    answers two of them, ``thinker_prefill`` to its first token, and ``thinker_tokens`` to the moment the next stage
+    had enough of them. ``packet`` is until the sound lay at the engine's door.
     """
 
     terms: dict[str, float]
@@ -24,16 +28,22 @@ class Ledger:
         return sum(self.terms.values())
 
 
-LINE = (
-    ("queue", "open"),
-    ("ears", "ears.done"),
-    ("thinker_prefill", "thinker.out"),
-    ("thinker_tokens", "talker.step"),
-    ("talker", "talker.out"),
-    ("code2wav", "code2wav.out"),
-    ("packet", "audio"),
-)
-"""The ledger's terms and the mark that ends each, in the order of the chain."""
+Terms = Sequence[tuple[str, str]]
+"""The ledger's terms, and the mark that ends each, in the order of the pipeline."""
+
+
+def terms_of(stages: Sequence[StageInfo]) -> Terms:
+    """The terms of a pipeline."""
+    terms = [("queue", "open")]
+    for place, stage in enumerate(stages):
+        if stage.hears_only:
+            terms.append((stage.name, stage.mark("done")))
+        elif stage.answers and place + 1 < len(stages):
+            terms.append((f"{stage.name}_prefill", stage.mark("out")))
+            terms.append((f"{stage.name}_tokens", stages[place + 1].mark("step")))
+        else:
+            terms.append((stage.name, stage.mark("out")))
+    return [*terms, ("packet", "audio")]
 
 
 @dataclass(slots=True)
@@ -41,6 +51,7 @@ class Timeline:
     """The marks of one request. ``commit`` is set when it is opened, and again when a live turn ends."""
 
     commit_s: float
+    terms: Terms = ()
     marks: dict[str, float] = field(default_factory=dict[str, float])
 
     def mark(self, name: str, at_s: float) -> None:
@@ -53,7 +64,7 @@ class Timeline:
             return None
         terms: dict[str, float] = {}
         before_s = self.commit_s
-        for term, name in LINE:
+        for term, name in self.terms:
             at_s = max(before_s, self.marks.get(name, before_s))
             terms[term] = (at_s - before_s) * 1000
             before_s = at_s

@@ -7,6 +7,7 @@ is asked or answered is logged.
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -38,6 +39,9 @@ LARGEST_EVENT = 1 << 20
 LARGEST_ERROR = 1 << 16
 
 _BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError, httpx2.CloseError)
+
+
+logging.getLogger("httpx2").setLevel(logging.WARNING)  # it tells each request's address
 
 
 class Client:

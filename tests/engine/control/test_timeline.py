@@ -6,26 +6,44 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.control.timeline import LINE, Timeline
+from engine.control.timeline import Timeline, terms_of
+from engine.core import StageInfo
+from tests.engine.test_pipeline import WHOLE, named
 
-MARKS = [name for _, name in LINE]
+TERMS = [
+    ("queue", "open"),
+    ("ears", "ears.done"),
+    ("thinker_prefill", "thinker.out"),
+    ("thinker_tokens", "talker.step"),
+    ("talker", "talker.out"),
+    ("code2wav", "code2wav.out"),
+    ("packet", "audio"),
+]
+MARKS = [name for _, name in TERMS]
+
+
+def test_the_terms_are_those_of_the_pipeline_s_own_stages() -> None:
+    assert terms_of(WHOLE) == TERMS
+    others = [named(WHOLE[1], "llm"), named(StageInfo(), "voice")]
+    assert [term for term, _ in terms_of(others)] == ["queue", "llm_prefill", "llm_tokens", "voice", "packet"]
+    assert [term for term, _ in terms_of(others[:1])] == ["queue", "llm", "packet"]
 
 
 @given(st.floats(0, 1e3), st.dictionaries(st.sampled_from(MARKS[:-1]), st.floats(0, 2e3)), st.floats(0, 2e3))
 def test_the_terms_add_up_and_none_is_negative(commit_s: float, marks: dict[str, float], audio_s: float) -> None:
-    timeline = Timeline(commit_s)
+    timeline = Timeline(commit_s, TERMS)
     for name, at_s in (marks | {"audio": audio_s}).items():
         timeline.mark(name, at_s)
     ledger = timeline.ledger()
     assert ledger is not None
-    assert list(ledger.terms) == [term for term, _ in LINE]
+    assert list(ledger.terms) == [term for term, _ in TERMS]
     assert all(ms >= 0 for ms in ledger.terms.values())
     last_s = max(commit_s, audio_s, *marks.values()) if marks else max(commit_s, audio_s)
     assert ledger.ttfa_ms == pytest.approx((last_s - commit_s) * 1000, abs=1e-6)
 
 
 def test_each_term_is_the_way_to_its_mark() -> None:
-    timeline = Timeline(0.5)
+    timeline = Timeline(0.5, TERMS)
     for i, name in enumerate(MARKS):
         timeline.mark(name, float(i))
         timeline.mark(name, 99.0)  # only the first counts
@@ -36,6 +54,6 @@ def test_each_term_is_the_way_to_its_mark() -> None:
 
 @pytest.mark.seed("A4.19")
 def test_missing_audio_is_missing_and_not_nought() -> None:
-    timeline = Timeline(0.0)
+    timeline = Timeline(0.0, TERMS)
     timeline.mark("talker.out", 1.0)
     assert timeline.ledger() is None
