@@ -190,6 +190,7 @@ def ask(
     max_seconds: Annotated[
         float, typer.Option(min=0.01, help="The longest answer, in seconds of speech.")
     ] = _DEFAULT.max_audio_s,
+    max_frames: Annotated[int | None, typer.Option(hidden=True)] = None,
     output: Output = None,
     dump: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write token ids, codes and samples to this .npz file.")
@@ -205,6 +206,8 @@ def ask(
     from app.commands import speak
 
     with plainly():
+        if max_frames is not None:
+            raise typer.BadParameter("--max-frames is --max-seconds now: say how many seconds of speech there may be")
         _only_here(url, dump=dump is not None, max_seconds=max_seconds != _DEFAULT.max_audio_s)
         question = speak.Question(
             text=text, audio=audio, images=tuple(image or ()), system=system, voice=voice,

@@ -144,8 +144,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     @property
     def hears(self) -> bool:
         """Whether speech comes in: live, or as audio of the last message."""
+        return self.live or bool(self.recorded)
+
+    @property
+    def recorded(self) -> list[Pcm]:
+        """The speech of the last message that nobody has transcribed yet."""
         last = self.messages[-1].parts if self.messages else ()
-        return self.live or any(isinstance(part, AudioPart) and part.transcript is None for part in last)
+        return [part.pcm for part in last if isinstance(part, AudioPart) and part.transcript is None]
 
     @property
     def speaks(self) -> bool:

@@ -58,7 +58,7 @@ class NoOp:
         self.info = StageInfo(
             name=name,
             order=order,
-            takes=kinds,
+            takes=kinds | {"speech"},
             emits=frozenset({emits}),
             feeds=kinds,
             slots=64,

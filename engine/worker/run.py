@@ -12,7 +12,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from engine import wire
-from engine.chunk import Audio, Checkpoint, Chunk, Codes
+from engine.chunk import Audio, Checkpoint, Chunk, Codes, Speech
 from engine.config import ChunkSpec
 from engine.core import SPEAKER_RATE_HZ, Request, StageInfo, seconds
 from engine.errors import EngineError, plain
@@ -99,6 +99,7 @@ class Run:
         """Run the bridges until every seat is done or one fails, and say so."""
         try:
             self._pass_on_left()
+            self._feed_recorded()
             self.inputs.tell(self._take_inputs)
             if any(one.entry.seat.ready for group in self.groups for one in group.hosted):
                 self._wake()  # it needs no input to begin
@@ -124,6 +125,12 @@ class Run:
             for chunk in group.hosted[0].entry.seat.kept:
                 if chunk.kind in group.stage.info.keeps:
                     self._route(group, chunk)
+
+    def _feed_recorded(self) -> None:
+        """To ears a recording is speech like any other: it comes first."""
+        if self.groups[0].stage.info.hears_only:
+            for pcm in self.request.recorded:
+                self.groups[0].feed(Speech(pcm), self._wake)
 
     def _take_inputs(self) -> None:
         """What came before there were seats, and what comes, goes to the first stage; its credit when that took it."""

@@ -231,12 +231,18 @@ def test_ask_with_a_recording_says_what_was_heard(tmp_path: Path) -> None:
 
 
 def test_ask_keeps_to_its_limits(tmp_path: Path) -> None:
-    limits = ("--max-text-tokens", "2", "--max-frames", "3")
+    limits = ("--max-text-tokens", "2", "--max-seconds", "0.12")
     result = parley("ask", "-c", "script", "--text", "long 9", *limits, "--dump", "a.npz")
     assert result.stdout == "word0 word1 \n"
     assert "cut at its length limit" in result.stderr
     with np.load(tmp_path / "a.npz") as dump:
         assert len(dump["codes"]) == 3
+
+
+def test_a_limit_in_frames_is_said_in_seconds() -> None:
+    result = parley("ask", "-c", "script", "--text", "long 9", "--max-frames", "3")
+    assert result.exit_code == 2
+    assert "--max-frames is --max-seconds now" in result.stderr
 
 
 def test_chat_answers_each_line_and_survives_a_failure(tmp_path: Path) -> None:
@@ -351,7 +357,7 @@ def test_the_doctor_finds_missing_weights() -> None:
     Path("bad.yaml").write_text("model: script\nworkers: [{stages: [mouth]}]\n")
     result = parley("doctor", "-c", "bad.yaml", "--port", "0")
     assert result.exit_code == 1
-    assert "script has no stage 'mouth'" in result.stderr
+    assert "there is no stage 'mouth'; script has ears, thinker, talker, code2wav" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,10 @@ async def get(server: Running, path: str, **headers: str) -> httpx.Response:
 
 async def test_health_is_green_once_warm(server: Running) -> None:
     answer = await get(server, "/health")
-    assert (answer.status_code, answer.json()) == (200, {"status": "ready", "model": "script", "version": VERSION})
+    assert (answer.status_code, answer.json()) == (
+        200,
+        {"status": "ready", "ready": True, "model": "script", "version": VERSION},
+    )
     assert (await get(server, "/livez")).json() == {"status": "alive"}
 
 

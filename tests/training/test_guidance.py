@@ -6,16 +6,15 @@ What the group says is compared with both roles computed alone in torch, and com
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 
-from engine.chunk import Checkpoint, Chunk, Codes, Text, texts
+from engine import Engine, EngineSpec, WorkerSpec
+from engine.chunk import Checkpoint, Chunk, Codes, Text
 from engine.core import Request
 from engine.errors import RequestError
 from engine.training.nano import meter
@@ -26,7 +25,7 @@ from engine.training.nano.talker import Talker, TalkerStep, guided, places_of
 from engine.worker.models.nano import talker as nano_talker
 from engine.worker.models.nano import voice as nano_voice
 from engine.worker.stage import Place
-from tests.engine.fakes import only, request, rigged
+from tests.engine.fakes import only
 
 WEIGHTS = Path(nano_voice.__file__).parents[3] / "weights" / "nano"
 TEXT = "Hello, I am nano. It is half past three."
@@ -109,12 +108,6 @@ def test_the_step_guides_within_a_batch() -> None:
     assert torch.allclose(alone[2], mixed[2])
 
 
-async def words() -> AsyncGenerator[Chunk]:
-    for word in texts(TEXT.replace(" ", " \0").split("\0")):
-        yield word
-        await asyncio.sleep(0)
-
-
 @pytest.fixture(scope="module")
 def alone(voice: Voice) -> dict[float, NDArray[np.int64]]:
     return {scale: say(voice, asked(guidance=scale)) for scale in (1.0, 2.0)}
@@ -122,12 +115,21 @@ def alone(voice: Voice) -> dict[float, NDArray[np.int64]]:
 
 async def test_through_the_engines_request_groups(alone: dict[float, NDArray[np.int64]]) -> None:
     """Guided requests and others share batches, and each says what it says alone."""
-    talker = nano_talker.Talker(Place(slots=8))
-    async with rigged([talker]) as rig:  # pyright: ignore[reportArgumentType]
+    worker = WorkerSpec(stages=("ears", "thinker", "talker", "code2wav"), max_batch=8)
+    async with Engine(EngineSpec(model="nano", workers=(worker,), launcher="inline")) as engine:
 
         async def ask(number: int, scale: float) -> None:
-            fields: dict[str, Any] = {"roles": asked(guidance=scale).roles, "sampling": asked(guidance=scale).sampling}
-            async with rig.open(request(id=str(number), live=True, dump=True, **fields), words()) as chunks:
+            given = asked(guidance=scale)
+            request = Request(
+                id=str(number),
+                session="s",
+                messages=(),
+                say=TEXT,
+                dump=True,
+                roles=given.roles,
+                sampling=given.sampling,
+            )
+            async with engine.open(request) as chunks:
                 codes = [chunk.frames async for chunk in chunks if isinstance(chunk, Codes)]
             assert float((np.concatenate(codes) == alone[scale]).mean()) > 0.99, scale
 

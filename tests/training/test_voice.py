@@ -288,7 +288,7 @@ class TestStream:
     def test_speed_and_limit(self, voice: Voice) -> None:
         frames = len(frames_of(voice, TEXT))
         assert 0.45 * frames < len(frames_of(voice, TEXT, speed=2.0)) < 0.55 * frames
-        assert len(frames_of(voice, TEXT, max_frames=7)) == 7
+        assert len(frames_of(voice, TEXT, max_audio_s=7 * 0.04)) == 7
 
     @pytest.mark.parametrize("text", ["", "   ", "👍", "\n\n", "..."])
     def test_nothing_to_say_is_silence_and_an_end(self, voice: Voice, text: str) -> None:

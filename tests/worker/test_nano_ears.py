@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 import re
@@ -16,7 +15,7 @@ import numpy as np
 import pytest
 
 from engine.chunk import Chunk, Speech, Transcript
-from engine.core import MIC_RATE_HZ, AudioPart, Message, Pcm, Request
+from engine.core import MIC_RATE_HZ, Pcm, Request
 from engine.errors import WeightsError
 from engine.training.nano.conditions import with_noise
 from engine.training.nano.dialogues import read_requests, sample_heard, sample_request
@@ -269,29 +268,12 @@ def test_decoders_are_used_again(ears: Ears, request_spoken: Pcm) -> None:
     assert len(ears._free) <= 3  # a third was made when two were held by the tests above
 
 
-async def test_audio_of_the_last_message_comes_before_what_is_spoken(ears: Ears, request_spoken: Pcm) -> None:
-    earlier = Message("user", (AudioPart(np.ones(5, np.int16)),))
-    transcribed = AudioPart(np.ones(7, np.int16), transcript="hello")
-    last = Message("user", (transcribed, AudioPart(request_spoken)))
-    seat = seat_at(ears, request=Request(id="r", session="s", messages=(earlier, last)))
-
-    async def inputs() -> AsyncIterator[Chunk]:
-        yield Speech(request_spoken[:10])
-        await asyncio.sleep(0)
-
-    rows = [row async for row in ears.bridge(seat, inputs())]
-    assert [len(row) for row in rows] == [len(request_spoken), 10]
-
-
 async def test_a_long_recording_is_taken_piece_by_piece(ears: Ears) -> None:
-    minutes = Message("user", (AudioPart(np.zeros(2 * ROW + 7, np.int16)),))
-    seat = seat_at(ears, request=Request(id="r", session="s", messages=(minutes,)))
-
     async def inputs() -> AsyncIterator[Chunk]:
-        return
-        yield
+        yield Speech(np.zeros(2 * ROW + 7, np.int16))
 
-    assert [len(row) async for row in ears.bridge(seat, inputs())] == [ROW, ROW, 7]
+    rows = [row async for row in ears.bridge(seat_at(ears), inputs())]
+    assert [len(row) for row in rows] == [ROW, ROW, 7]
 
 
 @pytest.mark.parametrize("silence", [s for s in silences() if s.below_db != 30], ids=lambda silence: silence.name)

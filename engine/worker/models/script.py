@@ -77,6 +77,7 @@ class Ears:
     def describe(cls, place: Place) -> StageInfo:
         return StageInfo(
             takes=kinds(Speech), emits=kinds(Transcript), feeds=kinds(Transcript), slots=place.slots,
+            facets=Facets(heard_languages=("en",)),
         )  # fmt: skip
 
     def __init__(self, place: Place) -> None:
@@ -86,9 +87,6 @@ class Ears:
         seat.state = 0
 
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        for part in seat.request.messages[-1].parts if seat.request.messages else ():
-            if isinstance(part, AudioPart):
-                yield part.pcm
         async for chunk in inputs:
             if isinstance(chunk, Speech):
                 yield chunk.pcm

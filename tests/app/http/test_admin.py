@@ -102,6 +102,7 @@ async def test_health_names_the_stage_that_nobody_hosts_and_turns_green_again(ke
     assert answer.status_code == 503
     assert answer.json() == {
         "status": "unavailable", "model": "script", "missing": "ears, thinker, talker, code2wav",
+        "ready": False,
         "version": answer.json()["version"],
     }  # fmt: skip
     await eventually(lambda: kept.service.state == "ready")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from engine import wire
-from engine.chunk import Audio, Chunk
-from engine.core import SPEAKER_RATE_HZ
+from engine.chunk import Audio, Chunk, Speech, Transcript, kinds
+from engine.core import SPEAKER_RATE_HZ, AudioPart, Message, Request
 from engine.errors import ContextOverflow, RequestError, StageFailed
 from engine.worker.stage import Seat
 from tests.engine.fakes import Desk, FakeStage, Result, data_of, echo, fed, opened, request, turns, until, working, x
@@ -371,3 +371,24 @@ async def test_who_is_held_waits_for_whoever_is_heard() -> None:
         desk.put(*fed("held", 1, 2, 3), *fed("due", 1, 2, 3), wire.End("held"), wire.End("due"))
         await desk.ended("held", "due")
     assert [batch[0] for batch in stage.batches] == ["due"] * 4 + ["held"] * 4
+
+
+async def test_a_recording_comes_to_ears_before_what_is_spoken_and_to_nobody_else() -> None:
+    """Of the last message, and as far as nobody has transcribed it yet."""
+    earlier = Message("user", (AudioPart(np.ones(5, np.int16)),))
+    last = Message("user", (AudioPart(np.ones(7, np.int16), transcript="hello"), AudioPart(np.ones(9, np.int16))))
+    for takes, lengths in ((kinds(Speech), [9, 4]), (kinds(Speech, Transcript), [4])):
+        got: list[int] = []
+
+        def note(seat: Seat, got: list[int] = got) -> Result:
+            got += [len(chunk.pcm) for chunk in seat.rows]
+            seat.rows.clear()
+            seat.done = seat.ended
+            return []
+
+        async with working(FakeStage(act=note, takes=takes, answers=False)) as desk:
+            asked = Request(id="r", session="s", messages=(earlier, last), live=True)
+            desk.put(wire.Open("r", asked, ("a",), 64))
+            desk.put(wire.Feed("r", Speech(np.ones(4, np.int16))), wire.End("r"))
+            await desk.ended("r")
+        assert got == lengths

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from engine.chunk import Chunk, Speech, Transcript, kinds
-from engine.core import MIC_RATE_HZ, AudioPart, Facets, Pcm, Request, StageInfo
+from engine.core import MIC_RATE_HZ, Facets, Pcm, StageInfo
 from engine.errors import EngineError, WeightsError
 from engine.worker.models.nano.deaf import hears, why
 from engine.worker.models.nano.examples import EXAMPLES
@@ -150,12 +150,10 @@ class Ears:
         seat.state = Hearing()
 
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        for pcm in unheard(seat.request):
-            for at in range(0, len(pcm), ROW):
-                yield pcm[at : at + ROW]
         async for chunk in inputs:
             if isinstance(chunk, Speech):
-                yield chunk.pcm
+                for at in range(0, len(chunk.pcm), ROW):
+                    yield chunk.pcm[at : at + ROW]
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
         """One search starts over at most: where eight users begin at once, a step would last for over a second, with
@@ -243,12 +241,6 @@ class Ears:
             )  # fmt: skip
         except RuntimeError as error:
             raise WeightsError(f"{files}.dict or {files}.fsg is missing or damaged") from error
-
-
-def unheard(request: Request) -> list[Pcm]:
-    """The speech of the last message that nobody has transcribed yet."""
-    last = request.messages[-1].parts if request.messages else ()
-    return [part.pcm for part in last if isinstance(part, AudioPart) and part.transcript is None]
 
 
 def _hear(seat: Seat) -> None:
