@@ -46,7 +46,7 @@ async def test_one_who_sends_more_bytes_is_slowed_and_obeyed(serve_with: Any) ->
         await client.send("input_audio_buffer.clear", event_id="x" * 25_000)
         await client.until("input_audio_buffer.cleared")
         assert loop.time() - begun_s > 0.5
-        body = {"model": "script", "messages": [{"role": "user", "content": "say: hello"}], "user": "x" * 540_000}
+        body = {"model": "script", "messages": [{"role": "user", "content": "say: hello"}], "user": "x" * 600_000}
         begun_s = loop.time()
         async with httpx.AsyncClient(base_url=server.http, timeout=60) as http:
             assert (await http.post("/v1/chat/completions", json=body)).status_code == 200
