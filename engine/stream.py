@@ -24,7 +24,7 @@ class Stream:
     link whose credit comes back by ``taken``: called once for each chunk, when it is read or dropped.
     ``close`` and ``fail`` never wait, may be called twice, and let what was sent before be read; ``drop`` is the
     reader's end: what lies unread is let go. A reader that is cancelled loses nothing but what it had already taken.
-    The reader is a task that iterates, or a callback that ``tell`` names and that takes what it can use.
+    The reader is a task that iterates, or a callback that ``set_reader`` names and that takes what it can use.
     """
 
     def __init__(self, depth: int = 32) -> None:
@@ -33,7 +33,7 @@ class Stream:
         self._ended = False
         self._error: BaseException | None = None
         self._reader: asyncio.Future[None] | None = None
-        self._told: Callable[[], None] | None = None
+        self._callback: Callable[[], None] | None = None
         self._writers: deque[asyncio.Future[None]] = deque()
 
     def __len__(self) -> int:
@@ -67,9 +67,9 @@ class Stream:
         elif taken is not None:
             taken()
 
-    def tell(self, reader: Callable[[], None] | None) -> None:
+    def set_reader(self, reader: Callable[[], None] | None) -> None:
         """Call ``reader`` now, and whenever a chunk has come or the stream has ended; None: call nobody any more."""
-        self._told = reader
+        self._callback = reader
         if reader is not None:
             reader()
 
@@ -119,8 +119,8 @@ class Stream:
         return chunk
 
     def _wake_reader(self) -> None:
-        if self._told is not None:
-            self._told()
+        if self._callback is not None:
+            self._callback()
         elif self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 

@@ -32,7 +32,7 @@ class Life:
     """One incarnation as it was last heard of. Times are monotonic seconds."""
 
     joined_s: float
-    heard_s: float
+    last_seen_s: float
     moved_s: float
     """When it last made a step, or had nothing to do."""
     waited_s: float = 0.0
@@ -106,7 +106,7 @@ class Membership:
         now_s = self._now()
         if beat.steps != life.steps or not any(beat.queues.values()):
             life.moved_s = now_s
-        life.heard_s, life.waited_s = now_s, waited_s
+        life.last_seen_s, life.waited_s = now_s, waited_s
         life.steps, life.queues, life.step_s, life.remembered = beat.steps, beat.queues, beat.step_s, beat.remembered
         life.unavailable = beat.unavailable
         return life
@@ -128,7 +128,7 @@ class Membership:
         if late_s > self._spec.interval_s:
             log.warning("the server was held up for %.1f s; no worker is given up for that", late_s)
             for life in self._lives.values():
-                life.heard_s += late_s + self._spec.interval_s
+                life.last_seen_s += late_s + self._spec.interval_s
                 life.moved_s += late_s + self._spec.interval_s
             return []
         for id, life in self._lives.items():
@@ -161,11 +161,11 @@ class Membership:
         return max(self._spec.timeout_s, STEPS * max(life.step_s.values(), default=0.0))
 
     def _deadline_s(self, life: Life) -> float:
-        return min(life.heard_s, life.moved_s if any(life.queues.values()) else math.inf) + self._limit_s(life)
+        return min(life.last_seen_s, life.moved_s if any(life.queues.values()) else math.inf) + self._limit_s(life)
 
     def _why(self, life: Life, now_s: float) -> str:
-        if now_s - life.heard_s >= self._limit_s(life):
-            return f"it has been silent for {now_s - life.heard_s:.1f} s"
+        if now_s - life.last_seen_s >= self._limit_s(life):
+            return f"it has been silent for {now_s - life.last_seen_s:.1f} s"
         return f"it has work and has made no step for {now_s - life.moved_s:.1f} s"
 
     def _warn(self, sender: str, wrong: str) -> None:
@@ -177,7 +177,7 @@ class Membership:
 def _excuse(life: Life, waited_s: float) -> None:
     """Give a worker the time back for which it was ready to run and was not let."""
     if waited_s > 0:
-        life.heard_s, life.moved_s = life.heard_s + waited_s, life.moved_s + waited_s
+        life.last_seen_s, life.moved_s = life.last_seen_s + waited_s, life.moved_s + waited_s
         life.waited_s += waited_s
 
 

@@ -63,7 +63,7 @@ class Orchestrator:
             what = "the answer was not read" if chunks.stream else "no progress"
             chunks.stream.fail(Stalled(f"{what} for {self._stall_s:g} s{_awaited(pools, chunks)}"))
         except BaseExceptionGroup as group:
-            chunks.stream.fail(_told(chunks.request.id, plain(group)))
+            chunks.stream.fail(_as_engine_error(chunks.request.id, plain(group)))
         finally:
             chunks.stream.close()
 
@@ -101,7 +101,7 @@ def _awaited(pools: Sequence[Pool], chunks: Chunks) -> str:
     return ""
 
 
-def _told(request: str, error: BaseException) -> EngineError:
+def _as_engine_error(request: str, error: BaseException) -> EngineError:
     """What the caller is told; a mistake of our own is logged, too."""
     if isinstance(error, EngineError):
         return error

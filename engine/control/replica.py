@@ -186,11 +186,11 @@ class RemoteWorker:
         run = self._runs[id] = Run(id, inputs, out, self._send, asyncio.get_running_loop().create_future())
         try:
             self._send(msgspec.structs.replace(opening, run=id))
-            inputs.source.tell(run.feed)
+            inputs.source.set_reader(run.feed)
             if error := await run.over:
                 raise error
         finally:
-            inputs.source.tell(None)
+            inputs.source.set_reader(None)
             del self._runs[id]
             self._send(wire.Close(id))
 

@@ -100,7 +100,7 @@ class Run:
         try:
             self._pass_on_left()
             self._feed_recorded()
-            self.inputs.tell(self._take_inputs)
+            self.inputs.set_reader(self._take_inputs)
             if any(one.entry.seat.ready for group in self.groups for one in group.hosted):
                 self._wake()  # it needs no input to begin
             async with asyncio.TaskGroup() as bridges:
@@ -114,7 +114,7 @@ class Run:
                     task.cancel()
             if self._error is not None:
                 raise self._error
-            self._tell_marks()
+            self._send_marks()
             self._send(wire.End(self.id))
         except BaseExceptionGroup as group:
             raise plain(group) from None
@@ -232,7 +232,7 @@ class Run:
         hosted.marks["done"] = now_s
         self._mark(hosted)
         if group.joined:
-            self._tell_marks()  # at the deadline it must be known who has ended, and who has not
+            self._send_marks()  # at the deadline it must be known who has ended, and who has not
         hosted.source.drop()
         if group.guided and hosted.main:
             for companion in group.hosted[1:]:
@@ -251,7 +251,7 @@ class Run:
         """Note the moments of a seat: they go with what leaves next."""
         self._marks |= {hosted.mark(word): at_s for word, at_s in hosted.marks.items()}
 
-    def _tell_marks(self) -> None:
+    def _send_marks(self) -> None:
         if self._marks:
             marks, self._marks = self._marks, {}
             self._send(wire.Marks(self.id, marks))

@@ -136,12 +136,12 @@ async def test_a_callback_reads_what_lies_there_and_what_comes() -> None:
             read.append("end")
 
     stream.put(x(0))
-    stream.tell(reader)
+    stream.set_reader(reader)
     stream.put(x(1))
-    stream.tell(None)
+    stream.set_reader(None)
     stream.put(x(2))
     assert read == [x(0), x(1)]
-    stream.tell(reader)
+    stream.set_reader(reader)
     stream.close()
     assert read[2:] == [x(2), "end"]
 
