@@ -66,10 +66,10 @@ class Engine:
     @property
     def unavailable(self) -> dict[str, str]:
         """The stages that are up and cannot be had for now, and why: each asks a server that is down."""
-        told: dict[str, list[str]] = {}
+        reasons: dict[str, list[str]] = {}
         for replica in self.replicas():
-            told.setdefault(replica.stage, []).append(replica.unavailable)
-        return {stage: reasons[0] for stage, reasons in told.items() if all(reasons)}
+            reasons.setdefault(replica.stage, []).append(replica.unavailable)
+        return {stage: all_of[0] for stage, all_of in reasons.items() if all(all_of)}
 
     def stats(self) -> dict[str, dict[str, int]]:
         """For each stage: its replicas, the slots leased, and the requests waiting for one."""

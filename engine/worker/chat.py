@@ -69,9 +69,9 @@ class Chat:
             if isinstance(found, str):
                 plain += found
             else:
-                ids += [*self.words(plain), *found]
+                ids += [*self.encode(plain), *found]
                 plain = ""
-        return ids + self.words(plain)
+        return ids + self.encode(plain)
 
     def _outlined(self, conversation: str) -> Outline:
         """What the template makes of messages and tools (as JSON) from which the words are held back."""
@@ -84,7 +84,7 @@ class Chat:
             pieces += [Held(int(piece))] if i % 2 else self._marked(piece)
         alone = [not any(isinstance(one, Held) for one in pieces[max(0, i - 1) : i + 2]) for i in range(len(pieces))]
         return tuple(
-            tuple(self.words(piece)) if isinstance(piece, str) and by_itself else piece
+            tuple(self.encode(piece)) if isinstance(piece, str) and by_itself else piece
             for piece, by_itself in zip(pieces, alone, strict=True)
         )
 
@@ -99,7 +99,7 @@ class Chat:
         if end < len(text):
             yield text[end:]
 
-    def words(self, text: str) -> list[int]:
+    def encode(self, text: str) -> list[int]:
         """The ids of plain text, whatever marks it imitates."""
         return list((self._known if len(text) <= LONGEST_TEXT else self._encoded)(text))
 

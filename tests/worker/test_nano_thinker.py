@@ -104,11 +104,11 @@ def test_what_is_known_computes_what_the_whole_prompt_does(stage: Thinker) -> No
     ids = prompt_ids((user("Hello there"), Message("assistant", (TextPart("Hello!"),)), user("spell banana")))
     whole = stage._net.advance([0], [ids], [0])[0]
     stage._net.advance([1], [ids[:8]], [0])
-    known = stage._net.known(1, 8, [(8, stage._net.tails(1))])
+    prefix = stage._net.prefix_kv(1, 8, [(8, stage._net.conv_state(1))])
     stage._net.advance([1], [ids[:5]], [0])  # the slot serves another meanwhile
-    stage._net.restore(2, 8, known, known.ends[0][1])
+    stage._net.restore(2, 8, prefix, prefix.ends[0][1])
     assert np.abs(stage._net.advance([2], [ids[8:]], [8])[0] - whole).max() < 1e-4
-    stage._net.restore(2, 8, known, known.ends[0][1] * 0)
+    stage._net.restore(2, 8, prefix, prefix.ends[0][1] * 0)
     assert np.abs(stage._net.advance([2], [ids[8:]], [8])[0] - whole).max() > 1e-3
 
 

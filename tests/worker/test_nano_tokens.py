@@ -32,10 +32,10 @@ from engine.worker.models.nano.tokens import (
     call_text,
     known_words,
     letters,
+    plain_text,
     prompt_ids,
     said_ids,
     shown,
-    told,
     user_ids,
     word_ids,
 )
@@ -145,7 +145,7 @@ def test_a_tools_result_is_part_of_the_prompt() -> None:
     ids = prompt_ids((user("what time is it"), call, result))
     assert ids[-1] == BOT
     assert ids[ids.index(RESULT) + 1 :][:5] == letters("10:42")
-    assert told('{"time": "10:42", "zone": ["CET"]}') == "10:42, CET"
+    assert plain_text('{"time": "10:42", "zone": ["CET"]}') == "10:42, CET"
     assert len(prompt_ids((user("time"), call, Message("tool", (ToolResultPart("c1", "x " * 5000),))))) < TURN + 20
 
 

@@ -70,15 +70,15 @@ class SpokenText:
         for char in piece:
             self._machine.send(Sign(char, self._at, self._before))
             self._at, self._before = self._at + 1, char
-        return self._told()
+        return self._emitted()
 
     def flush(self) -> list[VoiceText]:
         """The rest, at the answer's end."""
         with suppress(StopIteration):
             self._machine.send(Sign("", self._at, self._before))
-        return self._told()
+        return self._emitted()
 
-    def _told(self) -> list[VoiceText]:
+    def _emitted(self) -> list[VoiceText]:
         """What was said since, in pieces without a gap."""
         said, self._said = self._said, []
         pieces: list[tuple[list[str], int]] = []

@@ -140,15 +140,15 @@ class Thinker:
         seat.state = Answer(deque())
 
     async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        heard = None
+        transcript = None
         if seat.request.hears:
             async for chunk in inputs:
                 if isinstance(chunk, Transcript) and chunk.final:
-                    heard = chunk.text
+                    transcript = chunk.text
         text = _last_text(seat.request)
         if text == "slow":
             await asyncio.sleep(0.2)
-        yield f"say: I heard {heard}." if heard is not None else text
+        yield f"say: I heard {transcript}." if transcript is not None else text
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
         time.sleep(self._step_s)
@@ -192,18 +192,20 @@ def _usage(request: Request, answer: Answer) -> Usage:
     """A word is a token, so are 40 ms of sound and a picture."""
     parts = [part for message in request.messages for part in message.parts]
     words = sum(len(part.text.split()) for part in parts if isinstance(part, TextPart))
-    heard = sum(len(part.pcm) * 25 // MIC_RATE_HZ for part in parts if isinstance(part, AudioPart))
+    audio_tokens = sum(len(part.pcm) * 25 // MIC_RATE_HZ for part in parts if isinstance(part, AudioPart))
     seen = sum(isinstance(part, ImagePart) for part in parts)
     finish: Finish = "tool" if answer.called else "length" if answer.words else "stop"
-    return Usage(1 + words + heard + seen, answer.said, audio_tokens=heard, image_tokens=seen, finish=finish)
+    return Usage(
+        1 + words + audio_tokens + seen, answer.said, audio_tokens=audio_tokens, image_tokens=seen, finish=finish
+    )
 
 
 def _last_text(request: Request) -> str:
     parts = request.messages[-1].parts if request.messages else ()
     results = [part.output for part in parts if isinstance(part, ToolResultPart)]
-    heard = [part.transcript for part in parts if isinstance(part, AudioPart) and part.transcript is not None]
-    if heard:
-        return f"say: I heard {' '.join(heard)}."
+    transcripts = [part.transcript for part in parts if isinstance(part, AudioPart) and part.transcript is not None]
+    if transcripts:
+        return f"say: I heard {' '.join(transcripts)}."
     return f"say: The tool says: {' '.join(results)}" if results else _text(parts)
 
 

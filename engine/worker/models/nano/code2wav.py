@@ -55,14 +55,14 @@ class Code2Wav:
         return Books(BOOKS, SIZE, FRAME_SAMPLES).windows(seat, inputs, seat.state.frames)
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
-        fed: dict[int, list[Seat]] = defaultdict(list)
+        by_length: dict[int, list[Seat]] = defaultdict(list)
         for seat in seats:
             if seat.rows:
-                fed[len(seat.rows[0].codes)].append(seat)
+                by_length[len(seat.rows[0].codes)].append(seat)
             else:
                 seat.done = True
         sounds: dict[int, list[Chunk] | EngineError] = {}
-        for alike in fed.values():
+        for alike in by_length.values():
             rows = [seat.rows.popleft() for seat in alike]
             for seat, controls, row in zip(alike, self._controls(alike, rows), rows, strict=True):
                 sounds[id(seat)] = guarded(self, seat, self._rendered, controls, row)

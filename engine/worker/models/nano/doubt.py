@@ -21,37 +21,37 @@ _NO = re.compile(r"(no|nope|wrong|not)( .*)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """The words of the user's speech, "" if none were understood. Where the ears are not ``sure``, they guess."""
+class UserTranscript:
+    """The words that the ears understood, "" if none. Where they are not ``sure``, they guess."""
 
     words: str
     sure: bool = True
 
 
-def question(heard: Heard) -> str:
+def question(transcript: UserTranscript) -> str:
     """What is asked back, "" where nothing needs to be."""
-    return f"Did you say: {heard.words}?" if heard.words and not heard.sure else ""
+    return f"Did you say: {transcript.words}?" if transcript.words and not transcript.sure else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The conversation without its questions back: ``messages`` and the words ``heard`` last are then what was meant.
+    """The conversation without its questions back: ``messages`` and the last turn's ``transcript`` are what was meant.
 
     ``reply`` is what to say at once, "" where the request is to be answered.
     """
 
     messages: tuple[Message, ...]
-    heard: str | None
+    transcript: str | None
     reply: str = ""
 
 
-def settled(messages: tuple[Message, ...], heard: Heard | None) -> Settled:
-    """``heard`` is the user's last turn where he spoke it just now; else that is the last message.
+def settled(messages: tuple[Message, ...], transcript: UserTranscript | None) -> Settled:
+    """``transcript`` is the user's last turn where they spoke it just now; else that is the last message.
 
     The very ``messages`` come back where there is nothing to settle.
     """
-    words = None if heard is None else heard.words
-    back = "" if heard is None else question(heard)
+    words = None if transcript is None else transcript.words
+    back = "" if transcript is None else question(transcript)
     if back or not any(map(_guess, messages)) or (words is None and messages[-1].role == "assistant"):
         return Settled(messages, words, back)
     open_turn = messages[-1:] if messages[-1].role == "user" else ()
@@ -88,7 +88,7 @@ def _means(pattern: re.Pattern[str], said: str) -> bool:
     return pattern.fullmatch(" ".join(re.findall(r"[a-z']+", said.lower()))) is not None
 
 
-def _user(words: str, heard: Message | None) -> Message:
+def _user(words: str, transcript: Message | None) -> Message:
     """The user's turn as it was meant, with the pictures of the one that was heard."""
-    pictures = [part for part in heard.parts if not isinstance(part, TextPart | AudioPart)] if heard else []
+    pictures = [part for part in transcript.parts if not isinstance(part, TextPart | AudioPart)] if transcript else []
     return Message("user", (*pictures, TextPart(words)))

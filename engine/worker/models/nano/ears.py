@@ -68,10 +68,10 @@ class Search:
     requests: Any
     phones: Any
     hush: Hush
-    heard: list[Pcm] = field(default_factory=list[Pcm])
+    user_audio: list[Pcm] = field(default_factory=list[Pcm])
 
     def start(self, mean: str, hush: Hush) -> None:
-        self.hush, self.heard = hush, []
+        self.hush, self.user_audio = hush, []
         for decoder in (self.requests, self.phones):
             decoder.set_cmn(mean)
             decoder.start_utt()
@@ -85,7 +85,7 @@ class Search:
 
     def _hear(self, piece: Pcm) -> None:
         if len(piece):
-            self.heard.append(piece)
+            self.user_audio.append(piece)
             for decoder in (self.requests, self.phones):
                 decoder.process_raw(piece.tobytes())
 
@@ -101,7 +101,7 @@ class Search:
 
     def coverage(self) -> float:
         """After ``end``: how much of what is loud lies within the words, 0 to 1. Noise is loud beside them too."""
-        pcm = np.concatenate([np.empty(0, np.int16), *self.heard])
+        pcm = np.concatenate([np.empty(0, np.int16), *self.user_audio])
         frames = pcm[: len(pcm) - len(pcm) % CEPSTRUM].reshape(-1, CEPSTRUM).astype(np.float32)
         loudness = np.sqrt(np.square(frames).mean(1))
         loud = loudness > loudness.max(initial=0) / 4

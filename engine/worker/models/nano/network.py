@@ -18,7 +18,7 @@ WARM = 64  # ids: a first turn
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class PrefixKV:
     """What was computed for a conversation: ``keys`` and ``values`` of n positions, and the ``ends`` to go on from."""
 
     keys: NDArray[np.float32]
@@ -27,14 +27,14 @@ class Known:
 
     @property
     def size(self) -> int:
-        return self.keys.nbytes + self.values.nbytes + sum(tails.nbytes for _, tails in self.ends)
+        return self.keys.nbytes + self.values.nbytes + sum(conv_state.nbytes for _, conv_state in self.ends)
 
 
 class Network:
     """The exported decoder and the state of ``slots`` conversations.
 
     ``keys`` [slots, layers, heads, head, CONTEXT] and ``values`` [slots, layers, heads, CONTEXT, head] float32: as the
-    products take them; ``tails`` [slots, layers, taps - 1, mixed], the last inputs of the convolutions.
+    products take them; ``conv_states`` [slots, layers, taps - 1, mixed], the last inputs of the convolutions.
     """
 
     def __init__(self, path: Path, slots: int, threads: int = 1) -> None:
@@ -45,14 +45,14 @@ class Network:
             self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # ONNX Runtime's own errors have no common base
             raise WeightsError(f"{path} cannot be loaded as nano's thinker ({error}); restore the file") from error
-        made = {entry.name: entry.shape for entry in self._session.get_outputs()}["logits"][-1]
-        if made != VOCABULARY:
-            raise WeightsError(f"{path} knows {made} tokens, this version of nano has {VOCABULARY}; restore the file")
+        size = {entry.name: entry.shape for entry in self._session.get_outputs()}["logits"][-1]
+        if size != VOCABULARY:
+            raise WeightsError(f"{path} knows {size} tokens, this version of nano has {VOCABULARY}; restore the file")
         sizes: dict[str, list[int]] = {entry.name: entry.shape for entry in self._session.get_inputs()}
         layers, heads, head, _ = sizes["keys"][1:]
         self._keys = np.full((slots, layers, heads, head, CONTEXT), 0, np.float32)  # zeros would come page by page,
         self._values = np.full((slots, layers, heads, CONTEXT, head), 0, np.float32)  # in somebody's first step
-        self._tails = np.full((slots, *sizes["tails"][1:]), 0, np.float32)
+        self._conv_states = np.full((slots, *sizes["tails"][1:]), 0, np.float32)
         self._warm(slots)
 
     def _warm(self, slots: int) -> None:
@@ -60,19 +60,19 @@ class Network:
         self.advance([0], [[0] * WARM], [0])
         self.advance(range(slots), [[0]] * slots, [WARM] * slots)
 
-    def tails(self, slot: int) -> NDArray[np.float32]:
+    def conv_state(self, slot: int) -> NDArray[np.float32]:
         """A copy of what the convolutions remember."""
-        return self._tails[slot].copy()
+        return self._conv_states[slot].copy()
 
-    def known(self, slot: int, length: int, ends: Sequence[tuple[int, NDArray[np.float32]]]) -> Known:
+    def prefix_kv(self, slot: int, length: int, ends: Sequence[tuple[int, NDArray[np.float32]]]) -> PrefixKV:
         """A copy of the first ``length`` positions of a slot."""
-        return Known(self._keys[slot, ..., :length].copy(), self._values[slot, :, :, :length].copy(), tuple(ends))
+        return PrefixKV(self._keys[slot, ..., :length].copy(), self._values[slot, :, :, :length].copy(), tuple(ends))
 
-    def restore(self, slot: int, length: int, known: Known, tails: NDArray[np.float32]) -> None:
-        """Begin a slot with the first ``length`` positions of what is known."""
-        self._keys[slot, ..., :length] = known.keys[..., :length]
-        self._values[slot, :, :, :length] = known.values[:, :, :length]
-        self._tails[slot] = tails
+    def restore(self, slot: int, length: int, prefix: PrefixKV, conv_state: NDArray[np.float32]) -> None:
+        """Begin a slot with the first ``length`` positions of what was computed."""
+        self._keys[slot, ..., :length] = prefix.keys[..., :length]
+        self._values[slot, :, :, :length] = prefix.values[:, :, :length]
+        self._conv_states[slot] = conv_state
 
     def advance(
         self, slots: Sequence[int], ids: Sequence[Sequence[int]], lengths: Sequence[int]
@@ -80,18 +80,18 @@ class Network:
         """Feed equally many ids to each slot, which holds ``lengths`` positions already: logits [B, VOCABULARY]."""
         past = max(1, *lengths)
         for slot, length in zip(slots, lengths, strict=True):
-            self._tails[slot] *= length > 0
+            self._conv_states[slot] *= length > 0
         feeds = {
             "ids": np.asarray(ids, np.int64),
             "keys": self._keys[slots, ..., :past],
             "values": self._values[slots, :, :, :past],
-            "tails": self._tails[slots],
+            "tails": self._conv_states[slots],
             "lengths": np.asarray(lengths, np.int64),
         }
-        logits, keys, values, tails = cast("list[NDArray[np.float32]]", self._session.run(None, feeds))
+        logits, keys, values, conv_state = cast("list[NDArray[np.float32]]", self._session.run(None, feeds))
         for i, (slot, length) in enumerate(zip(slots, lengths, strict=True)):
             end = length + len(ids[i])
             self._keys[slot, ..., length:end] = keys[i]
             self._values[slot, :, :, length:end] = values[i]
-        self._tails[slots] = tails
+        self._conv_states[slots] = conv_state
         return logits

@@ -161,15 +161,15 @@ class Talker:
         speeches: list[Speech] = [seat.state for seat in seats]
         slots = np.array([seat.slot for seat in seats] + [seats[index].group[NEGATIVE].slot for index in guided])
         states = np.stack([_advanced(speech) for speech in speeches])[rows]
-        places = np.array([_places(speech) for speech in speeches], np.float32)[rows]
-        states[count:] = places[count:] = 0
+        positions = np.array([_positions(speech) for speech in speeches], np.float32)[rows]
+        states[count:] = positions[count:] = 0
         position = np.array([speech.frames for speech in speeches], np.int64)[rows]
         partner, guidance = np.arange(len(rows)), np.ones(len(rows), np.float32)
         partner[guided] = np.arange(count, len(rows))
         guidance[guided] = [seats[index].request.sampling.guidance for index in guided]
         inputs = {
             "states": states,
-            "places": places,
+            "places": positions,
             "previous": np.stack([speech.latent for speech in speeches])[rows],
             "position": position,
             "ring": self._rings[slots],
@@ -206,7 +206,7 @@ def _advanced(speech: Speech) -> Floats:
     return speech.states[speech.letter]
 
 
-def _places(speech: Speech) -> list[float]:
+def _positions(speech: Speech) -> list[float]:
     """Where in its letter the next frame stands, as six features."""
     middle = speech.middle_s
     begin, end = (speech.ends_s[speech.letter - 1] if speech.letter else 0.0), speech.ends_s[speech.letter]

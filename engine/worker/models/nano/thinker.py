@@ -26,11 +26,11 @@ from engine.chunk import Chunk, Finish, Text, ToolCall, Transcript, Usage, kinds
 from engine.core import Facets, Message, StageInfo, TextPart, TokenCost, Tool, ToolCallPart, ToolResultPart
 from engine.errors import EngineError, RequestError
 from engine.worker.models.nano import own
-from engine.worker.models.nano.doubt import Heard, settled
+from engine.worker.models.nano.doubt import UserTranscript, settled
 from engine.worker.models.nano.examples import EXAMPLES
 from engine.worker.models.nano.eyes import Eyes
 from engine.worker.models.nano.messages import joined, shows, text_of
-from engine.worker.models.nano.network import Known, Network
+from engine.worker.models.nano.network import Network, PrefixKV
 from engine.worker.models.nano.sayings import NO_TOOL
 from engine.worker.models.nano.scene import Scene
 from engine.worker.models.nano.sight import Sight
@@ -46,9 +46,9 @@ from engine.worker.models.nano.tokens import (
     WORD,
     WORDS,
     call_text,
+    plain_text,
     prompt_ids,
     shown,
-    told,
     user_words,
 )
 from engine.worker.prefix import Prefixes
@@ -74,8 +74,8 @@ class Thought:
     """One answer on its way.
 
     ``pending`` ids go into the network next; ``words`` are those that the user spoke; ``script`` is text to be spoken
-    as it stands, with the ids that it stands for in the conversation. Of the ``answer``'s ids ``flushed`` have been
-    passed on, of its text ``said`` characters.
+    as it stands, with the ids that it stands for in the conversation. Of the
+    ``output_ids`` ``num_sent`` have been passed on, of their text ``num_sent_characters``.
     """
 
     pending: list[int] = field(default_factory=list[int])
@@ -83,13 +83,13 @@ class Thought:
     words: Sequence[str] = ()
     view: own.View = field(default_factory=own.View)
     script: deque[tuple[str, list[int]]] = field(default_factory=deque[tuple[str, list[int]]])
-    answer: list[int] = field(default_factory=list[int])
+    output_ids: list[int] = field(default_factory=list[int])
     skills: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
-    said: int = 0
-    flushed: int = 0
-    fed: int = 0
-    made: int = 0
-    known: list[tuple[int, NDArray[np.float32]]] = field(default_factory=list[tuple[int, NDArray[np.float32]]])
+    num_sent_characters: int = 0
+    num_sent: int = 0
+    num_computed_tokens: int = 0
+    num_output_tokens: int = 0
+    conv_states: list[tuple[int, NDArray[np.float32]]] = field(default_factory=list[tuple[int, NDArray[np.float32]]])
     """Positions from which a later request can go on: how many, and what the convolutions remembered there."""
 
 
@@ -101,13 +101,13 @@ class Looking(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sensed:
-    """The stage's row: what was heard (None: nothing was spoken, "": it was not understood), and what was seen.
+    """The stage's row: the ``transcript`` (None: nothing was spoken, "": it was not understood), and what was seen.
 
     ``messages`` is the conversation, ``scenes`` are the newest of what it shows, oldest first. ``reply`` is what to say
     at once, "" where the thinker is to answer.
     """
 
-    heard: str | None
+    transcript: str | None
     messages: tuple[Message, ...]
     scenes: tuple[Scene, ...]
     reply: str = ""
@@ -132,7 +132,7 @@ class Thinker:
         self._net = Network((place.weights or WEIGHTS) / "thinker.onnx", place.slots, place.threads)
         self._sight = sight or Sight(Eyes(place.weights or WEIGHTS, place.threads))
         self._now = now
-        self.prefixes: Prefixes[Known] = Prefixes(int(float(place.options.get("remember_mb", REMEMBER_MB)) * 2**20))
+        self.prefixes: Prefixes[PrefixKV] = Prefixes(int(float(place.options.get("remember_mb", REMEMBER_MB)) * 2**20))
 
     def warm_up(self) -> None:
         rehearse(self, 2, Sensed(None, (Message("user", (TextPart("Hello."),)),), ()), steps=4)
@@ -145,14 +145,14 @@ class Thinker:
         check_length([message for message in seat.request.messages if message.role != "system"], MOST_CHARACTERS)
         messages = joined(seat.request.messages)
         scenes = await self._scenes(seat, messages)
-        heard = Heard("") if seat.request.hears else None
+        transcript = UserTranscript("") if seat.request.hears else None
         async for chunk in inputs:
             if isinstance(chunk, Transcript) and chunk.final and chunk.understood:
-                heard = Heard(chunk.text, chunk.confident)
-        meant = settled(messages, heard)
+                transcript = UserTranscript(chunk.text, chunk.confident)
+        meant = settled(messages, transcript)
         if meant.messages is not messages:
             scenes = await self._scenes(seat, meant.messages)
-        yield Sensed(meant.heard, meant.messages, scenes, meant.reply)
+        yield Sensed(meant.transcript, meant.messages, scenes, meant.reply)
 
     async def _scenes(self, seat: Seat, messages: tuple[Message, ...]) -> tuple[Scene, ...]:
         showing = [message for message in messages if shows([message])][-COMPARED:]
@@ -163,25 +163,25 @@ class Thinker:
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
         """One decode step of all seats together, or one piece of prefill for those that have just begun."""
-        said: dict[int, list[Chunk] | EngineError] = {}
+        results: dict[int, list[Chunk] | EngineError] = {}
         for seat in seats:
             if seat.rows and (error := guarded(self, seat, self._begin, seat.rows.popleft())):
-                said[seat.slot] = error
-        thinking = [seat for seat in seats if seat.slot not in said]
+                results[seat.slot] = error
+        thinking = [seat for seat in seats if seat.slot not in results]
         decoding = [seat for seat in thinking if len(seat.state.pending) == 1]
         batches = [[seat] for seat in thinking if len(seat.state.pending) > 1] + [decoding] * bool(decoding)
         for batch in batches:
             ids = [seat.state.pending[:PIECE] for seat in batch]
-            logits = self._net.advance([s.slot for s in batch], ids, [s.state.fed for s in batch])
-            for seat, fed, row in zip(batch, ids, logits, strict=True):
-                said[seat.slot] = guarded(self, seat, self._advanced, len(fed), row)
-        return [said[seat.slot] if seat.slot in said else _recite(seat) for seat in seats]
+            logits = self._net.advance([s.slot for s in batch], ids, [s.state.num_computed_tokens for s in batch])
+            for seat, new, row in zip(batch, ids, logits, strict=True):
+                results[seat.slot] = guarded(self, seat, self._advanced, len(new), row)
+        return [results[seat.slot] if seat.slot in results else _recite(seat) for seat in seats]
 
     def _begin(self, seat: Seat, sensed: Sensed) -> EngineError | None:
         """Find what to say, or to think about. Returns why, where a tool must be called and none can be."""
         seat.hungry = False
-        messages, heard = sensed.messages, sensed.heard
-        if seat.request.must_call and (heard == "" or sensed.reply):
+        messages, transcript = sensed.messages, sensed.transcript
+        if seat.request.must_call and (transcript == "" or sensed.reply):
             return _uncalled(seat, "nano did not understand what was said")
         if seat.request.must_call and not known(seat.request.offers, own.TOOLS):
             return _uncalled(seat, "nano does not know how to use any of those tools")
@@ -189,18 +189,18 @@ class Thinker:
             _say(seat.state, sensed.reply)
         else:
             seat.state.skills = declared(seat.request.offers)
-            seat.state.prompt = prompt_ids(messages, heard, seat.state.skills)
-            seat.state.words = user_words(messages, heard)
+            seat.state.prompt = prompt_ids(messages, transcript, seat.state.skills)
+            seat.state.words = user_words(messages, transcript)
             seat.state.view = self._view(messages, sensed.scenes)
             self._recall(seat)
         return None
 
     def _view(self, messages: Sequence[Message], scenes: Sequence[Scene]) -> own.View:
-        said = [text for message in messages if message.role == "assistant" and (text := text_of(message).strip())]
+        answers = [text for message in messages if message.role == "assistant" and (text := text_of(message).strip())]
         calls = [part.name for message in messages for part in message.parts if isinstance(part, ToolCallPart)]
         results = [part.output for message in messages for part in message.parts if isinstance(part, ToolResultPart)]
         return own.View(
-            said, scenes, skill_of(calls[-1]) if calls else "", told(results[-1]) if results else "", self._now
+            answers, scenes, skill_of(calls[-1]) if calls else "", plain_text(results[-1]) if results else "", self._now
         )
 
     def _recall(self, seat: Seat) -> None:
@@ -208,51 +208,54 @@ class Thinker:
         thought: Thought = seat.state
         found = self.prefixes.find(seat.request.session, thought.prompt)
         if found is not None:
-            shared, known = found
-            usable = [(n, tails) for n, tails in known.ends if n <= min(shared, len(thought.prompt) - 1)]
+            shared, prefix = found
+            usable = [(n, conv_state) for n, conv_state in prefix.ends if n <= min(shared, len(thought.prompt) - 1)]
             if usable:
-                thought.fed, tails = usable[-1]
-                thought.known = usable
-                self._net.restore(seat.slot, thought.fed, known, tails)
-        thought.pending = thought.prompt[thought.fed :]
+                thought.num_computed_tokens, conv_state = usable[-1]
+                thought.conv_states = usable
+                self._net.restore(seat.slot, thought.num_computed_tokens, prefix, conv_state)
+        thought.pending = thought.prompt[thought.num_computed_tokens :]
 
     def _remember(self, seat: Seat) -> None:
         """Keep what the network has been fed for the session's next request."""
         thought: Thought = seat.state
-        thought.known = [*thought.known, (thought.fed, self._net.tails(seat.slot))]
-        known = self._net.known(seat.slot, thought.fed, thought.known)
-        self.prefixes.keep(seat.request.session, (thought.prompt + thought.answer)[: thought.fed], known, known.size)
+        thought.conv_states = [*thought.conv_states, (thought.num_computed_tokens, self._net.conv_state(seat.slot))]
+        prefix = self._net.prefix_kv(seat.slot, thought.num_computed_tokens, thought.conv_states)
+        ids = (thought.prompt + thought.output_ids)[: thought.num_computed_tokens]
+        self.prefixes.keep(seat.request.session, ids, prefix, prefix.size)
 
     def _advanced(self, seat: Seat, count: int, logits: NDArray[np.float32]) -> list[Chunk] | EngineError:
         thought: Thought = seat.state
-        thought.fed += count
+        thought.num_computed_tokens += count
         thought.pending = thought.pending[count:]
         if thought.pending:
             return []
-        if not thought.made:
+        if not thought.num_output_tokens:
             self._remember(seat)
         allowed = _allowed(thought)
-        drawn = draw(np.where(allowed, logits, -np.inf), seat.request.sampling, thought.made, TEMPERATURE, TOP_P)
-        thought.made += 1
+        logits, step = np.where(allowed, logits, -np.inf), thought.num_output_tokens
+        drawn = draw(logits, seat.request.sampling, step, TEMPERATURE, TOP_P)
+        thought.num_output_tokens += 1
         chunks = self._take(seat, drawn)
         if isinstance(chunks, EngineError):
             return chunks
-        full = thought.made >= seat.request.max_text_tokens or thought.fed + len(thought.pending) >= CONTEXT
+        whole = thought.num_computed_tokens + len(thought.pending)
+        full = thought.num_output_tokens >= seat.request.max_text_tokens or whole >= CONTEXT
         return [*chunks, *_finish(seat, "length")] if full and thought.pending and not seat.done else chunks
 
     def _take(self, seat: Seat, drawn: int) -> list[Chunk] | EngineError:
         """Act on a drawn id: what is to be said is passed on at once, a tool is called when the call is whole."""
         thought: Thought = seat.state
         thought.pending = [drawn]
-        if seat.request.must_call and not thought.answer and drawn != TOOL:
+        if seat.request.must_call and not thought.output_ids and drawn != TOOL:
             return _uncalled(seat, _UNFIT)
         if drawn != END:
-            thought.answer.append(drawn)
-            return [] if TOOL in thought.answer or drawn == TO else _counted(seat, _flush(thought))
+            thought.output_ids.append(drawn)
+            return [] if TOOL in thought.output_ids or drawn == TO else _counted(seat, _flush(thought))
         self._remember(seat)
-        if TOOL not in thought.answer:
+        if TOOL not in thought.output_ids:
             return _finish(seat, "stop")
-        return self._call(seat, call_text(thought.answer[thought.answer.index(TOOL) + 1 :], thought.words))
+        return self._call(seat, call_text(thought.output_ids[thought.output_ids.index(TOOL) + 1 :], thought.words))
 
     def _call(self, seat: Seat, call: str) -> list[Chunk] | EngineError:
         """Hand the call to a client that declared the tool; else it is one of nano's own, or there is none.
@@ -268,8 +271,8 @@ class Thinker:
             return _uncalled(seat, _UNFIT)
         if name in thought.skills:
             return _say(thought, CANNOT_TELL) if filled is None else _called(seat, thought.skills[name].name, filled)
-        said = own.answer(call, thought.view)
-        return _say(thought, NO_TOOL) if said is None else _say(thought, said, [*thought.answer, END])
+        text = own.answer(call, thought.view)
+        return _say(thought, NO_TOOL) if text is None else _say(thought, text, [*thought.output_ids, END])
 
 
 _UNFIT = "nano cannot fill a tool's arguments from what was asked"
@@ -281,14 +284,14 @@ def _uncalled(seat: Seat, why: str) -> RequestError:
 
 def _called(seat: Seat, name: str, filled: dict[str, Any]) -> list[Chunk]:
     """The call of the client's tool ends the answer."""
-    seat.state.answer = []
+    seat.state.output_ids = []
     return [ToolCall(f"call_{seat.request.id}", name, json.dumps(filled)), *_finish(seat, "tool")]
 
 
 def _say(thought: Thought, text: str, ids: Sequence[int] = ()) -> list[Chunk]:
     """The text as it stands, in place of an answer; in the conversation ``ids`` stand for it, if there are any."""
     words = re.findall(r"\S+\s*", text)
-    thought.answer, thought.pending = [], []
+    thought.output_ids, thought.pending = [], []
     thought.script = deque((word, [] if n else list(ids)) for n, word in enumerate(words))
     return []
 
@@ -297,21 +300,21 @@ def _counted(seat: Seat, texts: list[Text]) -> list[Chunk]:
     """What is passed on, as far as the request allows: each of its words is a token, whatever it was drawn as."""
     thought: Thought = seat.state
     words = re.findall(r"\s*\S+", "".join(one.text for one in texts))
-    over = thought.made + len(words) - 1 - seat.request.max_text_tokens
+    over = thought.num_output_tokens + len(words) - 1 - seat.request.max_text_tokens
     if over <= 0 or not words:
-        thought.made += max(0, len(words) - 1)
+        thought.num_output_tokens += max(0, len(words) - 1)
         return [*texts]
-    thought.made = seat.request.max_text_tokens
+    thought.num_output_tokens = seat.request.max_text_tokens
     return [Text("".join(words[:-over]), texts[0].start), *_finish(seat, "length")]
 
 
 def _flush(thought: Thought) -> list[Text]:
     """The text that has become whole since the last time."""
-    text = shown(thought.answer, thought.words)[thought.said :]
+    text = shown(thought.output_ids, thought.words)[thought.num_sent_characters :]
     if not text:
         return []
-    new = Text(text, thought.said, tuple(thought.answer[thought.flushed :]))
-    thought.said, thought.flushed = new.end, len(thought.answer)
+    new = Text(text, thought.num_sent_characters, tuple(thought.output_ids[thought.num_sent :]))
+    thought.num_sent_characters, thought.num_sent = new.end, len(thought.output_ids)
     return [new]
 
 
@@ -319,7 +322,7 @@ def _finish(seat: Seat, why: Finish) -> list[Chunk]:
     thought: Thought = seat.state
     seat.done = True
     prompt_ids = tuple(thought.prompt) if seat.request.dump else ()
-    usage = Usage(len(thought.prompt), thought.made, finish=why, prompt_ids=prompt_ids)
+    usage = Usage(len(thought.prompt), thought.num_output_tokens, finish=why, prompt_ids=prompt_ids)
     return [*_flush(thought), usage]
 
 
@@ -329,18 +332,18 @@ def _recite(seat: Seat) -> list[Chunk]:
     if not thought.script:
         return _finish(seat, "stop")
     word, ids = thought.script.popleft()
-    text = Text(word, thought.said, tuple(ids))
-    thought.made, thought.said = thought.made + 1, text.end
-    full = thought.prompt and thought.script and thought.made >= seat.request.max_text_tokens
+    text = Text(word, thought.num_sent_characters, tuple(ids))
+    thought.num_output_tokens, thought.num_sent_characters = thought.num_output_tokens + 1, text.end
+    full = thought.prompt and thought.script and thought.num_output_tokens >= seat.request.max_text_tokens
     return [text, *_finish(seat, "length")] if full else [text]
 
 
 def _allowed(thought: Thought) -> NDArray[np.bool_]:
     """How the network may go on: a call has known words, any other answer sayings, and both the user's words."""
     allowed = np.zeros(VOCABULARY, bool)
-    last = thought.answer[-1] if thought.answer else END
+    last = thought.output_ids[-1] if thought.output_ids else END
     allowed[WORD : WORD + min(len(thought.words), WORDS)] = True
-    if TOOL in thought.answer:
+    if TOOL in thought.output_ids:
         allowed[KNOWN:SAYING] = True
         allowed[END] = last != TOOL
     else:

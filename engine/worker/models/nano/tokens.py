@@ -54,24 +54,24 @@ def _number() -> dict[str, int]:
     return {word: KNOWN + n for n, word in enumerate(known_words())}
 
 
-def prompt_ids(messages: Sequence[Message], heard: str | None = None, skills: Iterable[str] = ()) -> list[int]:
+def prompt_ids(messages: Sequence[Message], transcript: str | None = None, skills: Iterable[str] = ()) -> list[int]:
     """The conversation as ids, ending with BOT: the declared skills, then the newest turns that leave ANSWER_ROOM.
 
-    ``heard`` is what the last user's speech was understood as ("" if not at all). System messages are left out: nano
-    cannot follow instructions.
+    ``transcript`` is what the last user's speech was understood as ("" if not at all). System messages are left out:
+    nano cannot follow instructions.
     """
     turns: list[list[int]] = [[]]
     for message in messages:
         if message.role == "user":
-            words = f"{text_of(message)} {(heard if message is messages[-1] else None) or ''}"
+            words = f"{text_of(message)} {(transcript if message is messages[-1] else None) or ''}"
             turns.append(user_ids(words, shows([message])))
         elif message.role == "assistant":
             turns[-1] += _assistant_ids(message, opened=turns[-1][-1:] == [BOT])
         elif message.role == "tool":
             for part in message.parts:
                 turns[-1] += result_ids(part.output) if isinstance(part, ToolResultPart) else []
-    if heard is not None and (not messages or messages[-1].role != "user"):
-        turns.append(user_ids(heard))
+    if transcript is not None and (not messages or messages[-1].role != "user"):
+        turns.append(user_ids(transcript))
     declared = tools_ids(skills)
     ids = [*declared, *(i for turn in _window(turns, CONTEXT - ANSWER_ROOM - len(declared)) for i in turn)]
     return ids if ids[-1:] == [BOT] else [*ids, BOT]
@@ -129,22 +129,22 @@ def letters(text: str) -> list[int]:
     return [code for code in map(ord, text) if code < 128]
 
 
-def user_words(messages: Sequence[Message], heard: str | None = None) -> list[str]:
+def user_words(messages: Sequence[Message], transcript: str | None = None) -> list[str]:
     """The words that an answer can point at, without quotation marks."""
     asked = [message for message in messages if message.role == "user"][-1:]
-    if heard is not None and messages and messages[-1].role != "user":
+    if transcript is not None and messages and messages[-1].role != "user":
         asked = []
     text = text_of(asked[0]) if asked else ""
-    return [word.replace('"', "") for word in normalise(f"{text} {heard or ''}").split()]
+    return [word.replace('"', "") for word in normalise(f"{text} {transcript or ''}").split()]
 
 
 def result_ids(output: str) -> list[int]:
     """A tool's result, JSON reduced to its values, up to the mark where the answer begins."""
-    words = [i for word in told(output).split() for i in (*word_ids(word), ord(" "))]
+    words = [i for word in plain_text(output).split() for i in (*word_ids(word), ord(" "))]
     return [RESULT, *words[:TURN], BOT]
 
 
-def told(output: str) -> str:
+def plain_text(output: str) -> str:
     """What a tool returned as plain text: of JSON the values, 120 characters at most."""
     values = re.sub(r'"\w+"\s*:|[{}\[\]"]', " ", ascii_text(output))
     return " ".join(values.split()).replace(" ,", ",")[:120]

@@ -114,7 +114,7 @@ class Prompter:
         parts = [part for part in given if part is not _UNSPOKEN]
         return Draft(
             self.chat.prompt(messages, request.offers), self.media_processor.blocks(parts), longest_sound(parts),
-            None if script is None else self.chat.words(script),
+            None if script is None else self.chat.encode(script),
         )  # fmt: skip
 
     def prompt(self, draft: Draft, spoken: Sequence[Block] = (), whole: bool = True) -> Prompt:
@@ -210,8 +210,8 @@ class Prompter:
                     last = found = _counted(block.rows)
                 else:
                     found = np.concatenate((block.visual_positions, block.audio_positions), 1)[:, block.order]
-                    tail = ids[run - 1]
-                    length = next(n for n in range(1, block.rows) if ids[run - 1 - n] != tail)
+                    last_id = ids[run - 1]
+                    length = next(n for n in range(1, block.rows) if ids[run - 1 - n] != last_id)
                     last = found[:, -length:]
             else:
                 while run < len(ids) and ids[run] not in media:

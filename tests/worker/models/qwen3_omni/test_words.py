@@ -44,14 +44,14 @@ async def test_tools_are_called_and_not_spoken(checkpoint: Folder, monkeypatch: 
         stages.append(self)
         said = '\n{"name": "weather", "arguments": {"city": "Ulm"}}\n'
         opened, closed = self.calls
-        script.extend([*self.chat.words("One moment."), opened, *self.chat.words(said), closed, *self.ends])
+        script.extend([*self.chat.encode("One moment."), opened, *self.chat.words(said), closed, *self.ends])
         begin(self, seat)
 
     monkeypatch.setattr(Thinker, "_begin", begun)
     monkeypatch.setattr(ThinkerNet, "choose", lambda self, hidden, *how: [script.pop(0) for _ in hidden])
     async with Engine(spec(checkpoint("plain"))) as engine:
         said = await ask(engine, request("t", PROMPTS["text"], tokens=80, tools=(tool,)))
-        spoken = len(stages[0].chat.words("One moment."))
+        spoken = len(stages[0].chat.encode("One moment."))
     assert said.calls == [{"name": "weather", "arguments": '{"city": "Ulm"}'}]
     assert (said.text, said.finish) == ("One moment.", "length")
     assert len(said.codes) == 12
