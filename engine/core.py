@@ -212,8 +212,8 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ``slots`` is how many seats a replica has: a request takes one, or one for each of its roles where the stage is a
     ``group``: "guided" roles step together and the stage makes one answer of them, "joined" ones go each to its end,
     and the next stage gets one Bundle of all they gave. ``rows_ahead`` rows may lie uneaten before the bridge waits.
-    The server keeps all chunks of the kinds ``keeps`` for the case that the replica is lost, and the stage's last
-    Checkpoint: see ``Seat.kept``.
+    The server stores all chunks of the kinds ``checkpoints`` for the case that the replica is lost, and the stage's
+    last Checkpoint: see ``Seat.kept``.
     ``replay`` says what comes where the stage has to begin anew on another replica. "exact": the same, so that what was
     given is left out. "never": something else, so that an answer of which anything was given ends with its replica.
 
@@ -231,7 +231,7 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     slots: int = 16
     group: Literal["", "guided", "joined"] = ""
     rows_ahead: int = 8
-    keeps: frozenset[str] = frozenset()
+    checkpoints: frozenset[str] = frozenset()
     replay: Literal["exact", "never"] = "exact"
     facets: Facets = Facets()
 

@@ -133,22 +133,22 @@ class Stream:
                     return
 
 
-class Tape:
-    """A stream that can be read again from its beginning, as long as what was read takes no more than ``bytes_kept``.
+class ReplayBuffer:
+    """A stream that can be read again from its beginning, as long as what was read takes no more than ``most_bytes``.
 
     Its readers are callbacks: there is no waiting on it.
     """
 
-    def __init__(self, source: Stream, bytes_kept: int) -> None:
+    def __init__(self, source: Stream, most_bytes: int) -> None:
         self.source = source
-        self._left = bytes_kept
+        self._bytes_free = most_bytes
         self._kept: list[Chunk] = []
         self._next = 0
 
     @property
     def whole(self) -> bool:
         """Whether all that was read is still there."""
-        return self._left >= 0
+        return self._bytes_free >= 0
 
     @property
     def ended(self) -> bool:
@@ -162,7 +162,7 @@ class Tape:
             return self._kept[self._next - 1]
         chunk = self.source.take()
         if chunk is not None and self.whole:
-            self._left -= bytes_of(chunk)
+            self._bytes_free -= bytes_of(chunk)
             self._kept.append(chunk)
             self._next += 1
             if not self.whole:

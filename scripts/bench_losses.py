@@ -38,8 +38,8 @@ from engine import Engine, EngineError, EngineSpec, Message, Request, TextPart, 
 from engine.chunk import Audio, Text
 from engine.config import ChunkSpec
 from engine.control.hops import LIVES
-from engine.stream import Tape
-from engine.tally import Kept
+from engine.delivered import RecoveryLog
+from engine.stream import ReplayBuffer
 from scripts.bench_fleet import said
 
 SESSIONS = 8
@@ -183,7 +183,7 @@ async def kills(quick: bool) -> bool:
         said("underruns of the others", sum(one.player.underruns for one in others), "<=", 0, ""),
         said("answers with a word or a frame lost or repeated", wrong(answers), "<=", 0, ""),
     ]
-    with switched_off(Tape, "rewind", lambda self: None):
+    with switched_off(ReplayBuffer, "rewind", lambda self: None):
         control, _ = await storms(1000, 6, signal.SIGKILL)
     return said("control, replay switched off: wrong answers", wrong(control), ">=", 1, "") and all(good)
 
@@ -256,7 +256,7 @@ async def late(quick: bool) -> bool:
             first_ms, gap_ms = await lost_at(model, at_s)
             print(f"{model}, lost after {at_s} s: the next sound {first_ms:.0f} ms later")
             good = said(f"{model}, {at_s} s: gap", gap_ms, "<=", 1000 * GAP_S, "ms") and good
-        with switched_off(Kept, "chunks", lambda self: ()):
+        with switched_off(RecoveryLog, "chunks", lambda self: ()):
             first_ms, gap_ms = await lost_at(model, times_s[-1])
         print(f"     control, with nothing left: the next sound {first_ms:.0f} ms later, gap {gap_ms:.0f} ms")
     return good

@@ -10,8 +10,8 @@ from engine.chunk import Audio, Chunk, Counts, Output
 from engine.control.replica import StageReplica
 from engine.control.timeline import Ledger, Terms, Timeline
 from engine.core import Request
+from engine.delivered import count
 from engine.stream import Stream, Taken
-from engine.tally import count
 from engine.wire import PlayoutState
 
 

@@ -22,15 +22,15 @@ from engine.chunk import Chunk, Counts, Usage, texts
 from engine.control.chunks import Chunks
 from engine.control.pool import StagePool
 from engine.control.replica import Outlet, RemoteWorker, StageReplica
+from engine.delivered import RecoveryLog, count, kind_of
 from engine.errors import BatchLost, EngineError, ReplicaLost, RequestError, StageUnavailable
 from engine.pipeline import Route
-from engine.stream import Stream, Taken, Tape, closing
-from engine.tally import Kept, count, kind_of
+from engine.stream import ReplayBuffer, Stream, Taken, closing
 
 log = logging.getLogger(__name__)
 
 Pool = StagePool[StageReplica]
-BYTES_KEPT = 64 << 20  # of what a hop was fed, for a resume: half an hour of speech, or 4000 hidden rows in float32
+BYTES_REPLAYED = 64 << 20  # of what a hop was fed, for a resume: half an hour of speech, or 4000 hidden rows in float32
 LIVES = 2  # replicas that a request may lose where it may be what kills them: the second loss ends it
 Blame = Literal["this", "perhaps this", "another", "nobody"]
 WHOLE = Route(())  # every stage at once
@@ -46,7 +46,7 @@ class Hop:
 
     first: int
     end: int
-    inputs: Tape
+    inputs: ReplayBuffer
     onward: Stream
     near: str | None = None
     given: Counts = field(default_factory=dict[str, int])
@@ -86,7 +86,7 @@ class Hops:
     ) -> None:  # fmt: skip
         self._chunks, self._pools, self._group, self._progress = chunks, pools, group, progress
         self._route = route
-        self._kept = Kept()
+        self._kept = RecoveryLog()
         self._committed = asyncio.Event()
 
     def begin(self, inputs: AsyncIterator[Chunk] | None) -> None:
@@ -95,7 +95,7 @@ class Hops:
         nobody.close()  # what the last stage would feed is dropped
         if inputs is None or self._route.say:
             self._committed.set()
-        hop = self._start(Hop(0, len(self._pools), Tape(turn, BYTES_KEPT), nobody))
+        hop = self._start(Hop(0, len(self._pools), ReplayBuffer(turn, BYTES_REPLAYED), nobody))
         if self._route.say:
             self._group.create_task(self._say(turn), name=f"{self._chunks.request.id}:say")
         elif inputs is None:
@@ -224,7 +224,7 @@ class Hops:
         """Give the stages from ``end`` on to a hop of their own."""
         between = Stream()
         late = end == self._route.ears
-        self._start(replace(hop, first=end, inputs=Tape(between, BYTES_KEPT), near=near, late=late))
+        self._start(replace(hop, first=end, inputs=ReplayBuffer(between, BYTES_REPLAYED), near=near, late=late))
         hop.end, hop.onward, hop.given = end, between, {}
 
     async def _run(self, hop: Hop, replica: StageReplica) -> None:

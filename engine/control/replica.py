@@ -11,7 +11,7 @@ import msgspec
 from engine import links, wire
 from engine.chunk import Chunk
 from engine.errors import EngineError, ReplicaLost, error_of
-from engine.stream import Taken, Tape
+from engine.stream import ReplayBuffer, Taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Run:
     """
 
     id: str
-    inputs: Tape
+    inputs: ReplayBuffer
     out: Outlet
     send: Callable[[wire.Message], None]
     over: asyncio.Future[EngineError | None]
@@ -63,8 +63,8 @@ class Run:
             case wire.Emit(_, chunk, client, onward, kept, marks):
                 if marks:
                     self.out.mark(marks)
-                for left in kept:
-                    self.out.keep(left)
+                for stored in kept:
+                    self.out.keep(stored)
                 self.owed += 1
                 self.unread += client + onward
                 self.out.give(chunk, client, onward, self._taken)
@@ -175,7 +175,7 @@ class RemoteWorker:
         for callback in self.on_lost:
             callback()
 
-    async def run(self, opening: wire.Open, inputs: Tape, out: Outlet) -> None:
+    async def run(self, opening: wire.Open, inputs: ReplayBuffer, out: Outlet) -> None:
         """Do what ``opening`` says (which is given an id here) until its stages have ended, fed by ``inputs``.
 
         What they give goes to ``out`` in order; while it lies unread, the worker waits, some chunks later. Cancelling

@@ -196,7 +196,7 @@ class Worker:
         frame_s = stage.info.facets.frame_s or FRAME_S
         for role, slot in slots.items():
             pace = ListenerPace(self._chunks, run.listener, self._scheduler, frame_s, self._clock)
-            group[role] = Seat(run.request, slot, pace, role, group, kept=run.left(stage.info))
+            group[role] = Seat(run.request, slot, pace, role, group, kept=run.checkpoints(stage.info))
         for seat in group.values():
             stage.open(seat)
         return list(group.values())

@@ -15,11 +15,11 @@ from engine import wire
 from engine.chunk import Audio, Checkpoint, Chunk, Codes, Speech
 from engine.config import ChunkSpec
 from engine.core import SPEAKER_RATE_HZ, Request, StageInfo, seconds
+from engine.delivered import count, fresh
 from engine.errors import EngineError, plain
 from engine.stream import Stream
-from engine.tally import count, fresh
 from engine.worker.group import BETWEEN_STAGES, Group, Hosted
-from engine.worker.past import Past
+from engine.worker.resume_state import ResumeState
 from engine.worker.scheduler import Entry, Listener, Scheduler
 from engine.worker.stage import Seat, Stage
 
@@ -64,7 +64,7 @@ class Run:
         self.groups: list[Group] = []
         self.inputs = Stream(depth=BETWEEN_STAGES)
         self._send, self._credit, self._wake = send, credit, wake
-        self._past = Past()
+        self._resume_state = ResumeState()
         self._apart = False
         self._taken = 0
         self._over = asyncio.Event()
@@ -73,12 +73,12 @@ class Run:
 
     def resume(self, from_: wire.Resume, now_s: float) -> None:
         """Go on where a lost replica was: what that had given does not leave again."""
-        self._past, self._apart = Past(from_), from_.alone
+        self._resume_state, self._apart = ResumeState(from_), from_.alone
         self.listener.resume(from_.client.get("audio", 0) / SPEAKER_RATE_HZ, from_.playing_s, now_s)
 
-    def left(self, info: StageInfo) -> list[Chunk]:
-        """What a stage left on a replica that was lost. A group makes all again: it leaves nothing."""
-        return self._past.left(info) if self._alone(info) else []
+    def checkpoints(self, info: StageInfo) -> list[Chunk]:
+        """What a stage checkpointed on a replica that was lost. A group makes all again: it has no checkpoints."""
+        return self._resume_state.checkpoints(info) if self._alone(info) else []
 
     def _alone(self, info: StageInfo) -> bool:
         return info.seats(self.request) == 1
@@ -93,12 +93,12 @@ class Run:
         if self.groups:
             self.groups[-1].following = group
         self.groups.append(group)
-        group.hosted[0].made |= self._past.begin(info, seats[0].kept)
+        group.hosted[0].made |= self._resume_state.begin(info, seats[0].kept)
 
     async def work(self) -> None:
         """Run the bridges until every seat is done or one fails, and say so."""
         try:
-            self._pass_on_left()
+            self._pass_on_checkpoints()
             self._feed_recorded()
             self.inputs.set_reader(self._take_inputs)
             if any(one.entry.seat.ready for group in self.groups for one in group.hosted):
@@ -119,11 +119,11 @@ class Run:
         except BaseExceptionGroup as group:
             raise plain(group) from None
 
-    def _pass_on_left(self) -> None:
-        self.listener.again_s -= self._past.covered_s
+    def _pass_on_checkpoints(self) -> None:
+        self.listener.again_s -= self._resume_state.covered_s
         for group in self.groups:
             for chunk in group.hosted[0].entry.seat.kept:
-                if chunk.kind in group.stage.info.keeps:
+                if chunk.kind in group.stage.info.checkpoints:
                     self._route(group, chunk)
 
     def _feed_recorded(self) -> None:
@@ -193,19 +193,19 @@ class Run:
         if not hosted.main:
             return
         if isinstance(chunk, Checkpoint):
-            self._leave(info, Checkpoint(chunk.state, info.name, dict(hosted.made)))
+            self._checkpoint(info, Checkpoint(chunk.state, info.name, dict(hosted.made)))
             return
         count(hosted.made, chunk)
         if isinstance(chunk, Audio):
             self.listener.produce(seconds(chunk.wave, SPEAKER_RATE_HZ), now_s)
-        if (new := self._past.new(info, chunk)) is not None:
-            if chunk.kind in info.keeps:
-                self._leave(info, new)
+        if (new := self._resume_state.new(info, chunk)) is not None:
+            if chunk.kind in info.checkpoints:
+                self._checkpoint(info, new)
             self._route(hosted.group, new)
 
-    def _leave(self, info: StageInfo, chunk: Chunk) -> None:
+    def _checkpoint(self, info: StageInfo, chunk: Chunk) -> None:
         if self._alone(info):
-            self._past.leave(chunk)
+            self._resume_state.checkpoint(chunk)
 
     def _route(self, group: Group, chunk: Chunk) -> None:
         """To the client, to the next stage, or to both, as the stage declares it."""
@@ -214,13 +214,13 @@ class Run:
         self._pass_on(group, chunk, client, not group.joined and chunk.kind in info.feeds)
 
     def _pass_on(self, group: Group, chunk: Chunk, client: bool, further: bool) -> None:
-        to_client = fresh(self._past.client, chunk) if client else None
+        to_client = fresh(self._resume_state.client, chunk) if client else None
         onward = None
         following = group.following
         if further and following is not None:
             following.feed(chunk, self._wake)
         elif further:
-            onward = fresh(self._past.onward, chunk)
+            onward = fresh(self._resume_state.onward, chunk)
         if to_client is not None:
             self._emit(to_client, True, onward is to_client)
         if onward is not None and onward is not to_client:
@@ -259,7 +259,7 @@ class Run:
     def _emit(self, chunk: Chunk, client: bool, onward: bool) -> None:
         self._credit -= 1
         marks, self._marks = self._marks, {}
-        self._send(wire.Emit(self.id, chunk, client, onward, self._past.leaving(), marks))
+        self._send(wire.Emit(self.id, chunk, client, onward, self._resume_state.take_checkpoints(), marks))
 
     def fail(self, error: EngineError) -> None:
         """End the run with an error; nothing more of it leaves but that."""

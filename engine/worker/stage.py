@@ -67,8 +67,8 @@ class Seat:
     a further row (or the end) arrives, and ``done``, that the seat has nothing left to emit. ``slot`` is a number in
     [0, info.slots) that no other open seat of the stage has: the index into preallocated state (KV, conv tails).
     ``group`` is every seat of its request at this stage by its role, itself among them: the main one's chunks are the
-    answer, those of its companions are not passed on. ``kept`` is what the stage left on a replica that was lost: the
-    chunks of the kinds that its info ``keeps``, which are passed on again as they are, and its last Checkpoint.
+    answer, those of its companions are not passed on. ``kept`` is what the stage checkpointed on a replica that was
+    lost: the chunks of its info's ``checkpoints``, which are passed on again as they are, and its last Checkpoint.
     A stage may go on behind that state, as if it had given what it gave before; else it begins anew, is fed the same
     again, and what it had given is left out.
     """
@@ -91,7 +91,7 @@ class Seat:
 
     @property
     def checkpoint(self) -> Mapping[str, Any] | None:
-        """The last state that the stage left on a replica that was lost; None without."""
+        """The last state that the stage checkpointed on a replica that was lost; None without."""
         return next((chunk.state for chunk in reversed(self.kept) if isinstance(chunk, Checkpoint)), None)
 
 

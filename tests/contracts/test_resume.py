@@ -19,9 +19,9 @@ from engine import Engine, EngineError, EngineSpec, Message, Request, TextPart, 
 from engine.chunk import Audio, Chunk, Codes, Output, Speech, Text, ToolCall, Transcript, Usage
 from engine.config import ChunkSpec
 from engine.core import IN_WRITING
+from engine.delivered import RecoveryLog
 from engine.errors import ReplicaLost
-from engine.stream import Tape, whole
-from engine.tally import Kept
+from engine.stream import ReplayBuffer, whole
 from engine.worker.stage import STATE_FRAMES, Seat
 from engine.worker.uses import stage_type
 from tests.engine.fakes import lose, until
@@ -125,7 +125,7 @@ def no_skipping(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_rewinding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Tape, "rewind", lambda self: None)
+    monkeypatch.setattr(ReplayBuffer, "rewind", lambda self: None)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ async def test_late_in_a_long_answer_little_is_made_again(model: str, monkeypatc
 
 async def test_without_what_was_kept_much_would_be_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative control."""
-    monkeypatch.setattr(Kept, "chunks", lambda self: ())
+    monkeypatch.setattr(RecoveryLog, "chunks", lambda self: ())
     again = await made_again("script", monkeypatch)
     assert min(again.values()) > 200, again
 

@@ -128,7 +128,7 @@ class Thinker:
     def describe(cls, place: Place) -> StageInfo:
         return StageInfo(
             takes=kinds(Transcript), emits=kinds(Text, ToolCallDelta, ToolCall, Usage), feeds=kinds(Text),
-            keeps=kinds(Text), answers=True, slots=place.slots,
+            checkpoints=kinds(Text), answers=True, slots=place.slots,
             facets=Facets(model="script", examples=("say: one two three", "long 12")),
         )  # fmt: skip
 
@@ -253,7 +253,7 @@ class Talker:
     @classmethod
     def describe(cls, place: Place) -> StageInfo:
         return StageInfo(
-            takes=kinds(Text, VoiceText), feeds=kinds(Codes), slots=place.slots, keeps=kinds(Codes),
+            takes=kinds(Text, VoiceText), feeds=kinds(Codes), slots=place.slots, checkpoints=kinds(Codes),
             facets=Facets(voices=(Voice("tone", "Tone, a whistle"),), languages=("en",)),
         )  # fmt: skip
 

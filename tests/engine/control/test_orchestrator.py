@@ -316,7 +316,7 @@ async def whole_for(chunks: AsyncIterator[Chunk], wait_s: float = 0.5) -> None:
 
 async def test_what_was_fed_is_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond them a lost replica is the request's end, and the memory is given back."""
-    monkeypatch.setattr("engine.control.hops.BYTES_KEPT", 4000)
+    monkeypatch.setattr("engine.control.hops.BYTES_REPLAYED", 4000)
     async with rigged([FakeStage()], [FakeStage()]) as rig, rig.open(request(live=True), numbers(10**6)) as chunks:
         for _ in range(100):
             await anext(chunks)

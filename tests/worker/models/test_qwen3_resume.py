@@ -12,7 +12,7 @@ import pytest
 from engine import Engine, EngineSpec, Sampling, WorkerSpec
 from engine.chunk import Audio, Chunk, Codes
 from engine.config import ChunkSpec, HeartbeatSpec
-from engine.tally import Kept
+from engine.delivered import RecoveryLog
 from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.stage import Seat
 from tests.oracles.qwen3_omni import Turn
@@ -86,7 +86,7 @@ async def test_without_what_was_left_they_are_all_drawn_again(
     checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The negative control of the test above."""
-    monkeypatch.setattr(Kept, "chunks", lambda self: tuple[Chunk, ...]())
+    monkeypatch.setattr(RecoveryLog, "chunks", lambda self: tuple[Chunk, ...]())
     counts = drawn(monkeypatch)
     async with Engine(spec(checkpoint("plain"))) as engine:
         codes, _ = await said(engine, lost=False)

@@ -80,7 +80,8 @@ class Talker:
     @classmethod
     def describe(cls, place: Place) -> StageInfo:
         return StageInfo(
-            takes=kinds(Text, VoiceText), feeds=kinds(Codes), slots=place.slots, group="guided", keeps=kinds(Codes),
+            takes=kinds(Text, VoiceText), feeds=kinds(Codes), slots=place.slots, group="guided",
+            checkpoints=kinds(Codes),
             facets=Facets(voices=tuple(Voice(id, *WHO[id]) for id in VOICES), languages=("en",)),
         )  # fmt: skip
 

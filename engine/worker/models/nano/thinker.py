@@ -122,7 +122,7 @@ class Thinker:
         # words, a picture is one mark. No instructions.
         cost = TokenCost(character=0.6, instruction=0.0, audio_s=10.0, image=1.0, message=3.0)
         return StageInfo(
-            takes=kinds(Transcript), emits=kinds(Text, ToolCall, Usage), feeds=kinds(Text), keeps=kinds(Text),
+            takes=kinds(Transcript), emits=kinds(Text, ToolCall, Usage), feeds=kinds(Text), checkpoints=kinds(Text),
             answers=True, slots=place.slots,
             facets=Facets(model="nano", sees=frozenset({"image"}), context=CONTEXT, cost=cost, examples=EXAMPLES),
         )  # fmt: skip

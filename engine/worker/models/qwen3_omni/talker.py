@@ -31,7 +31,7 @@ class Talker:
     def describe(cls, place: Place) -> StageInfo:
         return StageInfo(
             takes=kinds(UserTurns, Lead, TextToken, TextEnd, Usage), emits=kinds(Usage), feeds=kinds(Codes),
-            slots=place.slots, rows_ahead=ROWS_AHEAD, keeps=kinds(Codes),
+            slots=place.slots, rows_ahead=ROWS_AHEAD, checkpoints=kinds(Codes),
             facets=Facets(voices=tuple(Voice(id, id.capitalize()) for id in Source(place).voices)),
         )  # fmt: skip
 

@@ -44,7 +44,7 @@ async def test_tools_are_called_and_not_spoken(checkpoint: Folder, monkeypatch: 
         stages.append(self)
         said = '\n{"name": "weather", "arguments": {"city": "Ulm"}}\n'
         opened, closed = self.calls
-        script.extend([*self.chat.encode("One moment."), opened, *self.chat.words(said), closed, *self.ends])
+        script.extend([*self.chat.encode("One moment."), opened, *self.chat.encode(said), closed, *self.ends])
         begin(self, seat)
 
     monkeypatch.setattr(Thinker, "_begin", begun)

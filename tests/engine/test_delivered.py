@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.chunk import Audio, Checkpoint, Codes, Text, Transcript
-from engine.tally import Kept, count, fresh
+from engine.delivered import RecoveryLog, count, fresh
 from tests.engine.fakes import data_of
 
 
@@ -31,7 +31,7 @@ def test_a_final_chunk_is_counted_by_itself() -> None:
 
 @pytest.mark.seed("A2.4")
 def test_a_state_supersedes_the_one_before_it_whatever_its_shape_and_the_others_accumulate() -> None:
-    kept = Kept()
+    kept = RecoveryLog()
     shapes = ((2, 3), (5,), (1, 7, 2))
     for n, shape in enumerate(shapes):
         kept.note(Codes(np.full((1, 8), n, np.int16)))
@@ -45,7 +45,7 @@ def test_a_state_supersedes_the_one_before_it_whatever_its_shape_and_the_others_
 
 
 def test_nothing_is_kept_of_a_request_that_left_nothing() -> None:
-    assert Kept().chunks() == ()
+    assert RecoveryLog().chunks() == ()
 
 
 def test_a_piece_that_was_given_in_part_begins_where_the_rest_does() -> None:

@@ -1,4 +1,4 @@
-"""What a request has been given, and what its stages left, so that another replica can go on where one was lost.
+"""What a request was given, and what its stages checkpointed, so that another replica can go on where one was lost.
 
 What is counted does not depend on how it was cut: samples of audio, frames of codes, characters of text (and tokens
 that have none), and chunks of the other kinds. Tensors that say where they belong are passed on again: whoever takes
@@ -64,8 +64,8 @@ def _behind(chunk: Chunk, known: int) -> Chunk:
             return chunk
 
 
-class Kept:
-    """What the stages of a request left for who goes on: all chunks of the kinds they keep, their latest checkpoints.
+class RecoveryLog:
+    """What the stages of a request checkpointed: chunks of ``StageInfo.checkpoints``, and their latest states.
 
     Bounded by the request's limits of tokens and frames.
     """

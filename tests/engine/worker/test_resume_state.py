@@ -10,8 +10,8 @@ import pytest
 from engine import wire
 from engine.chunk import Audio, Checkpoint, Chunk, Codes, Counts, Text, kinds
 from engine.core import StageInfo
-from engine.tally import Kept, count
-from engine.worker.past import Past
+from engine.delivered import RecoveryLog, count
+from engine.worker.resume_state import ResumeState
 from engine.worker.stage import Seat
 from tests.engine.fakes import Desk, FakeStage, Result, data_of, opened, request, until, working
 
@@ -24,7 +24,7 @@ class Counter(FakeStage):
     """Gives the numbers up to LAST, and every so often leaves how far it is; ``steps`` are those it made here."""
 
     def __init__(self, stateful: bool, name: str = "a", **info: Any) -> None:
-        passed = {"emits": NOTHING, "feeds": kinds(Codes), "keeps": kinds(Codes)}
+        passed = {"emits": NOTHING, "feeds": kinds(Codes), "checkpoints": kinds(Codes)}
         super().__init__(name, 0, self.count, **(passed | info))
         self.stateful, self.steps = stateful, 0
 
@@ -47,10 +47,10 @@ def numbers(desk: Desk) -> list[int]:
     return [number for chunk in emits for number in np.ravel(data_of(chunk)).tolist()]
 
 
-def left_by(desk: Desk, info: StageInfo) -> tuple[Counts, Kept]:
+def left_by(desk: Desk, info: StageInfo) -> tuple[Counts, RecoveryLog]:
     """What a server knows of a run that was lost by now."""
     onward: Counts = {}
-    kept = Kept()
+    kept = RecoveryLog()
     for emit in desk.of(wire.Emit, "r"):
         for chunk in emit.kept:
             kept.note(chunk)
@@ -102,13 +102,13 @@ def test_what_a_state_covers_is_not_left_out_a_second_time() -> None:
     """Sound that a state covers is not made again: what comes next is new."""
     info = StageInfo(name="v", order=0, emits=kinds(Audio))
     state = Checkpoint({}, "v", {"audio": 24_000})
-    past = Past(wire.Resume({"audio": 30_000, "text": 4}, {}, 1.0, (state,)))
-    assert past.begin(info, past.left(info)) == {"audio": 24_000}
+    past = ResumeState(wire.Resume({"audio": 30_000, "text": 4}, {}, 1.0, (state,)))
+    assert past.begin(info, past.checkpoints(info)) == {"audio": 24_000}
     assert past.client == {"audio": 6_000, "text": 4}
     assert past.covered_s == 1.0
 
 
 def test_what_stages_leave_goes_once() -> None:
-    past = Past()
-    past.leave(Text("a", 0))
-    assert [len(past.leaving()), len(past.leaving())] == [1, 0]
+    past = ResumeState()
+    past.checkpoint(Text("a", 0))
+    assert [len(past.take_checkpoints()), len(past.take_checkpoints())] == [1, 0]
