@@ -122,7 +122,7 @@ async def test_the_log_says_who_called_and_who_listened(
     caplog.set_level("INFO", "parley")
     keys = keys_file(tmp_path, "alice: sk-alice-0123456789", "bob: sk-bob-0123456789ab")
     async with running(script_spec(keys_file=keys)) as server:
-        call = await Caller(server).connect(**ALICE)
+        call = await Caller(server).connect(authorization=ALICE["authorization"])
         async with connect(f"{server.ws}?call_id={call.id}", additional_headers=ALICE) as sideband:
             await sideband.recv()
         await eventually(lambda: "sideband.closed" in caplog.text)
