@@ -46,7 +46,7 @@ class _Hasty:
         await asyncio.sleep(min(seconds, 0.002))
 
 
-uvicorn.server.asyncio = _Hasty()  # pyright: ignore[reportAttributeAccessIssue]
+uvicorn.server.asyncio = _Hasty()  # pyright: ignore[reportPrivateImportUsage, reportAttributeAccessIssue]
 
 Event = dict[str, Any]
 C = TypeVar("C", bound="Client")
