@@ -53,6 +53,8 @@ export interface Loaded {
   readonly voice_details?: readonly VoiceDetail[];
   /** Questions that the model understands. */
   readonly examples?: readonly string[];
+  /** Who gets what of a conversation that leaves the server's machine, a sentence each. */
+  readonly leaving?: readonly string[];
 }
 
 export interface VoiceDetail {
