@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import assert_never
 
@@ -49,8 +49,9 @@ class Thinker(Streamed):
             ),
         )  # fmt: skip
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         super().__init__(place)
+        self._sleep = sleep
         self._options = options_of(place.options)
         self._client = Client(self._options)
         self._down = asyncio.Event()
@@ -81,7 +82,7 @@ class Thinker(Streamed):
                 self._lost(error)
             if not self.unavailable:
                 await self._down.wait()
-            await asyncio.sleep(PROBE_EVERY_S)
+            await self._sleep(PROBE_EVERY_S)
 
     async def aclose(self) -> None:
         await self._client.aclose()
