@@ -5,11 +5,12 @@ Each check returns a Finding and raises nothing; the slow one, which loads the m
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -26,6 +27,7 @@ from engine.loop import run
 MIN_MEMORY_GB = 1.0  # what the server with the built-in model may take
 MIN_DISK_GB = 1.0  # an installation, and room for some recordings
 MIN_FILES = 1024  # a session takes a socket, a worker some pipes
+LOOK_S = 1.0  # a stage that asks a server elsewhere has looked for it by then
 
 
 def doctor(spec: EngineSpec, host: str, port: int) -> bool:
@@ -123,10 +125,20 @@ async def model(spec: EngineSpec) -> list[Finding]:
     try:
         async with Engine(spec) as engine:
             took_s = time.monotonic() - begun_s
-            return [Finding("ok", "model", f"{engine.model.name} loads in {took_s:.1f} s"), ears(engine.model)]
+            await asyncio.sleep(LOOK_S)
+            loaded = Finding("ok", "model", f"{engine.model.name} loads in {took_s:.1f} s")
+            return [loaded, ears(engine.model), *elsewhere(engine.model, engine.unavailable)]
     except EngineError as error:
         step = "`git checkout engine/weights` restores the built-in ones; --weights names others"
         return [Finding("fail", "model", f"{spec.title}: {error}", step)]
+
+
+def elsewhere(info: ModelInfo, unavailable: Mapping[str, str]) -> Iterator[Finding]:
+    """What of the model is not on this machine: who gets what, and who cannot be had."""
+    for told in info.leaving:
+        yield Finding("warn", "privacy", told, "name a server of this machine if nothing is to leave it")
+    for stage, why in unavailable.items():
+        yield Finding("fail", stage, why, "start that server, or name another")
 
 
 def ears(info: ModelInfo) -> Finding:

@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 
 from app.commands.deployment import Parts, deployment
+from app.commands.doctor import elsewhere
+from app.commands.doctor import model as examined
+from app.commands.serve import about
 from app.http.sound import encoded
-from engine import ConfigError, EngineSpec
+from engine import ConfigError, EngineSpec, ModelInfo, describe
 from engine.worker.stage import Place
 from engine.worker.stages.llm import openai
 from tests.app.http.test_sound import WAVE
@@ -135,3 +138,36 @@ def test_parts_that_fit_no_deployment_are_told() -> None:
         deployment(parts=Parts(thinker="olama:x"))
     with pytest.raises(ConfigError, match="--thinker-key-file: belongs to --thinker"):
         deployment(parts=Parts(thinker_key_file="key"))
+
+
+def test_the_doctor_names_who_gets_what_and_who_cannot_be_had() -> None:
+    info = ModelInfo(name="m", leaving=("Conversations leave this machine: llm.example gets their text.",))
+    found = list(elsewhere(info, {"thinker": "The server cannot be reached."}))
+    assert [(one.level, one.subject) for one in found] == [("warn", "privacy"), ("fail", "thinker")]
+    assert "llm.example gets their text" in found[0].text
+    assert not list(elsewhere(ModelInfo(name="m"), {}))
+
+
+async def test_the_doctor_tells_of_a_server_that_is_down() -> None:
+    async with scripted() as gone:
+        url = gone.url
+    found = {one.subject: one for one in await examined(spec(url))}
+    assert (found["thinker"].level, found["model"].level) == ("fail", "ok")
+    assert "cannot be reached. Is it running?" in found["thinker"].text
+
+
+async def test_who_gets_what_is_told_at_the_start_and_to_every_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai.Thinker, "watch", nobody_looks)  # the name leads nowhere
+    whole = spec("https://llm.example/v1")
+    told = "Conversations leave this machine: llm.example gets their text."
+    assert list(about(describe(whole))) == [told]
+    async with running(whole) as server, httpx2.AsyncClient() as http:
+        listed = (await http.get(f"{server.http}/v1/models")).json()["data"][0]
+        assert listed["parley"]["leaving"] == [told]
+        async with talking(server) as client:
+            updated = await client.configure()
+            assert updated["parley"]["leaving"] == [told]
+
+
+async def nobody_looks(self: openai.Thinker) -> None:
+    await asyncio.Event().wait()
