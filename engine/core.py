@@ -211,7 +211,7 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     ``slots`` is how many seats a replica has: a request takes one, or one for each of its roles where the stage is a
     ``group``: "guided" roles step together and the stage makes one answer of them, "joined" ones go each to its end,
-    and the next stage gets one Bundle of all they gave. ``rows_ahead`` rows may lie uneaten before the bridge waits.
+    and the next stage gets one Bundle of all they gave. ``rows_ahead`` rows may lie unread before the adapter waits.
     The server stores all chunks of the kinds ``checkpoints`` for the case that the replica is lost, and the stage's
     last Checkpoint: see ``Seat.kept``.
     ``replay`` says what comes where the stage has to begin anew on another replica. "exact": the same, so that what was

@@ -70,7 +70,7 @@ class NoOp:
     def open(self, seat: Seat) -> None:
         pass
 
-    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         async for chunk in inputs:
             yield made_s(chunk)
 

@@ -63,9 +63,9 @@ class Bare:
     async def _first_sounds(self, question: Question) -> Times:
         self.spent_s, self._wake = 0.0, asyncio.Event()
         lines = [self._line(slot, question) for slot in range(question.count)]
-        async with asyncio.TaskGroup() as bridges:
+        async with asyncio.TaskGroup() as adapters:
             tasks = [
-                bridges.create_task(self._bridge(stage, seat, stream), name=stage.info.name)
+                adapters.create_task(self._adapt(stage, seat, stream), name=stage.info.name)
                 for line in lines
                 for stage, seat, stream in zip(self.stages, line.seats, line.streams, strict=True)
             ]
@@ -92,8 +92,8 @@ class Bare:
         line.streams[0].close()
         return line
 
-    async def _bridge(self, stage: Stage, seat: Seat, inputs: Stream) -> None:
-        async with aclosing(stage.bridge(seat, inputs)) as rows:
+    async def _adapt(self, stage: Stage, seat: Seat, inputs: Stream) -> None:
+        async with aclosing(stage.adapt(seat, inputs)) as rows:
             async for row in rows:
                 seat.rows.append(row)
                 self._wake.set()

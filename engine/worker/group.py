@@ -28,7 +28,7 @@ class Hosted:
     entry: Entry
     group: Group
     source: Stream = field(default_factory=lambda: Stream(BETWEEN_STAGES))
-    eaten: asyncio.Event = field(default_factory=asyncio.Event)
+    consumed: asyncio.Event = field(default_factory=asyncio.Event)
     marks: dict[str, float] = field(default_factory=dict[str, float])
     given: list[Chunk] = field(default_factory=list[Chunk])
     """For the bundle of a joined group: bounded by the request's limits of tokens and frames."""

@@ -1,7 +1,7 @@
 """The step loop of a worker: inbox, schedule, step, outbox.
 
 A worker hosts stages on a device. Steps run on the loop's own thread: between two of them it reads its inbox and lets
-the bridges turn what came into rows, so nothing needs a lock and a hand-over costs one turn of the event loop. Knows
+the adapters turn what came into rows, so nothing needs a lock and a hand-over costs one turn of the event loop. Knows
 no model (they come as Stages), no pool and no client; what it says goes through ``send``.
 """
 
@@ -26,7 +26,7 @@ from engine.worker.streamed import Streamed
 log = logging.getLogger(__name__)
 
 FRAME_S = 0.04  # of a stage that tells no length of its frames: it has none, or they pass it by
-SETTLE = 2  # turns of the event loop from a request's arrival to its first row: its task, then its bridges
+SETTLE = 2  # turns of the event loop from a request's arrival to its first row: its task, then its adapters
 
 
 class Worker:
@@ -101,7 +101,7 @@ class Worker:
             self._next = asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Take one step, and then let the inbox be read and the bridges make rows of what was emitted."""
+        """Take one step, and then let the inbox be read and the adapters make rows of what was emitted."""
         self._next = None
         assert self._broken is not None
         if self._broken.done():
@@ -147,7 +147,7 @@ class Worker:
         assert self._group is not None
         # What does not hear the user is only asked for once their turn is over.
         over = not message.request.live or not self._hears(message.stages[:1])
-        self._try((*self._trying, message.run))  # its seats are opened, and its bridges begin, before the next step
+        self._try((*self._trying, message.run))  # its seats are opened, and its adapters begin, before the next step
         listener = Listener(self._clock(), committed=over)
         run = Run(message.run, message.request, self._send, message.credit, listener, self._wake)
         if message.playout is not None:

@@ -96,16 +96,16 @@ class Run:
         group.hosted[0].made |= self._resume_state.begin(info, seats[0].kept)
 
     async def work(self) -> None:
-        """Run the bridges until every seat is done or one fails, and say so."""
+        """Run the adapters until every seat is done or one fails, and say so."""
         try:
             self._pass_on_checkpoints()
             self._feed_recorded()
             self.inputs.set_reader(self._take_inputs)
             if any(one.entry.seat.ready for group in self.groups for one in group.hosted):
                 self._wake()  # it needs no input to begin
-            async with asyncio.TaskGroup() as bridges:
+            async with asyncio.TaskGroup() as adapters:
                 tasks = [
-                    bridges.create_task(self._bridge(hosted), name=f"{self.id}:{hosted.mark('bridge')}")
+                    adapters.create_task(self._adapt(hosted), name=f"{self.id}:{hosted.mark('adapt')}")
                     for group in self.groups
                     for hosted in group.hosted
                 ]
@@ -139,13 +139,13 @@ class Run:
         if self.inputs.ended:
             self.groups[0].close()
 
-    async def _bridge(self, hosted: Hosted) -> None:
+    async def _adapt(self, hosted: Hosted) -> None:
         seat, rows_ahead = hosted.entry.seat, hosted.group.stage.info.rows_ahead
-        async with aclosing(hosted.group.stage.bridge(seat, hosted.source)) as rows:
+        async with aclosing(hosted.group.stage.adapt(seat, hosted.source)) as rows:
             async for row in rows:
                 while len(seat.rows) >= rows_ahead:
-                    hosted.eaten.clear()
-                    await hosted.eaten.wait()
+                    hosted.consumed.clear()
+                    await hosted.consumed.wait()
                 seat.rows.append(row)
                 self._wake()
         seat.ended = True
@@ -176,7 +176,7 @@ class Run:
         """Send what a step of a seat gave to where it belongs. Raises the error that it gave."""
         if isinstance(chunks, EngineError):
             raise chunks
-        hosted.eaten.set()
+        hosted.consumed.set()
         if chunks and "out" not in hosted.marks:
             hosted.marks |= {"step": began_s, "out": ended_s}
             self._mark(hosted)

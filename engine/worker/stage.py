@@ -62,10 +62,11 @@ class OneFrame:
 class Seat:
     """One request's place at a stage, from its lease to its end.
 
-    ``rows`` are what the stage's bridge made of the upstream's chunks and the stage has not eaten; ``ended`` says that
-    no more will come. The stage writes two fields in ``step``: ``hungry``, that it cannot step this seat again before
-    a further row (or the end) arrives, and ``done``, that the seat has nothing left to emit. ``slot`` is a number in
-    [0, info.slots) that no other open seat of the stage has: the index into preallocated state (KV, conv tails).
+    ``rows`` are what the stage's adapter made of the upstream's chunks and the stage has not consumed; ``ended`` says
+    that no more will come. The stage writes two fields in ``step``: ``needs_input``, that it cannot step this seat
+    again before a further row (or the end) arrives, and ``done``, that the seat has nothing left to emit. ``slot`` is
+    a number in [0, info.slots) that no other open seat of the stage has: the index into preallocated state (KV, conv
+    tails).
     ``group`` is every seat of its request at this stage by its role, itself among them: the main one's chunks are the
     answer, those of its companions are not passed on. ``kept`` is what the stage checkpointed on a replica that was
     lost: the chunks of its info's ``checkpoints``, which are passed on again as they are, and its last Checkpoint.
@@ -81,13 +82,13 @@ class Seat:
     state: Any = None
     rows: deque[Any] = field(default_factory=deque[Any])
     ended: bool = False
-    hungry: bool = True
+    needs_input: bool = True
     done: bool = False
     kept: Sequence[Chunk] = ()
 
     @property
     def ready(self) -> bool:
-        return not self.done and (bool(self.rows) or self.ended or not self.hungry)
+        return not self.done and (bool(self.rows) or self.ended or not self.needs_input)
 
     @property
     def checkpoint(self) -> Mapping[str, Any] | None:
@@ -99,8 +100,8 @@ class Stage(Protocol):
     """One stage of a model on one device.
 
     ``open`` prepares ``seat.state`` for a new request (any previous content of the slot is void) or raises
-    RequestError. ``bridge`` is an async generator that turns upstream chunks into rows; the loop runs it as the
-    consumer of the upstream stream, puts each row on ``seat.rows`` and waits while more than a few lie uneaten; it runs
+    RequestError. ``adapt`` is an async generator that turns upstream chunks into rows; the loop runs it as the
+    consumer of the upstream stream, puts each row on ``seat.rows`` and waits while more than a few lie unread; it runs
     between steps, so it must not compute long. ``step`` advances every seat of the batch once: one decode step, one
     bounded piece of prefill, or one chunk of codec frames. It returns, for each seat in order, the chunks it emits, or
     an EngineError that ends that seat's request and no other. What is done for one seat alone is ``guarded``, so that
@@ -113,7 +114,7 @@ class Stage(Protocol):
 
     def open(self, seat: Seat) -> None: ...
 
-    def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]: ...
+    def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]: ...
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]: ...
 
@@ -148,7 +149,7 @@ def failed(stage: str, request: str, error: Exception) -> StageFailed:
     return StageFailed(f"The stage {stage} failed while it computed this answer; the server's log says why.")
 
 
-def rehearse(stage: Stage, count: int, row: Any, steps: int = 1) -> None:
+def warm_up(stage: Stage, count: int, row: Any, steps: int = 1) -> None:
     """Step seats of no request, each with a row, before anybody waits for one.
 
     What a runtime asks of the system by then (memory above all) need not be asked for in somebody's first sound.

@@ -47,7 +47,7 @@ class Streamed(ABC):
     async def aclose(self) -> None:  # noqa: B027 - most have nothing to close
         """Let go of what the stage holds beside its answers; all of these are over."""
 
-    def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         return self.answer(seat.request, inputs)
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:

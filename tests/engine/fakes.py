@@ -79,7 +79,7 @@ class FakeStage:
     def open(self, seat: Seat) -> None:
         self.opened += 1
 
-    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         async for chunk in inputs:
             yield chunk
 

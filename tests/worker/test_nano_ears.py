@@ -272,7 +272,7 @@ async def test_a_long_recording_is_taken_piece_by_piece(ears: Ears) -> None:
     async def inputs() -> AsyncIterator[Chunk]:
         yield Speech(np.zeros(2 * ROW + 7, np.int16))
 
-    rows = [row async for row in ears.bridge(seat_at(ears), inputs())]
+    rows = [row async for row in ears.adapt(seat_at(ears), inputs())]
     assert [len(row) for row in rows] == [ROW, ROW, 7]
 
 

@@ -375,7 +375,7 @@ class TestInTheAnswer:
             pace: Any = SimpleNamespace()
             seat = Seat(request(shown(disc(33), text="?")), 0, pace)
             stage.open(seat)
-            rows = stage.bridge(seat, _silence())
+            rows = stage.adapt(seat, _silence())
             task = asyncio.create_task(anext(rows))
             await asyncio.sleep(0)
             task.cancel()

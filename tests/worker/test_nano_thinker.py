@@ -386,10 +386,10 @@ async def test_what_is_too_long_to_be_read_is_refused_before_it_is_looked_at(
     """Reading 4 MB took seconds, in which the worker said nothing, was given up, and everybody's answer with it."""
     monkeypatch.setattr("engine.worker.models.nano.thinker.joined", None)
     with pytest.raises(ContextOverflow, match="this model can read 200000"):
-        await anext(stage.bridge(Seat(Request(id="r", session="s", messages=(message,)), 0, OneFrame()), of(())))
+        await anext(stage.adapt(Seat(Request(id="r", session="s", messages=(message,)), 0, OneFrame()), of(())))
 
 
 async def test_instructions_of_any_length_are_taken(stage: Thinker) -> None:
     long = Message("system", (TextPart("Be kind. " * 50_000),))
     seat = Seat(asked("Hello.", long), 0, OneFrame())
-    assert await anext(stage.bridge(seat, of(())))
+    assert await anext(stage.adapt(seat, of(())))

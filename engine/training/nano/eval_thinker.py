@@ -101,7 +101,7 @@ async def serve(stage: Thinker, requests: Sequence[EngineRequest], heard: str | 
     seats = [Seat(request, slot, pace=_NoPace()) for slot, request in enumerate(requests)]
     for seat in seats:
         stage.open(seat)
-        async for row in stage.bridge(seat, _said(heard)):
+        async for row in stage.adapt(seat, _said(heard)):
             seat.rows.append(row)
         seat.ended = True
     emitted: list[list[Chunk]] = [[] for _ in seats]

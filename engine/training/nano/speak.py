@@ -78,7 +78,7 @@ async def drive(stage: Stage, seat: Seat, inputs: Iterable[Chunk]) -> AsyncGener
     """Run one request to its end as the step loop would: a row as soon as the stage is hungry."""
     for one in seat.group.values() or (seat,):
         stage.open(one)
-    rows = stage.bridge(seat, of(inputs))
+    rows = stage.adapt(seat, of(inputs))
     while not seat.done:
         if not seat.ready:
             try:

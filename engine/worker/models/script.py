@@ -86,7 +86,7 @@ class Ears:
     def open(self, seat: Seat) -> None:
         seat.state = 0
 
-    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         async for chunk in inputs:
             if isinstance(chunk, Speech):
                 yield chunk.pcm
@@ -139,7 +139,7 @@ class Thinker:
     def open(self, seat: Seat) -> None:
         seat.state = Answer(deque())
 
-    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         transcript = None
         if seat.request.hears:
             async for chunk in inputs:
@@ -158,7 +158,7 @@ class Thinker:
         answer: Answer = seat.state
         if seat.rows:
             answer = seat.state = _answer(seat.rows.popleft(), seat.request)
-            seat.hungry = False
+            seat.needs_input = False
             if seat.request.must_call and not answer.calls:
                 return RequestError(
                     f"tool_choice: {seat.request.tool_choice!r} asks for a call, and the script makes none."
@@ -265,9 +265,9 @@ class Talker:
 
     def open(self, seat: Seat) -> None:
         seat.state = Whistle(**(seat.checkpoint or {}))
-        seat.hungry = not seat.state.left
+        seat.needs_input = not seat.state.left
 
-    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         behind = seat.state.words
         async for chunk in inputs:
             if behind:
@@ -293,8 +293,8 @@ class Talker:
             chunks = [Codes(np.array([[speech.tone, speech.left]], np.int16), speech.text_end)]
             if state_due(speech.frames - 1, speech.frames):
                 chunks.append(Checkpoint(asdict(speech)))
-        seat.hungry = not speech.left
-        seat.done = speech.frames >= most or (seat.hungry and seat.ended and not seat.rows)
+        seat.needs_input = not speech.left
+        seat.done = speech.frames >= most or (seat.needs_input and seat.ended and not seat.rows)
         return chunks
 
 
@@ -320,7 +320,7 @@ class Code2Wav:
     def open(self, seat: Seat) -> None:
         seat.state = Tone(**(seat.checkpoint or {}))
 
-    def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         return Books(2, 1 << 15, FRAME_SAMPLES).windows(seat, inputs, seat.state.frames)
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:

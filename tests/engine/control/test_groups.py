@@ -33,7 +33,7 @@ class Guided(FakeStage):
         self.seen: list[list[str]] = []
         self.aside = 0  # what companions give, which must not leave
 
-    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         async for chunk in inputs:
             yield data_of(chunk) if seat.role == "main" else data_of(chunk) / 2
 
@@ -58,7 +58,7 @@ class Joined(FakeStage):
         super().__init__("j", 0, self.count, group="joined", emits=NOTHING, **info)
         self.gives, self.waits = gives, waits
 
-    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         seat.state = 0
         before = self.waits[: self.waits.index(seat.role)] if seat.role in self.waits else ()
         await until(lambda: all(seat.group[role].done for role in before))
@@ -66,7 +66,7 @@ class Joined(FakeStage):
 
     def count(self, seat: Seat) -> Result:
         seat.rows.clear()
-        seat.hungry = False
+        seat.needs_input = False
         if seat.state == self.gives[seat.role]:
             seat.done = True
             return []
@@ -156,7 +156,7 @@ async def test_a_role_that_gave_nothing_is_named_and_nothing_leaves() -> None:
 @pytest.mark.seed("A0.14")
 async def test_a_companion_that_hangs_is_named_at_the_deadline() -> None:
     class Hanging(Joined):
-        async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
             seat.state = 0
             if seat.role == "negative":
                 await asyncio.Event().wait()

@@ -29,13 +29,13 @@ class Source(FakeStage):
         super().__init__(name, order, self.count, **info)
         self.n = n
 
-    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         seat.state = 0
         yield "start"
 
     def count(self, seat: Seat) -> Result:
         seat.rows.clear()
-        seat.hungry = False
+        seat.needs_input = False
         if seat.state == self.n:
             seat.done = True
             return []
@@ -173,7 +173,7 @@ async def test_inputs_that_are_not_read_to_their_end_are_closed() -> None:
         return []
 
     class Deaf(FakeStage):
-        async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
             await asyncio.Event().wait()
             yield
 
@@ -343,7 +343,7 @@ async def test_a_stage_that_ends_early_does_not_hold_up_the_worker_before_it() -
 class Held(FakeStage):
     """Ends its first seat at once; of a second, it never takes the input."""
 
-    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         await asyncio.Event().wait()
         yield
 

@@ -20,7 +20,7 @@ class Waiting(FakeStage):
 
     waits = 0
 
-    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         self.waits += 1
         async for chunk in inputs:
             yield chunk
@@ -33,10 +33,10 @@ class Beginning(FakeStage):
         super().__init__("a", 0, self.give, emits=NOTHING)
 
     def open(self, seat: Seat) -> None:
-        seat.hungry = False
+        seat.needs_input = False
 
     def give(self, seat: Seat) -> Result:
-        seat.hungry, seat.done = True, seat.ended and not seat.rows
+        seat.needs_input, seat.done = True, seat.ended and not seat.rows
         return [seat.rows.popleft() if seat.rows else x("first")]
 
 

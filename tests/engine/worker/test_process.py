@@ -107,7 +107,7 @@ async def test_an_unknown_stage_fails_the_run_and_nothing_else() -> None:
 
 
 class BrokenBridge(FakeStage):
-    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         async for chunk in inputs:
             if data_of(chunk) == "bad":
                 raise RequestError("bad input")
@@ -241,7 +241,7 @@ async def test_a_full_stream_between_stages_holds_the_upstream_stage() -> None:
         return []
 
     class Slow(FakeStage):
-        async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
             await asyncio.Event().wait()
             yield
 
@@ -262,7 +262,7 @@ async def test_a_stage_that_ends_early_takes_its_input_all_the_same() -> None:
         return [x("only")]
 
     class Endless(FakeStage):
-        async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
             await asyncio.Event().wait()
             yield
 
@@ -307,7 +307,7 @@ def speak(seat: Seat) -> Result:
 
 
 async def test_who_arrives_during_a_step_is_in_the_next_one() -> None:
-    """A run's task and its bridges take turns of the loop: none of those is another's step."""
+    """A run's task and its adapters take turns of the loop: none of those is another's step."""
     late = [opened("late"), *fed("late", 1, 2)]
 
     def act(seat: Seat) -> Result:

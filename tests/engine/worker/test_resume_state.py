@@ -30,7 +30,7 @@ class Counter(FakeStage):
 
     def open(self, seat: Seat) -> None:
         seat.state = seat.checkpoint["n"] if seat.checkpoint else 0
-        seat.hungry = False
+        seat.needs_input = False
 
     def count(self, seat: Seat) -> Result:
         self.steps += 1

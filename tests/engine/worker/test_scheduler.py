@@ -153,14 +153,14 @@ def test_a_chunk_is_cut_short_when_the_listener_would_run_dry() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "ended", "hungry", "done", "ready"),
+    ("rows", "ended", "needs_input", "done", "ready"),
     [(0, False, True, False, False), (1, False, True, False, True), (0, True, True, False, True),
      (0, False, False, False, True), (1, True, False, True, False)],
 )  # fmt: skip
 def test_a_seat_is_ready_when_it_has_something_to_do(
-    rows: int, ended: bool, hungry: bool, done: bool, ready: bool
+    rows: int, ended: bool, needs_input: bool, done: bool, ready: bool
 ) -> None:
     pace: Any = None
-    seat = Seat(request(), 0, pace, ended=ended, hungry=hungry, done=done)
+    seat = Seat(request(), 0, pace, ended=ended, needs_input=needs_input, done=done)
     seat.rows.extend(range(rows))
     assert seat.ready is ready

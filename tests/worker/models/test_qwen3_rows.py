@@ -38,7 +38,7 @@ class Always:
 
 async def asked(folder: Path, ends: frozenset[int], patch: pytest.MonkeyPatch) -> tuple[Said, list[int]]:
     """An answer of at most eight tokens, and the tokens that reached the talker."""
-    bridge, make = Talker.bridge, Thinker.__init__
+    adapt, make = Talker.adapt, Thinker.__init__
     rows: list[int] = []
 
     def ending(self: Any, place: Place) -> None:
@@ -46,14 +46,14 @@ async def asked(folder: Path, ends: frozenset[int], patch: pytest.MonkeyPatch) -
         self.ends = ends or self.ends
 
     async def noting(self: Any, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        async with aclosing(bridge(self, seat, inputs)) as chunks:
+        async with aclosing(adapt(self, seat, inputs)) as chunks:
             async for chunk in chunks:
                 rows.extend([chunk.id] if isinstance(chunk, TextToken) else [])
                 yield chunk
 
     with patch.context() as patched:
         patched.setattr(Thinker, "__init__", ending)
-        patched.setattr(Talker, "bridge", noting)
+        patched.setattr(Talker, "adapt", noting)
         async with Engine(spec(folder)) as engine:
             return await ask(engine, request("t", TURNS, frames=4)), rows
 
@@ -90,11 +90,11 @@ async def test_rows_that_do_not_belong_together_are_refused_and_one_row_is_enoug
     seat = Seat(request("t", TURNS), 0, Always())
     stage.open(seat)
     for good in (turn([7]), turn([media], media=1), turn([media, 7, media], media=2)):
-        (read,) = [said async for said in stage.bridge(seat, of([Tensors.of(good)]))]
+        (read,) = [said async for said in stage.adapt(seat, of([Tensors.of(good)]))]
         assert all(np.array_equal(*both) for both in zip(structs.astuple(read), structs.astuple(good), strict=True))
     for bad in (turn([7], media=1), turn([media, media], media=1), turn([7, 8], names=1), turn([7, 8], positions=1)):
         with pytest.raises(StageFailed, match="does not belong together"):
-            _ = [chunk async for chunk in stage.bridge(seat, of([Tensors.of(bad)]))]
+            _ = [chunk async for chunk in stage.adapt(seat, of([Tensors.of(bad)]))]
 
 
 @pytest.mark.seed("A2.13")
@@ -107,7 +107,7 @@ async def test_a_code_beyond_the_book_never_reaches_the_decoder(code: int, check
     frames = np.zeros((3, 1, stage.net.groups), np.int16)
     frames[2, 0, 5] = code
     with pytest.raises(StageFailed, match="not from 0 to 127"):
-        _ = [row async for row in stage.bridge(seat, of(Codes(frame) for frame in frames))]
+        _ = [row async for row in stage.adapt(seat, of(Codes(frame) for frame in frames))]
 
 
 @pytest.mark.parametrize(

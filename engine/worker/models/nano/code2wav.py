@@ -16,7 +16,7 @@ from engine.core import Facets, StageInfo
 from engine.errors import EngineError
 from engine.worker.models.nano.source import Source
 from engine.worker.models.nano.voice import BOOKS, FRAME_S, FRAME_SAMPLES, SIZE, Floats, run, session, voice_of
-from engine.worker.stage import Books, Place, Seat, Window, guarded, rehearse, state_due
+from engine.worker.stage import Books, Place, Seat, Window, guarded, state_due, warm_up
 
 WARM = 4  # frames: more than a first chunk
 
@@ -36,7 +36,7 @@ class Code2Wav:
         self._fast = np.full((place.slots, *shapes["fast"][1:]), 0, np.float32)
 
     def warm_up(self) -> None:
-        rehearse(self, self.info.slots, Window(np.zeros((WARM, BOOKS), np.int16)))
+        warm_up(self, self.info.slots, Window(np.zeros((WARM, BOOKS), np.int16)))
 
     def open(self, seat: Seat) -> None:
         """Begin, or go on behind the frames that a lost replica's state covers."""
@@ -51,7 +51,7 @@ class Code2Wav:
         slow, fast = self._slow[seat.slot].copy(), self._fast[seat.slot].copy()
         return Checkpoint({"slow": slow, "fast": fast, "source": seat.state.left()})
 
-    def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         return Books(BOOKS, SIZE, FRAME_SAMPLES).windows(seat, inputs, seat.state.frames)
 
     def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:

@@ -28,7 +28,7 @@ from engine.worker.models.nano.examples import EXAMPLES
 from engine.worker.models.nano.hush import Hush, Voices, Wiener, noise_of, through
 from engine.worker.models.nano.utterance import MEAN_REACH, Utterance
 from engine.worker.models.nano.voice import session
-from engine.worker.stage import Place, Seat, guarded, rehearse
+from engine.worker.stage import Place, Seat, guarded, warm_up
 
 log = logging.getLogger(__name__)
 
@@ -143,13 +143,13 @@ class Ears:
 
     def warm_up(self) -> None:
         if not self.info.unfit:
-            rehearse(self, 1, np.zeros(ROW, np.int16), steps=4)
+            warm_up(self, 1, np.zeros(ROW, np.int16), steps=4)
 
     def open(self, seat: Seat) -> None:
         self._release(seat.slot)
         seat.state = Hearing()
 
-    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         async for chunk in inputs:
             if isinstance(chunk, Speech):
                 for at in range(0, len(chunk.pcm), ROW):
@@ -164,7 +164,7 @@ class Ears:
             if error := guarded(self, seat, self._start_over, seat.state):
                 failed[seat.slot] = error
         for seat in stale[1:]:
-            seat.hungry = False  # its turn comes with a next step
+            seat.needs_input = False  # its turn comes with a next step
         return [failed[seat.slot] if seat.slot in failed else guarded(self, seat, self._listen) for seat in seats]
 
     def _listen(self, seat: Seat) -> list[Chunk]:
@@ -176,8 +176,8 @@ class Ears:
             piece = utterance.pcm(hearing.searched, hearing.searched + PIECE)
             self._held[seat.slot].feed(piece)
             hearing.searched += len(piece)
-        seat.hungry = not utterance.basis or hearing.searched == len(utterance)
-        if not seat.hungry:
+        seat.needs_input = not utterance.basis or hearing.searched == len(utterance)
+        if not seat.needs_input:
             return []
         return self._final(seat) if seat.ended else self._partial(seat)
 

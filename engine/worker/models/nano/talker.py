@@ -18,7 +18,7 @@ from engine.core import Facets, Request, StageInfo, Voice
 from engine.errors import EngineError, RequestError
 from engine.worker.models.nano.voice import FRAME_S, LATENT, VOICES, WHO, Floats, run, session, voice_of
 from engine.worker.spoken import Said, Speller, grammar
-from engine.worker.stage import Place, Seat, frames_of, guarded, rehearse, state_due
+from engine.worker.stage import Place, Seat, frames_of, guarded, state_due, warm_up
 
 LETTERS = "^ abcdefghijklmnopqrstuvwxyz',.?"
 LETTER_INDEX = {letter: index for index, letter in enumerate(LETTERS)}
@@ -92,7 +92,7 @@ class Talker:
 
     def warm_up(self) -> None:
         grammar()  # the first number that somebody waits for must not pay for it
-        rehearse(self, self.info.slots, Speller().feed("It is a pleasure to meet you. "))
+        warm_up(self, self.info.slots, Speller().feed("It is a pleasure to meet you. "))
 
     def open(self, seat: Seat) -> None:
         """Begin, or go on behind the frames that a lost replica's state covers: the text is told again."""
@@ -107,7 +107,7 @@ class Talker:
         rings = self._rings[_slots(seat)]
         return Checkpoint({"frames": seat.state.frames, "latent": seat.state.latent, "rings": rings})
 
-    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         """Text -> letters to say; the last row is what `flush` gives."""
         speller = Speller()
         async for chunk in inputs:
@@ -128,8 +128,8 @@ class Talker:
         given = {seat.slot: guarded(self, seat, self._given, next(codes)) for seat in speaking}
         for seat in main:
             speech: Speech = seat.state
-            seat.hungry = not speech.speakable
-            seat.done = speech.frames >= _most(seat.request) or (seat.hungry and speech.complete)
+            seat.needs_input = not speech.speakable
+            seat.done = speech.frames >= _most(seat.request) or (seat.needs_input and speech.complete)
         return [failed.get(seat.slot, given.get(seat.slot, [])) for seat in seats]
 
     def _read(self, seat: Seat) -> None:

@@ -53,7 +53,7 @@ from engine.worker.models.nano.tokens import (
 )
 from engine.worker.prefix import Prefixes
 from engine.worker.sampling import draw
-from engine.worker.stage import Place, Seat, check_length, guarded, rehearse
+from engine.worker.stage import Place, Seat, check_length, guarded, warm_up
 
 PIECE = 128
 """The most ids that one step prefills for a request: about 10 ms."""
@@ -135,12 +135,12 @@ class Thinker:
         self.prefixes: Prefixes[PrefixKV] = Prefixes(int(float(place.options.get("remember_mb", REMEMBER_MB)) * 2**20))
 
     def warm_up(self) -> None:
-        rehearse(self, 2, Sensed(None, (Message("user", (TextPart("Hello."),)),), ()), steps=4)
+        warm_up(self, 2, Sensed(None, (Message("user", (TextPart("Hello."),)),), ()), steps=4)
 
     def open(self, seat: Seat) -> None:
         seat.state = Thought()
 
-    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         """One row, once the user has finished; pictures are looked at beside the step loop while he speaks."""
         check_length([message for message in seat.request.messages if message.role != "system"], MOST_CHARACTERS)
         messages = joined(seat.request.messages)
@@ -179,7 +179,7 @@ class Thinker:
 
     def _begin(self, seat: Seat, sensed: Sensed) -> EngineError | None:
         """Find what to say, or to think about. Returns why, where a tool must be called and none can be."""
-        seat.hungry = False
+        seat.needs_input = False
         messages, transcript = sensed.messages, sensed.transcript
         if seat.request.must_call and (transcript == "" or sensed.reply):
             return _uncalled(seat, "nano did not understand what was said")

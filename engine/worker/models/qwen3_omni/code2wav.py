@@ -19,7 +19,7 @@ from engine.worker.models.qwen3_omni.speech import FRAME_SAMPLES
 from engine.worker.nn.codec import CodecDecoder
 from engine.worker.nn.conv import Piece
 from engine.worker.nn.device import to_device
-from engine.worker.stage import Books, Place, Seat, Window, rehearse
+from engine.worker.stage import Books, Place, Seat, Window, warm_up
 
 WARM_S = 2.0  # of a start, at most
 
@@ -57,12 +57,12 @@ class Code2Wav:
         """Beginnings of answers, in batches of every size: what libraries prepare for a shape takes longer than it."""
         for count in range(1, self.source.slots + 1):
             if time.monotonic() < until_s:
-                rehearse(self, count, Window(np.zeros((1, self.net.groups), np.int16)))
+                warm_up(self, count, Window(np.zeros((1, self.net.groups), np.int16)))
 
     def open(self, seat: Seat) -> None:
         seat.state = Sound()
 
-    def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         return Books(self.net.groups, self.net.book, FRAME_SAMPLES).windows(seat, inputs)
 
     @torch.inference_mode()

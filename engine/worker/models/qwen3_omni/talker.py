@@ -59,7 +59,7 @@ class Talker:
         )
         self.net.seen_codes[seat.slot] = False
 
-    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         """What the thinker says, as it is. Raises StageFailed where it does not belong together."""
         async for chunk in inputs:
             item = read(chunk)
@@ -88,7 +88,7 @@ class Talker:
         for seat in seats:
             if seat.done and seat.state.unkept:
                 self._remember(seat)
-            seat.hungry = not seat.rows and not seat.state.ended
+            seat.needs_input = not seat.rows and not seat.state.ended
         return [results.get(id(seat), []) for seat in seats]
 
     def _hear_all(

@@ -75,7 +75,7 @@ class Thinker:
         )
         seat.state = Thought(request.max_text_tokens, params, Pieces(self.chat))
 
-    async def bridge(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         async with aclosing(self.prompter.prompts(seat.request, inputs)) as prompts:
             async for prompt in prompts:
                 yield prompt
@@ -96,7 +96,7 @@ class Thinker:
             written = zip(free, self._write(free), strict=True)
             results |= {id(seat): guarded(self, seat, self._take, id_) for seat, id_ in written}
         for seat in seats:
-            seat.hungry = not seat.state.reading and not seat.state.writing  # the user is still speaking
+            seat.needs_input = not seat.state.reading and not seat.state.writing  # the user is still speaking
         for seat in writing:
             if (script := seat.state.script) is not None:
                 token = script.popleft() if script else next(iter(self.ends))

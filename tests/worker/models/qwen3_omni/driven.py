@@ -48,8 +48,8 @@ async def drive(line: Sequence[Stage], asked: Sequence[Request], device: Device 
     said = [([], [], []) for _ in asked]
     steps: Steps = []
 
-    async def bridge(stage: Stage, seat: Seat, inputs: Stream) -> None:
-        async with aclosing(stage.bridge(seat, inputs)) as rows:
+    async def adapt(stage: Stage, seat: Seat, inputs: Stream) -> None:
+        async with aclosing(stage.adapt(seat, inputs)) as rows:
             async for row in rows:
                 seat.rows.append(row)
         seat.ended = True
@@ -76,11 +76,11 @@ async def drive(line: Sequence[Stage], asked: Sequence[Request], device: Device 
         elif isinstance(chunk, Audio):
             said[i][2].append(chunk.wave)
 
-    async with asyncio.TaskGroup() as bridges:
+    async with asyncio.TaskGroup() as adapters:
         for row, inputs in zip(seats, streams, strict=True):
             for stage, seat, stream in zip(line, row, inputs, strict=True):
                 stage.open(seat)
-                bridges.create_task(bridge(stage, seat, stream), name=stage.info.name)
+                adapters.create_task(adapt(stage, seat, stream), name=stage.info.name)
             inputs[0].close()
         while not all(row[-1].done for row in seats):
             await asyncio.sleep(0.001)
