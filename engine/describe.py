@@ -55,7 +55,7 @@ def _of_family(spec: EngineSpec) -> tuple[StageSpec, ...]:
 
 
 def _workers(spec: EngineSpec) -> tuple[WorkerSpec, ...]:
-    """Ears alone, so that they hold up nobody's sound; stages that block, too; the others together."""
+    """Ears alone, so that they hold up nobody's sound; the others together."""
     infos = [_described(stage, place, ()) for place, stage in enumerate(spec.stages)]
     alone = [info.name for info in infos if info.hears_only]
     together = [info.name for info in infos if not info.hears_only]

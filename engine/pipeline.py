@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeVar
 
 from engine.chunk import Audio, Kind, Speech, Text, ToolCall, VoiceText, kinds
@@ -33,7 +34,7 @@ class Route:
     """What is fed to the first of them, in place of what a thinker would write."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pipeline:
     """``sources`` are the stages that a configuration names for others to read from (``from:``), by name.
 
@@ -53,7 +54,7 @@ class Pipeline:
             self._check_source(place)
         self._check_end()
 
-    @property
+    @cached_property
     def model(self) -> ModelInfo:
         """What the pipeline tells of itself: each fact from the first stage that knows it."""
         facets = [stage.facets for stage in self.stages]

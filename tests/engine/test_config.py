@@ -123,3 +123,19 @@ def test_a_package_that_is_missing_is_said_to_be_an_extra(monkeypatch: pytest.Mo
     monkeypatch.delitem(sys.modules, "engine.control.launchers.ray", raising=False)
     with pytest.raises(ConfigError, match=r"ray.*; the README says which extra"):
         load("engine.control.launchers", "ray", "Launcher")
+
+
+def test_a_stage_has_a_name_a_source_and_settings_of_its_own(tmp_path: Path) -> None:
+    text = """
+    stages:
+      - {use: nano.ears, weights: here, options: {a: 1}}
+      - {use: ./mine.py:Thinker, from: ears}
+      - {use: sub/voice.py, dtype: bfloat16, name: mouth}
+    """
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    ears, thinker, voice = load_config(file).stages
+    assert (ears.name, ears.weights, ears.options, ears.from_) == ("ears", "here", {"a": 1}, None)
+    assert (thinker.name, thinker.use, thinker.from_) == ("thinker", f"{tmp_path}/mine.py:Thinker", "ears")
+    assert thinker.weights is None, "another's are not its own"
+    assert (voice.name, voice.use, voice.dtype) == ("mouth", f"{tmp_path}/sub/voice.py", "bfloat16")

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from engine import ConfigError, Engine, WeightsError, describe, load_config
+from engine import ConfigError, Engine, WeightsError, describe, load_config, parse_config, written_out
+from engine.worker import host
+from engine.worker.stage import Place, Stage
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -40,3 +42,51 @@ def test_a_model_or_weights_that_are_not_there_are_told() -> None:
     tiny = load_config(CONFIGS / "qwen3_omni_tiny.yaml")
     with pytest.raises(WeightsError):
         describe(replace(tiny, weights="/no/such/folder"))
+
+
+def test_without_workers_ears_are_alone_and_the_others_together() -> None:
+    whole = written_out(parse_config("model: script"))
+    assert [worker.stages for worker in whole.workers] == [("ears",), ("thinker", "talker", "code2wav")]
+    assert [(stage.use, stage.name) for stage in whole.stages][:2] == [
+        ("script.ears", "ears"),
+        ("script.thinker", "thinker"),
+    ]
+    assert written_out(whole) == whole
+
+
+def test_a_model_is_short_for_its_stages_with_its_weights_and_options() -> None:
+    whole = written_out(parse_config("model: script\nweights: w\noptions: {step_s: 1}"))
+    assert {(stage.weights, stage.options["step_s"]) for stage in whole.stages} == {("w", 1)}
+
+
+@pytest.mark.parametrize(
+    ("workers", "told"),
+    [
+        ("[{stages: [ears]}]", 'workers: no worker hosts "thinker", which script needs'),
+        (
+            "[{stages: [ears, mouth]}]",
+            r"workers\[0\].stages: there is no stage 'mouth'; script has ears, thinker, talker",
+        ),
+    ],
+)
+def test_a_stage_without_a_worker_and_a_worker_without_a_stage_are_told(workers: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        written_out(parse_config(f"model: script\nworkers: {workers}"))
+
+
+async def test_every_stage_is_made_with_its_own_weights_and_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One place for all of them had a voice look for its weights in those of a language model."""
+    places: dict[str, Place] = {}
+
+    def noted(use: str, name: str, order: int, place: Place) -> Stage:
+        places[name] = place
+        return made(use, name, order, place)
+
+    made = host.make
+    monkeypatch.setattr(host, "make", noted)
+    stages = "{use: script.thinker, options: {step_s: 0}}, {use: script.talker, weights: w}, {use: script.code2wav}"
+    spec = replace(parse_config(f"stages: [{stages}]"), launcher="inline")
+    async with Engine(spec) as engine:
+        assert engine.model.abilities == {"text", "tools", "speech"}
+    found = {name: (place.weights, dict(place.options)) for name, place in places.items()}
+    assert found == {"thinker": (None, {"step_s": 0}), "talker": (Path("w"), {}), "code2wav": (None, {})}
