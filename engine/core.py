@@ -198,6 +198,8 @@ class Facets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     examples: tuple[str, ...] = ()
     leaving: str = ""
     """Who gets what of a conversation that leaves this machine, as a sentence; empty where nothing does."""
+    hears_for: str = ""
+    """Of ears that understand no more than one thinker's requests: what its model is called."""
 
 
 class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -272,8 +274,9 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     cost: TokenCost = TokenCost()
     examples: tuple[str, ...] = ()
     """What a user may say and be understood: for people who see this model for the first time."""
-    leaving: tuple[str, ...] = ()
-    """Who gets what of a conversation that leaves this machine, a sentence each."""
+    notes: tuple[str, ...] = ()
+    """What people should know before they talk to it, a sentence each: who gets what of a conversation that leaves this
+    machine, and what cannot be said."""
 
     @property
     def voice_ids(self) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ class Pipeline:
             context=_first(one.context for one in facets) or unknown.context,
             cost=_first(one.cost for one in facets) or unknown.cost,
             examples=_first(one.examples for one in facets) or (),
-            leaving=tuple(one.leaving for one in facets if one.leaving),
+            notes=self._notes(),
         )
 
     def route(self, request: Request) -> Route:
@@ -119,6 +119,13 @@ class Pipeline:
         """Whether a stage waits for what nobody feeds it when the user types."""
         stage = self.stages[place]
         return bool(stage.takes) and not stage.answers
+
+    def _notes(self) -> tuple[str, ...]:
+        facets = [stage.facets for stage in self.stages if not stage.unfit]
+        leaving = [one.leaving for one in facets if one.leaving]
+        known = {one.hears_for for one in facets if one.hears_for} - {one.model for one in facets}
+        understood = [f"Its ears understand {name}'s own requests only: type anything else." for name in known]
+        return (*leaving, *understood)
 
     def _abilities(self) -> frozenset[Ability]:
         fit = [stage for stage in self.stages if not stage.unfit]

@@ -134,9 +134,9 @@ async def model(spec: EngineSpec) -> list[Finding]:
 
 
 def elsewhere(info: ModelInfo, unavailable: Mapping[str, str]) -> Iterator[Finding]:
-    """What of the model is not on this machine: who gets what, and who cannot be had."""
-    for told in info.leaving:
-        yield Finding("warn", "privacy", told, "name a server of this machine if nothing is to leave it")
+    """What people should know of the model before they talk to it, and which of its servers cannot be had."""
+    for note in info.notes:
+        yield Finding("warn", "note", note)
     for stage, why in unavailable.items():
         yield Finding("fail", stage, why, "start that server, or name another")
 

@@ -40,7 +40,7 @@ def _announce(url: str, settings: Settings, model: ModelInfo) -> None:
 
 def about(model: ModelInfo) -> Iterator[str]:
     """What people should know of the model before they talk to it."""
-    yield from model.leaving
+    yield from model.notes
 
 
 def announcement(

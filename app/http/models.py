@@ -33,7 +33,7 @@ class Loaded(BaseModel):
     languages: list[str]
     abilities: list[str]
     context: int
-    leaving: list[str] = Field(description="Who gets what of a conversation that leaves the machine, a sentence each.")
+    notes: list[str] = Field(description="What people should know before they talk to it, a sentence each.")
 
 
 class Model(BaseModel):
@@ -97,7 +97,7 @@ def _model(info: ModelInfo, created: int) -> Model:
         languages=list(info.languages),
         abilities=sorted(info.abilities),
         context=info.context,
-        leaving=list(info.leaving),
+        notes=list(info.notes),
     )
     return Model(id=info.name, created=created, parley=loaded)
 

@@ -261,7 +261,7 @@ def session_view(house: House, id: str, expires_at_s: int, options: Options) -> 
         "voices": list(model.voice_ids),
         "voice_details": [msgspec.to_builtins(one) for one in model.voices],
         "examples": list(model.examples),
-        "leaving": list(model.leaving),
+        "notes": list(model.notes),
     }
     return SessionView(id, expires_at_s, options, loaded)
 

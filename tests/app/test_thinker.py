@@ -141,9 +141,9 @@ def test_parts_that_fit_no_deployment_are_told() -> None:
 
 
 def test_the_doctor_names_who_gets_what_and_who_cannot_be_had() -> None:
-    info = ModelInfo(name="m", leaving=("Conversations leave this machine: llm.example gets their text.",))
+    info = ModelInfo(name="m", notes=("Conversations leave this machine: llm.example gets their text.",))
     found = list(elsewhere(info, {"thinker": "The server cannot be reached."}))
-    assert [(one.level, one.subject) for one in found] == [("warn", "privacy"), ("fail", "thinker")]
+    assert [(one.level, one.subject) for one in found] == [("warn", "note"), ("fail", "thinker")]
     assert "llm.example gets their text" in found[0].text
     assert not list(elsewhere(ModelInfo(name="m"), {}))
 
@@ -163,10 +163,10 @@ async def test_who_gets_what_is_told_at_the_start_and_to_every_client(monkeypatc
     assert list(about(describe(whole))) == [told]
     async with running(whole) as server, httpx2.AsyncClient() as http:
         listed = (await http.get(f"{server.http}/v1/models")).json()["data"][0]
-        assert listed["parley"]["leaving"] == [told]
+        assert listed["parley"]["notes"] == [told]
         async with talking(server) as client:
             updated = await client.configure()
-            assert updated["parley"]["leaving"] == [told]
+            assert updated["parley"]["notes"] == [told]
 
 
 async def nobody_looks(self: openai.Thinker) -> None:

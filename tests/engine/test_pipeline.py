@@ -146,7 +146,7 @@ def test_each_stage_adds_what_it_knows() -> None:
     assert (model.name, model.context, model.frame_s) == ("m", 99, 0.02)
     assert (model.voices, model.languages, model.heard_languages) == ((voice,), ("en",), ("en", "de"))
     assert model.abilities == {"text", "audio", "speech", "tools", "image"}
-    assert model.leaving == ("All leaves.",)
+    assert model.notes == ("All leaves.",)
     assert Pipeline(WHOLE, "mine").model.name == "mine"
     assert Pipeline(WHOLE).model.name == "ears+thinker+talker+code2wav"
 
@@ -155,3 +155,11 @@ def test_a_voice_alone_and_ears_alone_offer_what_they_can() -> None:
     assert Pipeline([EARS]).model.abilities == {"audio"}
     assert Pipeline(WHOLE[:2]).model.abilities == {"audio", "text", "tools"}
     assert ANSWER > IN_WRITING
+
+
+def test_ears_for_one_thinker_s_requests_say_so_before_another() -> None:
+    ears = named(EARS, facets=Facets(hears_for="m"))
+    for name, told in (("m", 0), ("other", 1)):
+        model = Pipeline([ears, named(THINKER, facets=Facets(model=name))]).model
+        assert len(model.notes) == told
+        assert all("understand m's own requests only" in note for note in model.notes)

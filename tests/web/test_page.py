@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
-from tests.app.rig import Running
+from engine.core import StageInfo
+from engine.worker.models.script import Thinker
+from engine.worker.stage import Place
+from tests.app.rig import LoudnessVad, Running, running, script_spec
 from tests.web.browser import AUDIBLE, Chromium, Page
 
 pytestmark = [pytest.mark.chromium, pytest.mark.node, pytest.mark.asyncio(loop_scope="module")]
@@ -46,6 +50,23 @@ async def test_the_models_name_and_voices_are_known_before_anything_is_said(page
     assert await page.value(options) == [["tone", "Tone, a whistle"]]
     await page.ask("say: hello")
     await page.shows("#route", "script · WebSocket")
+
+
+async def test_what_leaves_the_machine_is_said_before_anything_is(
+    page: Page, browser: Chromium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await page.value("document.getElementById('notes').hidden")
+    told, describe = "Conversations leave this machine: llm.example gets their text.", Thinker.describe
+
+    def elsewhere(place: Place) -> StageInfo:
+        info = describe(place)
+        return msgspec.structs.replace(info, facets=msgspec.structs.replace(info.facets, leaving=told))
+
+    monkeypatch.setattr(Thinker, "describe", staticmethod(elsewhere))
+    async with running(script_spec(), vad=LoudnessVad) as other, browser.page() as one:
+        await one.open(other.http)
+        await one.shows("#notes", told)
+        assert await one.value("document.getElementById('notes').checkVisibility()")
 
 
 async def test_the_settings_say_how_soon_it_answers_and_what_its_part_is(page: Page) -> None:

@@ -96,9 +96,9 @@ function learn(loaded: Loaded, speaking: string | null): void {
   model = loaded.model ?? model;
   settings.showVoices(loaded, speaking);
   examples.learn(loaded.examples);
-  const leaving = element("leaving");
-  leaving.textContent = (loaded.leaving ?? []).join(" ");
-  leaving.hidden = leaving.textContent === "";
+  const notes = element("notes");
+  notes.textContent = (loaded.notes ?? []).join(" ");
+  notes.hidden = notes.textContent === "";
   show();
 }
 

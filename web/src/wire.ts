@@ -53,8 +53,8 @@ export interface Loaded {
   readonly voice_details?: readonly VoiceDetail[];
   /** Questions that the model understands. */
   readonly examples?: readonly string[];
-  /** Who gets what of a conversation that leaves the server's machine, a sentence each. */
-  readonly leaving?: readonly string[];
+  /** What people should know before they talk to it, a sentence each. */
+  readonly notes?: readonly string[];
 }
 
 export interface VoiceDetail {

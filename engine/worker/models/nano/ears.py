@@ -126,7 +126,7 @@ class Ears:
     def describe(cls, place: Place) -> StageInfo:
         return StageInfo(
             takes=kinds(Speech), emits=kinds(Transcript), feeds=kinds(Transcript), slots=min(place.slots, SPEAKERS),
-            unfit="" if hears() else why(), facets=Facets(heard_languages=("en",), examples=EXAMPLES),
+            unfit="" if hears() else why(), facets=Facets(heard_languages=("en",), hears_for="nano", examples=EXAMPLES),
         )  # fmt: skip
 
     def __init__(self, place: Place) -> None:
