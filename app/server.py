@@ -276,7 +276,7 @@ def _add_operations(app: FastAPI, service: Service) -> None:
     async def livez() -> dict[str, str]:  # pyright: ignore[reportUnusedFunction]
         return {"status": "alive"}
 
-    @app.get("/health", summary="Green once the engine has answered a request, and while it can", responses={503: {}})
+    @app.get("/health", summary="Green once every stage is warm, and while each has a replica", responses={503: {}})
     async def health() -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
         engine = service.engine
         body: dict[str, Any] = {

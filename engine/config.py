@@ -1,13 +1,14 @@
 """YAML to EngineSpec, strictly: an unknown key names its path and the nearest known one.
 
-The ``server:`` section is the app's own and is passed through as it is. Knows no family: whether a model has a stage
-of a given name is found out by the worker that loads it.
+The ``server:`` section is the app's own and is passed through as it is. Knows no family and no
+stage: ``engine.describe`` writes out what a model is short for, and finds who is missing.
 """
 
 from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ import yaml
 from engine.errors import ConfigError
 
 Schedule = Literal["urgency", "arrival"]
+_FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<export>\w+))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,13 +273,20 @@ def _check_stages(spec: EngineSpec) -> None:
             raise ConfigError(f"stages[{i}].use: must name a stage")
 
 
+def file_of(use: str) -> tuple[str, str] | None:
+    """The file that a stage lies in, and the class in it that is meant ("" for its STAGE); None where it is no file."""
+    found = _FILE.fullmatch(use)
+    return None if found is None else (found["file"], found["export"] or "")
+
+
 def _named(stage: StageSpec, folder: Path) -> StageSpec:
     """A stage with its name, and the whole path of its file."""
-    use, what = stage.use, stage.use.rpartition("/")[2]
-    file, mark, export = what.partition(".py")
-    if mark and (not export or export.startswith(":")):
-        return replace(stage, use=str((folder / use).absolute()), name=stage.name or export[1:].lower() or file)
-    return replace(stage, name=stage.name or use.rpartition(".")[2])
+    if (found := file_of(stage.use)) is None:
+        return replace(stage, name=stage.name or stage.use.rpartition(".")[2])
+    file, export = found
+    return replace(
+        stage, use=str((folder / stage.use).absolute()), name=stage.name or export.lower() or Path(file).stem
+    )
 
 
 def _check_devices(workers: tuple[WorkerSpec, ...]) -> None:

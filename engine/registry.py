@@ -6,6 +6,8 @@ import difflib
 import importlib
 import importlib.util
 import pkgutil
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 from engine.errors import ConfigError
@@ -18,15 +20,22 @@ def load(package: str, name: str, export: str) -> Any:
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
         raise ConfigError(f"{package.rsplit('.', 1)[-1]}: there is no {name!r} ({hint})")
-    try:
+    with loading(name):
         module = importlib.import_module(f"{package}.{name}")
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"{name} cannot be loaded here: {error}; the README says which extra brings that") from error
-    except ImportError as error:
-        raise ConfigError(f"{name} cannot be loaded here: {error}") from error
     if not hasattr(module, export):
         raise ConfigError(f"{name} exports no {export}: it is not one that a configuration can name")
     return getattr(module, export)
+
+
+@contextmanager
+def loading(what: str) -> Generator[None]:
+    """Tell what cannot be imported, and why: raises ConfigError in place of the import's own errors."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{what} cannot be loaded here: {error}; the README says which extra brings that") from error
+    except ImportError as error:
+        raise ConfigError(f"{what} cannot be loaded here: {error}") from error
 
 
 def names(package: str) -> list[str]:

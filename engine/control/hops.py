@@ -33,7 +33,6 @@ Pool = StagePool[StageReplica]
 BYTES_REPLAYED = 64 << 20  # of what a hop was fed, for a resume: half an hour of speech, or 4000 hidden rows in float32
 LIVES = 2  # replicas that a request may lose where it may be what kills them: the second loss ends it
 Blame = Literal["this", "perhaps this", "another", "nobody"]
-WHOLE = Route(())  # every stage at once
 RESUME_S = 5.0  # how long a resume waits for a slot where there are replicas: it holds slots of later stages
 
 
@@ -82,7 +81,7 @@ class Hops:
 
     def __init__(
         self, chunks: Chunks, pools: Sequence[Pool], group: asyncio.TaskGroup, progress: Callable[[], None],
-        route: Route = WHOLE,
+        route: Route,
     ) -> None:  # fmt: skip
         self._chunks, self._pools, self._group, self._progress = chunks, pools, group, progress
         self._route = route

@@ -22,8 +22,9 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
+from engine.config import file_of
 from engine.errors import ConfigError
-from engine.registry import load, names
+from engine.registry import load, loading, names
 from engine.worker.stage import StageType
 
 MODELS, STAGES, GROUP = "engine.worker.models", "engine.worker.stages", "parley.stages"
@@ -31,8 +32,8 @@ MODELS, STAGES, GROUP = "engine.worker.models", "engine.worker.stages", "parley.
 
 def stage_type(use: str, path: str = "use") -> StageType:
     """The stage that a name means. Raises ConfigError, with the nearest name for one that there is not."""
-    if is_file(use):
-        return _checked(_of_file(use, path), use, path)
+    if (found := file_of(use)) is not None:
+        return _checked(_of_file(*found, path), use, path)
     package, _, name = use.partition(".")
     if package in names(MODELS):
         return _of_family(package, name, path)
@@ -47,11 +48,6 @@ def line_of(model: str) -> tuple[str, ...]:
     """The stages of a family, in their order. Raises ConfigError."""
     stages: Mapping[str, str] = load(MODELS, model, "STAGES")
     return tuple(stages)
-
-
-def is_file(use: str) -> bool:
-    """Whether a file is meant."""
-    return use.endswith(".py") or ".py:" in use
 
 
 def known() -> list[str]:
@@ -69,10 +65,9 @@ def _of_family(family: str, name: str, path: str) -> StageType:
     return _loaded(EntryPoint(name, stages[name], GROUP), f"{family}.{name}", path)
 
 
-def _of_file(use: str, path: str) -> Any:
+def _of_file(file: str, export: str, path: str) -> Any:
     """What a file of the user's own exports. It runs as any program of theirs does."""
-    file, _, name = use.partition(".py")
-    file, name = f"{file}.py", name.removeprefix(":") or "STAGE"
+    name = export or "STAGE"
     if not Path(file).is_file():
         raise ConfigError(f"{path}: there is no file {file}")
     title = f"parley_stage_{hashlib.sha256(file.encode()).hexdigest()[:16]}"
@@ -98,14 +93,11 @@ def _entry_point(use: str) -> EntryPoint | None:
 
 
 def _loaded(point: EntryPoint, use: str, path: str) -> Any:
-    try:
-        return point.load()
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"{path}: {use} cannot be loaded here: {error}; the README says which extra brings that"
-        ) from error
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{path}: {use} cannot be loaded here: {error}") from error
+    with loading(f"{path}: {use}"):
+        try:
+            return point.load()
+        except AttributeError as error:
+            raise ImportError(str(error)) from error
 
 
 def _checked(found: Any, use: str, path: str) -> StageType:

@@ -43,6 +43,14 @@ def test_a_file_of_the_user_s_own_is_loaded_once(tmp_path: Path) -> None:
     assert stage_type(f"{file}:Thinker") is stage
 
 
+def test_a_folder_whose_name_looks_like_a_file_s_is_none(tmp_path: Path) -> None:
+    """The path had been cut at its first ".py"."""
+    file = tmp_path / "my.python" / "mine.py"
+    file.parent.mkdir()
+    file.write_text(OWN)
+    assert stage_type(f"{file}:Thinker").describe(Place(slots=2)).slots == 2
+
+
 def test_what_another_package_offers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("theirs", "engine.worker.models.script:Ears", uses.GROUP)
     offered = lambda **which: [one for one in [point] if which.get("name", one.name) == one.name]  # noqa: E731

@@ -29,15 +29,19 @@ class Talker:
 
     @classmethod
     def describe(cls, place: Place) -> StageInfo:
+        return cls._info(Source(place))
+
+    @classmethod
+    def _info(cls, source: Source) -> StageInfo:
         return StageInfo(
             takes=kinds(UserTurns, Lead, TextToken, TextEnd, Usage), emits=kinds(Usage), feeds=kinds(Codes),
-            slots=place.slots, rows_ahead=ROWS_AHEAD, checkpoints=kinds(Codes),
-            facets=Facets(voices=tuple(Voice(id, id.capitalize()) for id in Source(place).voices)),
+            slots=source.slots, rows_ahead=ROWS_AHEAD, checkpoints=kinds(Codes),
+            facets=Facets(voices=tuple(Voice(id, id.capitalize()) for id in source.voices)),
         )  # fmt: skip
 
     def __init__(self, place: Place) -> None:
         self.source = source = Source(place)
-        self.info = self.describe(place)
+        self.info = self._info(source)
         if not source.voices:
             raise WeightsError(f"{source.folder}: this checkpoint has no talker; host the thinker alone")
         self.net = TalkerNet(source)

@@ -39,18 +39,22 @@ class Thinker:
 
     @classmethod
     def describe(cls, place: Place) -> StageInfo:
+        return cls._info(Source(place))
+
+    @classmethod
+    def _info(cls, source: Source) -> StageInfo:
         facets = Facets(
-            model="qwen3_omni", sees=frozenset({"image", "video"}), context=Source(place).context, cost=TokenCost(),
+            model="qwen3_omni", sees=frozenset({"image", "video"}), context=source.context, cost=TokenCost(),
         )  # fmt: skip
         return StageInfo(
             takes=kinds(Speech), emits=kinds(Text, ToolCall, Usage),
-            feeds=kinds(UserTurns, Lead, TextToken, TextEnd, Usage), answers=True, says=True, slots=place.slots,
+            feeds=kinds(UserTurns, Lead, TextToken, TextEnd, Usage), answers=True, says=True, slots=source.slots,
             rows_ahead=ROWS_AHEAD, facets=facets,
         )  # fmt: skip
 
     def __init__(self, place: Place) -> None:
         self.source = source = Source(place)
-        self.info = self.describe(place)
+        self.info = self._info(source)
         self.prompter = Prompter(source)
         self.chat = self.prompter.chat
         read = source.reader("thinker.")
