@@ -211,11 +211,11 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     the user has typed. ``says`` is for a stage that turns ``Request.say`` into what the next ones speak; without one,
     the text goes to the first stage that takes text. ``unfit`` is why it serves nobody here, as a sentence.
 
-    ``slots`` is how many seats a replica has: a request takes one, or one for each of its roles where the stage is a
+    ``slots`` is how many requests a replica has: a request takes one, or one for each of its roles where the stage is a
     ``group``: "guided" roles step together and the stage makes one answer of them, "joined" ones go each to its end,
-    and the next stage gets one Bundle of all they gave. ``rows_ahead`` rows may lie unread before the adapter waits.
+    and the next stage gets one Bundle of all they gave. ``max_pending`` items may lie unread before the adapter waits.
     The server stores all chunks of the kinds ``checkpoints`` for the case that the replica is lost, and the stage's
-    last Checkpoint: see ``Seat.kept``.
+    last Checkpoint: see ``StageRequest.kept``.
     ``replay`` says what comes where the stage has to begin anew on another replica. "exact": the same, so that what was
     given is left out. "never": something else, so that an answer of which anything was given ends with its replica.
 
@@ -232,12 +232,12 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     unfit: str = ""
     slots: int = 16
     group: Literal["", "guided", "joined"] = ""
-    rows_ahead: int = 8
+    max_pending: int = 8
     checkpoints: frozenset[str] = frozenset()
     replay: Literal["exact", "never"] = "exact"
     facets: Facets = Facets()
 
-    def seats(self, request: Request) -> int:
+    def slots_of(self, request: Request) -> int:
         """How many slots a request takes."""
         return len(request.roles) if self.group else 1
 

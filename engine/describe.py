@@ -64,7 +64,7 @@ def _workers(spec: EngineSpec) -> tuple[WorkerSpec, ...]:
 
 def _described(stage: StageSpec, order: int, workers: tuple[WorkerSpec, ...]) -> StageInfo:
     kind: Any = load("engine.worker", "uses", "stage_type")(stage.use, f"stages[{order}].use")
-    place: Any = load("engine.worker", "stage", "Place")
+    place: Any = load("engine.worker", "stage", "StageConfig")
     dtype = stage.dtype or next((worker.dtype for worker in workers if stage.name in worker.stages), "float32")
     weights = Path(stage.weights) if stage.weights else None
     info: StageInfo = kind.describe(place(weights=weights, dtype=dtype, options=stage.options))

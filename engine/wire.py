@@ -158,7 +158,7 @@ class Beat(Frame, frozen=True, tag="beat"):
     """From the worker, every ``Task.beat_s``: that it lives, and how it gets on.
 
     ``worker`` is the id it was given, which names its incarnation too. ``steps`` counts the steps it has made,
-    ``queues`` the seats of each stage that could step now, ``step_s`` how long a step of each stage takes.
+    ``queues`` the requests of each stage that could step now, ``step_s`` how long a step of each stage takes.
     """
 
     worker: str

@@ -6,7 +6,7 @@ hand-over   from the end of the step that emits a chunk to the beginning of the 
             process (both stages on one worker) and across processes (each stage in a worker process of its own, with
             the server between them)
 step        wall time of the step loop per step, at batch 1 and at batch 17: their difference, over 16, is what each
-            further sequence costs; each seat gets one row, and emits one chunk to the server
+            further sequence costs; each request gets one row, and emits one chunk to the server
 bare relay  the floor under a hand-over across processes on this machine, in the same run: see `relay.py`
 
 On a busy machine compare the best round: it is the one that was disturbed least.
@@ -35,7 +35,7 @@ from engine.control.pool import StagePool
 from engine.control.replica import RemoteWorker, StageReplica
 from engine.core import Message, Request, StageInfo, TextPart
 from engine.worker.process import Worker
-from engine.worker.stage import Seat
+from engine.worker.stage_request import StageRequest
 from scripts import relay
 
 CHUNKS = 400  # a round
@@ -62,27 +62,27 @@ class NoOp:
             emits=frozenset({emits}),
             feeds=kinds,
             slots=64,
-            rows_ahead=64,
+            max_pending=64,
             answers=True,
         )
         self._took = took
 
-    def open(self, seat: Seat) -> None:
+    def open(self, req: StageRequest) -> None:
         pass
 
-    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         async for chunk in inputs:
             yield made_s(chunk)
 
-    def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk]]:
+    def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk]]:
         began_s = time.monotonic()
-        return [self._pass_on(seat, began_s) for seat in seats]
+        return [self._pass_on(req, began_s) for req in reqs]
 
-    def _pass_on(self, seat: Seat, began_s: float) -> Sequence[Chunk]:
-        if not seat.rows:
-            seat.done = seat.ended
+    def _pass_on(self, req: StageRequest, began_s: float) -> Sequence[Chunk]:
+        if not req.pending:
+            req.done = req.ended
             return ()
-        self._took(began_s - seat.rows.popleft())
+        self._took(began_s - req.pending.popleft())
         return (row(),)
 
 
@@ -208,7 +208,7 @@ async def across(n: int) -> list[float]:
 
 
 async def stepping(batch: int, n: int) -> float:
-    """Seconds of one step of ``batch`` seats, its outbox included: the best of ``n`` runs of 60 steps.
+    """Seconds of one step of ``batch`` requests, its outbox included: the best of ``n`` runs of 60 steps.
 
     Such a run is shorter than a time slice, so that the best of them was not interrupted.
     """

@@ -3,7 +3,7 @@
     python scripts/bench_fleet.py [--quick] [NAME ...]
 
 sessions    how many listeners one talker replica serves without an underrun, and how many two do; the talker's step
-            waits 10 ms for each seat without computing, as a slower device would, and a frame is 40 ms
+            waits 10 ms for each request without computing, as a slower device would, and a frame is 40 ms
 spread      round_robin: how evenly requests that come at once are spread; least_queue: how many go to the fast one
             of two replicas while every step of the other takes 150 ms
 process     what it adds to the time to first audio that the one replica lives in a process of its own
@@ -40,7 +40,7 @@ from engine.chunk import Audio, Tensors
 from engine.config import ChunkSpec, HeartbeatSpec
 from engine.control.replica import RemoteWorker
 
-SEAT_S = 0.01
+REQUEST_S = 0.01
 FRAME_S = 0.04
 ALL = ("ears", "thinker", "talker", "code2wav")
 
@@ -50,13 +50,13 @@ def spec(*workers: WorkerSpec, **fields: object) -> EngineSpec:
     return EngineSpec(model="script", workers=workers, **given)  # pyright: ignore[reportArgumentType]
 
 
-def fleet(talkers: int, seat_s: float = SEAT_S, **fields: object) -> EngineSpec:
+def fleet(talkers: int, request_s: float = REQUEST_S, **fields: object) -> EngineSpec:
     """The talker in workers of its own, the rest in one."""
     return spec(
         WorkerSpec(stages=("ears", "thinker"), max_batch=64),
         WorkerSpec(stages=("talker",), max_batch=64, replicas=talkers),
         WorkerSpec(stages=("code2wav",), max_batch=64),
-        options={"seat_s": seat_s},
+        options={"request_s": request_s},
         **fields,
     )
 
@@ -132,13 +132,13 @@ async def sessions(quick: bool) -> bool:
     ones = [await most_sessions(fleet(1), 3, words) for _ in range(rounds)]
     twos = [await most_sessions(fleet(2), 6, words) for _ in range(rounds)]
     ratio = statistics.median(twos) / statistics.median(ones)
-    ideal = int(FRAME_S / SEAT_S)
+    ideal = int(FRAME_S / REQUEST_S)
     print(f"sessions without underrun: 1 talker {ones}, 2 talkers {twos} (a replica's own limit: {ideal} each)")
     return said("ratio of sessions, 2 talkers to 1", ratio, ">=", 1.8, "")
 
 
 async def spread(quick: bool) -> bool:
-    async with Engine(fleet(2, seat_s=0.0, balance="round_robin")) as engine:
+    async with Engine(fleet(2, request_s=0.0, balance="round_robin")) as engine:
         counts = counted(engine)
         await asyncio.gather(*(listen(engine, f"rr-{i}", 2) for i in range(24)))
     even = said(f"round_robin, {dict(counts)}: difference", max(counts.values()) - min(counts.values()), "<=", 1, "")

@@ -37,7 +37,7 @@ from engine.worker import host
 from engine.worker.models import qwen3_omni
 from engine.worker.models.qwen3_omni import source
 from engine.worker.nn import cuda_graph_runner
-from engine.worker.stage import Place
+from engine.worker.stage import StageConfig
 from scripts.gpu_steps import Bench, about_device, profile, steps
 from scripts.random_weights import Random, describe
 
@@ -66,11 +66,11 @@ def build(bench: Bench, folder: Path) -> dict[str, Any]:
         "remember_mb": 64,
         "graphs": "on" if asked.tiny else "auto",
     }
-    place = Place(folder, asked.device, str(bench.dtype).removeprefix("torch."), 4, asked.slots, options)
+    config = StageConfig(folder, asked.device, str(bench.dtype).removeprefix("torch."), 4, asked.slots, options)
     stages: dict[str, Any] = {}
     for order, name in enumerate(qwen3_omni.STAGES):
         began_s = time.monotonic()
-        stages[name] = host.make(f"qwen3_omni.{name}", name, order, place)
+        stages[name] = host.make(f"qwen3_omni.{name}", name, order, config)
         graphs = getattr(stages[name].net, "graphs", None)
         count = {} if graphs is None else {"graphs": sum(one is not None for one in graphs._graphs.values())}
         took_s = time.monotonic() - began_s
@@ -80,7 +80,7 @@ def build(bench: Bench, folder: Path) -> dict[str, Any]:
 
 async def answers(bench: Bench, stages: dict[str, Any], folder: Path) -> None:
     """Users who come together, with graphs and, where time is left, without."""
-    host.make = lambda use, name, order, place: stages[name]
+    host.make = lambda use, name, order, config: stages[name]
     asked = bench.asked
     device = "cpu" if asked.device == "cpu" else asked.device.removeprefix("cuda:").replace("cuda", "0")
     dtype = str(bench.dtype).removeprefix("torch.")

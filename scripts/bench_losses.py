@@ -288,7 +288,7 @@ async def lost_at(model: str, at_s: float) -> tuple[float, float]:
 async def talking(model: str) -> AsyncGenerator[Engine]:
     *front, voice = (WorkerSpec(stages=stages) for stages in VOICES[model])
     workers = (*front, WorkerSpec(stages=voice.stages, replicas=2))
-    options = {"seat_s": 0.008} if model == "script" else {}
+    options = {"request_s": 0.008} if model == "script" else {}
     chunks = ChunkSpec(first=1, growth=1.5, steady=12)
     async with Engine(EngineSpec(model=model, workers=workers, chunks=chunks, options=options)) as engine:
         yield engine

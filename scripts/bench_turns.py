@@ -54,7 +54,7 @@ from engine.core import Pcm
 from engine.training.nano.dialogues import answers_rightly
 from engine.training.nano.eval_ears import hear
 from engine.worker.models.nano.ears import Ears
-from engine.worker.stage import Place
+from engine.worker.stage import StageConfig
 
 CONFIG = Path(__file__).parents[1] / "configs" / "nano.yaml"
 LEAD_S = 0.5
@@ -306,7 +306,7 @@ Wait = Callable[[Silence], float]
 
 def judged(recordings: Sequence[tuple[Any, Pcm]], smart_turn: Path | None) -> None:
     """What the judge would wait at each pause and each end."""
-    ears, finished = Ears(Place()), None if smart_turn is None else _finished(smart_turn)
+    ears, finished = Ears(StageConfig()), None if smart_turn is None else _finished(smart_turn)
     silences: list[Silence] = []
     for script, pcm in recordings:
         silences += [_silence(ears, finished, script, pcm, at) for at in ("pause_at_s", "end_s") if script[at]]

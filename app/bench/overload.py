@@ -46,7 +46,7 @@ async def overload(target: Target, room: int, seconds: float) -> list[Figure]:
 def judged(visits: Visits, room: int, seconds: float) -> list[Figure]:
     """Void where nobody was let in, or everybody: then nothing was shown."""
     came = visits.admitted + len(visits.refused_ms)
-    name = f"{TIMES} times as many users as {room} seats"
+    name = f"{TIMES} times as many users as {room} requests"
     note = f"{came} came in {seconds:.0f} s, {visits.admitted} were let in"
     shown = visits.admitted > 0 and len(visits.refused_ms) >= came / 2
     late = percentile(visits.refused_ms, 95) if shown else None

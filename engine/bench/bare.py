@@ -20,7 +20,9 @@ from engine.core import Message, Request, Sampling, TextPart
 from engine.errors import EngineError
 from engine.stream import Stream
 from engine.worker.host import make
-from engine.worker.stage import OneFrame, Place, Seat, Stage
+from engine.worker.pace import OneFrame
+from engine.worker.stage import Stage, StageConfig
+from engine.worker.stage_request import StageRequest
 from engine.worker.uses import line_of
 
 DEPTH = 4096  # chunks of one answer: nothing waits for room here
@@ -28,9 +30,9 @@ DEPTH = 4096  # chunks of one answer: nothing waits for room here
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """One request's seats and what lies between them."""
+    """One request at each stage, and what lies between them."""
 
-    seats: list[Seat]
+    reqs: list[StageRequest]
     streams: list[Stream]
     first_s: float | None = None
 
@@ -47,9 +49,9 @@ class Bare:
     @classmethod
     def of(cls, subject: Subject) -> Bare:
         weights = Path(subject.weights) if subject.weights else None
-        place = Place(weights, threads=subject.threads, slots=subject.slots, options=subject.options)
+        config = StageConfig(weights, threads=subject.threads, slots=subject.slots, options=subject.options)
         line = line_of(subject.model)
-        return cls([make(f"{subject.model}.{name}", name, order, place) for order, name in enumerate(line)])
+        return cls([make(f"{subject.model}.{name}", name, order, config) for order, name in enumerate(line)])
 
     @property
     def frame_s(self) -> float:
@@ -65,9 +67,9 @@ class Bare:
         lines = [self._line(slot, question) for slot in range(question.count)]
         async with asyncio.TaskGroup() as adapters:
             tasks = [
-                adapters.create_task(self._adapt(stage, seat, stream), name=stage.info.name)
+                adapters.create_task(self._adapt(stage, req, stream), name=stage.info.name)
                 for line in lines
-                for stage, seat, stream in zip(self.stages, line.seats, line.streams, strict=True)
+                for stage, req, stream in zip(self.stages, line.reqs, line.streams, strict=True)
             ]
             while silent := [line for line in lines if line.first_s is None]:
                 self._wake.clear()
@@ -86,24 +88,24 @@ class Bare:
         )  # fmt: skip
         self.stages = [stage for stage in self.stages if not stage.info.hears_only]  # nobody speaks
         stages = self.stages
-        line = Line([Seat(request, slot, OneFrame()) for _ in stages], [Stream(DEPTH) for _ in stages])
-        for stage, seat in zip(stages, line.seats, strict=True):
-            stage.open(seat)
+        line = Line([StageRequest(request, slot, OneFrame()) for _ in stages], [Stream(DEPTH) for _ in stages])
+        for stage, req in zip(stages, line.reqs, strict=True):
+            stage.open(req)
         line.streams[0].close()
         return line
 
-    async def _adapt(self, stage: Stage, seat: Seat, inputs: Stream) -> None:
-        async with aclosing(stage.adapt(seat, inputs)) as rows:
+    async def _adapt(self, stage: Stage, req: StageRequest, inputs: Stream) -> None:
+        async with aclosing(stage.adapt(req, inputs)) as rows:
             async for row in rows:
-                seat.rows.append(row)
+                req.pending.append(row)
                 self._wake.set()
-        seat.ended = True
+        req.ended = True
         self._wake.set()
 
     def _step(self, lines: Sequence[Line]) -> bool:
         """One step of the earliest stage that holds somebody up, with all whom it holds up."""
         for at, stage in enumerate(self.stages):
-            waiting = [line for line in lines if line.seats[at].ready and not _further(line, at)]
+            waiting = [line for line in lines if line.reqs[at].ready and not _further(line, at)]
             if waiting:
                 self._compute(stage, at, waiting)
                 return True
@@ -111,7 +113,7 @@ class Bare:
 
     def _compute(self, stage: Stage, at: int, lines: Sequence[Line]) -> None:
         begun_s = time.perf_counter()
-        results = stage.step([line.seats[at] for line in lines])
+        results = stage.step([line.reqs[at] for line in lines])
         self.spent_s += time.perf_counter() - begun_s
         for line, chunks in zip(lines, results, strict=True):
             if isinstance(chunks, EngineError):
@@ -121,13 +123,13 @@ class Bare:
                     line.first_s = self.spent_s
                 if chunk.kind in stage.info.feeds and at + 1 < len(self.stages):
                     line.streams[at + 1].put(chunk)
-            if line.seats[at].done and at + 1 < len(self.stages):
+            if line.reqs[at].done and at + 1 < len(self.stages):
                 line.streams[at + 1].close()
 
 
 def _further(line: Line, at: int) -> bool:
     """Whether a later stage has something to do for this request, so that this one need not hurry."""
-    return any(seat.ready or len(stream) for seat, stream in list(zip(line.seats, line.streams, strict=True))[at + 1 :])
+    return any(req.ready or len(stream) for req, stream in list(zip(line.reqs, line.streams, strict=True))[at + 1 :])
 
 
 PEER = Bare.of

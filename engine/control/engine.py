@@ -84,7 +84,7 @@ class Engine:
         Raises RequestError for one that has no way through the stages.
         """
         infos = [self._pipeline.stages[place] for place in self._pipeline.route(request).stages]
-        return {info.name: self._fleet.pools[info.name].slots // info.seats(request) for info in infos}
+        return {info.name: self._fleet.pools[info.name].slots // info.slots_of(request) for info in infos}
 
     def replicas(self) -> list[ReplicaInfo]:
         """Every replica of every stage, and how it gets on."""

@@ -194,8 +194,8 @@ class Hops:
         """
         async with AsyncExitStack() as leases:
             request = self._chunks.request
-            seats = [pool.info.seats(request) for pool in self._pools]
-            lease = self._pools[hop.first].lease(hop.near, request.session, seats[hop.first], self._preemptible)
+            slots = [pool.info.slots_of(request) for pool in self._pools]
+            lease = self._pools[hop.first].lease(hop.near, request.session, slots[hop.first], self._preemptible)
             try:
                 async with asyncio.timeout(RESUME_S + self._pools[hop.first].empty_s if hop.again else None):
                     replica = await leases.enter_async_context(lease)
@@ -205,8 +205,8 @@ class Hops:
                     f"a replica of {name} was lost, and no other had room in time; try again"
                 ) from None
             end, ears = hop.first + 1, self._route.ears
-            while end < hop.end and end != ears and self._pools[end].has_room_on(replica.worker, seats[end]):
-                further = self._pools[end].lease(replica.worker, slots=seats[end], preemptible=self._preemptible)
+            while end < hop.end and end != ears and self._pools[end].has_room_on(replica.worker, slots[end]):
+                further = self._pools[end].lease(replica.worker, slots=slots[end], preemptible=self._preemptible)
                 await leases.enter_async_context(further)
                 end += 1
             self._chunks.hosts.add(replica)

@@ -44,7 +44,7 @@ class Member(Generic[R]):
     leases: dict[asyncio.Timeout, int] = field(default_factory=dict[asyncio.Timeout, int])
     """Those that are out, and how many slots each takes."""
     queue: int = 0
-    """Seats that could have stepped at its last heartbeat, and had to wait."""
+    """Requests that could have stepped at its last heartbeat, and had to wait."""
     counted: tuple[asyncio.Timeout, ...] = ()
     """The leases that were out then."""
     step_s: float = 0.0

@@ -14,7 +14,7 @@ from engine.config import StageSpec
 from engine.errors import ConfigError
 from engine.worker.process import Worker
 from engine.worker.run import Send
-from engine.worker.stage import Place, Stage
+from engine.worker.stage import Stage, StageConfig
 from engine.worker.uses import stage_type
 
 
@@ -29,7 +29,7 @@ def build(task: wire.Task, send: Send) -> tuple[Worker, wire.Hello]:
 
 def _made(spec: StageSpec, order: int, task: wire.Task) -> Stage:
     """A stage in its place in the line, warm."""
-    place = Place(
+    config = StageConfig(
         weights=Path(spec.weights) if spec.weights else None,
         device=task.device,
         dtype=spec.dtype or task.worker.dtype,
@@ -37,15 +37,15 @@ def _made(spec: StageSpec, order: int, task: wire.Task) -> Stage:
         slots=task.worker.max_batch,
         options=spec.options,
     )
-    stage = make(spec.use, spec.name, order, place)
+    stage = make(spec.use, spec.name, order, config)
     if strange := stage.info.emits - OUTPUTS:
         raise ConfigError(f"the stage {spec.name} emits {', '.join(sorted(strange))}, which no client can take")
     return stage
 
 
-def make(use: str, name: str, order: int, place: Place) -> Stage:
+def make(use: str, name: str, order: int, config: StageConfig) -> Stage:
     """A stage by its name in a configuration, warm, with its own name and its place in the line."""
-    stage = stage_type(use, f"stages[{order}].use")(place)
+    stage = stage_type(use, f"stages[{order}].use")(config)
     stage.info = msgspec.structs.replace(stage.info, name=name, order=order)
     if warm_up := getattr(stage, "warm_up", None):
         warm_up()

@@ -1,8 +1,8 @@
 """The step loop of a worker: inbox, schedule, step, outbox.
 
 A worker hosts stages on a device. Steps run on the loop's own thread: between two of them it reads its inbox and lets
-the adapters turn what came into rows, so nothing needs a lock and a hand-over costs one turn of the event loop. Knows
-no model (they come as Stages), no pool and no client; what it says goes through ``send``.
+the adapters turn what came into what stages consume, so nothing needs a lock and a hand-over costs one turn of the
+event loop. Knows no model (they come as Stages), no pool and no client; what it says goes through ``send``.
 """
 
 from __future__ import annotations
@@ -16,17 +16,22 @@ from engine import wire
 from engine.chunk import Chunk
 from engine.config import ChunkSpec, Schedule
 from engine.errors import BatchLost, EngineError
-from engine.worker.group import Hosted
+from engine.worker.listener import Listener
+from engine.worker.pace import ListenerPace
 from engine.worker.prefix import Prefixes
-from engine.worker.run import ListenerPace, Run, Send
-from engine.worker.scheduler import Listener, Scheduler
-from engine.worker.stage import Seat, Stage, failed
+from engine.worker.recovery import Recovery
+from engine.worker.run import Run, Send
+from engine.worker.scheduler import Scheduler
+from engine.worker.stage import Stage, failed
+from engine.worker.stage_request import Group, StageRequest
 from engine.worker.streamed import Streamed
 
 log = logging.getLogger(__name__)
 
+Stepping = tuple[Run, Group, StageRequest]
+
 FRAME_S = 0.04  # of a stage that tells no length of its frames: it has none, or they pass it by
-SETTLE = 2  # turns of the event loop from a request's arrival to its first row: its task, then its adapters
+SETTLE = 2  # turns of the event loop from a request's arrival to its first input: its task, then its adapters
 
 
 class Worker:
@@ -63,8 +68,8 @@ class Worker:
         """How the worker gets on, for those who choose whom to give what."""
         now_s = self._clock()
         queues = dict.fromkeys(self.stages, 0)
-        for run, hosted in self._seats():
-            queues[hosted.entry.stage] += run.ready(hosted, now_s)
+        for run, group, req in self._stepping():
+            queues[req.info.name] += run.ready(group, req, now_s)
         kept = {name: getattr(stage, "prefixes", None) for name, stage in self.stages.items()}
         remembered = {name: prefixes.counts for name, prefixes in kept.items() if isinstance(prefixes, Prefixes)}
         down = {name: stage.unavailable for name, stage in self._streamed() if stage.unavailable}
@@ -101,7 +106,7 @@ class Worker:
             self._next = asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Take one step, and then let the inbox be read and the adapters make rows of what was emitted."""
+        """Take one step, and then let the inbox be read and the adapters take what was emitted."""
         self._next = None
         assert self._broken is not None
         if self._broken.done():
@@ -147,13 +152,13 @@ class Worker:
         assert self._group is not None
         # What does not hear the user is only asked for once their turn is over.
         over = not message.request.live or not self._hears(message.stages[:1])
-        self._try((*self._trying, message.run))  # its seats are opened, and its adapters begin, before the next step
-        listener = Listener(self._clock(), committed=over)
-        run = Run(message.run, message.request, self._send, message.credit, listener, self._wake)
+        self._try((*self._trying, message.run))  # the stages open it, and its adapters begin, before the next step
+        listener, recovery = Listener(self._clock(), committed=over), Recovery(message.resume)
+        run = Run(message.run, message.request, self._send, message.credit, listener, self._wake, recovery)
         if message.playout is not None:
             run.report(message.playout, self._clock())
         if message.resume is not None:
-            run.resume(message.resume, self._clock())
+            listener.resume(recovery.given_s, recovery.playing_s, self._clock())
         task = self._group.create_task(self._work(run, message.stages), name=f"run:{run.id}")
         self._runs[run.id] = run, task
         # Not in the task's own `finally`: a task that is cancelled before its first step never gets there.
@@ -175,10 +180,10 @@ class Worker:
                 stage = self.stages[name]
                 roles = run.request.roles if stage.info.group else run.request.roles[:1]
                 slots: dict[str, int] = {}
-                for role in roles:  # waits at most until runs that were closed have left their seats
+                for role in roles:  # waits at most until runs that were closed have let go of theirs
                     slots[role] = await self._free[name].get()
                     taken.append((name, slots[role]))
-                run.host(stage, self._seated(stage, run, slots))
+                self._host(stage, run, slots)
             await run.work()
         except EngineError as error:
             self._send(wire.Failed(run.id, error.code, str(error)))
@@ -190,42 +195,47 @@ class Worker:
             for name, slot in taken:
                 self._free[name].put_nowait(slot)
 
-    def _seated(self, stage: Stage, run: Run, slots: Mapping[str, int]) -> list[Seat]:
-        """A request's seats at a stage, by role, opened. Raises what the stage raises."""
-        group: dict[str, Seat] = {}
-        frame_s = stage.info.facets.frame_s or FRAME_S
-        for role, slot in slots.items():
-            pace = ListenerPace(self._chunks, run.listener, self._scheduler, frame_s, self._clock)
-            group[role] = Seat(run.request, slot, pace, role, group, kept=run.checkpoints(stage.info))
-        for seat in group.values():
-            stage.open(seat)
-        return list(group.values())
+    def _host(self, stage: Stage, run: Run, slots: Mapping[str, int]) -> None:
+        """Have a stage open a request in each of its roles. Raises what the stage raises."""
+        info = stage.info
+        kept = run.recovery.kept(info, len(slots))
+        pace = ListenerPace(
+            self._chunks, run.listener, info.facets.frame_s or FRAME_S, lambda: self._scheduler.round_s, self._clock
+        )
+        reqs = [
+            StageRequest(
+                run.request, slot, pace, role, kept=kept, info=info, listener=run.listener, alone=run.recovery.alone
+            )
+            for role, slot in slots.items()
+        ]
+        run.host(stage, reqs)
+        for req in reqs:
+            stage.open(req)
 
-    def _seats(self) -> Iterator[tuple[Run, Hosted]]:
+    def _stepping(self) -> Iterator[Stepping]:
         for run, _ in self._runs.values():
             for group in run.groups:
-                for hosted in group.stepping:
-                    yield run, hosted
+                for req in group.stepping:
+                    yield run, group, req
 
-    def _pick(self, now_s: float) -> list[tuple[Run, Hosted]]:
-        ready = {hosted.entry: (run, hosted) for run, hosted in self._seats() if run.ready(hosted, now_s)}
-        picked = [ready[entry] for entry in self._scheduler.pick(ready, now_s)]
-        return [(run, one) for run, hosted in picked for one in hosted.group.beside(hosted)]
+    def _pick(self, now_s: float) -> list[Stepping]:
+        ready = {req: (run, group) for run, group, req in self._stepping() if run.ready(group, req, now_s)}
+        picked = self._scheduler.pick(ready, now_s)
+        return [(*ready[req], one) for req in picked for one in req.together]
 
-    def _step(self, batch: list[tuple[Run, Hosted]]) -> None:
-        stage = batch[0][1].group.stage
-        self._try(tuple(dict.fromkeys(run.id for run, hosted in batch if not hosted.stepped)))
+    def _step(self, batch: list[Stepping]) -> None:
+        stage = batch[0][1].stage
+        self._try(tuple(dict.fromkeys(run.id for run, _, req in batch if not req.stepped)))
         began_s = self._clock()
-        results = self._compute(stage, batch)
+        results = self._compute(stage, [req for _, _, req in batch])
         ended_s = self._clock()
-        for _, hosted in batch:
-            hosted.stepped = True
         self._try(())
         self.steps += 1
         self._scheduler.timed(stage.info.name, ended_s - began_s)
-        for (run, hosted), result in zip(batch, results, strict=True):
+        for (run, group, req), result in zip(batch, results, strict=True):
+            req.stepped = True
             try:
-                run.stepped(hosted, result, began_s, ended_s)
+                run.stepped(group, req, result, began_s, ended_s)
             except EngineError as error:
                 run.fail(error)
             except Exception as error:  # noqa: BLE001 - a result that is none ends its request, never the loop
@@ -237,26 +247,25 @@ class Worker:
             self._trying = runs
             self._send(wire.Trying(runs))
 
-    def _compute(self, stage: Stage, batch: list[tuple[Run, Hosted]]) -> Sequence[Sequence[Chunk] | EngineError]:
-        """A step of seats. Where it breaks and several requests are in it, nobody knows whose fault that is, nor what
+    def _compute(self, stage: Stage, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
+        """A step of a stage. Where it breaks and several requests are in it, nobody knows whose fault that is, nor what
         has become of their state: each begins again behind what it has given, and alone."""
-        seats = [hosted.entry.seat for _, hosted in batch]
         try:
-            results = stage.step(seats)
-            if len(results) != len(seats):
-                raise ValueError(f"{len(results)} results for {len(seats)} seats")
+            results = stage.step(reqs)
+            if len(results) != len(reqs):
+                raise ValueError(f"{len(results)} results for {len(reqs)} requests")
         except Exception as error:  # noqa: BLE001 - whatever a model raises ends a request, never the loop
-            requests = list(dict.fromkeys(run.request.id for run, _ in batch))
+            requests = list(dict.fromkeys(req.request.id for req in reqs))
             broken = failed(stage.info.name, ", ".join(requests), error)
-            return [broken if len(requests) == 1 else BatchLost(str(broken))] * len(seats)
+            return [broken if len(requests) == 1 else BatchLost(str(broken))] * len(reqs)
         return results
 
     def _rest(self, now_s: float) -> None:
-        """Nothing to do before a row or credit comes, or a listener has played enough: that alone needs a timer.
+        """Nothing to do before input or credit comes, or a listener has played enough: that alone needs a timer.
 
-        ``now_s`` is when the seats were looked at: who came due since then still has to be woken.
+        ``now_s`` is when the requests were looked at: who came due since then still has to be woken.
         """
-        waits = [wait for run, hosted in self._seats() if (wait := run.wait_s(hosted, now_s)) > 0]
+        waits = [wait for run, _, req in self._stepping() if (wait := run.wait_s(req, now_s)) > 0]
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(min(waits), self._wake) if waits else None

@@ -1,113 +1,67 @@
-"""One request's run through the stages that a worker hosts: its seats, the streams between them, its credit.
+"""One request's run through the stages that a worker hosts: its place at each, the streams between them, its credit.
 
-Knows nothing of the loop's schedule and nothing of a socket: what leaves goes through ``send``.
+Knows nothing of the loop's schedule and nothing of a socket: what leaves goes through ``send``. What a run that goes
+on from a lost replica leaves out, and what it keeps for a successor, is its Recovery's affair.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 
 from engine import wire
-from engine.chunk import Audio, Checkpoint, Chunk, Codes, Speech
-from engine.config import ChunkSpec
-from engine.core import SPEAKER_RATE_HZ, Request, StageInfo, seconds
-from engine.delivered import count, fresh
+from engine.chunk import Audio, Chunk, Codes, Speech
+from engine.core import SPEAKER_RATE_HZ, Request, seconds
 from engine.errors import EngineError, plain
 from engine.stream import Stream
-from engine.worker.group import BETWEEN_STAGES, Group, Hosted
-from engine.worker.resume_state import ResumeState
-from engine.worker.scheduler import Entry, Listener, Scheduler
-from engine.worker.stage import Seat, Stage
+from engine.worker.listener import Listener
+from engine.worker.recovery import Recovery
+from engine.worker.stage import Stage
+from engine.worker.stage_request import BETWEEN_STAGES, Group, StageRequest
 
 Send = Callable[[wire.Message], None]
-
-
-@dataclass(slots=True)
-class ListenerPace:
-    """The chunk policy of one answer: a ramp, cut short when its listener would run dry."""
-
-    chunks: ChunkSpec
-    listener: Listener
-    scheduler: Scheduler
-    frame_s: float
-    clock: Callable[[], float] = time.monotonic
-
-    def size(self, count: int) -> int:
-        """What a lost replica had given is made again in big chunks; the ramp begins with what is new."""
-        again = round(self.listener.again_s / self.frame_s)
-        whole, rest = divmod(again, self.chunks.steady)
-        if count < whole:
-            return self.chunks.steady
-        if count == whole and rest:
-            return rest
-        return self.chunks.size(count - whole - bool(rest))
-
-    def hurry(self) -> bool:
-        """Whether waiting for one more frame, and decoding it, would take longer than the sound lasts."""
-        if not self.chunks.hurry or self.listener.started_s is None or self.listener.made_s < self.listener.again_s:
-            return False
-        return self.listener.slack_s(self.clock()) < 2 * self.scheduler.round_s + self.frame_s / 4
 
 
 class Run:
     """A request in a worker. ``work`` is its task: when it ends, in whatever way, nothing of the run is left."""
 
     def __init__(
-        self, id: str, request: Request, send: Send, credit: int, listener: Listener, wake: Callable[[], None]
-    ) -> None:
+        self, id: str, request: Request, send: Send, credit: int, listener: Listener, wake: Callable[[], None],
+        recovery: Recovery | None = None,
+    ) -> None:  # fmt: skip
         self.id, self.request = id, request
         self.listener = listener
+        self.recovery = recovery or Recovery()
         self.groups: list[Group] = []
         self.inputs = Stream(depth=BETWEEN_STAGES)
         self._send, self._credit, self._wake = send, credit, wake
-        self._resume_state = ResumeState()
-        self._apart = False
         self._taken = 0
         self._over = asyncio.Event()
         self._error: EngineError | None = None
         self._marks: dict[str, float] = {}
 
-    def resume(self, from_: wire.Resume, now_s: float) -> None:
-        """Go on where a lost replica was: what that had given does not leave again."""
-        self._resume_state, self._apart = ResumeState(from_), from_.alone
-        self.listener.resume(from_.client.get("audio", 0) / SPEAKER_RATE_HZ, from_.playing_s, now_s)
-
-    def checkpoints(self, info: StageInfo) -> list[Chunk]:
-        """What a stage checkpointed on a replica that was lost. A group makes all again: it has no checkpoints."""
-        return self._resume_state.checkpoints(info) if self._alone(info) else []
-
-    def _alone(self, info: StageInfo) -> bool:
-        return info.seats(self.request) == 1
-
-    def host(self, stage: Stage, seats: Sequence[Seat]) -> None:
-        """Add the next stage of the line, with a seat for each role."""
-        info = stage.info
-        together = len(seats) if info.group == "guided" else 1
-        group = Group(
-            stage, [Entry(seat, info.name, info.order, self.listener, together, self._apart) for seat in seats]
-        )
+    def host(self, stage: Stage, reqs: Sequence[StageRequest]) -> None:
+        """Add the next stage of the line, with the request in each of its roles."""
+        group = Group(stage, reqs)
         if self.groups:
             self.groups[-1].following = group
         self.groups.append(group)
-        group.hosted[0].made |= self._resume_state.begin(info, seats[0].kept)
+        self.recovery.begin(group.main)
 
     async def work(self) -> None:
-        """Run the adapters until every seat is done or one fails, and say so."""
+        """Run the adapters until every request is done or one fails, and say so."""
         try:
             self._pass_on_checkpoints()
             self._feed_recorded()
             self.inputs.set_reader(self._take_inputs)
-            if any(one.entry.seat.ready for group in self.groups for one in group.hosted):
+            if any(req.ready for group in self.groups for req in group.reqs):
                 self._wake()  # it needs no input to begin
             async with asyncio.TaskGroup() as adapters:
                 tasks = [
-                    adapters.create_task(self._adapt(hosted), name=f"{self.id}:{hosted.mark('adapt')}")
+                    adapters.create_task(self._adapt(group, req), name=f"{self.id}:{req.mark('adapt')}")
                     for group in self.groups
-                    for hosted in group.hosted
+                    for req in group.reqs
                 ]
                 await self._over.wait()
                 for task in tasks:
@@ -120,11 +74,10 @@ class Run:
             raise plain(group) from None
 
     def _pass_on_checkpoints(self) -> None:
-        self.listener.again_s -= self._resume_state.covered_s
+        self.listener.again_s -= self.recovery.covered_s
         for group in self.groups:
-            for chunk in group.hosted[0].entry.seat.kept:
-                if chunk.kind in group.stage.info.checkpoints:
-                    self._route(group, chunk)
+            for chunk in self.recovery.passed_on(group):
+                self._route(group, chunk)
 
     def _feed_recorded(self) -> None:
         """To ears a recording is speech like any other: it comes first."""
@@ -133,79 +86,68 @@ class Run:
                 self.groups[0].feed(Speech(pcm), self._wake)
 
     def _take_inputs(self) -> None:
-        """What came before there were seats, and what comes, goes to the first stage; its credit when that took it."""
+        """What came before there were stages, and what comes, goes to the first one; its credit when that took it."""
         while (chunk := self.inputs.take()) is not None:
             self.groups[0].feed(chunk, self._took_input)
         if self.inputs.ended:
             self.groups[0].close()
 
-    async def _adapt(self, hosted: Hosted) -> None:
-        seat, rows_ahead = hosted.entry.seat, hosted.group.stage.info.rows_ahead
-        async with aclosing(hosted.group.stage.adapt(seat, hosted.source)) as rows:
-            async for row in rows:
-                while len(seat.rows) >= rows_ahead:
-                    hosted.consumed.clear()
-                    await hosted.consumed.wait()
-                seat.rows.append(row)
+    async def _adapt(self, group: Group, req: StageRequest) -> None:
+        async with aclosing(group.stage.adapt(req, req.inputs)) as adapted:
+            async for item in adapted:
+                while len(req.pending) >= req.info.max_pending:
+                    req.consumed.clear()
+                    await req.consumed.wait()
+                req.pending.append(item)
                 self._wake()
-        seat.ended = True
+        req.ended = True
         self._wake()
 
-    def ready(self, hosted: Hosted, now_s: float) -> bool:
-        """Whether a seat can step: it has something to do, and room for what it emits."""
+    def ready(self, group: Group, req: StageRequest, now_s: float) -> bool:
+        """Whether the request can step at a stage: it has something to do, and room for what it emits."""
         if self._credit <= 0 or self._over.is_set():
             return False
-        if not hosted.entry.seat.ready:
+        if not req.ready:
             return False
-        if hosted.group.guided and not all(one.entry.seat.ready for one in hosted.group.hosted):
+        if group.guided and not all(other.ready for other in group.reqs):
             return False
-        following = hosted.group.following
-        if following is not None and following.full:
+        if group.following is not None and group.following.full:
             return False
-        return self.wait_s(hosted, now_s) <= 0
+        return self.wait_s(req, now_s) <= 0
 
-    def wait_s(self, hosted: Hosted, now_s: float) -> float:
+    def wait_s(self, req: StageRequest, now_s: float) -> float:
         """How long a stage that makes sound is to wait for a listener who has enough ahead; 0 for the others."""
         lead_s = self.request.lead_s
         waits = self.listener.speculative or self.listener.started_s is not None
-        if lead_s is None or not hosted.group.stage.info.sounds or not waits:
+        if lead_s is None or not req.info.sounds or not waits:
             return 0.0
         return self.listener.slack_s(now_s) - lead_s
 
-    def stepped(self, hosted: Hosted, chunks: Sequence[Chunk] | EngineError, began_s: float, ended_s: float) -> None:
-        """Send what a step of a seat gave to where it belongs. Raises the error that it gave."""
+    def stepped(
+        self, group: Group, req: StageRequest, chunks: Sequence[Chunk] | EngineError, began_s: float, ended_s: float
+    ) -> None:
+        """Send what a step at a stage gave to where it belongs. Raises the error that it gave."""
         if isinstance(chunks, EngineError):
             raise chunks
-        hosted.consumed.set()
-        if chunks and "out" not in hosted.marks:
-            hosted.marks |= {"step": began_s, "out": ended_s}
-            self._mark(hosted)
+        req.consumed.set()
+        if chunks and "out" not in req.marks:
+            req.marks |= {"step": began_s, "out": ended_s}
+            self._mark(req)
         for chunk in chunks:
-            self._give(hosted, chunk, ended_s)
-        if hosted.entry.seat.done and "done" not in hosted.marks:
-            self._finish(hosted, ended_s)
+            self._give(group, req, chunk, ended_s)
+        if req.done and "done" not in req.marks:
+            self._finish(group, req, ended_s)
 
-    def _give(self, hosted: Hosted, chunk: Chunk, now_s: float) -> None:
+    def _give(self, group: Group, req: StageRequest, chunk: Chunk, now_s: float) -> None:
         """What a role gave: the main one's is the answer; of a joined group, the next stage gets all in the end."""
-        info = hosted.group.stage.info
-        if hosted.group.joined and chunk.kind in info.feeds:
-            hosted.given.append(chunk)
-        if not hosted.main:
+        if group.joined and chunk.kind in req.info.feeds:
+            req.given.append(chunk)
+        if req is not group.main:
             return
-        if isinstance(chunk, Checkpoint):
-            self._checkpoint(info, Checkpoint(chunk.state, info.name, dict(hosted.made)))
-            return
-        count(hosted.made, chunk)
         if isinstance(chunk, Audio):
             self.listener.produce(seconds(chunk.wave, SPEAKER_RATE_HZ), now_s)
-        if (new := self._resume_state.new(info, chunk)) is not None:
-            if chunk.kind in info.checkpoints:
-                self._checkpoint(info, new)
-            self._route(hosted.group, new)
-
-    def _checkpoint(self, info: StageInfo, chunk: Chunk) -> None:
-        if self._alone(info):
-            self._resume_state.checkpoint(chunk)
+        if (new := self.recovery.made(req, chunk)) is not None:
+            self._route(group, new)
 
     def _route(self, group: Group, chunk: Chunk) -> None:
         """To the client, to the next stage, or to both, as the stage declares it."""
@@ -214,30 +156,29 @@ class Run:
         self._pass_on(group, chunk, client, not group.joined and chunk.kind in info.feeds)
 
     def _pass_on(self, group: Group, chunk: Chunk, client: bool, further: bool) -> None:
-        to_client = fresh(self._resume_state.client, chunk) if client else None
+        to_client = self.recovery.for_client(chunk) if client else None
         onward = None
         following = group.following
         if further and following is not None:
             following.feed(chunk, self._wake)
         elif further:
-            onward = fresh(self._resume_state.onward, chunk)
+            onward = self.recovery.for_next_hop(chunk)
         if to_client is not None:
             self._emit(to_client, True, onward is to_client)
         if onward is not None and onward is not to_client:
             self._emit(onward, False, True)
 
-    def _finish(self, hosted: Hosted, now_s: float) -> None:
-        """A seat is done. A guided group is done when its main role is; what it followed blocks nobody upstream."""
-        group = hosted.group
-        hosted.marks["done"] = now_s
-        self._mark(hosted)
+    def _finish(self, group: Group, req: StageRequest, now_s: float) -> None:
+        """A role is done. A guided group is done when its main role is; what it followed blocks nobody upstream."""
+        req.marks["done"] = now_s
+        self._mark(req)
         if group.joined:
             self._send_marks()  # at the deadline it must be known who has ended, and who has not
-        hosted.source.drop()
-        if group.guided and hosted.main:
-            for companion in group.hosted[1:]:
-                companion.entry.seat.done = True
-                companion.source.drop()
+        req.inputs.drop()
+        if group.guided and req is group.main:
+            for companion in group.reqs[1:]:
+                companion.done = True
+                companion.inputs.drop()
         if not group.done:
             return
         if (bundle := group.bundle()) is not None:
@@ -247,9 +188,9 @@ class Run:
         if all(other.done for other in self.groups):
             self._over.set()
 
-    def _mark(self, hosted: Hosted) -> None:
-        """Note the moments of a seat: they go with what leaves next."""
-        self._marks |= {hosted.mark(word): at_s for word, at_s in hosted.marks.items()}
+    def _mark(self, req: StageRequest) -> None:
+        """Note the moments of a role: they go with what leaves next."""
+        self._marks |= {req.mark(word): at_s for word, at_s in req.marks.items()}
 
     def _send_marks(self) -> None:
         if self._marks:
@@ -259,7 +200,7 @@ class Run:
     def _emit(self, chunk: Chunk, client: bool, onward: bool) -> None:
         self._credit -= 1
         marks, self._marks = self._marks, {}
-        self._send(wire.Emit(self.id, chunk, client, onward, self._resume_state.take_checkpoints(), marks))
+        self._send(wire.Emit(self.id, chunk, client, onward, self.recovery.take_checkpoints(), marks))
 
     def fail(self, error: EngineError) -> None:
         """End the run with an error; nothing more of it leaves but that."""
@@ -267,7 +208,7 @@ class Run:
         self.close()
 
     def close(self) -> None:
-        """Step no more: the run is over, whatever its seats still have."""
+        """Step no more: the run is over, whatever its requests still have."""
         self._over.set()
 
     def feed(self, chunk: Chunk) -> None:

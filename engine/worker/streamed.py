@@ -15,7 +15,8 @@ import msgspec
 from engine.chunk import Chunk
 from engine.core import Request, StageInfo
 from engine.errors import EngineError
-from engine.worker.stage import Place, Seat
+from engine.worker.stage import StageConfig
+from engine.worker.stage_request import StageRequest
 
 
 class Streamed(ABC):
@@ -27,12 +28,12 @@ class Streamed(ABC):
     """Why requests that need the stage fail for now, as a sentence; empty while it can be had."""
 
     @classmethod
-    def describe(cls, place: Place) -> StageInfo:
+    def describe(cls, config: StageConfig) -> StageInfo:
         """What the class says, with as many slots as the worker has room for."""
-        return msgspec.structs.replace(cls.info, slots=place.slots)
+        return msgspec.structs.replace(cls.info, slots=config.slots)
 
-    def __init__(self, place: Place) -> None:
-        self.info = self.describe(place)
+    def __init__(self, config: StageConfig) -> None:
+        self.info = self.describe(config)
 
     @abstractmethod
     def answer(self, request: Request, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Chunk]:
@@ -41,21 +42,21 @@ class Streamed(ABC):
     async def watch(self) -> None:  # noqa: B027 - most have nothing to watch
         """Runs beside the answers for as long as the worker does: keeps ``unavailable`` true."""
 
-    def open(self, seat: Seat) -> None:  # noqa: B027
+    def open(self, req: StageRequest) -> None:  # noqa: B027
         """Nothing is prepared: the generator begins by itself."""
 
     async def aclose(self) -> None:  # noqa: B027 - most have nothing to close
         """Let go of what the stage holds beside its answers; all of these are over."""
 
-    def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        return self.answer(seat.request, inputs)
+    def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        return self.answer(req.request, inputs)
 
-    def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
+    def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
         """All that has come since the last step."""
-        return [self._come(seat) for seat in seats]
+        return [self._come(req) for req in reqs]
 
-    def _come(self, seat: Seat) -> list[Chunk]:
-        come = list(seat.rows)
-        seat.rows.clear()
-        seat.done = seat.ended
+    def _come(self, req: StageRequest) -> list[Chunk]:
+        come = list(req.pending)
+        req.pending.clear()
+        req.done = req.ended
         return come

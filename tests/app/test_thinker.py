@@ -17,7 +17,7 @@ from app.commands.doctor import model as examined
 from app.commands.serve import about
 from app.http.sound import encoded
 from engine import ConfigError, EngineSpec, ModelInfo, describe
-from engine.worker.stage import Place
+from engine.worker.stage import StageConfig
 from engine.worker.stages.llm import openai
 from tests.app.http.test_sound import WAVE
 from tests.app.rig import LoudnessVad, Running, eventually, running, silence, talking, tone
@@ -119,7 +119,7 @@ async def test_an_idle_hour_asks_for_no_answer_and_looks_for_a_server_that_is_do
             await asyncio.Event().wait()
 
     async with scripted(models=reply) as llm:
-        stage = openai.Thinker(Place(options={"url": llm.url, "model": "m"}), sleep)
+        stage = openai.Thinker(StageConfig(options={"url": llm.url, "model": "m"}), sleep)
         watching = asyncio.create_task(stage.watch())
         if looks > 1:
             await asyncio.wait_for(over.wait(), 60)

@@ -22,7 +22,8 @@ from engine.core import IN_WRITING
 from engine.delivered import RecoveryLog
 from engine.errors import ReplicaLost
 from engine.stream import ReplayBuffer, whole
-from engine.worker.stage import STATE_FRAMES, Seat
+from engine.worker.stage import STATE_FRAMES
+from engine.worker.stage_request import StageRequest
 from engine.worker.uses import stage_type
 from tests.engine.fakes import lose, until
 
@@ -121,7 +122,7 @@ async def test_an_answer_goes_on_where_a_lost_replica_was(model: str, layout: st
 
 
 def no_skipping(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.worker.run.fresh", lambda owed, chunk: chunk)
+    monkeypatch.setattr("engine.worker.recovery.fresh", lambda owed, chunk: chunk)
 
 
 def no_rewinding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,10 +153,10 @@ class Work:
     def _count(self, name: str, stage: Any, patch: pytest.MonkeyPatch) -> None:
         step = stage.step
 
-        def counting(stage: Any, seats: Sequence[Seat]) -> Any:
+        def counting(stage: Any, reqs: Sequence[StageRequest]) -> Any:
             if name == "code2wav":
-                self.frames[name] += sum(len(seat.rows[0].codes) for seat in seats if seat.rows)
-            results = step(stage, seats)
+                self.frames[name] += sum(len(req.pending[0].codes) for req in reqs if req.pending)
+            results = step(stage, reqs)
             if name == "talker":
                 self.frames[name] += sum(isinstance(chunk, Codes) for chunks in results for chunk in chunks)
             return results

@@ -19,13 +19,13 @@ from engine.control.replica import RemoteWorker, StageReplica
 from engine.core import Message, Request, StageInfo, TextPart
 from engine.errors import EngineError
 from engine.worker.process import Worker
-from engine.worker.stage import Seat
+from engine.worker.stage_request import StageRequest
 
 ANY = kinds(Speech, Transcript, Text, VoiceText, Usage, Codes, Audio) | {"x"}
 """What a fake stage takes."""
 
 Result = Sequence[Chunk] | EngineError
-Act = Callable[[Seat], Result]
+Act = Callable[[StageRequest], Result]
 C = TypeVar("C")
 
 
@@ -57,16 +57,16 @@ def only(kind: type[C], chunks: Iterable[Any]) -> list[C]:
     return [chunk for chunk in chunks if isinstance(chunk, kind)]
 
 
-def echo(seat: Seat) -> Result:
+def echo(req: StageRequest) -> Result:
     """Emit each row as it came; done with the end."""
-    if seat.rows:
-        return [seat.rows.popleft()]
-    seat.done = True
+    if req.pending:
+        return [req.pending.popleft()]
+    req.done = True
     return []
 
 
 class FakeStage:
-    """Steps a seat by ``act``, and notes the slots and rows of every batch."""
+    """Steps a request by ``act``, and notes the slots and rows of every batch."""
 
     def __init__(self, name: str = "a", order: int = 0, act: Act = echo, **info: Any) -> None:
         passes = frozenset({"x"})
@@ -76,16 +76,16 @@ class FakeStage:
         self.batches: list[list[str]] = []
         self.opened = 0
 
-    def open(self, seat: Seat) -> None:
+    def open(self, req: StageRequest) -> None:
         self.opened += 1
 
-    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         async for chunk in inputs:
             yield chunk
 
-    def step(self, seats: Sequence[Seat]) -> Sequence[Result]:
-        self.batches.append([seat.request.id for seat in seats])
-        return [self.act(seat) for seat in seats]
+    def step(self, reqs: Sequence[StageRequest]) -> Sequence[Result]:
+        self.batches.append([req.request.id for req in reqs])
+        return [self.act(req) for req in reqs]
 
 
 class Desk:

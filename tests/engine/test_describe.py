@@ -11,7 +11,7 @@ import pytest
 
 from engine import ConfigError, Engine, WeightsError, describe, load_config, parse_config, written_out
 from engine.worker import host
-from engine.worker.stage import Place, Stage
+from engine.worker.stage import Stage, StageConfig
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -76,9 +76,9 @@ def test_a_stage_without_a_worker_and_a_worker_without_a_stage_are_told(workers:
 
 async def test_every_stage_is_made_with_its_own_weights_and_options(monkeypatch: pytest.MonkeyPatch) -> None:
     """One place for all of them had a voice look for its weights in those of a language model."""
-    places: dict[str, Place] = {}
+    places: dict[str, StageConfig] = {}
 
-    def noted(use: str, name: str, order: int, place: Place) -> Stage:
+    def noted(use: str, name: str, order: int, place: StageConfig) -> Stage:
         places[name] = place
         return made(use, name, order, place)
 

@@ -13,7 +13,7 @@ from engine.chunk import Text
 from engine.core import Request
 from engine.training.nano import manner, meter
 from engine.training.nano.speak import Steady, Voice, drive
-from engine.worker.stage import Seat
+from engine.worker.stage_request import StageRequest
 
 STRANGE = {
     "cyrillic": "Привет, как дела?",
@@ -68,8 +68,8 @@ def test_control_silence_and_noise_are_not_sensible(voice: Voice) -> None:
 @pytest.mark.parametrize("text", ["word " * 2000, "x" * 10_000, "7" * 10_000, "Ж" * 10_000, "🎉" * 10_000])
 def test_ten_thousand_characters_are_begun_at_once_and_kept_within_bounds(voice: Voice, text: str) -> None:
     async def frames() -> int:
-        seat = Seat(Request(id="r", session="s", messages=(), max_audio_s=2.0), 0, Steady(5))
-        return len([chunk async for chunk in drive(voice.talker, seat, [Text(text, 0)])])
+        req = StageRequest(Request(id="r", session="s", messages=(), max_audio_s=2.0), 0, Steady(5))
+        return len([chunk async for chunk in drive(voice.talker, req, [Text(text, 0)])])
 
     said = asyncio.run(frames())
     assert said == (0 if "🎉" in text else 50) or (said > 0 and "Ж" in text)

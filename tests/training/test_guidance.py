@@ -20,11 +20,11 @@ from engine.errors import RequestError
 from engine.training.nano import meter
 from engine.training.nano.align import letters as letter_ids
 from engine.training.nano.export import read_voice
-from engine.training.nano.speak import Steady, Voice, asked, drive, seated
+from engine.training.nano.speak import Steady, Voice, asked, drive, opened
 from engine.training.nano.talker import Talker, TalkerStep, guided, places_of
 from engine.worker.models.nano import talker as nano_talker
 from engine.worker.models.nano import voice as nano_voice
-from engine.worker.stage import Place
+from engine.worker.stage import StageConfig
 from tests.engine.fakes import only
 
 WEIGHTS = Path(nano_voice.__file__).parents[3] / "weights" / "nano"
@@ -46,7 +46,9 @@ def say(voice: Voice, asked_for: Request) -> NDArray[np.int64]:
     """The codes of a request at the talker alone."""
 
     async def read() -> list[Chunk]:
-        return [chunk async for chunk in drive(voice.talker, seated(asked_for, Steady(5)), [Text(TEXT, 0)])]
+        return [
+            chunk async for chunk in drive(voice.talker, opened(voice.talker, asked_for, Steady(5)), [Text(TEXT, 0)])
+        ]
 
     return np.concatenate([chunk.frames for chunk in only(Codes, asyncio.run(read()))]).astype(np.int64)
 
@@ -148,21 +150,22 @@ async def test_through_the_engines_request_groups(alone: dict[float, NDArray[np.
 def test_what_cannot_be_guided_is_refused(voice: Voice, roles: tuple[str, ...], scale: float, message: str) -> None:
     asked_for = Request(id="r", session="s", messages=(), roles=roles, sampling=asked(guidance=scale).sampling)
     with pytest.raises(RequestError, match=message):
-        voice.talker.open(seated(asked_for, Steady(5)))
+        voice.talker.open(opened(voice.talker, asked_for, Steady(5)))
 
 
 def raw(asked_for: Request, kept: tuple[Chunk, ...] = ()) -> list[Chunk]:
     """All that a fresh talker gives, its states too."""
-    talker, main = nano_talker.Talker(Place(slots=4)), seated(asked_for, Steady(5))
+    talker = nano_talker.Talker(StageConfig(slots=4))
+    main = opened(talker, asked_for, Steady(5))
     main.kept = kept
-    for seat in main.group.values():
-        talker.open(seat)
+    for req in main.roles.values():
+        talker.open(req)
     speller = nano_talker.Speller()
-    main.rows.append(speller.feed(TEXT) + speller.flush())
+    main.pending.append(speller.feed(TEXT) + speller.flush())
     main.ended = True
     given: list[Chunk] = []
     while not main.done:
-        chunks = talker.step(list(main.group.values()))[0]
+        chunks = talker.step(list(main.roles.values()))[0]
         assert isinstance(chunks, list)
         given += chunks
     return given

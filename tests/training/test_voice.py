@@ -37,7 +37,8 @@ from engine.training.nano.talker import Block, Talker, TalkerStep, places_of
 from engine.worker.models.nano import source as nano_source
 from engine.worker.models.nano import talker as nano_talker
 from engine.worker.models.nano import voice as nano_voice
-from engine.worker.stage import Place, Seat, Window
+from engine.worker.stage import StageConfig, Window
+from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import only
 
 WEIGHTS = Path(nano_voice.__file__).parents[3] / "weights" / "nano"
@@ -60,8 +61,8 @@ def frames_of(voice: Voice, text: str, /, **fields: float | str) -> list[Codes]:
     request = Request(id="r", session="s", messages=(), **fields)  # pyright: ignore[reportArgumentType]
 
     async def read() -> list[Codes]:
-        seat = Seat(request, 0, Steady(5))
-        return only(Codes, [chunk async for chunk in drive(voice.talker, seat, [Text(text, 0)])])
+        req = StageRequest(request, 0, Steady(5))
+        return only(Codes, [chunk async for chunk in drive(voice.talker, req, [Text(text, 0)])])
 
     return asyncio.run(read())
 
@@ -235,17 +236,17 @@ class TestStream:
         said = ["Hello there.", "One, two, three, four.", "Yes."]
         alone = [codes_of(voice, text, name) for text, name in zip(said, names, strict=True)]
         requests = [Request(id="r", session="s", messages=(), voice=name) for name in names]
-        seats = [Seat(request, slot, Steady(5)) for request, slot in zip(requests, (3, 0, 5), strict=True)]
-        together: list[list[NDArray[np.int16]]] = [[] for _ in seats]
-        for seat, text in zip(seats, said, strict=True):
-            voice.talker.open(seat)
+        reqs = [StageRequest(request, slot, Steady(5)) for request, slot in zip(requests, (3, 0, 5), strict=True)]
+        together: list[list[NDArray[np.int16]]] = [[] for _ in reqs]
+        for req, text in zip(reqs, said, strict=True):
+            voice.talker.open(req)
             speller = nano_talker.Speller()
-            seat.rows.append(speller.feed(text) + speller.flush())
-            seat.ended = True
-        while alive := [seat for seat in seats if not seat.done]:
-            for seat, chunks in zip(alive, voice.talker.step(alive), strict=True):
+            req.pending.append(speller.feed(text) + speller.flush())
+            req.ended = True
+        while alive := [req for req in reqs if not req.done]:
+            for req, chunks in zip(alive, voice.talker.step(alive), strict=True):
                 frames = [chunk.frames for chunk in chunks if isinstance(chunk, Codes)]  # type: ignore[union-attr]
-                together[seats.index(seat)] += frames
+                together[reqs.index(req)] += frames
         for one, many in zip(alone, together, strict=True):
             assert float((one == np.concatenate(many)).mean()) > 0.99
 
@@ -254,11 +255,11 @@ class TestStream:
 
         def render(names: Sequence[str]) -> list[NDArray[np.float32]]:
             asked = [Request(id="r", session="s", messages=(), voice=name) for name in names]
-            seats = [Seat(request, slot, Steady(5)) for slot, request in enumerate(asked)]
-            for seat in seats:
-                voice.code2wav.open(seat)
-                seat.rows.append(Window(codes))
-            return [given[0].wave for given in voice.code2wav.step(seats)]  # type: ignore[index]
+            reqs = [StageRequest(request, slot, Steady(5)) for slot, request in enumerate(asked)]
+            for req in reqs:
+                voice.code2wav.open(req)
+                req.pending.append(Window(codes))
+            return [given[0].wave for given in voice.code2wav.step(reqs)]  # type: ignore[index]
 
         together = render(nano_voice.VOICES)
         for name, sound_ in zip(nano_voice.VOICES, together, strict=True):
@@ -277,7 +278,7 @@ class TestStream:
         request = Request(id="r", session="s", messages=(), voice=name)
         for stage in (voice.talker, voice.code2wav):
             with pytest.raises(RequestError, match=r"nano has no voice .*: rms, slt, awb"):
-                stage.open(Seat(request, 0, Steady(5)))
+                stage.open(StageRequest(request, 0, Steady(5)))
 
     def test_sound_follows_the_text(self, voice: Voice) -> None:
         ends = [chunk.text_end for chunk in frames_of(voice, TEXT)]
@@ -313,10 +314,10 @@ class TestStream:
 
     def test_weights_that_are_not_there(self, tmp_path: Path) -> None:
         with pytest.raises(WeightsError, match=r"talker_text\.onnx is missing"):
-            nano_talker.Talker(Place(weights=tmp_path))
+            nano_talker.Talker(StageConfig(weights=tmp_path))
         (tmp_path / "talker_text.onnx").write_bytes(b"no model")
         with pytest.raises(WeightsError, match="can't be loaded"):
-            nano_talker.Talker(Place(weights=tmp_path))
+            nano_talker.Talker(StageConfig(weights=tmp_path))
 
 
 class TestAlignment:

@@ -9,7 +9,7 @@ import pytest
 
 from engine.core import StageInfo
 from engine.worker.models.script import Thinker
-from engine.worker.stage import Place
+from engine.worker.stage import StageConfig
 from tests.app.rig import LoudnessVad, Running, running, script_spec
 from tests.web.browser import AUDIBLE, Chromium, Page
 
@@ -58,7 +58,7 @@ async def test_what_leaves_the_machine_is_said_before_anything_is(
     assert await page.value("document.getElementById('notes').hidden")
     told, describe = "Conversations leave this machine: llm.example gets their text.", Thinker.describe
 
-    def elsewhere(place: Place) -> StageInfo:
+    def elsewhere(place: StageConfig) -> StageInfo:
         info = describe(place)
         return msgspec.structs.replace(info, facets=msgspec.structs.replace(info.facets, leaving=told))
 

@@ -13,7 +13,8 @@ from engine.worker.models.nano.sayings import NO_TOOL
 from engine.worker.models.nano.skills import CANNOT_TELL
 from engine.worker.models.nano.thinker import Sensed, Thinker
 from engine.worker.models.nano.tokens import END, call_ids
-from engine.worker.stage import Place, Seat
+from engine.worker.stage import StageConfig
+from engine.worker.stage_request import StageRequest
 
 TIMER = Tool("set_timer", parameters={"properties": {"minutes": {"type": "number"}}, "required": ["minutes"]})
 VALVE = Tool("open_valve", parameters={"properties": {"pressure": {"type": "number"}}})
@@ -23,19 +24,19 @@ DRAWN = [*call_ids("timer time= \ue004 \ue005"), END]
 
 @pytest.fixture(scope="module")
 def stage() -> Thinker:
-    return Thinker(Place(slots=1))
+    return Thinker(StageConfig(slots=1))
 
 
 def draw(stage: Thinker, drawn: list[int], **options: Any) -> list[Chunk]:
     """What is emitted when the network draws these ids, up to the end of what follows without it."""
     request = Request(id="r", session="s", messages=(Message("user", (TextPart(ASKED),)),), **options)
     pace: Any = None
-    seat = Seat(request, 0, pace=pace)
-    stage.open(seat)
-    stage._begin(seat, Sensed(None, request.messages, ()))
-    chunks: list[Chunk] = [chunk for i in drawn for chunk in cast("list[Chunk]", stage._take(seat, i))]
-    while not seat.done and seat.state.script:
-        chunks += stage.step([seat])[0]  # type: ignore[operator]
+    req = StageRequest(request, 0, pace=pace)
+    stage.open(req)
+    stage._begin(req, Sensed(None, request.messages, ()))
+    chunks: list[Chunk] = [chunk for i in drawn for chunk in cast("list[Chunk]", stage._take(req, i))]
+    while not req.done and req.state.script:
+        chunks += stage.step([req])[0]  # type: ignore[operator]
     return chunks
 
 

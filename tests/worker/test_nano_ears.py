@@ -27,7 +27,8 @@ from engine.worker.models.nano import hush as nano_hush
 from engine.worker.models.nano import utterance as nano_utterance
 from engine.worker.models.nano.ears import PIECE, ROW, Ears
 from engine.worker.models.nano.utterance import FIRST, MEAN_REACH, Utterance
-from engine.worker.stage import Place, Seat
+from engine.worker.stage import StageConfig
+from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import only
 
 LIVE = Request(id="r", session="s", messages=(), live=True)
@@ -35,7 +36,7 @@ LIVE = Request(id="r", session="s", messages=(), live=True)
 
 @pytest.fixture(scope="module")
 def ears() -> Ears:
-    return Ears(Place())
+    return Ears(StageConfig())
 
 
 @pytest.fixture(scope="module")
@@ -51,32 +52,32 @@ def request_spoken(recordings: list[Recording]) -> Pcm:
 @pytest.fixture(scope="module")
 def spoken_apart(recordings: list[Recording]) -> Split:
     """A request, and where silence may come between two of its words."""
-    return split(Watched(Place()), next(r for r in recordings if r.text == "nano tell me one times two"))
+    return split(Watched(StageConfig()), next(r for r in recordings if r.text == "nano tell me one times two"))
 
 
-def seat_at(ears: Ears, slot: int = 0, request: Request = LIVE) -> Seat:
+def req_at(ears: Ears, slot: int = 0, request: Request = LIVE) -> StageRequest:
     pace: Any = SimpleNamespace()
-    seat = Seat(request=request, slot=slot, pace=pace)
-    ears.open(seat)
-    return seat
+    req = StageRequest(request=request, slot=slot, pace=pace)
+    ears.open(req)
+    return req
 
 
-def steps(ears: Ears, seat: Seat) -> Iterator[Transcript]:
-    while seat.ready:
-        (chunks,) = ears.step([seat])
+def steps(ears: Ears, req: StageRequest) -> Iterator[Transcript]:
+    while req.ready:
+        (chunks,) = ears.step([req])
         assert not isinstance(chunks, Exception)
         yield from only(Transcript, chunks)
 
 
 def hear(ears: Ears, rows: list[Pcm], slot: int = 0) -> list[Transcript]:
-    seat = seat_at(ears, slot)
+    req = req_at(ears, slot)
     chunks: list[Transcript] = []
     for row in rows:
-        seat.rows.append(row)
-        chunks += steps(ears, seat)
-    seat.ended = True
-    chunks += steps(ears, seat)
-    assert seat.done
+        req.pending.append(row)
+        chunks += steps(ears, req)
+    req.ended = True
+    chunks += steps(ears, req)
+    assert req.done
     return chunks
 
 
@@ -178,8 +179,8 @@ def test_what_is_no_speech_is_not_understood(ears: Ears, pcm: Pcm) -> None:
 def test_the_words_depend_on_the_samples_only(ears: Ears, request_spoken: Pcm, recordings: list[Recording]) -> None:
     """Not on how they are cut, on what was heard before, or on a request that was aborted half-way."""
     in_pieces = hear(ears, list(pieces(request_spoken)))[-1]
-    aborted = seat_at(ears, slot=1)
-    aborted.rows.append(recordings[0].pcm)
+    aborted = req_at(ears, slot=1)
+    aborted.pending.append(recordings[0].pcm)
     list(steps(ears, aborted))
     cuts = sorted(random.Random(1).sample(range(len(request_spoken)), 7))
     assert hear(ears, np.split(request_spoken, cuts), slot=1)[-1] == in_pieces
@@ -208,14 +209,14 @@ def test_no_search_starts_over_between_the_last_word_and_the_answer(
 
 
 def test_a_step_is_bounded_whatever_comes_at_once(ears: Ears, request_spoken: Pcm) -> None:
-    seat = seat_at(ears)
-    seat.rows.append(request_spoken)
+    req = req_at(ears)
+    req.pending.append(request_spoken)
     before = 0
-    while seat.ready:
-        ears.step([seat])
-        assert seat.state.searched - before <= PIECE
-        before = seat.state.searched
-    assert before == len(seat.state.utterance)
+    while req.ready:
+        ears.step([req])
+        assert req.state.searched - before <= PIECE
+        before = req.state.searched
+    assert before == len(req.state.utterance)
 
 
 def test_users_who_begin_at_once_begin_one_step_after_the_other(
@@ -224,22 +225,22 @@ def test_users_who_begin_at_once_begin_one_step_after_the_other(
     """Eight decoders loaded in one step held the worker up for longer than it may be silent: it was given up."""
     begun, start_over = list[int](), Ears._start_over
 
-    def counted(self: Ears, seat: Seat, hearing: Any) -> None:
-        begun.append(seat.slot)
-        start_over(self, seat, hearing)
+    def counted(self: Ears, req: StageRequest, hearing: Any) -> None:
+        begun.append(req.slot)
+        start_over(self, req, hearing)
 
     monkeypatch.setattr(Ears, "_start_over", counted)
-    seats = [seat_at(ears, slot) for slot in range(3)]
-    for seat in seats:
-        seat.rows.append(request_spoken)
-        seat.ended = True
+    reqs = [req_at(ears, slot) for slot in range(3)]
+    for req in reqs:
+        req.pending.append(request_spoken)
+        req.ended = True
     heard: dict[int, str] = {}
-    while waiting := [seat for seat in seats if seat.ready]:
+    while waiting := [req for req in reqs if req.ready]:
         before = len(begun)
-        for seat, chunks in zip(waiting, ears.step(waiting), strict=True):
+        for req, chunks in zip(waiting, ears.step(waiting), strict=True):
             assert not isinstance(chunks, Exception)
             if chunks:
-                heard[seat.slot] = only(Transcript, chunks)[-1].text
+                heard[req.slot] = only(Transcript, chunks)[-1].text
         assert len(begun) - before <= 1
     assert sorted(begun) == [0, 1, 2]
     assert heard == dict.fromkeys(range(3), "say the word garlic")
@@ -247,16 +248,16 @@ def test_users_who_begin_at_once_begin_one_step_after_the_other(
 
 def test_two_users_are_heard_at_once(ears: Ears, recordings: list[Recording]) -> None:
     both = recordings[1], recordings[4]
-    seats = [seat_at(ears, slot) for slot in range(2)]
+    reqs = [req_at(ears, slot) for slot in range(2)]
     said: dict[int, list[Transcript]] = {0: [], 1: []}
-    for seat, recording in zip(seats, both, strict=True):
-        seat.rows.extend(pieces(recording.pcm))
-        seat.ended = True
-    while any(seat.ready for seat in seats):
-        ready = [seat for seat in seats if seat.ready]
-        for seat, chunks in zip(ready, ears.step(ready), strict=True):
+    for req, recording in zip(reqs, both, strict=True):
+        req.pending.extend(pieces(recording.pcm))
+        req.ended = True
+    while any(req.ready for req in reqs):
+        ready = [req for req in reqs if req.ready]
+        for req, chunks in zip(ready, ears.step(ready), strict=True):
             assert not isinstance(chunks, Exception)
-            said[seat.slot] += only(Transcript, chunks)
+            said[req.slot] += only(Transcript, chunks)
     assert [said[slot][-1].text for slot in (0, 1)] == [recording.text for recording in both]
 
 
@@ -264,7 +265,7 @@ def test_decoders_are_used_again(ears: Ears, request_spoken: Pcm) -> None:
     for slot in range(6):
         hear(ears, [request_spoken], slot)
     for slot in range(6):
-        seat_at(ears, slot)
+        req_at(ears, slot)
     assert len(ears._free) <= 3  # a third was made when two were held by the tests above
 
 
@@ -272,7 +273,7 @@ async def test_a_long_recording_is_taken_piece_by_piece(ears: Ears) -> None:
     async def inputs() -> AsyncIterator[Chunk]:
         yield Speech(np.zeros(2 * ROW + 7, np.int16))
 
-    rows = [row async for row in ears.adapt(seat_at(ears), inputs())]
+    rows = [row async for row in ears.adapt(req_at(ears), inputs())]
     assert [len(row) for row in rows] == [ROW, ROW, 7]
 
 
@@ -293,17 +294,17 @@ def test_clicks_ahead_of_the_words_change_none_of_them(ears: Ears, request_spoke
 
 def test_half_a_minute_is_no_request_and_not_searched_further(ears: Ears, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nano_utterance, "LONGEST", MIC_RATE_HZ)
-    seat = seat_at(ears)
-    seat.rows.append(tones(5))
-    seat.ended = True
-    chunks = list(steps(ears, seat))
+    req = req_at(ears)
+    req.pending.append(tones(5))
+    req.ended = True
+    chunks = list(steps(ears, req))
     assert not chunks[-1].understood
-    assert seat.state.searched <= MIC_RATE_HZ
+    assert req.state.searched <= MIC_RATE_HZ
 
 
 def test_missing_weights_are_said(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="phones"):
-        Ears(Place(weights=tmp_path))
+        Ears(StageConfig(weights=tmp_path))
 
 
 def test_the_automaton_takes_what_the_templates_say_and_nothing_else() -> None:

@@ -30,7 +30,8 @@ from engine.worker.models.nano.seeing import NO_PICTURE
 from engine.worker.models.nano.sight import Sight
 from engine.worker.models.nano.thinker import WEIGHTS, Thinker
 from engine.worker.models.nano.tokens import user_ids
-from engine.worker.stage import Place, Seat
+from engine.worker.stage import StageConfig
+from engine.worker.stage_request import StageRequest
 
 SEED, EXAMPLES = 7, 160
 WHITE, RED, BLUE = (250, 250, 250), (220, 30, 30), (40, 70, 220)
@@ -300,7 +301,7 @@ def request(*messages: Message, **options: Any) -> Request:
 
 @pytest.fixture(scope="module")
 def stage() -> Thinker:
-    return Thinker(Place(slots=4))
+    return Thinker(StageConfig(slots=4))
 
 
 def prompt_of(stage: Thinker, asked: Request, heard: str | None = None) -> list[int]:
@@ -373,16 +374,16 @@ class TestInTheAnswer:
     def test_a_request_may_be_given_up_while_its_picture_is_looked_at(self, stage: Thinker) -> None:
         async def given_up() -> None:
             pace: Any = SimpleNamespace()
-            seat = Seat(request(shown(disc(33), text="?")), 0, pace)
-            stage.open(seat)
-            rows = stage.adapt(seat, _silence())
+            req = StageRequest(request(shown(disc(33), text="?")), 0, pace)
+            stage.open(req)
+            rows = stage.adapt(req, _silence())
             task = asyncio.create_task(anext(rows))
             await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
             await rows.aclose()
-            assert not seat.rows
+            assert not req.pending
 
         asyncio.run(given_up())
         assert answer_of(stage, request(shown(disc(80)))) == self.SEEN

@@ -13,7 +13,7 @@ from engine.training.nano.conditions import with_noise
 from engine.training.nano.eval_ears import SPOKEN, read
 from engine.worker.models.nano.hush import Hush, Voices, Wiener, noise_of, through
 from engine.worker.models.nano.voice import session
-from engine.worker.stage import Place
+from engine.worker.stage import StageConfig
 
 RATE = 16000
 SILENCE = np.zeros(257, np.float32)
@@ -21,7 +21,7 @@ SILENCE = np.zeros(257, np.float32)
 
 @pytest.fixture(scope="module")
 def net() -> ort.InferenceSession:
-    return session(Place(), "ears/hush")
+    return session(StageConfig(), "ears/hush")
 
 
 @pytest.fixture(scope="module")

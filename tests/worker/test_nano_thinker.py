@@ -32,9 +32,11 @@ from engine.worker.models.nano.tokens import (
     prompt_ids,
     user_ids,
 )
+from engine.worker.pace import OneFrame
 from engine.worker.prefix import Prefixes
 from engine.worker.sampling import draw
-from engine.worker.stage import OneFrame, Place, Seat
+from engine.worker.stage import StageConfig
+from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import only
 
 SATURDAY = datetime(2026, 11, 21, 10, 42)
@@ -42,7 +44,7 @@ SATURDAY = datetime(2026, 11, 21, 10, 42)
 
 @pytest.fixture(scope="module")
 def stage() -> Thinker:
-    return Thinker(Place(slots=8), now=lambda: SATURDAY)
+    return Thinker(StageConfig(slots=8), now=lambda: SATURDAY)
 
 
 def user(text: str) -> Message:
@@ -81,7 +83,7 @@ def conversation(stage: Thinker, session: str, forget: bool = False) -> list[tup
 
 
 def test_a_next_turn_computes_only_what_is_new_and_says_the_same() -> None:
-    stage, other = Thinker(Place(slots=2)), Thinker(Place(slots=2))
+    stage, other = Thinker(StageConfig(slots=2)), Thinker(StageConfig(slots=2))
     assert conversation(stage, "s") == conversation(other, "s", forget=True)
     assert stage.prefixes.found > 0.7 * stage.prefixes.asked
     assert other.prefixes.found == 0
@@ -89,7 +91,7 @@ def test_a_next_turn_computes_only_what_is_new_and_says_the_same() -> None:
 
 @pytest.mark.fault("S5.2")
 def test_a_changed_conversation_is_not_taken_for_the_old_one() -> None:
-    stage, fresh = Thinker(Place(slots=2)), Thinker(Place(slots=2))
+    stage, fresh = Thinker(StageConfig(slots=2)), Thinker(StageConfig(slots=2))
     heard = Message("assistant", (TextPart("Hello! I am"),))  # a barge-in cut it here
     for one in (stage, fresh):
         if one is stage:
@@ -168,7 +170,8 @@ def test_other_weights_would_be_noticed(tmp_path: Path, stage: Thinker) -> None:
     with torch.no_grad():
         wanted = again(torch.tensor([ids]), *empty_state(again.shape))[0].numpy()
     assert (
-        np.abs(Thinker(Place(weights=tmp_path), sight=stage._sight)._net.advance([0], [ids], [0]) - wanted).max() < 1e-3
+        np.abs(Thinker(StageConfig(weights=tmp_path), sight=stage._sight)._net.advance([0], [ids], [0]) - wanted).max()
+        < 1e-3
     )
     assert np.abs(stage._net.advance([0], [ids], [0]) - wanted).max() > 0.1
 
@@ -211,7 +214,7 @@ def test_another_graph_leaves_the_weights_where_they_are(tmp_path: Path, stage: 
     assert (tmp_path / "thinker.weights").read_bytes() == (WEIGHTS / "thinker.weights").read_bytes()
     assert (tmp_path / "thinker.onnx").stat().st_size < 300_000
     ids = prompt_ids((user("Hello"),))
-    again = Thinker(Place(weights=tmp_path), sight=stage._sight)._net.advance([0], [ids], [0])
+    again = Thinker(StageConfig(weights=tmp_path), sight=stage._sight)._net.advance([0], [ids], [0])
     assert np.array_equal(again, stage._net.advance([0], [ids], [0]))
     _scattered(tmp_path)
     with pytest.raises(ValueError, match="other weights"):
@@ -354,10 +357,10 @@ def test_the_token_limit_ends_what_a_tool_says(stage: Thinker) -> None:
 
 def test_missing_or_damaged_weights_are_named(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"thinker\.onnx"):
-        Thinker(Place(weights=tmp_path))
+        Thinker(StageConfig(weights=tmp_path))
     (tmp_path / "thinker.onnx").write_bytes(b"not a model")
     with pytest.raises(WeightsError, match=r"thinker\.onnx"):
-        Thinker(Place(weights=tmp_path))
+        Thinker(StageConfig(weights=tmp_path))
 
 
 NOT_UNDERSTOOD = ("I don't know", "I did not", "I didn't", "Sorry", "I can't")
@@ -386,10 +389,10 @@ async def test_what_is_too_long_to_be_read_is_refused_before_it_is_looked_at(
     """Reading 4 MB took seconds, in which the worker said nothing, was given up, and everybody's answer with it."""
     monkeypatch.setattr("engine.worker.models.nano.thinker.joined", None)
     with pytest.raises(ContextOverflow, match="this model can read 200000"):
-        await anext(stage.adapt(Seat(Request(id="r", session="s", messages=(message,)), 0, OneFrame()), of(())))
+        await anext(stage.adapt(StageRequest(Request(id="r", session="s", messages=(message,)), 0, OneFrame()), of(())))
 
 
 async def test_instructions_of_any_length_are_taken(stage: Thinker) -> None:
     long = Message("system", (TextPart("Be kind. " * 50_000),))
-    seat = Seat(asked("Hello.", long), 0, OneFrame())
-    assert await anext(stage.adapt(seat, of(())))
+    req = StageRequest(asked("Hello.", long), 0, OneFrame())
+    assert await anext(stage.adapt(req, of(())))

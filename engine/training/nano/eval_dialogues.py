@@ -27,7 +27,7 @@ from engine.training.nano.scenery import parsed
 from engine.training.nano.turns import EVAL, read_dialogues
 from engine.worker.models.nano.scene import Scene
 from engine.worker.models.nano.thinker import WEIGHTS, Thinker
-from engine.worker.stage import Place
+from engine.worker.stage import StageConfig
 
 BAR = 0.95
 
@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--part", default="1/1", help="i/n: every n-th dialogue, from the i-th")
     args = parser.parse_args()
     scenes = Scenes()
-    stage = Thinker(Place(weights=args.weights, slots=1), sight=scenes)
+    stage = Thinker(StageConfig(weights=args.weights, slots=1), sight=scenes)
     first, every = map(int, args.part.split("/"))
     reached = []
     for name in ("dialogues.jsonl", "scenes.jsonl"):

@@ -38,7 +38,8 @@ from engine.training.nano.conditions import BARS, CONDITIONS
 from engine.training.nano.dialogues import SLOTS, answers_rightly, expect_of, heard_templates
 from engine.training.nano.eval_thinker import written
 from engine.worker.models.nano.ears import Ears
-from engine.worker.stage import Place, Seat
+from engine.worker.stage import StageConfig
+from engine.worker.stage_request import StageRequest
 
 SPOKEN = Path(__file__).parents[3] / "tests" / "data" / "spoken"
 PIECE = MIC_RATE_HZ // 50
@@ -90,9 +91,9 @@ def main() -> None:
     elif args.url:
         outcomes = asyncio.run(through_server(args.url, recordings, args.pace, args.callers))
     elif args.conditions:
-        sys.exit(not table(Ears(Place()), recordings))
+        sys.exit(not table(Ears(StageConfig()), recordings))
     else:
-        ears = Ears(Place())
+        ears = Ears(StageConfig())
         outcomes = [alone(ears, recording) for recording in recordings]
     report(recordings, outcomes, time.process_time() - started)
 
@@ -160,21 +161,21 @@ def alone(ears: Ears, recording: Recording) -> Outcome:
 def hear(ears: Ears, pcm: Pcm) -> tuple[list[Transcript], float]:
     """What the stage tells, stepped as the loop would after every piece, and the ms it took behind the last one."""
     pace: Any = SimpleNamespace()
-    seat = Seat(request=Request(id="r", session="s", messages=(), live=True), slot=0, pace=pace)
-    ears.open(seat)
+    req = StageRequest(request=Request(id="r", session="s", messages=(), live=True), slot=0, pace=pace)
+    ears.open(req)
     chunks: list[Transcript] = []
     for piece in pieces(pcm):
-        seat.rows.append(piece)
-        chunks += run(ears, seat)
-    seat.ended, started = True, time.perf_counter()
-    chunks += run(ears, seat)
+        req.pending.append(piece)
+        chunks += run(ears, req)
+    req.ended, started = True, time.perf_counter()
+    chunks += run(ears, req)
     return chunks, (time.perf_counter() - started) * 1000
 
 
-def run(ears: Ears, seat: Seat) -> list[Transcript]:
+def run(ears: Ears, req: StageRequest) -> list[Transcript]:
     chunks: list[Transcript] = []
-    while seat.ready:
-        (said,) = ears.step([seat])
+    while req.ready:
+        (said,) = ears.step([req])
         assert not isinstance(said, Exception)
         chunks += [chunk for chunk in said if isinstance(chunk, Transcript)]
     return chunks

@@ -24,7 +24,8 @@ from engine.training.nano.conditions import level, pink, speech_level
 from engine.training.nano.eval_ears import SPOKEN, Recording, alone, read
 from engine.worker.models.nano.ears import CEPSTRUM, Ears
 from engine.worker.models.nano.utterance import FRAME, Utterance
-from engine.worker.stage import Place, Seat
+from engine.worker.stage import StageConfig
+from engine.worker.stage_request import StageRequest
 
 Samples = NDArray[np.floating]
 BREATH_S = 1.8  # from one breath out to the next breath in
@@ -35,7 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", default="1/20", help="i/n: every n-th recording, from the i-th")
     first, every = map(int, parser.parse_args().part.split("/"))
-    ears = Watched(Place())
+    ears = Watched(StageConfig())
     recordings = [split(ears, recording) for recording in read(SPOKEN)[first - 1 :: every]]
     print(f"| silence around {len(recordings)} recordings | heard differently |\n|---|---|")
     differ = [differences(ears, recordings, silence) for silence in silences()]
@@ -105,9 +106,9 @@ class Watched(Ears):
 
     ends: tuple[int, ...] = ()
 
-    def _final(self, seat: Seat) -> list[Chunk]:
-        search = self._held.get(seat.slot)
-        chunks = super()._final(seat)
+    def _final(self, req: StageRequest) -> list[Chunk]:
+        search = self._held.get(req.slot)
+        chunks = super()._final(req)
         words = (search.requests.seg() if search else None) or ()
         self.ends = tuple((word.end_frame + 1) * CEPSTRUM for word in words if word.word[0] not in "<[(")
         return chunks

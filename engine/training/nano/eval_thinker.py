@@ -28,7 +28,8 @@ from engine.worker.models.nano.eyes import Eyes
 from engine.worker.models.nano.network import Network
 from engine.worker.models.nano.sight import Sight
 from engine.worker.models.nano.thinker import WEIGHTS, Thinker
-from engine.worker.stage import Place, Seat
+from engine.worker.stage import StageConfig
+from engine.worker.stage_request import StageRequest
 
 SETS = ("typed_repeat.jsonl", "typed_spell.jsonl", "typed_sums.jsonl", "typed_refuse.txt")
 SPOKEN = ("spoken_in_domain.jsonl", "spoken_out_of_domain.txt")
@@ -43,7 +44,7 @@ def main() -> None:
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--fresh", type=int, metavar="SEED")
     args = parser.parse_args()
-    stage = Thinker(Place(weights=args.weights, slots=SLOTS), sight=Sight(Eyes(WEIGHTS)))
+    stage = Thinker(StageConfig(weights=args.weights, slots=SLOTS), sight=Sight(Eyes(WEIGHTS)))
     sets = committed() if args.fresh is None else fresh(random.Random(args.fresh))
     first, every = map(int, args.part.split("/"))
     for name, whole in sets.items():
@@ -98,18 +99,18 @@ def _request(text: str) -> EngineRequest:
 
 async def serve(stage: Thinker, requests: Sequence[EngineRequest], heard: str | None = None) -> list[list[Chunk]]:
     """Run requests through the stage together, as a worker's loop would, and give back what each emitted."""
-    seats = [Seat(request, slot, pace=_NoPace()) for slot, request in enumerate(requests)]
-    for seat in seats:
-        stage.open(seat)
-        async for row in stage.adapt(seat, _said(heard)):
-            seat.rows.append(row)
-        seat.ended = True
-    emitted: list[list[Chunk]] = [[] for _ in seats]
-    while ready := [seat for seat in seats if seat.ready]:
-        for seat, chunks in zip(ready, stage.step(ready), strict=True):
+    reqs = [StageRequest(request, slot, pace=_NoPace()) for slot, request in enumerate(requests)]
+    for req in reqs:
+        stage.open(req)
+        async for row in stage.adapt(req, _said(heard)):
+            req.pending.append(row)
+        req.ended = True
+    emitted: list[list[Chunk]] = [[] for _ in reqs]
+    while ready := [req for req in reqs if req.ready]:
+        for req, chunks in zip(ready, stage.step(ready), strict=True):
             if isinstance(chunks, Exception):
                 raise chunks
-            emitted[seat.slot] += chunks
+            emitted[req.slot] += chunks
     return emitted
 
 

@@ -21,7 +21,8 @@ from engine.stream import of
 from engine.worker.models.nano.code2wav import Code2Wav
 from engine.worker.models.nano.talker import Talker
 from engine.worker.models.nano.voice import VOICES
-from engine.worker.stage import Place, Seat, Stage
+from engine.worker.stage import Stage, StageConfig
+from engine.worker.stage_request import Group, StageRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Voice:
     """Both stages of one place, and one of their voices."""
 
     def __init__(self, weights: Path | None = None, name: str = VOICES[0]) -> None:
-        place = Place(weights=weights, slots=8)
+        place = StageConfig(weights=weights, slots=8)
         self.name = name
         self.talker, self.code2wav = Talker(place), Code2Wav(place)
 
@@ -55,8 +56,8 @@ class Voice:
         self, words: Sequence[Chunk], pace: Steady, speed: float = 1.0, guidance: float = 1.0
     ) -> list[Chunk]:
         request = asked(speed=speed, guidance=guidance, voice=self.name)
-        codes = [chunk async for chunk in drive(self.talker, seated(request, pace), words)]
-        return [chunk async for chunk in drive(self.code2wav, Seat(request, 0, pace), codes)]
+        codes = [chunk async for chunk in drive(self.talker, opened(self.talker, request, pace), words)]
+        return [chunk async for chunk in drive(self.code2wav, StageRequest(request, 0, pace), codes)]
 
 
 def asked(guidance: float = 1.0, **fields: float | str) -> Request:
@@ -66,27 +67,24 @@ def asked(guidance: float = 1.0, **fields: float | str) -> Request:
     return Request(id="eval", session="eval", messages=(), sampling=sampling, roles=roles, **fields)  # pyright: ignore[reportArgumentType]
 
 
-def seated(request: Request, pace: Steady) -> Seat:
-    """The main seat of a request, its companions beside it."""
-    group: dict[str, Seat] = {}
-    for slot, role in enumerate(request.roles):
-        group[role] = Seat(request, slot, pace, role, group)
-    return group["main"]
+def opened(talker: Stage, request: Request, pace: Steady) -> StageRequest:
+    """A request at the talker, its companions beside it."""
+    return Group(talker, [StageRequest(request, slot, pace, role) for slot, role in enumerate(request.roles)]).main
 
 
-async def drive(stage: Stage, seat: Seat, inputs: Iterable[Chunk]) -> AsyncGenerator[Chunk]:
+async def drive(stage: Stage, req: StageRequest, inputs: Iterable[Chunk]) -> AsyncGenerator[Chunk]:
     """Run one request to its end as the step loop would: a row as soon as the stage is hungry."""
-    for one in seat.group.values() or (seat,):
+    for one in req.roles.values():
         stage.open(one)
-    rows = stage.adapt(seat, of(inputs))
-    while not seat.done:
-        if not seat.ready:
+    rows = stage.adapt(req, of(inputs))
+    while not req.done:
+        if not req.ready:
             try:
-                seat.rows.append(await anext(rows))
+                req.pending.append(await anext(rows))
             except StopAsyncIteration:
-                seat.ended = True
-        if seat.ready:
-            chunks = stage.step(list(seat.group.values()) or [seat])[0]
+                req.ended = True
+        if req.ready:
+            chunks = stage.step(list(req.roles.values()))[0]
             if isinstance(chunks, Exception):
                 raise chunks
             for chunk in chunks:

@@ -1,4 +1,4 @@
 """Language models behind an OpenAI-compatible chat completions server: what is asked, and how the answer comes.
 
-Knows no stage, no seat and no tensor.
+Knows no stage, no request and no tensor.
 """

@@ -62,7 +62,8 @@ from engine.core import (
     Voice,
 )
 from engine.errors import EngineError, RequestError, StageFailed
-from engine.worker.stage import Books, Place, Seat, Window, frames_of, state_due
+from engine.worker.stage import Books, StageConfig, Window, frames_of, state_due
+from engine.worker.stage_request import StageRequest
 
 FRAME_S = 0.04
 FRAME_SAMPLES = SPEAKER_RATE_HZ // 25
@@ -74,35 +75,35 @@ class Ears:
     """Hears how long the user spoke."""
 
     @classmethod
-    def describe(cls, place: Place) -> StageInfo:
+    def describe(cls, config: StageConfig) -> StageInfo:
         return StageInfo(
-            takes=kinds(Speech), emits=kinds(Transcript), feeds=kinds(Transcript), slots=place.slots,
+            takes=kinds(Speech), emits=kinds(Transcript), feeds=kinds(Transcript), slots=config.slots,
             facets=Facets(heard_languages=("en",)),
         )  # fmt: skip
 
-    def __init__(self, place: Place) -> None:
-        self.info = self.describe(place)
+    def __init__(self, config: StageConfig) -> None:
+        self.info = self.describe(config)
 
-    def open(self, seat: Seat) -> None:
-        seat.state = 0
+    def open(self, req: StageRequest) -> None:
+        req.state = 0
 
-    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         async for chunk in inputs:
             if isinstance(chunk, Speech):
                 yield chunk.pcm
 
-    def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
-        return [self._hear(seat) for seat in seats]
+    def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
+        return [self._hear(req) for req in reqs]
 
-    def _hear(self, seat: Seat) -> list[Chunk]:
-        if seat.rows:
-            before = seat.state // (MIC_RATE_HZ // 2)
-            seat.state += len(seat.rows.popleft())
-            if seat.state // (MIC_RATE_HZ // 2) == before:
+    def _hear(self, req: StageRequest) -> list[Chunk]:
+        if req.pending:
+            before = req.state // (MIC_RATE_HZ // 2)
+            req.state += len(req.pending.popleft())
+            if req.state // (MIC_RATE_HZ // 2) == before:
                 return []
-            return [Transcript(f"{seat.state / MIC_RATE_HZ:.1f}")]
-        seat.done = True
-        return [Transcript(f"{seat.state / MIC_RATE_HZ:.1f} seconds", final=True, understood=seat.state > 0)]
+            return [Transcript(f"{req.state / MIC_RATE_HZ:.1f}")]
+        req.done = True
+        return [Transcript(f"{req.state / MIC_RATE_HZ:.1f} seconds", final=True, understood=req.state > 0)]
 
 
 @dataclass(slots=True)
@@ -125,55 +126,55 @@ class Thinker:
     """Answers one word per step."""
 
     @classmethod
-    def describe(cls, place: Place) -> StageInfo:
+    def describe(cls, config: StageConfig) -> StageInfo:
         return StageInfo(
             takes=kinds(Transcript), emits=kinds(Text, ToolCallDelta, ToolCall, Usage), feeds=kinds(Text),
-            checkpoints=kinds(Text), answers=True, slots=place.slots,
+            checkpoints=kinds(Text), answers=True, slots=config.slots,
             facets=Facets(model="script", examples=("say: one two three", "long 12")),
         )  # fmt: skip
 
-    def __init__(self, place: Place) -> None:
-        self.info = self.describe(place)
-        self._step_s = _step_s(place)
+    def __init__(self, config: StageConfig) -> None:
+        self.info = self.describe(config)
+        self._step_s = _step_s(config)
 
-    def open(self, seat: Seat) -> None:
-        seat.state = Answer(deque())
+    def open(self, req: StageRequest) -> None:
+        req.state = Answer(deque())
 
-    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         transcript = None
-        if seat.request.hears:
+        if req.request.hears:
             async for chunk in inputs:
                 if isinstance(chunk, Transcript) and chunk.final:
                     transcript = chunk.text
-        text = _last_text(seat.request)
+        text = _last_text(req.request)
         if text == "slow":
             await asyncio.sleep(0.2)
         yield f"say: I heard {transcript}." if transcript is not None else text
 
-    def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
+    def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
         time.sleep(self._step_s)
-        return [self._think(seat) for seat in seats]
+        return [self._think(req) for req in reqs]
 
-    def _think(self, seat: Seat) -> list[Chunk] | EngineError:
-        answer: Answer = seat.state
-        if seat.rows:
-            answer = seat.state = _answer(seat.rows.popleft(), seat.request)
-            seat.needs_input = False
-            if seat.request.must_call and not answer.calls:
+    def _think(self, req: StageRequest) -> list[Chunk] | EngineError:
+        answer: Answer = req.state
+        if req.pending:
+            answer = req.state = _answer(req.pending.popleft(), req.request)
+            req.needs_input = False
+            if req.request.must_call and not answer.calls:
                 return RequestError(
-                    f"tool_choice: {seat.request.tool_choice!r} asks for a call, and the script makes none."
+                    f"tool_choice: {req.request.tool_choice!r} asks for a call, and the script makes none."
                 )
         if answer.fails and answer.said == 2:
             return StageFailed("the script says that this answer fails")
-        if answer.words and answer.said < seat.request.max_text_tokens:
+        if answer.words and answer.said < req.request.max_text_tokens:
             word = answer.words.popleft() + (" " if answer.words else "")
             text = Text(word, answer.characters, (1000 + sum(word.encode()) % 1000,))
             answer.said, answer.characters = answer.said + 1, text.end
             return [text]
         if answer.calls:
-            return [_call(answer, seat.request)]
-        seat.done = True
-        return [_usage(seat.request, answer)]
+            return [_call(answer, req.request)]
+        req.done = True
+        return [_usage(req.request, answer)]
 
 
 def _call(answer: Answer, request: Request) -> Chunk:
@@ -251,39 +252,39 @@ class Talker:
     """Speaks each word as some codec frames of one tone."""
 
     @classmethod
-    def describe(cls, place: Place) -> StageInfo:
+    def describe(cls, config: StageConfig) -> StageInfo:
         return StageInfo(
-            takes=kinds(Text, VoiceText), feeds=kinds(Codes), slots=place.slots, checkpoints=kinds(Codes),
+            takes=kinds(Text, VoiceText), feeds=kinds(Codes), slots=config.slots, checkpoints=kinds(Codes),
             facets=Facets(voices=(Voice("tone", "Tone, a whistle"),), languages=("en",)),
         )  # fmt: skip
 
-    def __init__(self, place: Place) -> None:
-        self.info = self.describe(place)
-        self._frames = int(place.options.get("frames_per_word", 6))
-        self._step_s = _step_s(place)
-        self._seat_s = float(place.options.get("seat_s", 0.0))  # how much longer for each seat of a batch
+    def __init__(self, config: StageConfig) -> None:
+        self.info = self.describe(config)
+        self._frames = int(config.options.get("frames_per_word", 6))
+        self._step_s = _step_s(config)
+        self._request_s = float(config.options.get("request_s", 0.0))  # how much longer for each request of a batch
 
-    def open(self, seat: Seat) -> None:
-        seat.state = Whistle(**(seat.checkpoint or {}))
-        seat.needs_input = not seat.state.left
+    def open(self, req: StageRequest) -> None:
+        req.state = Whistle(**(req.checkpoint or {}))
+        req.needs_input = not req.state.left
 
-    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        behind = seat.state.words
+    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        behind = req.state.words
         async for chunk in inputs:
             if behind:
                 behind -= 1
             elif isinstance(chunk, Text | VoiceText):
                 yield chunk
 
-    def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
-        time.sleep(self._step_s + self._seat_s * len(seats))
-        return [self._speak(seat) for seat in seats]
+    def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
+        time.sleep(self._step_s + self._request_s * len(reqs))
+        return [self._speak(req) for req in reqs]
 
-    def _speak(self, seat: Seat) -> list[Chunk]:
-        speech: Whistle = seat.state
-        most = frames_of(seat.request.max_audio_s, FRAME_S)
-        if not speech.left and seat.rows:
-            word: Text | VoiceText = seat.rows.popleft()
+    def _speak(self, req: StageRequest) -> list[Chunk]:
+        speech: Whistle = req.state
+        most = frames_of(req.request.max_audio_s, FRAME_S)
+        if not speech.left and req.pending:
+            word: Text | VoiceText = req.pending.popleft()
             speech.words += 1
             speech.left, speech.tone, speech.word_end = self._frames, sum(word.text.encode()) % TABLE_STEPS, word.end
         chunks: list[Chunk] = []
@@ -293,8 +294,8 @@ class Talker:
             chunks = [Codes(np.array([[speech.tone, speech.left]], np.int16), speech.text_end)]
             if state_due(speech.frames - 1, speech.frames):
                 chunks.append(Checkpoint(asdict(speech)))
-        seat.needs_input = not speech.left
-        seat.done = speech.frames >= most or (seat.needs_input and seat.ended and not seat.rows)
+        req.needs_input = not speech.left
+        req.done = speech.frames >= most or (req.needs_input and req.ended and not req.pending)
         return chunks
 
 
@@ -310,31 +311,31 @@ class Code2Wav:
     """Plays each frame's tone, its phase carried on; a word's last frame is silent halfway through."""
 
     @classmethod
-    def describe(cls, place: Place) -> StageInfo:
-        return StageInfo(takes=kinds(Codes), emits=kinds(Audio), slots=place.slots, facets=Facets(frame_s=FRAME_S))
+    def describe(cls, config: StageConfig) -> StageInfo:
+        return StageInfo(takes=kinds(Codes), emits=kinds(Audio), slots=config.slots, facets=Facets(frame_s=FRAME_S))
 
-    def __init__(self, place: Place) -> None:
-        self.info = self.describe(place)
-        self._step_s = _step_s(place)
+    def __init__(self, config: StageConfig) -> None:
+        self.info = self.describe(config)
+        self._step_s = _step_s(config)
 
-    def open(self, seat: Seat) -> None:
-        seat.state = Tone(**(seat.checkpoint or {}))
+    def open(self, req: StageRequest) -> None:
+        req.state = Tone(**(req.checkpoint or {}))
 
-    def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        return Books(2, 1 << 15, FRAME_SAMPLES).windows(seat, inputs, seat.state.frames)
+    def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        return Books(2, 1 << 15, FRAME_SAMPLES).windows(req, inputs, req.state.frames)
 
-    def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
+    def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
         time.sleep(self._step_s)
-        return [self._play(seat) for seat in seats]
+        return [self._play(req) for req in reqs]
 
-    def _play(self, seat: Seat) -> list[Chunk]:
-        if not seat.rows:
-            seat.done = True
+    def _play(self, req: StageRequest) -> list[Chunk]:
+        if not req.pending:
+            req.done = True
             return []
-        window: Window = seat.rows.popleft()
+        window: Window = req.pending.popleft()
         codes = window.codes
         advance = np.repeat(2 * math.pi * 220 * 2 ** (codes[:, 0] / 12) / SPEAKER_RATE_HZ, FRAME_SAMPLES)
-        tone: Tone = seat.state
+        tone: Tone = req.state
         phase = tone.phase + np.cumsum(advance)
         tone.phase, tone.frames = float(phase[-1]) % (2 * math.pi), tone.frames + len(codes)
         wave = (0.2 * np.sin(phase)).astype(np.float32).reshape(len(codes), FRAME_SAMPLES)
@@ -344,9 +345,9 @@ class Code2Wav:
         return [sound, Checkpoint(asdict(tone))] if left else [sound]
 
 
-def _step_s(place: Place) -> float:
+def _step_s(config: StageConfig) -> float:
     """How long a step is to take (option ``step_s``), as if there were a model."""
-    return float(place.options.get("step_s", 0.0))
+    return float(config.options.get("step_s", 0.0))
 
 
 STAGES = {

@@ -12,16 +12,16 @@ import pytest
 from engine import wire
 from engine.control.launchers.local import crashed
 from engine.errors import EngineError, ReplicaLost
-from engine.worker.stage import Seat
+from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import FakeStage, Result, Rig, data_of, echo, fed, opened, request, rigged, until, working, x
 
 
 async def test_a_worker_tells_what_it_does_for_the_first_time_before_it_does_it() -> None:
     told: list[tuple[str, ...]] = []
 
-    def act(seat: Seat) -> Result:
+    def act(req: StageRequest) -> Result:
         told.append([message.runs for message in desk.sent if isinstance(message, wire.Trying)][-1])
-        return echo(seat)
+        return echo(req)
 
     async with working(FakeStage(act=act)) as desk:
         desk.put(opened("a"), opened("b"), *fed("a", 1, 2), *fed("b", 1))
@@ -41,11 +41,11 @@ class Deadly(FakeStage):
         self._lose = lose
         self.seen: set[str] = set()
 
-    def die(self, seat: Seat) -> Result:
-        self.seen.add(seat.request.id)
-        if seat.request.id.startswith("bad") and seat.rows:
+    def die(self, req: StageRequest) -> Result:
+        self.seen.add(req.request.id)
+        if req.request.id.startswith("bad") and req.pending:
             self._lose()
-        return echo(seat)
+        return echo(req)
 
 
 async def lost_with(

@@ -252,9 +252,9 @@ async def test_a_request_has_one_replica_of_a_stage_from_its_first_chunk_to_its_
 @pytest.mark.bench
 @pytest.mark.seed("A3.12")
 async def test_a_second_replica_halves_the_work_of_the_first() -> None:
-    """Its talker waits 10 ms for each seat of a step, without computing: what a second one saves is the wait."""
+    """Its talker waits 10 ms for each request of a step, without computing: what a second one saves is the wait."""
     apart = (WorkerSpec(stages=STAGES[:2]), WorkerSpec(stages=("talker",), replicas=2), WorkerSpec(stages=STAGES[3:]))
-    slow = {"seat_s": 0.01, "frames_per_word": 2}
+    slow = {"request_s": 0.01, "frames_per_word": 2}
     async with Engine(replace(spec(launcher="local"), workers=apart, options=slow)) as engine:
 
         async def eight(name: str) -> float:

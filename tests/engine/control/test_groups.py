@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-import engine.worker.group
+import engine.worker.stage_request
 from engine.chunk import Chunk
 from engine.core import Sampling
 from engine.errors import EngineError, ReplicaLost, RequestError, StageFailed, Stalled
-from engine.worker.stage import Seat
+from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import FakeStage, Result, Rig, data_of, echo, request, rigged, turns, until, x
 
 NOTHING = frozenset[str]()
@@ -33,45 +33,45 @@ class Guided(FakeStage):
         self.seen: list[list[str]] = []
         self.aside = 0  # what companions give, which must not leave
 
-    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         async for chunk in inputs:
-            yield data_of(chunk) if seat.role == "main" else data_of(chunk) / 2
+            yield data_of(chunk) if req.role == "main" else data_of(chunk) / 2
 
-    def step(self, seats: Any) -> Any:
-        self.seen.append([seat.role for seat in seats])
-        return [self.guide(seat) for seat in seats]
+    def step(self, reqs: Any) -> Any:
+        self.seen.append([req.role for req in reqs])
+        return [self.guide(req) for req in reqs]
 
-    def guide(self, seat: Seat) -> Result:
-        if seat.role != "main":
+    def guide(self, req: StageRequest) -> Result:
+        if req.role != "main":
             return [x("never")] if self.aside else []
-        rows = {role: one.rows.popleft() for role, one in seat.group.items() if one.rows}
+        rows = {role: one.pending.popleft() for role, one in req.roles.items() if one.pending}
         if not rows:
-            seat.done = seat.ended
+            req.done = req.ended
             return []
         return [x(rows["main"] - sum(value for role, value in rows.items() if role != "main"))]
 
 
 class Joined(FakeStage):
-    """Each role gives its number of chunks, one a step; ``order`` says whose seat must wait for whose end."""
+    """Each role gives its number of chunks, one a step; ``order`` says whose request must wait for whose end."""
 
     def __init__(self, gives: dict[str, int], waits: tuple[str, ...] = (), **info: Any) -> None:
         super().__init__("j", 0, self.count, group="joined", emits=NOTHING, **info)
         self.gives, self.waits = gives, waits
 
-    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        seat.state = 0
-        before = self.waits[: self.waits.index(seat.role)] if seat.role in self.waits else ()
-        await until(lambda: all(seat.group[role].done for role in before))
+    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        req.state = 0
+        before = self.waits[: self.waits.index(req.role)] if req.role in self.waits else ()
+        await until(lambda: all(req.roles[role].done for role in before))
         yield "start"
 
-    def count(self, seat: Seat) -> Result:
-        seat.rows.clear()
-        seat.needs_input = False
-        if seat.state == self.gives[seat.role]:
-            seat.done = True
+    def count(self, req: StageRequest) -> Result:
+        req.pending.clear()
+        req.needs_input = False
+        if req.state == self.gives[req.role]:
+            req.done = True
             return []
-        seat.state += 1
-        return [x(f"{seat.role}{seat.state}")]
+        req.state += 1
+        return [x(f"{req.role}{req.state}")]
 
 
 class Taker(FakeStage):
@@ -156,9 +156,9 @@ async def test_a_role_that_gave_nothing_is_named_and_nothing_leaves() -> None:
 @pytest.mark.seed("A0.14")
 async def test_a_companion_that_hangs_is_named_at_the_deadline() -> None:
     class Hanging(Joined):
-        async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-            seat.state = 0
-            if seat.role == "negative":
+        async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+            req.state = 0
+            if req.role == "negative":
                 await asyncio.Event().wait()
             yield "start"
 
@@ -172,8 +172,8 @@ async def test_a_companion_that_hangs_is_named_at_the_deadline() -> None:
 @pytest.mark.parametrize("kind", ["error", "break"])
 async def test_a_companions_error_is_the_requests_at_once(kind: str) -> None:
     class Failing(Joined):
-        def count(self, seat: Seat) -> Result:
-            if seat.role == "negative":
+        def count(self, req: StageRequest) -> Result:
+            if req.role == "negative":
                 if kind == "break":
                     raise ZeroDivisionError
                 return StageFailed("here")
@@ -262,7 +262,7 @@ async def test_left_at_any_turn_all_roles_are_left_and_nothing_stays() -> None:
 @pytest.mark.seed("A0.19")
 def test_a_group_is_pure() -> None:
     """It lives in the engine's worker, reads no clock and does no I/O."""
-    path = engine.worker.group.__file__
+    path = engine.worker.stage_request.__file__
     assert path
     tree = ast.parse(Path(path).read_text())
     names = {a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names}

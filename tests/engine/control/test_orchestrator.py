@@ -16,7 +16,7 @@ from engine.chunk import Chunk
 from engine.core import IN_WRITING
 from engine.errors import EngineError, ReplicaLost, RequestError, StageFailed, StageUnavailable, Stalled
 from engine.stream import whole
-from engine.worker.stage import Seat
+from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import FakeStage, Result, Rig, data_of, echo, request, rigged, turns, until, x
 
 NOTHING = frozenset[str]()
@@ -29,18 +29,18 @@ class Source(FakeStage):
         super().__init__(name, order, self.count, **info)
         self.n = n
 
-    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        seat.state = 0
+    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        req.state = 0
         yield "start"
 
-    def count(self, seat: Seat) -> Result:
-        seat.rows.clear()
-        seat.needs_input = False
-        if seat.state == self.n:
-            seat.done = True
+    def count(self, req: StageRequest) -> Result:
+        req.pending.clear()
+        req.needs_input = False
+        if req.state == self.n:
+            req.done = True
             return []
-        seat.state += 1
-        return [x(seat.state)]
+        req.state += 1
+        return [x(req.state)]
 
 
 async def numbers(n: int = 3, then: Callable[[], None] = lambda: None) -> AsyncGenerator[Chunk]:
@@ -168,12 +168,12 @@ async def test_inputs_that_are_not_read_to_their_end_are_closed() -> None:
         finally:
             closed.append(True)
 
-    def stuck(seat: Seat) -> Result:
-        seat.rows.clear()
+    def stuck(req: StageRequest) -> Result:
+        req.pending.clear()
         return []
 
     class Deaf(FakeStage):
-        async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
             await asyncio.Event().wait()
             yield
 
@@ -227,9 +227,9 @@ async def test_what_cannot_be_sent_is_refused_and_forgotten(monkeypatch: pytest.
         await settled(rig)
 
 
-def failing_at(n: int) -> Callable[[Seat], Result]:
-    def act(seat: Seat) -> Result:
-        chunk = seat.rows.popleft() if seat.rows else None
+def failing_at(n: int) -> Callable[[StageRequest], Result]:
+    def act(req: StageRequest) -> Result:
+        chunk = req.pending.popleft() if req.pending else None
         return StageFailed("here") if chunk and data_of(chunk) == n else [chunk] if chunk else []
 
     return act
@@ -330,8 +330,8 @@ async def test_what_was_fed_is_kept_within_bounds(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_a_stage_that_ends_early_does_not_hold_up_the_worker_before_it() -> None:
-    def once(seat: Seat) -> Result:
-        seat.done = True
+    def once(req: StageRequest) -> Result:
+        req.done = True
         return []
 
     async with rigged([Source(500)], [FakeStage("b", 1, once)]) as rig:
@@ -341,16 +341,16 @@ async def test_a_stage_that_ends_early_does_not_hold_up_the_worker_before_it() -
 
 
 class Held(FakeStage):
-    """Ends its first seat at once; of a second, it never takes the input."""
+    """Ends its first request at once; of a second, it never takes the input."""
 
-    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         await asyncio.Event().wait()
         yield
 
 
 async def test_an_ended_stage_before_a_slow_one_does_not_hold_up_the_worker_before_them() -> None:
-    def once(seat: Seat) -> Result:
-        seat.done = True
+    def once(req: StageRequest) -> Result:
+        req.done = True
         return []
 
     async with rigged([Source(500)], [FakeStage("b", 1, once, emits=NOTHING), Held("c", 2)]) as rig:
@@ -388,10 +388,10 @@ async def test_progress_at_the_very_moment_of_the_stall_is_no_other_error() -> N
     """A reschedule of a timeout that has just expired raises RuntimeError."""
 
     class Blocking(Source):
-        def count(self, seat: Seat) -> Result:
-            if seat.state == 3:
+        def count(self, req: StageRequest) -> Result:
+            if req.state == 3:
                 time.sleep(0.06)  # the stall timer and the next chunk fall into one turn
-            return super().count(seat)
+            return super().count(req)
 
     for _ in range(5):
         async with rigged([Blocking(10**9)], stall_s=0.05) as rig, rig.open(request()) as chunks:

@@ -50,7 +50,7 @@ async def test_a_beat_that_fails_is_missed_and_the_next_one_comes(
 
 
 @pytest.mark.seed("A1.4")
-async def test_a_beat_tells_of_steps_and_of_seats_that_wait_for_one() -> None:
+async def test_a_beat_tells_of_steps_and_of_requests_that_wait_for_one() -> None:
     async with working(FakeStage(), max_batch=2) as desk:
         before = desk.worker.beat("w")
         assert (before.worker, before.steps, before.queues) == ("w", 0, {"a": 0})

@@ -9,7 +9,7 @@ import pytest
 
 from engine import wire
 from engine.chunk import Chunk
-from engine.worker.stage import Seat
+from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import FakeStage, Result, fed, opened, turns, working, x
 
 NOTHING = frozenset[str]()
@@ -20,7 +20,7 @@ class Waiting(FakeStage):
 
     waits = 0
 
-    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         self.waits += 1
         async for chunk in inputs:
             yield chunk
@@ -32,12 +32,12 @@ class Beginning(FakeStage):
     def __init__(self) -> None:
         super().__init__("a", 0, self.give, emits=NOTHING)
 
-    def open(self, seat: Seat) -> None:
-        seat.needs_input = False
+    def open(self, req: StageRequest) -> None:
+        req.needs_input = False
 
-    def give(self, seat: Seat) -> Result:
-        seat.needs_input, seat.done = True, seat.ended and not seat.rows
-        return [seat.rows.popleft() if seat.rows else x("first")]
+    def give(self, req: StageRequest) -> Result:
+        req.needs_input, req.done = True, req.ended and not req.pending
+        return [req.pending.popleft() if req.pending else x("first")]
 
 
 @pytest.mark.seed("A2.1")

@@ -13,7 +13,7 @@ from engine import wire
 from engine.chunk import Audio, Chunk, Speech, Transcript, kinds
 from engine.core import SPEAKER_RATE_HZ, AudioPart, Message, Request
 from engine.errors import ContextOverflow, RequestError, StageFailed
-from engine.worker.stage import Seat
+from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import Desk, FakeStage, Result, data_of, echo, fed, opened, request, turns, until, working, x
 
 
@@ -85,7 +85,7 @@ async def test_a_closed_run_is_not_stepped_again() -> None:
 
 
 class Refusing(FakeStage):
-    def open(self, seat: Seat) -> None:
+    def open(self, req: StageRequest) -> None:
         raise ContextOverflow("too long")
 
 
@@ -107,7 +107,7 @@ async def test_an_unknown_stage_fails_the_run_and_nothing_else() -> None:
 
 
 class BrokenBridge(FakeStage):
-    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         async for chunk in inputs:
             if data_of(chunk) == "bad":
                 raise RequestError("bad input")
@@ -127,10 +127,10 @@ async def test_a_failing_bridge_fails_its_run_once(data: str, code: str) -> None
 
 
 def breaking(how: Any) -> Any:
-    def act(seat: Seat) -> Result:
-        if seat.request.id == "bad" and seat.rows and data_of(seat.rows[0]) == 2:
+    def act(req: StageRequest) -> Result:
+        if req.request.id == "bad" and req.pending and data_of(req.pending[0]) == 2:
             return how()
-        return echo(seat)
+        return echo(req)
 
     return act
 
@@ -149,7 +149,7 @@ def raises() -> Result:
     ],
     ids=["error", "none", "no chunk", "no samples"],
 )
-async def test_a_seat_that_fails_ends_its_own_run_only(how: Any) -> None:
+async def test_a_request_that_fails_ends_its_own_run_only(how: Any) -> None:
     async with working(FakeStage(act=breaking(how), emits=frozenset({"x", "audio"}))) as desk:
         desk.put(opened("bad"), opened("good"), *fed("bad", 1, 2, 3), *fed("good", 1, 2, 3), wire.End("good"))
         await desk.ended("bad", "good")
@@ -159,8 +159,8 @@ async def test_a_seat_that_fails_ends_its_own_run_only(how: Any) -> None:
 
 
 async def test_a_step_of_several_that_raises_has_each_begin_again_alone() -> None:
-    def act(seat: Seat) -> Result:
-        return raises() if seat.rows and data_of(seat.rows[0]) == "bad" else echo(seat)
+    def act(req: StageRequest) -> Result:
+        return raises() if req.pending and data_of(req.pending[0]) == "bad" else echo(req)
 
     stage = FakeStage(act=act)
     async with working(stage) as desk:
@@ -183,8 +183,8 @@ async def test_a_step_of_several_that_raises_has_each_begin_again_alone() -> Non
 
 
 async def test_nothing_but_the_failure_follows_a_failure() -> None:
-    def act(seat: Seat) -> Result:
-        return StageFailed("now") if seat.rows and data_of(seat.rows[0]) == 2 else echo(seat)
+    def act(req: StageRequest) -> Result:
+        return StageFailed("now") if req.pending and data_of(req.pending[0]) == 2 else echo(req)
 
     async with working(FakeStage(act=act)) as desk:
         desk.put(opened("r"), *fed("r", 1, 2, 3))
@@ -195,11 +195,11 @@ async def test_nothing_but_the_failure_follows_a_failure() -> None:
 
 
 class Miscounting(FakeStage):
-    def step(self, seats: Sequence[Seat]) -> Sequence[Result]:
+    def step(self, reqs: Sequence[StageRequest]) -> Sequence[Result]:
         return []
 
 
-@pytest.mark.parametrize("stage", [Miscounting("bad"), FakeStage("bad", act=lambda seat: raises())])
+@pytest.mark.parametrize("stage", [Miscounting("bad"), FakeStage("bad", act=lambda req: raises())])
 async def test_a_step_that_breaks_ends_its_batch_and_never_the_loop(stage: FakeStage) -> None:
     async with working(stage, FakeStage("good", 1)) as desk:
         desk.put(opened("r", "bad"), *fed("r", 1))
@@ -236,12 +236,12 @@ async def test_a_run_without_credit_is_not_stepped() -> None:
 
 
 async def test_a_full_stream_between_stages_holds_the_upstream_stage() -> None:
-    def never(seat: Seat) -> Result:
-        seat.rows.popleft()
+    def never(req: StageRequest) -> Result:
+        req.pending.popleft()
         return []
 
     class Slow(FakeStage):
-        async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
             await asyncio.Event().wait()
             yield
 
@@ -257,12 +257,12 @@ async def test_a_full_stream_between_stages_holds_the_upstream_stage() -> None:
 async def test_a_stage_that_ends_early_takes_its_input_all_the_same() -> None:
     """Else whoever feeds it waits for credit for ever."""
 
-    def once(seat: Seat) -> Result:
-        seat.done = True
+    def once(req: StageRequest) -> Result:
+        req.done = True
         return [x("only")]
 
     class Endless(FakeStage):
-        async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
             await asyncio.Event().wait()
             yield
 
@@ -276,12 +276,12 @@ async def test_a_stage_that_ends_early_takes_its_input_all_the_same() -> None:
         await settled(desk)
 
 
-async def test_each_open_seat_has_a_slot_of_its_own() -> None:
+async def test_each_open_request_has_a_slot_of_its_own() -> None:
     slots: dict[str, int] = {}
 
-    def note(seat: Seat) -> Result:
-        slots[seat.request.id] = seat.slot
-        seat.rows.clear()
+    def note(req: StageRequest) -> Result:
+        slots[req.request.id] = req.slot
+        req.pending.clear()
         return []
 
     async with working(FakeStage(act=note, slots=8)) as desk:
@@ -291,7 +291,7 @@ async def test_each_open_seat_has_a_slot_of_its_own() -> None:
         assert sorted(slots.values()) == list(range(8))
 
 
-async def test_a_batch_takes_every_ready_seat_up_to_its_size() -> None:
+async def test_a_batch_takes_every_ready_request_up_to_its_size() -> None:
     stage = FakeStage(slots=16)
     async with working(stage, max_batch=4) as desk:
         for i in range(10):
@@ -300,9 +300,9 @@ async def test_a_batch_takes_every_ready_seat_up_to_its_size() -> None:
         assert [len(batch) for batch in stage.batches] == [4, 4, 2]
 
 
-def speak(seat: Seat) -> Result:
+def speak(req: StageRequest) -> Result:
     """A tenth of a second of sound for each row."""
-    seat.rows.popleft()
+    req.pending.popleft()
     return [Audio(np.zeros(SPEAKER_RATE_HZ // 10, np.float32))]
 
 
@@ -310,10 +310,10 @@ async def test_who_arrives_during_a_step_is_in_the_next_one() -> None:
     """A run's task and its adapters take turns of the loop: none of those is another's step."""
     late = [opened("late"), *fed("late", 1, 2)]
 
-    def act(seat: Seat) -> Result:
+    def act(req: StageRequest) -> Result:
         while late:
             desk.put(late.pop(0))
-        return echo(seat)
+        return echo(req)
 
     stage = FakeStage(act=act)
     async with working(stage) as desk:
@@ -354,8 +354,8 @@ async def test_a_listener_who_comes_due_while_the_loop_looks_is_not_forgotten() 
         now_s += 0.025
         return now_s
 
-    def frame(seat: Seat) -> Result:
-        return [Audio(np.zeros(SPEAKER_RATE_HZ // 25, np.float32)) for _ in cast("list[Chunk]", echo(seat))]
+    def frame(req: StageRequest) -> Result:
+        return [Audio(np.zeros(SPEAKER_RATE_HZ // 25, np.float32)) for _ in cast("list[Chunk]", echo(req))]
 
     stage = FakeStage(act=frame, emits=frozenset({"audio"}))
     async with working(stage, clock=hasty) as desk:
@@ -380,10 +380,10 @@ async def test_a_recording_comes_to_ears_before_what_is_spoken_and_to_nobody_els
     for takes, lengths in ((kinds(Speech), [9, 4]), (kinds(Speech, Transcript), [4])):
         got: list[int] = []
 
-        def note(seat: Seat, got: list[int] = got) -> Result:
-            got += [len(chunk.pcm) for chunk in seat.rows]
-            seat.rows.clear()
-            seat.done = seat.ended
+        def note(req: StageRequest, got: list[int] = got) -> Result:
+            got += [len(chunk.pcm) for chunk in req.pending]
+            req.pending.clear()
+            req.done = req.ended
             return []
 
         async with working(FakeStage(act=note, takes=takes, answers=False)) as desk:

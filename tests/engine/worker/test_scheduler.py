@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.config import ChunkSpec
-from engine.worker.run import ListenerPace
-from engine.worker.scheduler import Entry, Listener, Scheduler, Urgency
-from engine.worker.stage import Seat
+from engine.core import StageInfo
+from engine.worker.listener import Listener
+from engine.worker.pace import ListenerPace, OneFrame
+from engine.worker.scheduler import Scheduler, Urgency
+from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import request
 
 NOW_S = 100.0
 
 
-def entry(listener: Listener, stage: str = "a", order: int = 0) -> Entry:
-    seat: Any = None
-    return Entry(seat, stage, order, listener)
+def at(listener: Listener, stage: str = "a", order: int = 0) -> StageRequest:
+    return StageRequest(request(), 0, OneFrame(), info=StageInfo(name=stage, order=order), listener=listener)
 
 
 def scheduler(**max_batch: int) -> Scheduler:
@@ -40,7 +40,7 @@ CLASSES = [DRY, SILENT, LISTENING, SPECULATIVE, SPEAKING]
 
 @given(st.permutations(CLASSES))
 def test_the_five_classes_come_in_their_order(listeners: list[Listener]) -> None:
-    entries = [entry(listener) for listener in listeners]
+    entries = [at(listener) for listener in listeners]
     picked = scheduler(a=5).pick(entries, NOW_S)
     assert [one.listener for one in picked] == CLASSES
     assert [scheduler().urgency(one, NOW_S)[0] for one in picked] == list(Urgency)
@@ -48,37 +48,37 @@ def test_the_five_classes_come_in_their_order(listeners: list[Listener]) -> None
 
 def test_within_a_class_arrival_or_slack_decides() -> None:
     early, late = Listener(1.0), Listener(2.0)
-    assert [e.listener for e in scheduler().pick([entry(late), entry(early)], NOW_S)] == [early, late]
+    assert [e.listener for e in scheduler().pick([at(late), at(early)], NOW_S)] == [early, late]
     poor, rich = (Listener(0.0, produced_s=s, started_s=NOW_S) for s in (3.0, 5.0))
-    assert [e.listener for e in scheduler().pick([entry(rich), entry(poor)], NOW_S)] == [poor, rich]
+    assert [e.listener for e in scheduler().pick([at(rich), at(poor)], NOW_S)] == [poor, rich]
 
 
 @given(st.permutations(CLASSES))
 def test_by_arrival_whoever_came_first_steps_first_whatever_he_needs(listeners: list[Listener]) -> None:
     plan = Scheduler({"a": 5}, schedule="arrival")
-    assert [one.listener for one in plan.pick([entry(listener) for listener in listeners], NOW_S)] == sorted(
+    assert [one.listener for one in plan.pick([at(listener) for listener in listeners], NOW_S)] == sorted(
         listeners, key=lambda listener: listener.arrived_s
     )
 
 
 def test_of_one_request_the_stage_nearest_to_the_sound_comes_first() -> None:
     listener = Listener(0.0)
-    assert scheduler().pick([entry(listener, "a", 0), entry(listener, "b", 1)], NOW_S)[0].stage == "b"
+    assert scheduler().pick([at(listener, "a", 0), at(listener, "b", 1)], NOW_S)[0].info.name == "b"
 
 
 def test_first_sounds_that_came_together_go_together_stage_by_stage() -> None:
     first, second, later = Listener(NOW_S - 0.02), Listener(NOW_S - 0.01), Listener(NOW_S + 0.2)
     plan = scheduler()  # whose round takes 0.1 s
 
-    def picked(*ready: Entry, now_s: float = NOW_S) -> tuple[str, list[Listener]]:
+    def picked(*ready: StageRequest, now_s: float = NOW_S) -> tuple[str, list[Listener]]:
         batch = plan.pick(ready, now_s)
-        return batch[0].stage, [one.listener for one in batch]
+        return batch[0].info.name, [one.listener for one in batch]
 
-    ahead = [entry(first, "a", 0), entry(first, "b", 1)]
-    assert picked(*ahead, entry(second, "a", 0)) == ("a", [first, second]), "the first waits for who came with it"
-    assert picked(*ahead, entry(second, "b", 1)) == ("b", [first, second]), "and goes on with it"
-    assert picked(*ahead, entry(later, "a", 0)) == ("b", [first]), "who came later is not waited for"
-    assert picked(*ahead, entry(second, "a", 0), now_s=NOW_S + 1) == ("b", [first]), "nor is anybody for long"
+    ahead = [at(first, "a", 0), at(first, "b", 1)]
+    assert picked(*ahead, at(second, "a", 0)) == ("a", [first, second]), "the first waits for who came with it"
+    assert picked(*ahead, at(second, "b", 1)) == ("b", [first, second]), "and goes on with it"
+    assert picked(*ahead, at(later, "a", 0)) == ("b", [first]), "who came later is not waited for"
+    assert picked(*ahead, at(second, "a", 0), now_s=NOW_S + 1) == ("b", [first]), "nor is anybody for long"
 
 
 listeners = st.builds(
@@ -89,14 +89,14 @@ listeners = st.builds(
 @given(st.lists(st.tuples(listeners, st.sampled_from("ab")), max_size=20), st.integers(1, 6))
 def test_a_batch_is_one_stage_the_most_urgents_and_full(ready: list[tuple[Listener, str]], most: int) -> None:
     plan = scheduler(a=most, b=most)
-    entries = [entry(listener, stage, "ab".index(stage)) for listener, stage in ready]
+    entries = [at(listener, stage, "ab".index(stage)) for listener, stage in ready]
     batch = plan.pick(entries, NOW_S)
     assert bool(batch) == bool(entries)
     if batch:
         first = min(entries, key=lambda one: plan.urgency(one, NOW_S))
-        stage = batch[0].stage if plan.urgency(first, NOW_S)[0] == Urgency.SILENT else first.stage
-        of_it = [one for one in entries if one.stage == stage]
-        assert {one.stage for one in batch} == {stage}
+        stage = batch[0].info.name if plan.urgency(first, NOW_S)[0] == Urgency.SILENT else first.info.name
+        of_it = [one for one in entries if one.info.name == stage]
+        assert {one.info.name for one in batch} == {stage}
         assert len(batch) == min(most, len(of_it))
         left = [plan.urgency(one, NOW_S) for one in of_it if one not in batch]
         assert all(plan.urgency(one, NOW_S) <= other for one in batch for other in left)
@@ -141,7 +141,7 @@ def test_a_chunk_is_cut_short_when_the_listener_would_run_dry() -> None:
     clock, listener = Clock(), Listener(0.0)
     plan = Scheduler({"a": 1})
     plan.timed("a", 0.01)
-    pace = ListenerPace(ChunkSpec(first=1, growth=2, steady=4), listener, plan, 0.04, clock)
+    pace = ListenerPace(ChunkSpec(first=1, growth=2, steady=4), listener, 0.04, lambda: plan.round_s, clock)
     assert [pace.size(n) for n in range(4)] == [1, 2, 4, 4]
     assert not pace.hurry()  # nothing has started: nothing runs dry
     listener.produce(1.0, 0.0)
@@ -153,14 +153,14 @@ def test_a_chunk_is_cut_short_when_the_listener_would_run_dry() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "ended", "needs_input", "done", "ready"),
+    ("pending", "ended", "needs_input", "done", "ready"),
     [(0, False, True, False, False), (1, False, True, False, True), (0, True, True, False, True),
      (0, False, False, False, True), (1, True, False, True, False)],
 )  # fmt: skip
-def test_a_seat_is_ready_when_it_has_something_to_do(
-    rows: int, ended: bool, needs_input: bool, done: bool, ready: bool
+def test_a_request_is_ready_when_it_has_something_to_do(
+    pending: int, ended: bool, needs_input: bool, done: bool, ready: bool
 ) -> None:
-    pace: Any = None
-    seat = Seat(request(), 0, pace, ended=ended, needs_input=needs_input, done=done)
-    seat.rows.extend(range(rows))
-    assert seat.ready is ready
+
+    req = StageRequest(request(), 0, OneFrame(), ended=ended, needs_input=needs_input, done=done)
+    req.pending.extend(range(pending))
+    assert req.ready is ready

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from engine.chunk import Chunk, Codes
 from engine.errors import StageFailed
 from engine.stream import of
-from engine.worker.stage import STATE_FRAMES, Books, Seat, state_due
+from engine.worker.stage import STATE_FRAMES, Books, state_due
+from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import request
 
 FRAME_SAMPLES = 960
@@ -39,7 +40,7 @@ def frame(n: int) -> Chunk:
 
 
 async def windows(sizes: list[int], frames: list[Chunk], first: int = 0) -> list[Any]:
-    return [row async for row in BOOKS.windows(Seat(request(), 0, Cut(sizes)), of(frames), first)]
+    return [row async for row in BOOKS.windows(StageRequest(request(), 0, Cut(sizes)), of(frames), first)]
 
 
 @pytest.mark.seed("A2.3", "A2.17", "A4.8")

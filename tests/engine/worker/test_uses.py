@@ -10,7 +10,7 @@ import pytest
 from engine import ConfigError
 from engine.worker import uses
 from engine.worker.models.script import Ears
-from engine.worker.stage import Place
+from engine.worker.stage import StageConfig
 from engine.worker.stages.llm.openai import Thinker
 from engine.worker.uses import line_of, stage_type
 
@@ -39,7 +39,7 @@ def test_a_file_of_the_user_s_own_is_loaded_once(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(OWN)
     stage = stage_type(str(file))
-    assert stage.describe(Place(slots=3)).slots == 3
+    assert stage.describe(StageConfig(slots=3)).slots == 3
     assert stage_type(f"{file}:Thinker") is stage
 
 
@@ -48,7 +48,7 @@ def test_a_folder_whose_name_looks_like_a_file_s_is_none(tmp_path: Path) -> None
     file = tmp_path / "my.python" / "mine.py"
     file.parent.mkdir()
     file.write_text(OWN)
-    assert stage_type(f"{file}:Thinker").describe(Place(slots=2)).slots == 2
+    assert stage_type(f"{file}:Thinker").describe(StageConfig(slots=2)).slots == 2
 
 
 def test_what_another_package_offers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

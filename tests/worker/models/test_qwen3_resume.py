@@ -14,7 +14,7 @@ from engine.chunk import Audio, Chunk, Codes
 from engine.config import ChunkSpec, HeartbeatSpec
 from engine.delivered import RecoveryLog
 from engine.worker.models.qwen3_omni.talker import Talker
-from engine.worker.stage import Seat
+from engine.worker.stage_request import StageRequest
 from tests.oracles.qwen3_omni import Turn
 from tests.oracles.talk import request
 
@@ -59,9 +59,9 @@ def drawn(patch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
     framed = Talker._framed
 
-    def counting(self: Any, seats: Sequence[Seat], frames: Any) -> Any:
-        counts.append(len(seats))
-        return framed(self, seats, frames)
+    def counting(self: Any, reqs: Sequence[StageRequest], frames: Any) -> Any:
+        counts.append(len(reqs))
+        return framed(self, reqs, frames)
 
     patch.setattr(Talker, "_framed", counting)
     return counts

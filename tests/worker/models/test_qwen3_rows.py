@@ -18,7 +18,8 @@ from engine.worker.models.qwen3_omni.code2wav import Code2Wav
 from engine.worker.models.qwen3_omni.speakable import TextToken, UserTurns, read
 from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.models.qwen3_omni.thinker import Thinker
-from engine.worker.stage import Place, Seat
+from engine.worker.stage import StageConfig
+from engine.worker.stage_request import StageRequest
 from tests.oracles.qwen3_omni import Turn
 from tests.oracles.talk import Said, ask, request, spec
 
@@ -41,12 +42,12 @@ async def asked(folder: Path, ends: frozenset[int], patch: pytest.MonkeyPatch) -
     adapt, make = Talker.adapt, Thinker.__init__
     rows: list[int] = []
 
-    def ending(self: Any, place: Place) -> None:
+    def ending(self: Any, place: StageConfig) -> None:
         make(self, place)
         self.ends = ends or self.ends
 
-    async def noting(self: Any, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        async with aclosing(adapt(self, seat, inputs)) as chunks:
+    async def noting(self: Any, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        async with aclosing(adapt(self, req, inputs)) as chunks:
             async for chunk in chunks:
                 rows.extend([chunk.id] if isinstance(chunk, TextToken) else [])
                 yield chunk
@@ -85,29 +86,29 @@ def turn(ids: list[int], media: int = 0, names: int | None = None, positions: in
 
 @pytest.mark.seed("A2.12")
 async def test_rows_that_do_not_belong_together_are_refused_and_one_row_is_enough(checkpoint: Folder) -> None:
-    stage = Talker(Place(checkpoint("plain"), slots=1))
+    stage = Talker(StageConfig(checkpoint("plain"), slots=1))
     media = next(iter(stage.source.marks.media))
-    seat = Seat(request("t", TURNS), 0, Always())
-    stage.open(seat)
+    req = StageRequest(request("t", TURNS), 0, Always())
+    stage.open(req)
     for good in (turn([7]), turn([media], media=1), turn([media, 7, media], media=2)):
-        (read,) = [said async for said in stage.adapt(seat, of([Tensors.of(good)]))]
+        (read,) = [said async for said in stage.adapt(req, of([Tensors.of(good)]))]
         assert all(np.array_equal(*both) for both in zip(structs.astuple(read), structs.astuple(good), strict=True))
     for bad in (turn([7], media=1), turn([media, media], media=1), turn([7, 8], names=1), turn([7, 8], positions=1)):
         with pytest.raises(StageFailed, match="does not belong together"):
-            _ = [chunk async for chunk in stage.adapt(seat, of([Tensors.of(bad)]))]
+            _ = [chunk async for chunk in stage.adapt(req, of([Tensors.of(bad)]))]
 
 
 @pytest.mark.seed("A2.13")
 @pytest.mark.parametrize("code", [-1, 128, 2150])
 async def test_a_code_beyond_the_book_never_reaches_the_decoder(code: int, checkpoint: Folder) -> None:
-    stage = Code2Wav(Place(checkpoint("plain"), slots=1))
+    stage = Code2Wav(StageConfig(checkpoint("plain"), slots=1))
     assert stage.net.book == 128
-    seat = Seat(request("t", TURNS), 0, Always())
-    stage.open(seat)
+    req = StageRequest(request("t", TURNS), 0, Always())
+    stage.open(req)
     frames = np.zeros((3, 1, stage.net.groups), np.int16)
     frames[2, 0, 5] = code
     with pytest.raises(StageFailed, match="not from 0 to 127"):
-        _ = [row async for row in stage.adapt(seat, of(Codes(frame) for frame in frames))]
+        _ = [row async for row in stage.adapt(req, of(Codes(frame) for frame in frames))]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from engine.core import Facets, StageInfo
 from engine.errors import EngineError
 from engine.worker.models.nano.source import Source
 from engine.worker.models.nano.voice import BOOKS, FRAME_S, FRAME_SAMPLES, SIZE, Floats, run, session, voice_of
-from engine.worker.stage import Books, Place, Seat, Window, guarded, state_due, warm_up
+from engine.worker.stage import Books, StageConfig, Window, guarded, state_due, warm_up
+from engine.worker.stage_request import StageRequest
 
 WARM = 4  # frames: more than a first chunk
 
@@ -25,60 +26,60 @@ class Code2Wav:
     """Codec frames -> float32 at 24 kHz."""
 
     @classmethod
-    def describe(cls, place: Place) -> StageInfo:
-        return StageInfo(takes=kinds(Codes), emits=kinds(Audio), slots=place.slots, facets=Facets(frame_s=FRAME_S))
+    def describe(cls, config: StageConfig) -> StageInfo:
+        return StageInfo(takes=kinds(Codes), emits=kinds(Audio), slots=config.slots, facets=Facets(frame_s=FRAME_S))
 
-    def __init__(self, place: Place) -> None:
-        self.info = self.describe(place)
-        self._net = session(place, "code2wav")
+    def __init__(self, config: StageConfig) -> None:
+        self.info = self.describe(config)
+        self._net = session(config, "code2wav")
         shapes = {given.name: given.shape for given in self._net.get_inputs()}
-        self._slow = np.full((place.slots, *shapes["slow"][1:]), 0, np.float32)
-        self._fast = np.full((place.slots, *shapes["fast"][1:]), 0, np.float32)
+        self._slow = np.full((config.slots, *shapes["slow"][1:]), 0, np.float32)
+        self._fast = np.full((config.slots, *shapes["fast"][1:]), 0, np.float32)
 
     def warm_up(self) -> None:
         warm_up(self, self.info.slots, Window(np.zeros((WARM, BOOKS), np.int16)))
 
-    def open(self, seat: Seat) -> None:
+    def open(self, req: StageRequest) -> None:
         """Begin, or go on behind the frames that a lost replica's state covers."""
-        voice_of(seat.request)
-        source = seat.state = Source(seat.request.sampling.seed)
-        self._slow[seat.slot] = self._fast[seat.slot] = 0
-        if (left := seat.checkpoint) is not None:
-            self._slow[seat.slot], self._fast[seat.slot] = left["slow"], left["fast"]
+        voice_of(req.request)
+        source = req.state = Source(req.request.sampling.seed)
+        self._slow[req.slot] = self._fast[req.slot] = 0
+        if (left := req.checkpoint) is not None:
+            self._slow[req.slot], self._fast[req.slot] = left["slow"], left["fast"]
             source.go_on(left["source"])
 
-    def _checkpoint(self, seat: Seat) -> Checkpoint:
-        slow, fast = self._slow[seat.slot].copy(), self._fast[seat.slot].copy()
-        return Checkpoint({"slow": slow, "fast": fast, "source": seat.state.left()})
+    def _checkpoint(self, req: StageRequest) -> Checkpoint:
+        slow, fast = self._slow[req.slot].copy(), self._fast[req.slot].copy()
+        return Checkpoint({"slow": slow, "fast": fast, "source": req.state.left()})
 
-    def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        return Books(BOOKS, SIZE, FRAME_SAMPLES).windows(seat, inputs, seat.state.frames)
+    def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        return Books(BOOKS, SIZE, FRAME_SAMPLES).windows(req, inputs, req.state.frames)
 
-    def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
-        by_length: dict[int, list[Seat]] = defaultdict(list)
-        for seat in seats:
-            if seat.rows:
-                by_length[len(seat.rows[0].codes)].append(seat)
+    def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
+        by_length: dict[int, list[StageRequest]] = defaultdict(list)
+        for req in reqs:
+            if req.pending:
+                by_length[len(req.pending[0].codes)].append(req)
             else:
-                seat.done = True
+                req.done = True
         sounds: dict[int, list[Chunk] | EngineError] = {}
         for alike in by_length.values():
-            rows = [seat.rows.popleft() for seat in alike]
-            for seat, controls, row in zip(alike, self._controls(alike, rows), rows, strict=True):
-                sounds[id(seat)] = guarded(self, seat, self._rendered, controls, row)
-        return [sounds.get(id(seat), []) for seat in seats]
+            rows = [req.pending.popleft() for req in alike]
+            for req, controls, row in zip(alike, self._controls(alike, rows), rows, strict=True):
+                sounds[id(req)] = guarded(self, req, self._rendered, controls, row)
+        return [sounds.get(id(req), []) for req in reqs]
 
-    def _rendered(self, seat: Seat, controls: Floats, window: Window) -> list[Chunk]:
+    def _rendered(self, req: StageRequest, controls: Floats, window: Window) -> list[Chunk]:
         """The sound of a window's codes, and now and then the state behind it."""
-        sound = Audio(seat.state.render(controls), window.marks)
-        due = state_due(seat.state.frames - len(window.codes), seat.state.frames)
-        return [sound, self._checkpoint(seat)] if due else [sound]
+        sound = Audio(req.state.render(controls), window.marks)
+        due = state_due(req.state.frames - len(window.codes), req.state.frames)
+        return [sound, self._checkpoint(req)] if due else [sound]
 
-    def _controls(self, seats: Sequence[Seat], rows: Sequence[Window]) -> Floats:
-        """Windows of one length -> [seats, 4 x frames, 133]; the conv tails stay with the slots."""
-        slots = np.array([seat.slot for seat in seats])
+    def _controls(self, reqs: Sequence[StageRequest], rows: Sequence[Window]) -> Floats:
+        """Windows of one length -> [requests, 4 x frames, 133]; the conv tails stay with the slots."""
+        slots = np.array([req.slot for req in reqs])
         inputs = {"codes": np.stack([row.codes for row in rows]).astype(np.int64)}
-        inputs["voice"] = np.array([voice_of(seat.request) for seat in seats], np.int64)
+        inputs["voice"] = np.array([voice_of(req.request) for req in reqs], np.int64)
         inputs |= {"slow": self._slow[slots], "fast": self._fast[slots]}
         controls, self._slow[slots], self._fast[slots] = run(self._net, ("controls", "slow_out", "fast_out"), inputs)
         return controls

@@ -28,7 +28,8 @@ from engine.worker.models.nano.examples import EXAMPLES
 from engine.worker.models.nano.hush import Hush, Voices, Wiener, noise_of, through
 from engine.worker.models.nano.utterance import MEAN_REACH, Utterance
 from engine.worker.models.nano.voice import session
-from engine.worker.stage import Place, Seat, guarded, warm_up
+from engine.worker.stage import StageConfig, guarded, warm_up
+from engine.worker.stage_request import StageRequest
 
 log = logging.getLogger(__name__)
 
@@ -123,20 +124,20 @@ class Ears:
     """The stage: rows are int16 pieces at MIC_RATE_HZ; out come the words so far, at the end all words or none."""
 
     @classmethod
-    def describe(cls, place: Place) -> StageInfo:
+    def describe(cls, config: StageConfig) -> StageInfo:
         return StageInfo(
-            takes=kinds(Speech), emits=kinds(Transcript), feeds=kinds(Transcript), slots=min(place.slots, SPEAKERS),
+            takes=kinds(Speech), emits=kinds(Transcript), feeds=kinds(Transcript), slots=min(config.slots, SPEAKERS),
             unfit="" if hears() else why(), facets=Facets(heard_languages=("en",), hears_for="nano", examples=EXAMPLES),
         )  # fmt: skip
 
-    def __init__(self, place: Place) -> None:
-        self.info = self.describe(place)
+    def __init__(self, config: StageConfig) -> None:
+        self.info = self.describe(config)
         if self.info.unfit:
             log.warning(self.info.unfit)
             return
-        self._folder = (place.weights or WEIGHTS) / "ears"
+        self._folder = (config.weights or WEIGHTS) / "ears"
         self._scout = self._decoder("phones", 0.1)  # takes means; it shall not search
-        self._net = session(place, "ears/hush")
+        self._net = session(config, "ears/hush")
         self._first_mean: str = self._scout.get_cmn()
         self._free = [self._search(), self._search()]  # 65 MB each; two users speaking at once is ordinary
         self._held: dict[int, Search] = {}
@@ -145,56 +146,56 @@ class Ears:
         if not self.info.unfit:
             warm_up(self, 1, np.zeros(ROW, np.int16), steps=4)
 
-    def open(self, seat: Seat) -> None:
-        self._release(seat.slot)
-        seat.state = Hearing()
+    def open(self, req: StageRequest) -> None:
+        self._release(req.slot)
+        req.state = Hearing()
 
-    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         async for chunk in inputs:
             if isinstance(chunk, Speech):
                 for at in range(0, len(chunk.pcm), ROW):
                     yield chunk.pcm[at : at + ROW]
 
-    def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
+    def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
         """One search starts over at most: where eight users begin at once, a step would last for over a second, with
         decoders to be loaded for most of them, and a worker that says nothing for so long is given up."""
-        failed = {seat.slot: error for seat in seats if (error := guarded(self, seat, _hear))}
-        stale = [seat for seat in seats if seat.slot not in failed and seat.state.utterance.stale]
-        for seat in stale[:1]:
-            if error := guarded(self, seat, self._start_over, seat.state):
-                failed[seat.slot] = error
-        for seat in stale[1:]:
-            seat.needs_input = False  # its turn comes with a next step
-        return [failed[seat.slot] if seat.slot in failed else guarded(self, seat, self._listen) for seat in seats]
+        failed = {req.slot: error for req in reqs if (error := guarded(self, req, _hear))}
+        stale = [req for req in reqs if req.slot not in failed and req.state.utterance.stale]
+        for req in stale[:1]:
+            if error := guarded(self, req, self._start_over, req.state):
+                failed[req.slot] = error
+        for req in stale[1:]:
+            req.needs_input = False  # its turn comes with a next step
+        return [failed[req.slot] if req.slot in failed else guarded(self, req, self._listen) for req in reqs]
 
-    def _listen(self, seat: Seat) -> list[Chunk]:
-        hearing: Hearing = seat.state
+    def _listen(self, req: StageRequest) -> list[Chunk]:
+        hearing: Hearing = req.state
         if hearing.utterance.stale:
             return []
         utterance = hearing.utterance
         if utterance.basis and hearing.searched < len(utterance):
             piece = utterance.pcm(hearing.searched, hearing.searched + PIECE)
-            self._held[seat.slot].feed(piece)
+            self._held[req.slot].feed(piece)
             hearing.searched += len(piece)
-        seat.needs_input = not utterance.basis or hearing.searched == len(utterance)
-        if not seat.needs_input:
+        req.needs_input = not utterance.basis or hearing.searched == len(utterance)
+        if not req.needs_input:
             return []
-        return self._final(seat) if seat.ended else self._partial(seat)
+        return self._final(req) if req.ended else self._partial(req)
 
-    def _partial(self, seat: Seat) -> list[Chunk]:
-        text = self._held[seat.slot].words() if seat.state.utterance.basis else ""
-        if not text or text == seat.state.shown:
+    def _partial(self, req: StageRequest) -> list[Chunk]:
+        text = self._held[req.slot].words() if req.state.utterance.basis else ""
+        if not text or text == req.state.shown:
             return []
-        seat.state.shown = text
+        req.state.shown = text
         return [Transcript(text)]
 
-    def _final(self, seat: Seat) -> list[Chunk]:
-        text, so_far, confident, seat.done = "", "", False, True
-        if search := self._held.get(seat.slot):
+    def _final(self, req: StageRequest) -> list[Chunk]:
+        text, so_far, confident, req.done = "", "", False, True
+        if search := self._held.get(req.slot):
             so_far = search.words()
             search.finish()
-            self._release(seat.slot)
-            margin = self._margin(search, seat.state) + seat.state.allowance
+            self._release(req.slot)
+            margin = self._margin(search, req.state) + req.state.allowance
             text, confident = search.words() if margin > DOUBT else "", margin > REFUSAL
         complete = text == so_far if so_far else None  # else the search was made to end in a request that was not said
         return [Transcript(text, final=True, understood=bool(text), confident=confident, complete=complete)]
@@ -204,10 +205,10 @@ class Ears:
         fits = not hearing.utterance.too_long and search.coverage() > COVERAGE
         return search.margin() if fits else -math.inf
 
-    def _start_over(self, seat: Seat, hearing: Hearing) -> None:
+    def _start_over(self, req: StageRequest, hearing: Hearing) -> None:
         """Search again from the first sample, with the cepstral mean of what has been heard."""
-        self._release(seat.slot)
-        search = self._held[seat.slot] = self._free.pop() if self._free else self._search()
+        self._release(req.slot)
+        search = self._held[req.slot] = self._free.pop() if self._free else self._search()
         hearing.searched, utterance = 0, hearing.utterance
         utterance.stale, pcm = False, utterance.pcm()
         noise = noise_of(pcm)
@@ -243,12 +244,12 @@ class Ears:
             raise WeightsError(f"{files}.dict or {files}.fsg is missing or damaged") from error
 
 
-def _hear(seat: Seat) -> None:
+def _hear(req: StageRequest) -> None:
     """Take the rows that came."""
-    utterance: Utterance = seat.state.utterance
-    while seat.rows:
-        utterance.push(seat.rows.popleft())
-    if seat.ended:
+    utterance: Utterance = req.state.utterance
+    while req.pending:
+        utterance.push(req.pending.popleft())
+    if req.ended:
         utterance.end()
 
 

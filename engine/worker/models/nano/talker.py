@@ -18,7 +18,8 @@ from engine.core import Facets, Request, StageInfo, Voice
 from engine.errors import EngineError, RequestError
 from engine.worker.models.nano.voice import FRAME_S, LATENT, VOICES, WHO, Floats, run, session, voice_of
 from engine.worker.spoken import Said, Speller, grammar
-from engine.worker.stage import Place, Seat, frames_of, guarded, state_due, warm_up
+from engine.worker.stage import StageConfig, frames_of, guarded, state_due, warm_up
+from engine.worker.stage_request import StageRequest
 
 LETTERS = "^ abcdefghijklmnopqrstuvwxyz',.?"
 LETTER_INDEX = {letter: index for index, letter in enumerate(LETTERS)}
@@ -78,36 +79,36 @@ class Talker:
     """
 
     @classmethod
-    def describe(cls, place: Place) -> StageInfo:
+    def describe(cls, config: StageConfig) -> StageInfo:
         return StageInfo(
-            takes=kinds(Text, VoiceText), feeds=kinds(Codes), slots=place.slots, group="guided",
+            takes=kinds(Text, VoiceText), feeds=kinds(Codes), slots=config.slots, group="guided",
             checkpoints=kinds(Codes),
             facets=Facets(voices=tuple(Voice(id, *WHO[id]) for id in VOICES), languages=("en",)),
         )  # fmt: skip
 
-    def __init__(self, place: Place) -> None:
-        self.info = self.describe(place)
-        self._text, self._frame = session(place, "talker_text"), session(place, "talker_step")
-        self._rings = np.full((place.slots, LAYERS, 2, HEADS, RING, HEAD), 0, np.float32)
+    def __init__(self, config: StageConfig) -> None:
+        self.info = self.describe(config)
+        self._text, self._frame = session(config, "talker_text"), session(config, "talker_step")
+        self._rings = np.full((config.slots, LAYERS, 2, HEADS, RING, HEAD), 0, np.float32)
 
     def warm_up(self) -> None:
         grammar()  # the first number that somebody waits for must not pay for it
         warm_up(self, self.info.slots, Speller().feed("It is a pleasure to meet you. "))
 
-    def open(self, seat: Seat) -> None:
+    def open(self, req: StageRequest) -> None:
         """Begin, or go on behind the frames that a lost replica's state covers: the text is told again."""
-        _check_guidance(seat.request)
-        voice_of(seat.request)
-        speech = seat.state = Speech()
-        if seat.role == "main" and (left := seat.checkpoint) is not None:
-            speech.frames, speech.latent, self._rings[_slots(seat)] = left["frames"], left["latent"], left["rings"]
+        _check_guidance(req.request)
+        voice_of(req.request)
+        speech = req.state = Speech()
+        if req.role == "main" and (left := req.checkpoint) is not None:
+            speech.frames, speech.latent, self._rings[_slots(req)] = left["frames"], left["latent"], left["rings"]
 
-    def _checkpoint(self, seat: Seat) -> Checkpoint:
+    def _checkpoint(self, req: StageRequest) -> Checkpoint:
         """What the next frame depends on beside the text."""
-        rings = self._rings[_slots(seat)]
-        return Checkpoint({"frames": seat.state.frames, "latent": seat.state.latent, "rings": rings})
+        rings = self._rings[_slots(req)]
+        return Checkpoint({"frames": req.state.frames, "latent": req.state.latent, "rings": rings})
 
-    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         """Text -> letters to say; the last row is what `flush` gives."""
         speller = Speller()
         async for chunk in inputs:
@@ -115,59 +116,59 @@ class Talker:
                 yield said
         yield speller.flush()
 
-    def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
+    def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
         failed: dict[int, EngineError] = {}
-        for seat in seats:
-            if seat.role != "main":
-                seat.rows.clear()
-            elif error := guarded(self, seat, self._read):
-                failed[seat.slot] = error
-        main = [seat for seat in seats if seat.role == "main" and seat.slot not in failed]
-        speaking = [seat for seat in main if seat.state.speakable and seat.state.frames < _most(seat.request)]
+        for req in reqs:
+            if req.role != "main":
+                req.pending.clear()
+            elif error := guarded(self, req, self._read):
+                failed[req.slot] = error
+        main = [req for req in reqs if req.role == "main" and req.slot not in failed]
+        speaking = [req for req in main if req.state.speakable and req.state.frames < _most(req.request)]
         codes = iter(self._speak(speaking) if speaking else ())
-        given = {seat.slot: guarded(self, seat, self._given, next(codes)) for seat in speaking}
-        for seat in main:
-            speech: Speech = seat.state
-            seat.needs_input = not speech.speakable
-            seat.done = speech.frames >= _most(seat.request) or (seat.needs_input and speech.complete)
-        return [failed.get(seat.slot, given.get(seat.slot, [])) for seat in seats]
+        given = {req.slot: guarded(self, req, self._given, next(codes)) for req in speaking}
+        for req in main:
+            speech: Speech = req.state
+            req.needs_input = not speech.speakable
+            req.done = speech.frames >= _most(req.request) or (req.needs_input and speech.complete)
+        return [failed.get(req.slot, given.get(req.slot, [])) for req in reqs]
 
-    def _read(self, seat: Seat) -> None:
+    def _read(self, req: StageRequest) -> None:
         """Take the rows, then encode every letter that has become decidable."""
-        speech: Speech = seat.state
-        while seat.rows:
-            speech.hear(seat.rows.popleft())
-        speech.complete = seat.ended and len(speech.letters) > 1
-        if seat.ended and len(speech.letters) == 1:
+        speech: Speech = req.state
+        while req.pending:
+            speech.hear(req.pending.popleft())
+        speech.complete = req.ended and len(speech.letters) > 1
+        if req.ended and len(speech.letters) == 1:
             speech.complete, speech.letters, speech.sources = True, [], []
         begin, end = speech.undecided()
         if end <= begin:
             return
         left = max(0, begin - REACH)
         window = speech.letters[left:] + [0] * (REACH if speech.complete else 0)
-        inputs = {"letters": np.array([window], np.int64), "voice": np.array([voice_of(seat.request)])}
+        inputs = {"letters": np.array([window], np.int64), "voice": np.array([voice_of(req.request)])}
         states, duration = run(self._text, ("states", "duration"), inputs)
         part = slice(begin - left, end - left)
         speech.states += list(states[0, part])
         last_s = speech.ends_s[-1] if speech.ends_s else 0.0
-        speech.ends_s += (last_s + np.cumsum(_seconds(duration[0, part]) / seat.request.speed)).tolist()
+        speech.ends_s += (last_s + np.cumsum(_seconds(duration[0, part]) / req.request.speed)).tolist()
 
-    def _speak(self, seats: Sequence[Seat]) -> NDArray[np.int64]:
-        """One frame for each main seat -> codes [seats, 8]; keys and values go to the rings of their slots.
+    def _speak(self, reqs: Sequence[StageRequest]) -> NDArray[np.int64]:
+        """One frame for each request of the main role -> codes [requests, 8]; keys and values go to their slots' rings.
 
         A row for each of them, and behind these one for each companion: without text, and its main one's partner.
         """
-        count, guided = len(seats), [index for index, seat in enumerate(seats) if NEGATIVE in seat.group]
+        count, guided = len(reqs), [index for index, req in enumerate(reqs) if NEGATIVE in req.roles]
         rows = [*range(count), *guided]
-        speeches: list[Speech] = [seat.state for seat in seats]
-        slots = np.array([seat.slot for seat in seats] + [seats[index].group[NEGATIVE].slot for index in guided])
+        speeches: list[Speech] = [req.state for req in reqs]
+        slots = np.array([req.slot for req in reqs] + [reqs[index].roles[NEGATIVE].slot for index in guided])
         states = np.stack([_advanced(speech) for speech in speeches])[rows]
         positions = np.array([_positions(speech) for speech in speeches], np.float32)[rows]
         states[count:] = positions[count:] = 0
         position = np.array([speech.frames for speech in speeches], np.int64)[rows]
         partner, guidance = np.arange(len(rows)), np.ones(len(rows), np.float32)
         partner[guided] = np.arange(count, len(rows))
-        guidance[guided] = [seats[index].request.sampling.guidance for index in guided]
+        guidance[guided] = [reqs[index].request.sampling.guidance for index in guided]
         inputs = {
             "states": states,
             "places": positions,
@@ -176,7 +177,7 @@ class Talker:
             "ring": self._rings[slots],
             "partner": partner,
             "guidance": guidance,
-            "voice": np.array([voice_of(seat.request) for seat in seats], np.int64)[rows],
+            "voice": np.array([voice_of(req.request) for req in reqs], np.int64)[rows],
         }
         codes, latents, new = run(self._frame, ("codes", "latent", "new"), inputs)
         self._rings[slots, :, :, :, position % RING] = new
@@ -184,10 +185,10 @@ class Talker:
             speech.latent, speech.frames = latent, speech.frames + 1
         return codes[:count]
 
-    def _given(self, seat: Seat, codes: NDArray[np.int64]) -> list[Chunk]:
-        frame = Codes(codes[None].astype(np.int16), seat.state.text_end)
-        frames = seat.state.frames
-        return [frame, self._checkpoint(seat)] if state_due(frames - 1, frames) else [frame]
+    def _given(self, req: StageRequest, codes: NDArray[np.int64]) -> list[Chunk]:
+        frame = Codes(codes[None].astype(np.int16), req.state.text_end)
+        frames = req.state.frames
+        return [frame, self._checkpoint(req)] if state_due(frames - 1, frames) else [frame]
 
 
 def _most(request: Request) -> int:
@@ -217,9 +218,9 @@ def _positions(speech: Speech) -> list[float]:
     return [share, 1 - share, min(length, 0.5) * 4, since, left, abs(share - 0.5)]
 
 
-def _slots(seat: Seat) -> list[int]:
-    """Of a main seat and its companion."""
-    return [seat.slot, *(other.slot for role, other in seat.group.items() if role == NEGATIVE)]
+def _slots(req: StageRequest) -> list[int]:
+    """Of a main request and its companion."""
+    return [req.slot, *(other.slot for role, other in req.roles.items() if role == NEGATIVE)]
 
 
 def _check_guidance(request: Request) -> None:

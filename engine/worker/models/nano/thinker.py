@@ -53,7 +53,8 @@ from engine.worker.models.nano.tokens import (
 )
 from engine.worker.prefix import Prefixes
 from engine.worker.sampling import draw
-from engine.worker.stage import Place, Seat, check_length, guarded, warm_up
+from engine.worker.stage import StageConfig, check_length, guarded, warm_up
+from engine.worker.stage_request import StageRequest
 
 PIECE = 128
 """The most ids that one step prefills for a request: about 10 ms."""
@@ -117,82 +118,84 @@ class Thinker:
     """The stage: a row is what was heard and seen; out go words, tool calls and the usage."""
 
     @classmethod
-    def describe(cls, place: Place) -> StageInfo:
+    def describe(cls, config: StageConfig) -> StageInfo:
         # A word and its mark are two tokens, but a word that is not known has a token a letter; speech counts as its
         # words, a picture is one mark. No instructions.
         cost = TokenCost(character=0.6, instruction=0.0, audio_s=10.0, image=1.0, message=3.0)
         return StageInfo(
             takes=kinds(Transcript), emits=kinds(Text, ToolCall, Usage), feeds=kinds(Text), checkpoints=kinds(Text),
-            answers=True, slots=place.slots,
+            answers=True, slots=config.slots,
             facets=Facets(model="nano", sees=frozenset({"image"}), context=CONTEXT, cost=cost, examples=EXAMPLES),
         )  # fmt: skip
 
-    def __init__(self, place: Place, now: Callable[[], datetime] = datetime.now, sight: Looking | None = None) -> None:
-        self.info = self.describe(place)
-        self._net = Network((place.weights or WEIGHTS) / "thinker.onnx", place.slots, place.threads)
-        self._sight = sight or Sight(Eyes(place.weights or WEIGHTS, place.threads))
+    def __init__(
+        self, config: StageConfig, now: Callable[[], datetime] = datetime.now, sight: Looking | None = None
+    ) -> None:
+        self.info = self.describe(config)
+        self._net = Network((config.weights or WEIGHTS) / "thinker.onnx", config.slots, config.threads)
+        self._sight = sight or Sight(Eyes(config.weights or WEIGHTS, config.threads))
         self._now = now
-        self.prefixes: Prefixes[PrefixKV] = Prefixes(int(float(place.options.get("remember_mb", REMEMBER_MB)) * 2**20))
+        self.prefixes: Prefixes[PrefixKV] = Prefixes(int(float(config.options.get("remember_mb", REMEMBER_MB)) * 2**20))
 
     def warm_up(self) -> None:
         warm_up(self, 2, Sensed(None, (Message("user", (TextPart("Hello."),)),), ()), steps=4)
 
-    def open(self, seat: Seat) -> None:
-        seat.state = Thought()
+    def open(self, req: StageRequest) -> None:
+        req.state = Thought()
 
-    async def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         """One row, once the user has finished; pictures are looked at beside the step loop while he speaks."""
-        check_length([message for message in seat.request.messages if message.role != "system"], MOST_CHARACTERS)
-        messages = joined(seat.request.messages)
-        scenes = await self._scenes(seat, messages)
-        transcript = UserTranscript("") if seat.request.hears else None
+        check_length([message for message in req.request.messages if message.role != "system"], MOST_CHARACTERS)
+        messages = joined(req.request.messages)
+        scenes = await self._scenes(req, messages)
+        transcript = UserTranscript("") if req.request.hears else None
         async for chunk in inputs:
             if isinstance(chunk, Transcript) and chunk.final and chunk.understood:
                 transcript = UserTranscript(chunk.text, chunk.confident)
         meant = settled(messages, transcript)
         if meant.messages is not messages:
-            scenes = await self._scenes(seat, meant.messages)
+            scenes = await self._scenes(req, meant.messages)
         yield Sensed(meant.transcript, meant.messages, scenes, meant.reply)
 
-    async def _scenes(self, seat: Seat, messages: tuple[Message, ...]) -> tuple[Scene, ...]:
+    async def _scenes(self, req: StageRequest, messages: tuple[Message, ...]) -> tuple[Scene, ...]:
         showing = [message for message in messages if shows([message])][-COMPARED:]
         if not showing:
             return ()
-        found = await asyncio.to_thread(self._sight.scenes, seat.request.session, showing)
+        found = await asyncio.to_thread(self._sight.scenes, req.request.session, showing)
         return tuple(scene for scene in found if scene is not None)
 
-    def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
-        """One decode step of all seats together, or one piece of prefill for those that have just begun."""
+    def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
+        """One decode step of all requests together, or one piece of prefill for those that have just begun."""
         results: dict[int, list[Chunk] | EngineError] = {}
-        for seat in seats:
-            if seat.rows and (error := guarded(self, seat, self._begin, seat.rows.popleft())):
-                results[seat.slot] = error
-        thinking = [seat for seat in seats if seat.slot not in results]
-        decoding = [seat for seat in thinking if len(seat.state.pending) == 1]
-        batches = [[seat] for seat in thinking if len(seat.state.pending) > 1] + [decoding] * bool(decoding)
+        for req in reqs:
+            if req.pending and (error := guarded(self, req, self._begin, req.pending.popleft())):
+                results[req.slot] = error
+        thinking = [req for req in reqs if req.slot not in results]
+        decoding = [req for req in thinking if len(req.state.pending) == 1]
+        batches = [[req] for req in thinking if len(req.state.pending) > 1] + [decoding] * bool(decoding)
         for batch in batches:
-            ids = [seat.state.pending[:PIECE] for seat in batch]
+            ids = [req.state.pending[:PIECE] for req in batch]
             logits = self._net.advance([s.slot for s in batch], ids, [s.state.num_computed_tokens for s in batch])
-            for seat, new, row in zip(batch, ids, logits, strict=True):
-                results[seat.slot] = guarded(self, seat, self._advanced, len(new), row)
-        return [results[seat.slot] if seat.slot in results else _recite(seat) for seat in seats]
+            for req, new, row in zip(batch, ids, logits, strict=True):
+                results[req.slot] = guarded(self, req, self._advanced, len(new), row)
+        return [results[req.slot] if req.slot in results else _recite(req) for req in reqs]
 
-    def _begin(self, seat: Seat, sensed: Sensed) -> EngineError | None:
+    def _begin(self, req: StageRequest, sensed: Sensed) -> EngineError | None:
         """Find what to say, or to think about. Returns why, where a tool must be called and none can be."""
-        seat.needs_input = False
+        req.needs_input = False
         messages, transcript = sensed.messages, sensed.transcript
-        if seat.request.must_call and (transcript == "" or sensed.reply):
-            return _uncalled(seat, "nano did not understand what was said")
-        if seat.request.must_call and not known(seat.request.offers, own.TOOLS):
-            return _uncalled(seat, "nano does not know how to use any of those tools")
+        if req.request.must_call and (transcript == "" or sensed.reply):
+            return _uncalled(req, "nano did not understand what was said")
+        if req.request.must_call and not known(req.request.offers, own.TOOLS):
+            return _uncalled(req, "nano does not know how to use any of those tools")
         if sensed.reply:
-            _say(seat.state, sensed.reply)
+            _say(req.state, sensed.reply)
         else:
-            seat.state.skills = declared(seat.request.offers)
-            seat.state.prompt = prompt_ids(messages, transcript, seat.state.skills)
-            seat.state.words = user_words(messages, transcript)
-            seat.state.view = self._view(messages, sensed.scenes)
-            self._recall(seat)
+            req.state.skills = declared(req.request.offers)
+            req.state.prompt = prompt_ids(messages, transcript, req.state.skills)
+            req.state.words = user_words(messages, transcript)
+            req.state.view = self._view(messages, sensed.scenes)
+            self._recall(req)
         return None
 
     def _view(self, messages: Sequence[Message], scenes: Sequence[Scene]) -> own.View:
@@ -203,74 +206,74 @@ class Thinker:
             answers, scenes, skill_of(calls[-1]) if calls else "", plain_text(results[-1]) if results else "", self._now
         )
 
-    def _recall(self, seat: Seat) -> None:
+    def _recall(self, req: StageRequest) -> None:
         """Take over what is known of the prompt; its last id at least goes through the network for its logits."""
-        thought: Thought = seat.state
-        found = self.prefixes.find(seat.request.session, thought.prompt)
+        thought: Thought = req.state
+        found = self.prefixes.find(req.request.session, thought.prompt)
         if found is not None:
             shared, prefix = found
             usable = [(n, conv_state) for n, conv_state in prefix.ends if n <= min(shared, len(thought.prompt) - 1)]
             if usable:
                 thought.num_computed_tokens, conv_state = usable[-1]
                 thought.conv_states = usable
-                self._net.restore(seat.slot, thought.num_computed_tokens, prefix, conv_state)
+                self._net.restore(req.slot, thought.num_computed_tokens, prefix, conv_state)
         thought.pending = thought.prompt[thought.num_computed_tokens :]
 
-    def _remember(self, seat: Seat) -> None:
+    def _remember(self, req: StageRequest) -> None:
         """Keep what the network has been fed for the session's next request."""
-        thought: Thought = seat.state
-        thought.conv_states = [*thought.conv_states, (thought.num_computed_tokens, self._net.conv_state(seat.slot))]
-        prefix = self._net.prefix_kv(seat.slot, thought.num_computed_tokens, thought.conv_states)
+        thought: Thought = req.state
+        thought.conv_states = [*thought.conv_states, (thought.num_computed_tokens, self._net.conv_state(req.slot))]
+        prefix = self._net.prefix_kv(req.slot, thought.num_computed_tokens, thought.conv_states)
         ids = (thought.prompt + thought.output_ids)[: thought.num_computed_tokens]
-        self.prefixes.keep(seat.request.session, ids, prefix, prefix.size)
+        self.prefixes.keep(req.request.session, ids, prefix, prefix.size)
 
-    def _advanced(self, seat: Seat, count: int, logits: NDArray[np.float32]) -> list[Chunk] | EngineError:
-        thought: Thought = seat.state
+    def _advanced(self, req: StageRequest, count: int, logits: NDArray[np.float32]) -> list[Chunk] | EngineError:
+        thought: Thought = req.state
         thought.num_computed_tokens += count
         thought.pending = thought.pending[count:]
         if thought.pending:
             return []
         if not thought.num_output_tokens:
-            self._remember(seat)
+            self._remember(req)
         allowed = _allowed(thought)
         logits, step = np.where(allowed, logits, -np.inf), thought.num_output_tokens
-        drawn = draw(logits, seat.request.sampling, step, TEMPERATURE, TOP_P)
+        drawn = draw(logits, req.request.sampling, step, TEMPERATURE, TOP_P)
         thought.num_output_tokens += 1
-        chunks = self._take(seat, drawn)
+        chunks = self._take(req, drawn)
         if isinstance(chunks, EngineError):
             return chunks
         whole = thought.num_computed_tokens + len(thought.pending)
-        full = thought.num_output_tokens >= seat.request.max_text_tokens or whole >= CONTEXT
-        return [*chunks, *_finish(seat, "length")] if full and thought.pending and not seat.done else chunks
+        full = thought.num_output_tokens >= req.request.max_text_tokens or whole >= CONTEXT
+        return [*chunks, *_finish(req, "length")] if full and thought.pending and not req.done else chunks
 
-    def _take(self, seat: Seat, drawn: int) -> list[Chunk] | EngineError:
+    def _take(self, req: StageRequest, drawn: int) -> list[Chunk] | EngineError:
         """Act on a drawn id: what is to be said is passed on at once, a tool is called when the call is whole."""
-        thought: Thought = seat.state
+        thought: Thought = req.state
         thought.pending = [drawn]
-        if seat.request.must_call and not thought.output_ids and drawn != TOOL:
-            return _uncalled(seat, _UNFIT)
+        if req.request.must_call and not thought.output_ids and drawn != TOOL:
+            return _uncalled(req, _UNFIT)
         if drawn != END:
             thought.output_ids.append(drawn)
-            return [] if TOOL in thought.output_ids or drawn == TO else _counted(seat, _flush(thought))
-        self._remember(seat)
+            return [] if TOOL in thought.output_ids or drawn == TO else _counted(req, _flush(thought))
+        self._remember(req)
         if TOOL not in thought.output_ids:
-            return _finish(seat, "stop")
-        return self._call(seat, call_text(thought.output_ids[thought.output_ids.index(TOOL) + 1 :], thought.words))
+            return _finish(req, "stop")
+        return self._call(req, call_text(thought.output_ids[thought.output_ids.index(TOOL) + 1 :], thought.words))
 
-    def _call(self, seat: Seat, call: str) -> list[Chunk] | EngineError:
+    def _call(self, req: StageRequest, call: str) -> list[Chunk] | EngineError:
         """Hand the call to a client that declared the tool; else it is one of nano's own, or there is none.
 
         Where a call is all that will do, one that can't be made is an error.
         """
-        thought: Thought = seat.state
+        thought: Thought = req.state
         name, values = parse(call)
-        if any(tool.name == call for tool in seat.request.offers):
-            return _called(seat, call, {})
+        if any(tool.name == call for tool in req.request.offers):
+            return _called(req, call, {})
         filled = arguments(name, thought.skills[name], values) if name in thought.skills else None
-        if filled is None and seat.request.must_call:
-            return _uncalled(seat, _UNFIT)
+        if filled is None and req.request.must_call:
+            return _uncalled(req, _UNFIT)
         if name in thought.skills:
-            return _say(thought, CANNOT_TELL) if filled is None else _called(seat, thought.skills[name].name, filled)
+            return _say(thought, CANNOT_TELL) if filled is None else _called(req, thought.skills[name].name, filled)
         text = own.answer(call, thought.view)
         return _say(thought, NO_TOOL) if text is None else _say(thought, text, [*thought.output_ids, END])
 
@@ -278,14 +281,14 @@ class Thinker:
 _UNFIT = "nano cannot fill a tool's arguments from what was asked"
 
 
-def _uncalled(seat: Seat, why: str) -> RequestError:
-    return RequestError(f"tool_choice: {seat.request.tool_choice!r} asks for a call, and {why}.")
+def _uncalled(req: StageRequest, why: str) -> RequestError:
+    return RequestError(f"tool_choice: {req.request.tool_choice!r} asks for a call, and {why}.")
 
 
-def _called(seat: Seat, name: str, filled: dict[str, Any]) -> list[Chunk]:
+def _called(req: StageRequest, name: str, filled: dict[str, Any]) -> list[Chunk]:
     """The call of the client's tool ends the answer."""
-    seat.state.output_ids = []
-    return [ToolCall(f"call_{seat.request.id}", name, json.dumps(filled)), *_finish(seat, "tool")]
+    req.state.output_ids = []
+    return [ToolCall(f"call_{req.request.id}", name, json.dumps(filled)), *_finish(req, "tool")]
 
 
 def _say(thought: Thought, text: str, ids: Sequence[int] = ()) -> list[Chunk]:
@@ -296,16 +299,16 @@ def _say(thought: Thought, text: str, ids: Sequence[int] = ()) -> list[Chunk]:
     return []
 
 
-def _counted(seat: Seat, texts: list[Text]) -> list[Chunk]:
+def _counted(req: StageRequest, texts: list[Text]) -> list[Chunk]:
     """What is passed on, as far as the request allows: each of its words is a token, whatever it was drawn as."""
-    thought: Thought = seat.state
+    thought: Thought = req.state
     words = re.findall(r"\s*\S+", "".join(one.text for one in texts))
-    over = thought.num_output_tokens + len(words) - 1 - seat.request.max_text_tokens
+    over = thought.num_output_tokens + len(words) - 1 - req.request.max_text_tokens
     if over <= 0 or not words:
         thought.num_output_tokens += max(0, len(words) - 1)
         return [*texts]
-    thought.num_output_tokens = seat.request.max_text_tokens
-    return [Text("".join(words[:-over]), texts[0].start), *_finish(seat, "length")]
+    thought.num_output_tokens = req.request.max_text_tokens
+    return [Text("".join(words[:-over]), texts[0].start), *_finish(req, "length")]
 
 
 def _flush(thought: Thought) -> list[Text]:
@@ -318,24 +321,24 @@ def _flush(thought: Thought) -> list[Text]:
     return [new]
 
 
-def _finish(seat: Seat, why: Finish) -> list[Chunk]:
-    thought: Thought = seat.state
-    seat.done = True
-    prompt_ids = tuple(thought.prompt) if seat.request.dump else ()
+def _finish(req: StageRequest, why: Finish) -> list[Chunk]:
+    thought: Thought = req.state
+    req.done = True
+    prompt_ids = tuple(thought.prompt) if req.request.dump else ()
     usage = Usage(len(thought.prompt), thought.num_output_tokens, finish=why, prompt_ids=prompt_ids)
     return [*_flush(thought), usage]
 
 
-def _recite(seat: Seat) -> list[Chunk]:
+def _recite(req: StageRequest) -> list[Chunk]:
     """The next word of a text that is spoken as it stands."""
-    thought: Thought = seat.state
+    thought: Thought = req.state
     if not thought.script:
-        return _finish(seat, "stop")
+        return _finish(req, "stop")
     word, ids = thought.script.popleft()
     text = Text(word, thought.num_sent_characters, tuple(ids))
     thought.num_output_tokens, thought.num_sent_characters = thought.num_output_tokens + 1, text.end
-    full = thought.prompt and thought.script and thought.num_output_tokens >= seat.request.max_text_tokens
-    return [text, *_finish(seat, "length")] if full else [text]
+    full = thought.prompt and thought.script and thought.num_output_tokens >= req.request.max_text_tokens
+    return [text, *_finish(req, "length")] if full else [text]
 
 
 def _allowed(thought: Thought) -> NDArray[np.bool_]:

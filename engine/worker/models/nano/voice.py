@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from engine.core import SPEAKER_RATE_HZ, Request
 from engine.errors import RequestError, WeightsError
-from engine.worker.stage import Place
+from engine.worker.stage import StageConfig
 
 VOICES = ("rms", "slt", "awb")
 """By their number in the networks. The first is the one that speaks where none is asked for."""
@@ -34,14 +34,14 @@ BOOKS, SIZE, LATENT = 8, 512, 64
 Floats = NDArray[np.float32]
 
 
-def session(place: Place, name: str) -> ort.InferenceSession:
+def session(config: StageConfig, name: str) -> ort.InferenceSession:
     """Open one network of the voice; `place.weights` is a folder, by default the built-in one."""
-    folder = place.weights or Path(__file__).parents[3] / "weights" / "nano"
+    folder = config.weights or Path(__file__).parents[3] / "weights" / "nano"
     path = folder / f"{name}.onnx"
     if not path.is_file():
         raise WeightsError(f"{path} is missing: point `weights` to a folder with nano's ONNX files")
     options = ort.SessionOptions()
-    options.intra_op_num_threads = place.threads
+    options.intra_op_num_threads = config.threads
     options.inter_op_num_threads = 1
     try:
         return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from engine.chunk import Audio, Chunk, Codes, kinds
 from engine.core import Facets, StageInfo
 from engine.errors import EngineError, WeightsError
-from engine.worker.models.qwen3_omni.source import FRAME_S, ROWS_AHEAD, Source
+from engine.worker.models.qwen3_omni.source import FRAME_S, MAX_PENDING, Source
 from engine.worker.models.qwen3_omni.speech import FRAME_SAMPLES
 from engine.worker.nn.codec import CodecDecoder
 from engine.worker.nn.conv import Piece
 from engine.worker.nn.device import to_device
-from engine.worker.stage import Books, Place, Seat, Window, warm_up
+from engine.worker.stage import Books, StageConfig, Window, warm_up
+from engine.worker.stage_request import StageRequest
 
 WARM_S = 2.0  # of a start, at most
 
@@ -35,15 +36,15 @@ class Code2Wav:
     """Codec frames to sound, sample for sample what the whole would be, however it is cut."""
 
     @classmethod
-    def describe(cls, place: Place) -> StageInfo:
+    def describe(cls, config: StageConfig) -> StageInfo:
         return StageInfo(
-            takes=kinds(Codes), emits=kinds(Audio), slots=place.slots, rows_ahead=ROWS_AHEAD,
+            takes=kinds(Codes), emits=kinds(Audio), slots=config.slots, max_pending=MAX_PENDING,
             facets=Facets(frame_s=FRAME_S),
         )  # fmt: skip
 
-    def __init__(self, place: Place) -> None:
-        self.source = source = Source(place)
-        self.info = self.describe(place)
+    def __init__(self, config: StageConfig) -> None:
+        self.source = source = Source(config)
+        self.info = self.describe(config)
         if not source.voices:
             raise WeightsError(f"{source.folder}: this checkpoint has no code2wav; host the thinker alone")
         config = source.config.code2wav_config
@@ -59,31 +60,31 @@ class Code2Wav:
             if time.monotonic() < until_s:
                 warm_up(self, count, Window(np.zeros((1, self.net.groups), np.int16)))
 
-    def open(self, seat: Seat) -> None:
-        seat.state = Sound()
+    def open(self, req: StageRequest) -> None:
+        req.state = Sound()
 
-    def adapt(self, seat: Seat, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        return Books(self.net.groups, self.net.book, FRAME_SAMPLES).windows(seat, inputs)
+    def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        return Books(self.net.groups, self.net.book, FRAME_SAMPLES).windows(req, inputs)
 
     @torch.inference_mode()
-    def step(self, seats: Sequence[Seat]) -> Sequence[Sequence[Chunk] | EngineError]:
-        alike: dict[tuple[int, bool], list[Seat]] = {}
-        for seat in seats:
-            if seat.rows:
-                alike.setdefault((len(seat.rows[0].codes), seat.state.frames == 0), []).append(seat)
+    def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
+        alike: dict[tuple[int, bool], list[StageRequest]] = {}
+        for req in reqs:
+            if req.pending:
+                alike.setdefault((len(req.pending[0].codes), req.state.frames == 0), []).append(req)
             else:
-                seat.done = True
+                req.done = True
         results: dict[int, list[Chunk]] = {}
         for (_, fresh), group in alike.items():
-            rows: list[Window] = [seat.rows.popleft() for seat in group]
+            rows: list[Window] = [req.pending.popleft() for req in group]
             waves = self.decode(group, np.stack([row.codes for row in rows]), fresh)
-            for seat, wave, row in zip(group, waves, rows, strict=True):
-                seat.state.frames += len(row.codes)
-                results[id(seat)] = [Audio(wave, row.marks)]
-        return [results.get(id(seat), []) for seat in seats]
+            for req, wave, row in zip(group, waves, rows, strict=True):
+                req.state.frames += len(row.codes)
+                results[id(req)] = [Audio(wave, row.marks)]
+        return [results.get(id(req), []) for req in reqs]
 
-    def decode(self, seats: Sequence[Seat], codes: NDArray[np.int16], fresh: bool) -> NDArray[np.float32]:
+    def decode(self, reqs: Sequence[StageRequest], codes: NDArray[np.int16], fresh: bool) -> NDArray[np.float32]:
         """Sound [batch, samples] of the next frames [batch, frames, groups], all beginnings or none."""
-        piece = Piece.of([seat.slot for seat in seats], fresh, self.source.device)
+        piece = Piece.of([req.slot for req in reqs], fresh, self.source.device)
         ids = to_device(codes.astype(np.int64), self.source.device)
-        return self.net.decode(ids, [seat.state.frames for seat in seats], piece).float().cpu().numpy()
+        return self.net.decode(ids, [req.state.frames for req in reqs], piece).float().cpu().numpy()

@@ -18,14 +18,15 @@ from engine.errors import ConfigError, RequestError, WeightsError
 from engine.worker.nn.device import settle
 from engine.worker.nn.sampler import BatchSamplingParams
 from engine.worker.nn.weights import Checkpoint, Reader, find, read_json
-from engine.worker.stage import Place, Seat
+from engine.worker.stage import StageConfig
+from engine.worker.stage_request import StageRequest
 
 ARCHITECTURE = "Qwen3OmniMoeForConditionalGeneration"
 CONTEXT = 8192  # tokens of a prompt and its answer, unless the options say otherwise
 PIECE = 256  # tokens of a prompt that one step prefills
 REMEMBER_MB = 256  # of what was computed for sessions that may go on, in each of thinker and talker
 OPTIONS = {"context", "graphs", "piece", "remember_mb", "window_s"}
-ROWS_AHEAD = 4096  # a row is one id: text need not wait for the voice, which eats twelve a second
+MAX_PENDING = 4096  # a row is one id: text need not wait for the voice, which eats twelve a second
 FRAME_S = 0.08
 GRAPHS = {"auto": "auto", "on": True, "off": False}  # YAML reads the last two as truth values
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -35,25 +36,25 @@ THINKER, TALKER, PREDICTOR = range(3)  # streams of randomness
 class Source:
     """The checkpoint as every stage sees it."""
 
-    def __init__(self, place: Place) -> None:
-        torch.set_num_threads(place.threads)
-        folder = find(place.weights)
+    def __init__(self, config: StageConfig) -> None:
+        torch.set_num_threads(config.threads)
+        folder = find(config.weights)
         self.checkpoint = Checkpoint(folder, ARCHITECTURE)
         logging.getLogger("transformers.modeling_rope_utils").setLevel(logging.ERROR)  # it does not know M-RoPE's keys
         self.config: Any = Qwen3OmniMoeConfig.from_pretrained(folder, local_files_only=True)
-        self.device = torch.device(f"cuda:{place.device}" if place.device.isdigit() else place.device)
-        if place.dtype not in DTYPES:
-            raise WeightsError(f"dtype: {place.dtype!r} is neither float32 nor bfloat16")
-        self.dtype = DTYPES[place.dtype]
-        if unknown := sorted(place.options.keys() - OPTIONS):
+        self.device = torch.device(f"cuda:{config.device}" if config.device.isdigit() else config.device)
+        if config.dtype not in DTYPES:
+            raise WeightsError(f"dtype: {config.dtype!r} is neither float32 nor bfloat16")
+        self.dtype = DTYPES[config.dtype]
+        if unknown := sorted(config.options.keys() - OPTIONS):
             raise ConfigError(f"options: {', '.join(unknown)}: unknown; there are {', '.join(sorted(OPTIONS))}")
-        self.folder, self.slots = folder, place.slots
-        self.context = int(place.options.get("context", min(CONTEXT, self.text.max_position_embeddings)))
-        self.piece = int(place.options.get("piece", PIECE))
-        self.remembered = int(float(place.options.get("remember_mb", REMEMBER_MB)) * 2**20)
-        self.window_s: float | None = place.options.get("window_s")
+        self.folder, self.slots = folder, config.slots
+        self.context = int(config.options.get("context", min(CONTEXT, self.text.max_position_embeddings)))
+        self.piece = int(config.options.get("piece", PIECE))
+        self.remembered = int(float(config.options.get("remember_mb", REMEMBER_MB)) * 2**20)
+        self.window_s: float | None = config.options.get("window_s")
         settle(self.device)
-        self.static = self._static(place.options.get("graphs", "auto"))
+        self.static = self._static(config.options.get("graphs", "auto"))
         """Whether decode steps are computed over static buffers, as graphs where the device has such."""
 
     def _static(self, wanted: Any) -> bool:
@@ -129,16 +130,16 @@ class Marks:
         return (ids == self.audio) | (ids == self.image) | (ids == self.video)
 
 
-def by_slot(seat: Seat) -> int:
+def by_slot(req: StageRequest) -> int:
     """What a batch is sorted by: slots side by side are read without being copied."""
-    return seat.slot
+    return req.slot
 
 
-def to_keep(seats: Sequence[Seat]) -> list[Seat]:
+def to_keep(reqs: Sequence[StageRequest]) -> list[StageRequest]:
     """Of whom a step first keeps what was computed: one, since copies for a crowd would hold up its second sound."""
-    return [seat for seat in seats if seat.state.unkept][:1]
+    return [req for req in reqs if req.state.unkept][:1]
 
 
-def batch_params(seats: Sequence[Seat], device: torch.device) -> BatchSamplingParams:
-    """How each seat's request draws."""
-    return BatchSamplingParams.of([seat.state.params for seat in seats], device)
+def batch_params(reqs: Sequence[StageRequest], device: torch.device) -> BatchSamplingParams:
+    """How each request draws."""
+    return BatchSamplingParams.of([req.state.params for req in reqs], device)

@@ -16,7 +16,7 @@ from engine.worker.chat import Pieces
 from engine.worker.models.qwen3_omni.prompt import Prompt
 from engine.worker.nn.decode_batch import DecodeInput
 from engine.worker.nn.sampler import FAILED, SamplingParams
-from engine.worker.stage import Seat
+from engine.worker.stage_request import StageRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +82,17 @@ class Thought:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some rows of a seat's prompt, which go in next, and the chunks that come of them."""
+    """Some rows of a request's prompt, which go in next, and the chunks that come of them."""
 
-    seat: Seat
+    req: StageRequest
     rows: slice
     chunks: list[Chunk]
 
 
 def deep(pieces: Sequence[Piece]) -> list[Tensor]:
     """What deepstack adds to each of the first layers, for the rows [all, width] of some pieces; words get nothing."""
-    layers = max(len(piece.seat.state.deep) for piece in pieces)
-    return [torch.cat([_added(piece.seat.state, piece.rows, layer) for piece in pieces]) for layer in range(layers)]
+    layers = max(len(piece.req.state.deep) for piece in pieces)
+    return [torch.cat([_added(piece.req.state, piece.rows, layer) for piece in pieces]) for layer in range(layers)]
 
 
 def _added(thought: Thought, rows: slice, layer: int) -> Tensor:

@@ -9,7 +9,7 @@ from engine.chunk import Chunk, Tensors
 from engine.worker.models.qwen3_omni.prompt import Prompt
 from engine.worker.models.qwen3_omni.source import Marks
 from engine.worker.models.qwen3_omni.speakable import Lead, UserTurns
-from engine.worker.stage import Seat
+from engine.worker.stage_request import StageRequest
 
 
 def media(prompt: Prompt, piece: slice, marks: Marks) -> NDArray[np.int64]:
@@ -19,10 +19,10 @@ def media(prompt: Prompt, piece: slice, marks: Marks) -> NDArray[np.int64]:
     return at[marks.stand(prompt.ids[at])]
 
 
-def emit(seat: Seat, prompt: Prompt, piece: slice, media_hidden: NDArray[np.float32]) -> list[Chunk]:
+def emit(req: StageRequest, prompt: Prompt, piece: slice, media_hidden: NDArray[np.float32]) -> list[Chunk]:
     """The chunks for the talker of a piece of the prompt; with the last piece, how its own turn begins."""
-    seat.state.num_sent = piece.stop
-    if not seat.request.speaks:
+    req.state.num_sent = piece.stop
+    if not req.request.speaks:
         return []
     a, b = (int(at) for at in np.searchsorted(prompt.spoken, (piece.start, piece.stop)))
     chunks: list[Chunk] = []

@@ -18,7 +18,7 @@ from engine.worker.llm.deltas import Thought
 from engine.worker.llm.messages import body_of
 from engine.worker.llm.options import Options, options_of
 from engine.worker.llm.spoken_text import SpokenText
-from engine.worker.stage import Place
+from engine.worker.stage import StageConfig
 from engine.worker.streamed import Streamed
 
 log = logging.getLogger(__name__)
@@ -37,22 +37,22 @@ class Thinker(Streamed):
     """
 
     @classmethod
-    def describe(cls, place: Place) -> StageInfo:
-        options = options_of(place.options)
+    def describe(cls, config: StageConfig) -> StageInfo:
+        options = options_of(config.options)
         sees: frozenset[Ability] = frozenset({"image"} if options.images else ())
         return StageInfo(
             takes=kinds(Transcript), emits=kinds(Text, ToolCallDelta, ToolCall, Usage), feeds=kinds(VoiceText),
-            answers=True, slots=place.slots, replay="never",
+            answers=True, slots=config.slots, replay="never",
             facets=Facets(
                 model=options.model, sees=sees, context=options.context,
                 leaving=leaving(options.url, images=options.images, audio=options.audio),
             ),
         )  # fmt: skip
 
-    def __init__(self, place: Place, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        super().__init__(place)
+    def __init__(self, config: StageConfig, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        super().__init__(config)
         self._sleep = sleep
-        self._options = options_of(place.options)
+        self._options = options_of(config.options)
         self._client = Client(self._options)
         self._down = asyncio.Event()
 

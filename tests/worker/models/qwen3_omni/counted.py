@@ -8,7 +8,7 @@ import pytest
 
 from engine.worker.models.qwen3_omni import thinker
 from engine.worker.nn.decoder import Decoder
-from engine.worker.stage import Place
+from engine.worker.stage import StageConfig
 
 
 class Counted:
@@ -32,7 +32,7 @@ class Counted:
 
             return encode
 
-        def making(stage: Any, place: Place) -> None:
+        def making(stage: Any, place: StageConfig) -> None:
             made(stage, place)
             encoders = stage.encoders
             encoders.ears, encoders.eyes = counting(encoders.ears), counting(encoders.eyes)

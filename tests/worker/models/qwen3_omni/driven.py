@@ -16,7 +16,8 @@ from engine.errors import EngineError
 from engine.stream import Stream
 from engine.worker.host import make
 from engine.worker.models.qwen3_omni import STAGES
-from engine.worker.stage import Place, Seat, Stage
+from engine.worker.stage import Stage, StageConfig
+from engine.worker.stage_request import StageRequest
 from tests.oracles.talk import request
 from tests.worker.models.qwen3_omni.cases import PROMPTS
 from tests.worker.pretend import Device
@@ -33,31 +34,31 @@ class Frames:
 
 
 Steps = list[tuple[str, int, Counter[tuple[str, str]]]]
-"""Of each step its stage, how many seats it had, and where it waited for the device."""
+"""Of each step its stage, how many requests it had, and where it waited for the device."""
 
 
 def stages(folder: Any, device: str, dtype: str = "float32", slots: int = 6, **options: Any) -> list[Stage]:
-    place = Place(folder, device, dtype, slots=slots, options={"context": 1024, "piece": 64, **options})
+    place = StageConfig(folder, device, dtype, slots=slots, options={"context": 1024, "piece": 64, **options})
     return [make(f"qwen3_omni.{name}", name, order, place) for order, name in enumerate(STAGES)]
 
 
 async def drive(line: Sequence[Stage], asked: Sequence[Request], device: Device | None = None) -> tuple[Any, Steps]:
     """Answers (token ids, codes, sound) of requests that go through the stages side by side, in this very thread."""
-    seats = [[Seat(one, slot, Frames()) for _ in line] for slot, one in enumerate(asked)]
+    reqs = [[StageRequest(one, slot, Frames()) for _ in line] for slot, one in enumerate(asked)]
     streams = [[Stream(4096) for _ in line] for _ in asked]
     said = [([], [], []) for _ in asked]
     steps: Steps = []
 
-    async def adapt(stage: Stage, seat: Seat, inputs: Stream) -> None:
-        async with aclosing(stage.adapt(seat, inputs)) as rows:
+    async def adapt(stage: Stage, req: StageRequest, inputs: Stream) -> None:
+        async with aclosing(stage.adapt(req, inputs)) as rows:
             async for row in rows:
-                seat.rows.append(row)
-        seat.ended = True
+                req.pending.append(row)
+        req.ended = True
 
     def step(at: int, stage: Stage, ready: list[int]) -> None:
         if device is not None:
             device.taken()
-        results = stage.step([seats[i][at] for i in ready])
+        results = stage.step([reqs[i][at] for i in ready])
         steps.append((stage.info.name, len(ready), Counter() if device is None else device.taken()))
         for i, chunks in zip(ready, results, strict=True):
             assert not isinstance(chunks, EngineError), chunks
@@ -65,7 +66,7 @@ async def drive(line: Sequence[Stage], asked: Sequence[Request], device: Device 
                 note(i, chunk)
                 if at + 1 < len(line) and chunk.kind in stage.info.feeds:
                     streams[i][at + 1].put(chunk)
-            if seats[i][at].done and at + 1 < len(line):
+            if reqs[i][at].done and at + 1 < len(line):
                 streams[i][at + 1].close()
 
     def note(i: int, chunk: Any) -> None:
@@ -77,15 +78,15 @@ async def drive(line: Sequence[Stage], asked: Sequence[Request], device: Device 
             said[i][2].append(chunk.wave)
 
     async with asyncio.TaskGroup() as adapters:
-        for row, inputs in zip(seats, streams, strict=True):
-            for stage, seat, stream in zip(line, row, inputs, strict=True):
-                stage.open(seat)
-                adapters.create_task(adapt(stage, seat, stream), name=stage.info.name)
+        for row, inputs in zip(reqs, streams, strict=True):
+            for stage, req, stream in zip(line, row, inputs, strict=True):
+                stage.open(req)
+                adapters.create_task(adapt(stage, req, stream), name=stage.info.name)
             inputs[0].close()
-        while not all(row[-1].done for row in seats):
+        while not all(row[-1].done for row in reqs):
             await asyncio.sleep(0.001)
             for at, stage in reversed(list(enumerate(line))):
-                if ready := [i for i, row in enumerate(seats) if row[at].ready]:
+                if ready := [i for i, row in enumerate(reqs) if row[at].ready]:
                     step(at, stage, ready)
                     break
     return [(ids, np.concatenate(codes).tolist(), np.concatenate(wave)) for ids, codes, wave in said], steps

@@ -63,10 +63,10 @@ async def test_logits_that_are_no_numbers_fail_their_own_request(
     sane = getattr(family, name)
 
     def poisoned(self: Any, batch: Any, *more: Any) -> Any:
-        seats = batch if stage == "thinker" else [seat for seat, _ in more[0]]
-        for seat in seats:
-            if seat.request.id == "ill" and seat.state.num_computed_tokens > 5:
-                self.net.cache.values[:, seat.slot, :, :3] = float("nan")
+        reqs = batch if stage == "thinker" else [req for req, _ in more[0]]
+        for req in reqs:
+            if req.request.id == "ill" and req.state.num_computed_tokens > 5:
+                self.net.cache.values[:, req.slot, :, :3] = float("nan")
         return sane(self, batch, *more)
 
     turns = PROMPTS["text"]

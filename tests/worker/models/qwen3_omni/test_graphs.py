@@ -18,7 +18,7 @@ from engine.worker.models.qwen3_omni.thinker import Thinker
 from engine.worker.nn import cuda_graph_runner, native, predictor
 from engine.worker.nn.decode_batch import DecodeInput, packed
 from engine.worker.nn.sampler import SamplingParams
-from engine.worker.stage import Place
+from engine.worker.stage import StageConfig
 from tests.oracles.talk import Said, ask, request, spec
 from tests.worker.models.qwen3_omni.cases import PROMPTS, Folder
 
@@ -104,7 +104,7 @@ async def test_static_steps_draw_from_the_same_logits(checkpoint: Folder, monkey
 
 
 def thinker(folder: Any, slots: int = 6) -> Any:
-    return Thinker(Place(folder, slots=slots, options={"context": 128, "graphs": True})).net
+    return Thinker(StageConfig(folder, slots=slots, options={"context": 128, "graphs": True})).net
 
 
 def decode_input(slot: int, start: int, token: int = 7) -> DecodeInput:
@@ -144,6 +144,6 @@ def test_another_start_would_show(checkpoint: Folder, monkeypatch: pytest.Monkey
 def test_there_are_graphs_where_they_are_wanted(checkpoint: Folder) -> None:
     folder = checkpoint("plain")
     for wanted, static in (("auto", False), ("off", False), (False, False), ("on", True), (True, True)):
-        stage = Talker(Place(folder, slots=2, options={"context": 128, "graphs": wanted}))
+        stage = Talker(StageConfig(folder, slots=2, options={"context": 128, "graphs": wanted}))
         assert (stage.net.graphs is not None) == static
         assert len(stage.net.last_frame_embed) == 2 + static

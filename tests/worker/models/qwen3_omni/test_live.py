@@ -24,7 +24,8 @@ from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.models.qwen3_omni.speakable import UserTurns
 from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.nn.slots import Batch
-from engine.worker.stage import Place, Seat
+from engine.worker.stage import StageConfig
+from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import lose, until
 from tests.oracles.qwen3_omni import Turn
 from tests.oracles.talk import Said, ask, request, spec
@@ -204,8 +205,8 @@ async def test_a_talker_that_takes_everything_for_new_says_something_else(
     """The negative control of the test above."""
     hear = Talker._hear
 
-    def anew(self: Talker, seat: Seat, batch: Batch, user: UserTurns) -> int:
-        return hear(self, seat, batch, structs.replace(user, at=len(seat.state.names)))
+    def anew(self: Talker, req: StageRequest, batch: Batch, user: UserTurns) -> int:
+        return hear(self, req, batch, structs.replace(user, at=len(req.state.names)))
 
     monkeypatch.setattr(Talker, "_hear", anew)
     well, bereft = await well_and_bereft(checkpoint("plain"), Counted(monkeypatch), False)
@@ -216,7 +217,7 @@ async def test_a_talker_that_takes_everything_for_new_says_something_else(
 
 
 def frontend(folder: Path, window_s: float | None) -> MelFrontend:
-    return Prompter(Source(Place(folder, options={"window_s": window_s}))).media_processor.frontend
+    return Prompter(Source(StageConfig(folder, options={"window_s": window_s}))).media_processor.frontend
 
 
 @pytest.mark.parametrize("window_s", [1, 4, None])

@@ -10,7 +10,7 @@ from engine import AudioPart
 from engine.worker.models.qwen3_omni import media
 from engine.worker.models.qwen3_omni.prompt import Prompter
 from engine.worker.models.qwen3_omni.source import Source
-from engine.worker.stage import Place
+from engine.worker.stage import StageConfig
 from tests.worker.models.qwen3_omni.cases import TONE, Folder, Reference
 
 
@@ -18,7 +18,7 @@ from tests.worker.models.qwen3_omni.cases import TONE, Folder, Reference
 def test_a_sounds_features_are_those_it_has_beside_longer_ones(
     shorter: int, checkpoint: Folder, oracle: Reference
 ) -> None:
-    media_processor = Prompter(Source(Place(checkpoint("plain")))).media_processor
+    media_processor = Prompter(Source(StageConfig(checkpoint("plain")))).media_processor
     sounds = [TONE, TONE[: len(TONE) - shorter], TONE[:7000]]
     expected = oracle("plain").inputs([("user", sounds)])
     for _ in range(2):
@@ -29,7 +29,7 @@ def test_a_sounds_features_are_those_it_has_beside_longer_ones(
 
 
 def test_features_that_are_kept_stay_within_their_bytes(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    media_processor = Prompter(Source(Place(checkpoint("plain")))).media_processor
+    media_processor = Prompter(Source(StageConfig(checkpoint("plain")))).media_processor
     monkeypatch.setattr(media, "KNOWN_BYTES", 300_000)
     for i in range(10):
         media_processor.blocks([AudioPart(TONE + np.int16(i))])

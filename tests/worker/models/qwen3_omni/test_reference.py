@@ -74,12 +74,12 @@ async def test_a_small_mistake_would_be_seen(
 
     match sabotage:
         case "no end of the text":
-            monkeypatch.setattr(Talker, "_end", lambda self, seat: self.source.config.tts_pad_token_id)
+            monkeypatch.setattr(Talker, "_end", lambda self, req: self.source.config.tts_pad_token_id)
         case "flat pictures":
             monkeypatch.setattr(Prompter, "_positions", flat)
         case _:
             word = Thinker._word
-            monkeypatch.setattr(Thinker, "_word", lambda self, seat, id, spoken: word(self, seat, id, True))
+            monkeypatch.setattr(Thinker, "_word", lambda self, req, id, spoken: word(self, req, id, True))
     async with Engine(spec(checkpoint("plain"))) as engine:
         said = await ask(engine, request("t", turns, tokens=4))
     assert (said.ids, said.codes.tolist()) != (answer.ids, answer.codes.tolist())

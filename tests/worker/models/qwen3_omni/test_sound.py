@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from engine.worker.models.qwen3_omni.code2wav import Code2Wav
-from engine.worker.stage import Place, Seat, Window
+from engine.worker.stage import StageConfig, Window
+from engine.worker.stage_request import StageRequest
 from tests.oracles.talk import request
 from tests.worker.models.qwen3_omni.cases import PROMPTS, RNG, Folder, Reference
 
@@ -31,19 +32,19 @@ def test_any_cut_of_the_frames_gives_the_same_sound(name: str, checkpoint: Folde
     config = reference.model.config.code2wav_config
     codes = RNG.integers(0, config.codebook_size, (180, config.num_quantizers), dtype=np.int16)
     whole = reference.sound(codes)
-    stage = Code2Wav(Place(checkpoint(name), slots=3))
+    stage = Code2Wav(StageConfig(checkpoint(name), slots=3))
     cuts = {0: [1] * 180, 2: [1, 2, 3, 5, 8, 25, 100, 36], 1: [180]}
-    seats = {slot: Seat(request("t", PROMPTS["bare"]), slot, Steady(1)) for slot in cuts}
+    reqs = {slot: StageRequest(request("t", PROMPTS["bare"]), slot, Steady(1)) for slot in cuts}
     waves: dict[int, list[np.ndarray]] = {slot: [] for slot in cuts}
-    for slot, seat in seats.items():
-        stage.open(seat)
+    for slot, req in reqs.items():
+        stage.open(req)
         ends = np.cumsum(cuts[slot])
-        seat.rows.extend(Window(codes[end - n : end]) for n, end in zip(cuts[slot], ends, strict=True))
-        seat.ended = True
-    while any(not seat.done for seat in seats.values()):
-        batch = [seat for seat in seats.values() if not seat.done]
-        for seat, chunks in zip(batch, stage.step(batch), strict=True):
-            waves[seat.slot] += [chunk.wave for chunk in chunks]  # type: ignore[union-attr]
+        req.pending.extend(Window(codes[end - n : end]) for n, end in zip(cuts[slot], ends, strict=True))
+        req.ended = True
+    while any(not req.done for req in reqs.values()):
+        batch = [req for req in reqs.values() if not req.done]
+        for req, chunks in zip(batch, stage.step(batch), strict=True):
+            waves[req.slot] += [chunk.wave for chunk in chunks]  # type: ignore[union-attr]
     assert len(waves[0][0]) == 1365, "the first frame is short by the lead of 555 samples"
     for slot in cuts:
         wave = np.concatenate(waves[slot])

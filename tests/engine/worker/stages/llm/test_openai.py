@@ -16,7 +16,7 @@ from engine.core import IN_WRITING, Pcm
 from engine.stream import of
 from engine.training.nano.eval_ears import SPOKEN
 from engine.training.nano.eval_ears import read as recordings
-from engine.worker.stage import Place
+from engine.worker.stage import StageConfig
 from engine.worker.stages.llm.openai import NOT_UNDERSTOOD, Thinker
 from tests.engine.fakes import lose, only, request, until
 from tests.engine.worker.llm.scripted import (
@@ -37,7 +37,7 @@ ALOUD = "Good day to you, friend."
 
 
 def thinker(server: Scripted) -> Thinker:
-    return Thinker(Place(options={"url": server.url, "model": "m"}))
+    return Thinker(StageConfig(options={"url": server.url, "model": "m"}))
 
 
 def spec(server: Scripted, copies: int = 1) -> EngineSpec:

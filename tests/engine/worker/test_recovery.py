@@ -11,8 +11,9 @@ from engine import wire
 from engine.chunk import Audio, Checkpoint, Chunk, Codes, Counts, Text, kinds
 from engine.core import StageInfo
 from engine.delivered import RecoveryLog, count
-from engine.worker.resume_state import ResumeState
-from engine.worker.stage import Seat
+from engine.worker.pace import OneFrame
+from engine.worker.recovery import Recovery
+from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import Desk, FakeStage, Result, data_of, opened, request, until, working
 
 LAST = 60
@@ -28,17 +29,17 @@ class Counter(FakeStage):
         super().__init__(name, 0, self.count, **(passed | info))
         self.stateful, self.steps = stateful, 0
 
-    def open(self, seat: Seat) -> None:
-        seat.state = seat.checkpoint["n"] if seat.checkpoint else 0
-        seat.needs_input = False
+    def open(self, req: StageRequest) -> None:
+        req.state = req.checkpoint["n"] if req.checkpoint else 0
+        req.needs_input = False
 
-    def count(self, seat: Seat) -> Result:
+    def count(self, req: StageRequest) -> Result:
         self.steps += 1
-        seat.state += 1
-        seat.done = seat.state == LAST
-        chunks: list[Chunk] = [Codes(np.array([[seat.state]], np.int16))]
-        if self.stateful and seat.state % EVERY == 0:
-            chunks.append(Checkpoint({"n": seat.state}))
+        req.state += 1
+        req.done = req.state == LAST
+        chunks: list[Chunk] = [Codes(np.array([[req.state]], np.int16))]
+        if self.stateful and req.state % EVERY == 0:
+            chunks.append(Checkpoint({"n": req.state}))
         return chunks
 
 
@@ -82,10 +83,10 @@ async def test_what_was_left_reaches_the_next_stage_at_once_even_where_none_goes
     """The talker need not wait until a thinker has thought again what was kept of its words."""
     seen: list[int] = []
 
-    def take(seat: Seat) -> Result:
-        if seat.rows:
-            seen.append(int(seat.rows.popleft().frames[0, 0]))
-        seat.done = seat.ended and not seat.rows
+    def take(req: StageRequest) -> Result:
+        if req.pending:
+            seen.append(int(req.pending.popleft().frames[0, 0]))
+        req.done = req.ended and not req.pending
         return []
 
     first = Counter(stateful=False)
@@ -102,13 +103,17 @@ def test_what_a_state_covers_is_not_left_out_a_second_time() -> None:
     """Sound that a state covers is not made again: what comes next is new."""
     info = StageInfo(name="v", order=0, emits=kinds(Audio))
     state = Checkpoint({}, "v", {"audio": 24_000})
-    past = ResumeState(wire.Resume({"audio": 30_000, "text": 4}, {}, 1.0, (state,)))
-    assert past.begin(info, past.checkpoints(info)) == {"audio": 24_000}
-    assert past.client == {"audio": 6_000, "text": 4}
-    assert past.covered_s == 1.0
+    recovery = Recovery(wire.Resume({"audio": 30_000, "text": 4}, {}, 1.0, (state,)))
+    req = StageRequest(request(), 0, OneFrame(), info=info, kept=recovery.kept(info))
+    recovery.begin(req)
+    assert (req.made, recovery.covered_s) == ({"audio": 24_000}, 1.0)
+    new = recovery.for_client(Audio(np.zeros(10_000, np.float32), ()))
+    assert isinstance(new, Audio), "of what is made behind the state, the listener has 6,000 samples"
+    assert len(new.wave) == 4_000
 
 
 def test_what_stages_leave_goes_once() -> None:
-    past = ResumeState()
-    past.checkpoint(Text("a", 0))
-    assert [len(past.take_checkpoints()), len(past.take_checkpoints())] == [1, 0]
+    recovery = Recovery()
+    req = StageRequest(request(), 0, OneFrame(), info=StageInfo(name="t", checkpoints=kinds(Text)))
+    assert recovery.made(req, Text("a", 0)) == Text("a", 0)
+    assert [len(recovery.take_checkpoints()), len(recovery.take_checkpoints())] == [1, 0]

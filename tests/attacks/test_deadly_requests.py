@@ -23,21 +23,21 @@ from engine.worker.models.nano.thinker import Thinker
 {guard}
 import os, time
 begin = Thinker._begin
-def deadly(self, seat, sensed):
+def deadly(self, request, sensed):
     if "crash" in str(sensed.messages):
         os.abort()
     if "hang" in str(sensed.messages):
         time.sleep(60)
     if "raise" in str(sensed.messages):
         raise ZeroDivisionError
-    return begin(self, seat, sensed)
+    return begin(self, request, sensed)
 Thinker._begin = deadly
 sys.argv[0] = "engine.worker"
 runpy.run_module("engine.worker", run_name="__main__")
 """
 UNGUARDED = """
 from engine.worker.models.nano import thinker
-thinker.guarded = lambda stage, seat, work, *args: work(seat, *args)
+thinker.guarded = lambda stage, request, work, *args: work(request, *args)
 from engine.errors import StageFailed
 from engine.worker import process
 process.BatchLost = StageFailed

@@ -14,7 +14,7 @@ import pytest
 
 from engine import AudioPart, Engine, EngineError, ImagePart, Message, Request, Sampling, StageFailed, TextPart
 from engine.core import Tool, ToolCallPart, ToolResultPart
-from engine.worker.stage import Seat
+from engine.worker.stage_request import StageRequest
 
 BAD = "bad"
 SECRET = "internal detail 4711"
@@ -22,14 +22,14 @@ Moment = Literal["before", "after"]
 ROUNDS = 10
 
 
-def is_bad(seat: Seat) -> bool:
-    return seat.request.id.startswith(BAD)
+def is_bad(req: StageRequest) -> bool:
+    return req.request.id.startswith(BAD)
 
 
 class Breaking:
     """Has a stage's step raise where the bad request is in the batch, from its ``nth`` step on.
 
-    ``before`` nothing has been computed; ``after`` every seat's state has been changed, and nobody gets what was made.
+    ``before`` nothing has been computed; ``after`` every state has been changed, and nobody gets what was made.
     """
 
     def __init__(self, patch: pytest.MonkeyPatch, stage: Any, moment: Moment, nth: int) -> None:
@@ -37,15 +37,15 @@ class Breaking:
         """How many steps broke in which others were, too."""
         sane, seen = stage.step, 0
 
-        def step(self_: Any, seats: Sequence[Seat]) -> Any:
+        def step(self_: Any, reqs: Sequence[StageRequest]) -> Any:
             nonlocal seen
-            ill = any(map(is_bad, seats))
+            ill = any(map(is_bad, reqs))
             seen += ill
             breaks = ill and seen >= nth
-            self.together += breaks and not all(map(is_bad, seats))
+            self.together += breaks and not all(map(is_bad, reqs))
             if breaks and moment == "before":
                 raise ZeroDivisionError(SECRET)
-            results = sane(self_, seats)
+            results = sane(self_, reqs)
             if breaks:
                 raise ZeroDivisionError(SECRET)
             return results

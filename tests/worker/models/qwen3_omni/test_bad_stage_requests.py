@@ -13,8 +13,8 @@ from engine import Engine, Request
 from engine.worker.models.qwen3_omni.code2wav import Code2Wav
 from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.models.qwen3_omni.thinker import Thinker
-from engine.worker.stage import Seat
-from tests.contracts.bad_seats import (
+from engine.worker.stage_request import StageRequest
+from tests.contracts.bad_stage_requests import (
     BAD,
     SECRET,
     Breaking,
@@ -35,7 +35,7 @@ OWN = [
     (Thinker, "_encode"), (Talker, "_prepare"), (Talker, "_next_text"),
     (Talker, "_frame"),
 ]  # fmt: skip
-"""What a stage does for one seat alone."""
+"""What a stage does for one request alone."""
 
 
 @dataclass(slots=True)
@@ -83,14 +83,14 @@ async def test_what_is_done_for_one_alone_breaks_no_step(
     sane, steps = getattr(stage, name), stage.step
 
     def broken(self: Any, first: Any, *more: Any) -> Any:
-        seats: list[Seat] = first if isinstance(first, list) else [first]
-        if any(map(is_bad, seats)):
+        reqs: list[StageRequest] = first if isinstance(first, list) else [first]
+        if any(map(is_bad, reqs)):
             raise ZeroDivisionError(SECRET)
         return sane(self, first, *more)
 
-    def whole_step(self: Any, seats: Any) -> Any:
+    def whole_step(self: Any, reqs: Any) -> Any:
         try:
-            return steps(self, seats)
+            return steps(self, reqs)
         except Exception as error:
             raise AssertionError("the step broke") from error
 

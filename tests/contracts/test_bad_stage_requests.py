@@ -14,7 +14,7 @@ from engine import AudioPart, Engine, EngineSpec, Message, Request, StageFailed,
 from engine.chunk import ToolCall
 from engine.core import IN_WRITING, Tool
 from engine.worker.uses import stage_type
-from tests.contracts.bad_seats import BAD, Breaking, Moment, bad_requests, many_among_good, one_among_good
+from tests.contracts.bad_stage_requests import BAD, Breaking, Moment, bad_requests, many_among_good, one_among_good
 from tests.contracts.test_resume import Got, read, spec
 from tests.engine.fakes import only
 
