@@ -1,4 +1,4 @@
-"""Language models behind an OpenAI-compatible chat completions server: what is asked, and how the answer comes.
+"""Language models that are asked by the messages of a chat completion: what is asked, and how the answer comes.
 
-Knows no stage, no request and no tensor.
+Knows no tensor, and no thinker by name: what all of them share is ``thinker.ChatThinker``.
 """

@@ -30,13 +30,13 @@ from engine.core import (
 from engine.errors import RequestError
 from engine.wav import wav
 from engine.worker.llm.media import image_url
-from engine.worker.llm.options import Options
+from engine.worker.llm.options import ModelOptions
 
 Body = dict[str, Any]
 _SEEDS = 1 << 31  # what every server takes
 
 
-def body_of(request: Request, options: Options, said: TextPart | AudioPart | None = None) -> Body:
+def body_of(request: Request, options: ModelOptions, said: TextPart | AudioPart | None = None) -> Body:
     """What a server is asked for a request. ``said`` is what the user has said live, and in the last message's sound.
 
     Raises RequestError for what the model can neither see nor hear.
@@ -49,7 +49,7 @@ def body_of(request: Request, options: Options, said: TextPart | AudioPart | Non
         "stream_options": {"include_usage": True},
         "max_tokens": request.max_text_tokens,
     }
-    return body | _drawn(request, options) | _offered(request) | _extras(options)
+    return body | _drawn(request, options) | _offered(request) | options.extras()
 
 
 @dataclass(slots=True)
@@ -80,14 +80,14 @@ def _turns(messages: Iterable[Message]) -> list[_Turn]:
     return turns
 
 
-def _system(turns: Sequence[_Turn], options: Options) -> list[Body]:
+def _system(turns: Sequence[_Turn], options: ModelOptions) -> list[Body]:
     """All instructions in one message at the start: many chat templates refuse them elsewhere."""
     instructions = [_words(part) for turn in turns if turn.role == "system" for part in turn.parts]
     text = "\n\n".join(filter(None, [*instructions, options.instructions_suffix]))
     return [{"role": "system", "content": text}] if text else []
 
 
-def _conversation(turns: Sequence[_Turn], options: Options) -> Iterator[Body]:
+def _conversation(turns: Sequence[_Turn], options: ModelOptions) -> Iterator[Body]:
     results = _results(turns)
     for turn in _turns(Message(turn.role, tuple(turn.parts)) for turn in turns if turn.role != "system"):
         match turn.role:
@@ -101,7 +101,7 @@ def _conversation(turns: Sequence[_Turn], options: Options) -> Iterator[Body]:
                 assert_never(turn.role)
 
 
-def _content(parts: Sequence[Part], options: Options) -> str | list[Body]:
+def _content(parts: Sequence[Part], options: ModelOptions) -> str | list[Body]:
     """Text alone is a string: not every server takes a list of parts."""
     shown = [_shown(part, options) for part in parts]
     if all(isinstance(one, str) for one in shown):
@@ -109,7 +109,7 @@ def _content(parts: Sequence[Part], options: Options) -> str | list[Body]:
     return [{"type": "text", "text": one} if isinstance(one, str) else one for one in shown if one]
 
 
-def _shown(part: Part, options: Options) -> str | Body:
+def _shown(part: Part, options: ModelOptions) -> str | Body:
     """A part of what the user says and shows. Raises RequestError."""
     match part:
         case ImagePart(pixels) if options.images:
@@ -186,7 +186,7 @@ def _object(arguments: str) -> str:
     return msgspec.json.encode({"arguments": arguments}).decode()
 
 
-def _drawn(request: Request, options: Options) -> Body:
+def _drawn(request: Request, options: ModelOptions) -> Body:
     """How tokens are drawn; what nobody says is left to the server."""
     sampling = request.sampling
     if sampling.greedy:
@@ -213,13 +213,3 @@ def _offered(request: Request) -> Body:
 def _function(tool: Tool) -> Body:
     parameters = tool.parameters or {"type": "object", "properties": {}}
     return {"name": tool.name, "description": tool.description, "parameters": parameters}
-
-
-def _extras(options: Options) -> Body:
-    """What not every server takes; a client leaves out what a server refuses."""
-    extras: Body = {}
-    if not options.thinking:  # Ollama obeys the first only, llama.cpp, vLLM and SGLang the second
-        extras |= {"reasoning_effort": "none", "chat_template_kwargs": {"enable_thinking": False}}
-    if options.keep_alive is not None:
-        extras["keep_alive"] = options.keep_alive
-    return extras

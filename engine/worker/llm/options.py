@@ -1,4 +1,4 @@
-"""What a configuration says of a language model's server: where it is, and how it is asked."""
+"""What a configuration says of a language model: how it is asked, and where its server is."""
 
 from __future__ import annotations
 
@@ -21,22 +21,13 @@ SPOKEN = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """The `options` of a stage that asks a chat completions server."""
+class ModelOptions:
+    """The `options` that every thinker has which is asked by a chat completion's messages."""
 
-    url: str
-    """Where the API begins, as http://127.0.0.1:11434/v1. Without a path, /v1 is meant."""
     model: str
-    """The model's name, as that server calls it."""
-    key_file: str | None = None
-    """A file with the server's API key, which nobody else may be able to read (chmod 600)."""
-    allow_plain: bool = False
-    """Whether the key may go to another machine unencrypted."""
-    env_proxies: bool = False
-    """Whether the proxies of the environment (HTTPS_PROXY and so on) are used."""
+    """The model's name."""
     context: int = 4096
-    """How many tokens a prompt and its answer may have: longer conversations are cut at their beginning. Ollama takes
-    no more unless it is told to; most servers do."""
+    """How many tokens a prompt and its answer may have: longer conversations are cut at their beginning."""
     first_token_s: float = 30.0
     """An answer of which nothing has come by then is given up."""
     stall_s: float = 20.0
@@ -48,12 +39,41 @@ class Options:
     thinking: bool = False
     """Whether the model may think before it answers: nobody hears anything until it is done."""
     temperature: float | None = None
-    """Where a request names none; None leaves the server's own."""
+    """Where a request names none; None leaves the model's own."""
     top_p: float | None = None
-    keep_alive: str | int | None = None
-    """How long Ollama is to keep the model loaded, as "30m"; -1 is for ever. None leaves the server's own."""
     instructions_suffix: str = SPOKEN
     """Stands behind the instructions of every conversation; empty for nothing."""
+
+    def extras(self) -> dict[str, Any]:
+        """Fields of a request that not every server takes; a client leaves out what a server refuses."""
+        if self.thinking:
+            return {}
+        # Ollama obeys the first only, llama.cpp, vLLM and SGLang the second.
+        return {"reasoning_effort": "none", "chat_template_kwargs": {"enable_thinking": False}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options(ModelOptions):
+    """The `options` of a stage that asks a chat completions server.
+
+    ``model`` is the name by which that server calls it. Of ``context``, Ollama takes no more than the default unless
+    it is told to; most servers do.
+    """
+
+    url: str
+    """Where the API begins, as http://127.0.0.1:11434/v1. Without a path, /v1 is meant."""
+    key_file: str | None = None
+    """A file with the server's API key, which nobody else may be able to read (chmod 600)."""
+    allow_plain: bool = False
+    """Whether the key may go to another machine unencrypted."""
+    env_proxies: bool = False
+    """Whether the proxies of the environment (HTTPS_PROXY and so on) are used."""
+    keep_alive: str | int | None = None
+    """How long Ollama is to keep the model loaded, as "30m"; -1 is for ever. None leaves the server's own."""
+
+    def extras(self) -> dict[str, Any]:
+        kept = {} if self.keep_alive is None else {"keep_alive": self.keep_alive}
+        return ModelOptions.extras(self) | kept
 
     @property
     def base(self) -> str:
@@ -72,6 +92,12 @@ def options_of(mapping: Mapping[str, Any], path: str = "options") -> Options:
     """The options that a configuration gives. Raises ConfigError, which names what is wrong and shows no secret."""
     options: Options = build(Options, dict(mapping), path)
     _check_url(options, path)
+    check(options, path)
+    return options
+
+
+def check(options: ModelOptions, path: str) -> None:
+    """What types alone cannot say of any of them. Raises ConfigError."""
     for name in ("first_token_s", "stall_s"):
         if not 0 < getattr(options, name) < math.inf:
             raise ConfigError(f"{path}.{name}: must be above 0")
@@ -79,7 +105,6 @@ def options_of(mapping: Mapping[str, Any], path: str = "options") -> Options:
         raise ConfigError(f"{path}.context: must be at least 256 tokens")
     if not options.model:
         raise ConfigError(f"{path}.model: must be the name of a model")
-    return options
 
 
 def _check_url(options: Options, path: str) -> None:

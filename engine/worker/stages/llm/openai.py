@@ -5,36 +5,28 @@ from __future__ import annotations
 import asyncio
 import difflib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import assert_never
+from typing import Any
 
-from engine.chunk import Chunk, Text, ToolCall, ToolCallDelta, Transcript, Usage, VoiceText, kinds
-from engine.core import Ability, Facets, Request, StageInfo, TextPart
+from engine.chunk import Text, ToolCall, ToolCallDelta, Transcript, Usage, VoiceText, kinds
+from engine.core import Ability, Facets, StageInfo
 from engine.errors import EngineError, Overloaded, StageUnavailable
 from engine.thinkers import ANY_MODEL, leaving
 from engine.worker.llm.client import Client
-from engine.worker.llm.deltas import Thought
-from engine.worker.llm.messages import body_of
+from engine.worker.llm.deltas import Delta
 from engine.worker.llm.options import Options, options_of
-from engine.worker.llm.spoken_text import SpokenText
+from engine.worker.llm.thinker import ChatThinker
 from engine.worker.stage import StageConfig
-from engine.worker.streamed import Streamed
 
 log = logging.getLogger(__name__)
-
-NOT_UNDERSTOOD = "Sorry, I did not understand that."
-"""Is said, and the server not asked, where the ears made nothing of what the user said."""
 
 PROBE_EVERY_S = 30.0
 """How often a server that is down is looked for."""
 
 
-class Thinker(Streamed):
-    """Its text goes to the client as the model wrote it, and to the voice without marks and code.
-
-    A server answers differently every time: of an answer that has begun, nothing is asked again.
-    """
+class Thinker(ChatThinker):
+    """A server answers differently every time: of an answer that has begun, nothing is asked again."""
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
@@ -50,23 +42,18 @@ class Thinker(Streamed):
         )  # fmt: skip
 
     def __init__(self, config: StageConfig, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        super().__init__(config)
-        self._sleep = sleep
         self._options = options_of(config.options)
+        super().__init__(config, self._options)
+        self._sleep = sleep
         self._client = Client(self._options)
         self._down = asyncio.Event()
 
-    async def answer(self, request: Request, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Chunk]:
-        said = await _said(inputs) if request.hears else None
-        if said is not None and not said.text:
-            for chunk in _as_it_stands(NOT_UNDERSTOOD):
-                yield chunk
-            return
+    async def ask(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[Delta]:
         try:
-            async with aclosing(self._ask(request, said)) as chunks:
-                async for chunk in chunks:
+            async with aclosing(self._client.answer(body, name)) as deltas:
+                async for delta in deltas:
                     self.unavailable = ""
-                    yield chunk
+                    yield delta
         except StageUnavailable as error:
             if not isinstance(error, Overloaded):
                 self._lost(error)
@@ -101,42 +88,8 @@ class Thinker(Streamed):
         self.unavailable = str(error)
         self._down.set()
 
-    async def _ask(self, request: Request, said: TextPart | None) -> AsyncGenerator[Chunk]:
-        aloud = SpokenText()
-        async with aclosing(self._client.answer(body_of(request, self._options, said), request.id)) as deltas:
-            async for delta in deltas:
-                match delta:
-                    case Text(text):
-                        yield delta
-                        for piece in aloud.feed(text):
-                            yield piece
-                    case Usage():
-                        for piece in aloud.flush():
-                            yield piece
-                        yield delta
-                    case ToolCallDelta() | ToolCall():
-                        yield delta
-                    case Thought():
-                        pass  # nobody hears what a model thinks
-                    case _:
-                        assert_never(delta)
-
 
 STAGE = Thinker
-
-
-async def _said(inputs: AsyncIterator[Chunk]) -> TextPart:
-    """What the user said, once they have finished; empty where the ears did not understand."""
-    text = ""
-    async for chunk in inputs:
-        if isinstance(chunk, Transcript) and chunk.final and chunk.understood:
-            text = chunk.text
-    return TextPart(text)
-
-
-def _as_it_stands(text: str) -> tuple[Chunk, ...]:
-    """An answer that nobody is asked for."""
-    return Text(text, 0), VoiceText(text, 0), Usage()
 
 
 def _missing(options: Options, names: Sequence[str]) -> str:

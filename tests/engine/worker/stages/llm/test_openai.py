@@ -16,8 +16,9 @@ from engine.core import IN_WRITING, Pcm
 from engine.stream import of
 from engine.training.nano.eval_ears import SPOKEN
 from engine.training.nano.eval_ears import read as recordings
+from engine.worker.llm.thinker import NOT_UNDERSTOOD
 from engine.worker.stage import StageConfig
-from engine.worker.stages.llm.openai import NOT_UNDERSTOOD, Thinker
+from engine.worker.stages.llm.openai import Thinker
 from tests.engine.fakes import lose, only, request, until
 from tests.engine.worker.llm.scripted import (
     Reply,

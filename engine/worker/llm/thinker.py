@@ -1,0 +1,86 @@
+"""What every thinker does that is asked by the messages of a chat completion, wherever its language model runs."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import Any, assert_never
+
+from engine.chunk import Chunk, Text, ToolCall, ToolCallDelta, Transcript, Usage, VoiceText
+from engine.core import Request, TextPart
+from engine.worker.llm.deltas import Delta, Thought
+from engine.worker.llm.messages import body_of
+from engine.worker.llm.options import ModelOptions
+from engine.worker.llm.spoken_text import SpokenText
+from engine.worker.stage import StageConfig
+from engine.worker.streamed import Streamed
+
+NOT_UNDERSTOOD = "Sorry, I did not understand that."
+"""Is said, and the model not asked, where the ears made nothing of what the user said."""
+
+
+class ChatThinker(Streamed):
+    """Base of such thinkers: they write ``ask``.
+
+    The text goes to the client as the model wrote it, and to the voice without marks and code.
+    """
+
+    def __init__(self, config: StageConfig, options: ModelOptions) -> None:
+        super().__init__(config)
+        self._asked = options
+
+    @abstractmethod
+    def ask(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[Delta]:
+        """The model's answer to a chat completion's body; its Usage is last. To close the generator aborts the answer.
+
+        ``name`` begins the ids of tool calls that have none. Raises one EngineError.
+        """
+
+    async def answer(self, request: Request, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Chunk]:
+        said = await _said(inputs) if request.hears else None
+        if said is not None and not said.text:
+            for chunk in _as_it_stands(NOT_UNDERSTOOD):
+                yield chunk
+            return
+        async with (
+            aclosing(self.ask(body_of(request, self._asked, said), request.id)) as deltas,
+            aclosing(_aloud(deltas)) as chunks,
+        ):
+            async for chunk in chunks:
+                yield chunk
+
+
+async def _aloud(deltas: AsyncIterator[Delta]) -> AsyncGenerator[Chunk]:
+    """An answer with what of it is read aloud."""
+    aloud = SpokenText()
+    async for delta in deltas:
+        match delta:
+            case Text(text):
+                yield delta
+                for piece in aloud.feed(text):
+                    yield piece
+            case Usage():
+                for piece in aloud.flush():
+                    yield piece
+                yield delta
+            case ToolCallDelta() | ToolCall():
+                yield delta
+            case Thought():
+                pass  # nobody hears what a model thinks
+            case _:
+                assert_never(delta)
+
+
+async def _said(inputs: AsyncIterator[Chunk]) -> TextPart:
+    """What the user said, once they have finished; empty where the ears did not understand."""
+    text = ""
+    async for chunk in inputs:
+        if isinstance(chunk, Transcript) and chunk.final and chunk.understood:
+            text = chunk.text
+    return TextPart(text)
+
+
+def _as_it_stands(text: str) -> tuple[Chunk, ...]:
+    """An answer that nobody is asked for."""
+    return Text(text, 0), VoiceText(text, 0), Usage()
