@@ -1,0 +1,108 @@
+"""How long the first clause of an answer should be: the first sound against what a voice that takes whole texts costs.
+
+    python scripts/bench_clauses.py [--words-a-second 25]
+
+For each length of the first clause, of voices whose call costs so many milliseconds and then so much of each second of
+its sound: the time from the thinker's first word to the first sound, and how many answers in a hundred run dry, and
+for how long. Time is simulated: the machine's speed makes no difference. "whole" waits for the whole answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from rich.console import Console
+from rich.table import Table
+
+from engine.config import ChunkSpec
+from engine.worker.clauses import WORDS, Clause, Clauses
+
+EVAL = Path(__file__).parents[1] / "engine" / "training" / "nano" / "eval"
+LETTERS_A_SECOND = 15.0
+FIRST = (1, 2, 4, 6, 8, 12, 20, 10_000)
+VOICES = {
+    "10 ms + 0.05": (0.010, 0.05),
+    "50 ms + 0.2": (0.050, 0.2),
+    "150 ms + 0.3": (0.150, 0.3),
+    "50 ms + 0.6": (0.050, 0.6),
+}
+
+
+@dataclass(slots=True)
+class Listening:
+    """One answer on its way to its listener: a voice that makes a clause at a time, and a player without prebuffer."""
+
+    fixed_s: float
+    share: float
+    free_s: float = 0.0
+    first_s: float | None = None
+    ends_s: float = 0.0
+    dry_s: float = 0.0
+    costs: list[float] = field(default_factory=list[float])
+
+    def say(self, clause: Clause, now_s: float) -> None:
+        length_s = len(clause.text.strip()) / LETTERS_A_SECOND
+        self.costs.append(self.fixed_s + self.share * length_s)
+        self.free_s = max(now_s, self.free_s) + self.costs[-1]
+        if self.first_s is None:
+            self.first_s = self.ends_s = self.free_s
+        self.dry_s += max(0.0, self.free_s - self.ends_s)
+        self.ends_s = max(self.ends_s, self.free_s) + length_s
+
+    def in_need(self, now_s: float) -> bool:
+        """Whether it would run dry if the next clause were waited for longer: the rule of ``ListenerPace``."""
+        return self.first_s is not None and self.ends_s - max(now_s, self.free_s) < 2 * max(self.costs)
+
+
+def heard(words: Sequence[str], every_s: float, first: int, voice: tuple[float, float]) -> Listening:
+    """An answer whose words come one after the other."""
+    steady = max(first, WORDS.steady)
+    cutter, listening = Clauses(ChunkSpec(first=first, growth=WORDS.growth, steady=steady)), Listening(*voice)
+    at, now_s = 0, 0.0
+    for word in words:
+        for clause in cutter.feed(word, at):
+            listening.say(clause, now_s)
+        if listening.in_need(now_s) and (clause := cutter.hurry()):
+            listening.say(clause, now_s)
+        at, now_s = at + len(word), now_s + every_s
+    if last := cutter.flush():
+        listening.say(last, now_s)
+    return listening
+
+
+def answers() -> list[list[str]]:
+    """Answers of one to eight sentences."""
+    lines = [line for name in ("assistant.txt", "prose.txt") for line in (EVAL / name).read_text("utf-8").splitlines()]
+    found: list[list[str]] = []
+    while lines:
+        count = 1 + len(found) % 8
+        found.append([word + " " for line in lines[:count] for word in line.split()])
+        del lines[:count]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--words-a-second", type=float, default=25.0, help="how fast the thinker writes")
+    every_s = 1 / parser.parse_args().words_a_second
+    table = Table("first clause, words", *VOICES, title="first sound, p50, ms; answers that run dry; for how long, p50")
+    for first in FIRST:
+        cells = [str(first) if first < FIRST[-1] else "whole"]
+        for voice in VOICES.values():
+            found = [heard(words, every_s, first, voice) for words in answers()]
+            dry = [one.dry_s for one in found if one.dry_s > 0.02]
+            first_ms = statistics.median(1000 * (one.first_s or 0) for one in found)
+            cells.append(f"{first_ms:.0f}; {len(dry) / len(found):.0%}; {statistics.median(dry or [0.0]):.2f} s")
+        table.add_row(*cells)
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()
