@@ -64,23 +64,23 @@ def _workers(spec: EngineSpec) -> tuple[WorkerSpec, ...]:
 
 def _described(stage: StageSpec, order: int, workers: tuple[WorkerSpec, ...]) -> StageInfo:
     kind: Any = load("engine.worker", "uses", "stage_type")(stage.use, f"stages[{order}].use")
-    place: Any = load("engine.worker", "stage", "StageConfig")
+    config: Any = load("engine.worker", "stage", "StageConfig")
     dtype = stage.dtype or next((worker.dtype for worker in workers if stage.name in worker.stages), "float32")
     weights = Path(stage.weights) if stage.weights else None
-    info: StageInfo = kind.describe(place(weights=weights, dtype=dtype, options=stage.options))
+    info: StageInfo = kind.describe(config(weights=weights, dtype=dtype, options=stage.options))
     return msgspec.structs.replace(info, name=stage.name, order=order)
 
 
 def _check_hosts(spec: EngineSpec) -> None:
     names = [stage.name for stage in spec.stages]
-    hosted = [name for worker in spec.workers for name in worker.stages]
+    of_workers = [name for worker in spec.workers for name in worker.stages]
     for i, worker in enumerate(spec.workers):
         for name in worker.stages:
             if name not in names:
                 raise ConfigError(
                     f"workers[{i}].stages: there is no stage {name!r}; {spec.title} has {', '.join(names)}"
                 )
-    if missing := [name for name in names if name not in hosted]:
+    if missing := [name for name in names if name not in of_workers]:
         raise ConfigError(
             f'workers: no worker hosts "{missing[0]}", which {spec.title} needs. Add it to a worker\'s `stages`.'
         )

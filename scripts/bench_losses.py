@@ -37,7 +37,7 @@ from app.client.player import Player
 from engine import Engine, EngineError, EngineSpec, Message, Request, TextPart, WorkerSpec
 from engine.chunk import Audio, Text
 from engine.config import ChunkSpec
-from engine.control.hops import LIVES
+from engine.control.recovery import LIVES
 from engine.delivered import RecoveryLog
 from engine.stream import ReplayBuffer
 from scripts.bench_fleet import said

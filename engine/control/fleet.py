@@ -41,7 +41,7 @@ class Fleet:
         self._membership = Membership(spec.heartbeat, self._loop.time)
         self.placements: dict[str, Placement] = {}
         self._joined = asyncio.Event()
-        self._hosted = {stage: asyncio.Event() for worker in spec.workers for stage in worker.stages}
+        self._has_worker = {stage: asyncio.Event() for worker in spec.workers for stage in worker.stages}
         self._cluster = Cluster(spec.cluster, lambda joining: self.spawn(self._take_in(joining), "join"))
         self._joining = JoiningWorkers(spec.workers)
         self._group = asyncio.TaskGroup()
@@ -62,7 +62,7 @@ class Fleet:
                     starting.create_task(self.begin(placement), name=f"start:{placement.name}")
                 for worker in self._spec.workers:
                     for stage in worker.stages if not worker.replicas else ():
-                        starting.create_task(self._hosted[stage].wait(), name=f"await:{stage}")
+                        starting.create_task(self._has_worker[stage].wait(), name=f"await:{stage}")
         except TimeoutError:
             raise StageUnavailable(f"the workers were not ready after {self._spec.start_s:g} s") from None
         except BaseExceptionGroup as group:
@@ -141,7 +141,7 @@ class Fleet:
                 pool = self.pools[info.name] = StagePool(info, self._spec.balance, self._spec.queue, self._spec.empty_s)
             replica = StageReplica(f"{info.name}@{worker.id}", info.name, worker)
             pool.join(replica)
-            self._hosted[info.name].set()
+            self._has_worker[info.name].set()
             worker.on_lost.append(lambda pool=pool, replica=replica: pool.leave(replica.id))
         worker.on_lost.append(lambda: self._membership.leave(worker.id))
         worker.on_beat = lambda beat: self._beat(placement, worker, beat)

@@ -1,9 +1,7 @@
 """The hops of one request: each runs it through neighbouring stages on a worker, on another one if that is lost.
 
-A hop keeps what it was fed, and counts what it has passed on. When its replica is lost it leases another, which is fed
-the same again and leaves out what was given: randomness is counter-based, so the rest is what the lost one would have
-said. What the stages left for this case (codec frames, a state now and then) goes with it, so that the pause is short
-however late in an answer it comes. Neither the client nor the next hop notices more than that.
+A hop keeps what it was fed, and counts what it has passed on, so that it can begin again elsewhere; when and how it
+does is Recovery's to say. Neither the client nor the next hop notices more than a pause.
 """
 
 from __future__ import annotations
@@ -14,66 +12,23 @@ import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import replace
 
 from engine import wire
-from engine.chunk import Chunk, Counts, Usage, texts
+from engine.chunk import Chunk, Usage, texts
 from engine.control.chunks import Chunks
-from engine.control.pool import StagePool
+from engine.control.hop import Hop, Pool
+from engine.control.recovery import Recovery
 from engine.control.replica import Outlet, RemoteWorker, StageReplica
-from engine.delivered import RecoveryLog, count, kind_of
+from engine.delivered import count
 from engine.errors import BatchLost, EngineError, ReplicaLost, RequestError, StageUnavailable
 from engine.pipeline import Route
 from engine.stream import ReplayBuffer, Stream, Taken, closing
 
 log = logging.getLogger(__name__)
 
-Pool = StagePool[StageReplica]
 BYTES_REPLAYED = 64 << 20  # of what a hop was fed, for a resume: half an hour of speech, or 4000 hidden rows in float32
-LIVES = 2  # replicas that a request may lose where it may be what kills them: the second loss ends it
-Blame = Literal["this", "perhaps this", "another", "nobody"]
 RESUME_S = 5.0  # how long a resume waits for a slot where there are replicas: it holds slots of later stages
-
-
-@dataclass(slots=True, eq=False)
-class Hop:
-    """The stages from ``first`` up to ``end`` (numbers of pools), what they are fed, and where what they give goes.
-
-    ``end`` is how far the hop may reach; once it runs, how far it does.
-    """
-
-    first: int
-    end: int
-    inputs: ReplayBuffer
-    onward: Stream
-    near: str | None = None
-    given: Counts = field(default_factory=dict[str, int])
-    losses: int = 0
-    """Replicas that were lost, and this request may be why."""
-    again: bool = False
-    """Whether it has begun before, and what was given then is left out."""
-    alone: bool = False
-    """Whether it steps with no other request, since it may be what broke a step, or a replica."""
-    late: bool = False
-    """Whether it waits for the end of the user's turn before it takes any slot."""
-
-    def lost(self, error: ReplicaLost, blame: Blame) -> None:
-        """Be ready for another replica. Raises the error if there must be none."""
-        if blame == "this":
-            raise ReplicaLost(f"{error} over this request, which is therefore given to no other; change it") from error
-        self.losses += blame != "another"
-        if self.losses == LIVES:
-            raise ReplicaLost(f"{error}, the second that this request has lost; ask again") from error
-        self.alone |= blame == "perhaps this"
-        self.rewind(error)
-
-    def rewind(self, error: ReplicaLost) -> None:
-        """Be fed the same again. Raises the error if that is no longer there."""
-        if not self.inputs.whole:
-            raise error
-        self.inputs.rewind()
-        self.again = True
 
 
 class Hops:
@@ -85,7 +40,7 @@ class Hops:
     ) -> None:  # fmt: skip
         self._chunks, self._pools, self._group, self._progress = chunks, pools, group, progress
         self._route = route
-        self._kept = RecoveryLog()
+        self._recovery = Recovery(chunks, pools)
         self._committed = asyncio.Event()
 
     def begin(self, inputs: AsyncIterator[Chunk] | None) -> None:
@@ -150,8 +105,7 @@ class Hops:
                         await self._run(hop, replica)
                     return
                 except ReplicaLost as error:
-                    self._check_repeatable(hop, error)
-                    hop.lost(error, await self._blame(host))
+                    await self._recovery.lost(hop, host, error)
                     lost = error
                     log.warning("%s: %s; it goes on elsewhere", self._chunks.request.id, error)
         except StageUnavailable as error:
@@ -161,29 +115,6 @@ class Hops:
         finally:
             hop.inputs.source.drop()
             hop.onward.close()
-
-    def _check_repeatable(self, hop: Hop, error: ReplicaLost) -> None:
-        """Raises ReplicaLost if a stage of the hop has given what it would not give again: two answers would be
-        spliced."""
-        for pool in self._pools[hop.first : hop.end]:
-            given = {*pool.info.emits & _kinds(self._chunks.given), *pool.info.feeds & _kinds(hop.given)}
-            if given and pool.info.replay == "never":
-                raise ReplicaLost(f"{error}; what was still to come of the answer is lost with it") from error
-
-    async def _blame(self, host: RemoteWorker | None) -> Blame:
-        """Whose fault it may be that a replica was lost: that of what it was doing for the first time.
-
-        A request for which alone it hung or crashed has cost it, and is not given to the next one. Where several were
-        tried, or the process may have been killed, each of them goes on, but alone. What went well before is no
-        suspect while another is; where nobody is, all are, and LIVES is the bound.
-        """
-        this = self._chunks.request.id
-        tried = host.trying if host is not None else frozenset[str]()
-        if this not in tried:
-            return "another" if tried else "nobody"
-        if host is not None and len(tried) == 1 and (host.hung or await host.crashed()):
-            return "this"
-        return "perhaps this"
 
     @asynccontextmanager
     async def _leased(self, hop: Hop) -> AsyncGenerator[StageReplica]:
@@ -229,15 +160,15 @@ class Hops:
     async def _run(self, hop: Hop, replica: StageReplica) -> None:
         try:
             await self._once(hop, replica)
-        except BatchLost as error:  # of a request that steps alone, this cannot come again
-            self._check_repeatable(hop, error)
-            hop.rewind(error)
-            hop.alone = True
+        except BatchLost as error:
+            self._recovery.batch_lost(hop, error)
             await self._once(hop, replica)
 
     async def _once(self, hop: Hop, replica: StageReplica) -> None:
         stages = tuple(pool.info.name for pool in self._pools[hop.first : hop.end])
-        opening = wire.Open("", self._chunks.request, stages, wire.CREDIT, self._chunks.state, self._resume(hop))
+        opening = wire.Open(
+            "", self._chunks.request, stages, wire.CREDIT, self._chunks.state, self._recovery.resume(hop)
+        )
 
         def give(chunk: Chunk, client: bool, further: bool, taken: Taken) -> None:
             self._progress()
@@ -247,15 +178,4 @@ class Hops:
                 count(hop.given, chunk)
                 hop.onward.put(chunk, taken)
 
-        await replica.host.run(opening, hop.inputs, Outlet(give, self._kept.note, self._chunks.mark))
-
-    def _resume(self, hop: Hop) -> wire.Resume | None:
-        """What a hop that begins again must be told of what was given before."""
-        if not hop.again:
-            return None
-        chunks = self._chunks
-        return wire.Resume(dict(chunks.given), dict(hop.given), chunks.playing_s, self._kept.chunks(), hop.alone)
-
-
-def _kinds(given: Counts) -> frozenset[str]:
-    return frozenset(map(kind_of, given))
+        await replica.host.run(opening, hop.inputs, Outlet(give, self._recovery.store, self._chunks.mark))

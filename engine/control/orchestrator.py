@@ -15,7 +15,8 @@ from functools import partial
 
 from engine.chunk import Chunk
 from engine.control.chunks import Chunks
-from engine.control.hops import Hops, Pool
+from engine.control.hop import Pool
+from engine.control.hops import Hops
 from engine.control.timeline import terms_of
 from engine.core import Request
 from engine.errors import EngineError, RequestError, StageUnavailable, Stalled, plain

@@ -50,10 +50,10 @@ def workers(guard: str = "") -> str:
 
 
 BLAMELESS = """
-from engine.control.hops import Hops
+from engine.control.recovery import Recovery
 async def nobody(self, host):
     return "nobody"
-Hops._blame = nobody
+Recovery._blame = nobody
 """
 
 

@@ -18,7 +18,7 @@ from engine.worker.nn.device import to_device
 from engine.worker.nn.moe import moe, route, swiglu
 from engine.worker.nn.native import NativeStack
 from engine.worker.nn.rope import Rope, rotate
-from engine.worker.nn.slots import Batch, DecodeSlots, KvSlots, Rows, VarlenBatch
+from engine.worker.nn.slots import Batch, CachePositions, KvSlots, VarlenBatch, Where
 from engine.worker.nn.weights import Reader
 
 
@@ -49,11 +49,11 @@ class Decoder:
         """What ``forward`` gives of a batch's rows, one request's behind another's [all, width]; so ``added``, too."""
         counts, positions = batch.counts, np.concatenate(batch.positions, 1)
         if min(counts) == max(counts):
-            shape, where = (len(batch), counts[0]), Rows.of(batch.slots, batch.starts, counts[0], self.device)
+            shape, where = (len(batch), counts[0]), CachePositions.of(batch.slots, batch.starts, counts[0], self.device)
         else:
             shape, where = (1, sum(counts)), VarlenBatch(batch.slots, batch.starts, counts, self.device)
         angles = self.rope(to_device(positions, self.device).view(len(positions), *shape), self.dtype)
-        x = torch.cat(batch.rows).view(*shape, -1)
+        x = torch.cat(batch.embeddings).view(*shape, -1)
         hidden, tapped = self.forward(x, angles, where, cache, tap, [one.view(*shape, -1) for one in added])
         return hidden.flatten(0, 1), tapped.flatten(0, 1)
 
@@ -61,7 +61,7 @@ class Decoder:
         self,
         x: Tensor,
         angles: tuple[Tensor, Tensor],
-        rows: Rows | VarlenBatch | DecodeSlots,
+        where: Where,
         cache: KvSlots,
         tap: int = -1,
         added: Sequence[Tensor] = (),
@@ -71,12 +71,12 @@ class Decoder:
         ``x`` [batch, rows, width]; ``angles`` of their positions, from ``rope``; ``added[i]`` is added to what layer i
         gives (deepstack: Meng et al. 2024), after the tap.
         """
-        if cache.native is not None and cache.native.suits(x.shape[0] * x.shape[1], rows):
-            return cache.native.forward(x, angles, rows, tap, added)
+        if cache.native is not None and cache.native.suits(x.shape[0] * x.shape[1], where):
+            return cache.native.forward(x, angles, where, tap, added)
         cos, sin = angles
         tapped = x
         for i, layer in enumerate(self.layers):
-            x = layer.forward(x, cos, sin, rows, cache.keys[i], cache.values[i])
+            x = layer.forward(x, cos, sin, where, cache.keys[i], cache.values[i])
             if i + 1 == tap:
                 tapped = x
             if i < len(added):
@@ -103,20 +103,32 @@ class Layer:
         self.feed = (Experts if sparse else Dense)(read.below("mlp"), config)
 
     def forward(
-        self, x: Tensor, cos: Tensor, sin: Tensor, rows: Rows | VarlenBatch | DecodeSlots, keys: Tensor, values: Tensor
+        self,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        where: Where,
+        keys: Tensor,
+        values: Tensor,
     ) -> Tensor:
-        x = x + self._attend(rms_norm(x, self.before, self.eps), cos, sin, rows, keys, values)
+        x = x + self._attend(rms_norm(x, self.before, self.eps), cos, sin, where, keys, values)
         return x + self.feed(rms_norm(x, self.between, self.eps))
 
     def _attend(
-        self, x: Tensor, cos: Tensor, sin: Tensor, rows: Rows | VarlenBatch | DecodeSlots, keys: Tensor, values: Tensor
+        self,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        where: Where,
+        keys: Tensor,
+        values: Tensor,
     ) -> Tensor:
         batch, count, _ = x.shape
         heads = F.linear(x, self.qkv, self.qkv_bias).view(batch, count, sum(self.heads), self.dim)
         query, key, value = heads.transpose(1, 2).split(self.heads, 1)
         query = rotate(rms_norm(query, self.query_norm, self.eps), cos, sin)
         key = rotate(rms_norm(key, self.key_norm, self.eps), cos, sin)
-        mixed = rows.mix(query, key, value, keys, values)
+        mixed = where.mix(query, key, value, keys, values)
         return F.linear(mixed.transpose(1, 2).reshape(batch, count, -1), self.out, self.out_bias)
 
 
@@ -154,11 +166,11 @@ class Experts:
         self.shared_gate = read("shared_expert_gate.weight", 1, width) if shared else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        rows = x.reshape(-1, x.shape[-1])
-        experts, shares = route(rows, self.router, self.top_k, self.normalise)
-        answer = moe(rows, experts, shares, self.gate_up, self.down)
+        tokens = x.reshape(-1, x.shape[-1])
+        experts, shares = route(tokens, self.router, self.top_k, self.normalise)
+        answer = moe(tokens, experts, shares, self.gate_up, self.down)
         if self.shared is not None and self.shared_gate is not None:
-            answer = answer + F.linear(rows, self.shared_gate).sigmoid() * self.shared(rows)
+            answer = answer + F.linear(tokens, self.shared_gate).sigmoid() * self.shared(tokens)
         return answer.view_as(x)
 
 

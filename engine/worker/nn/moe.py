@@ -28,14 +28,14 @@ def moe(x: Tensor, experts: Tensor, shares: Tensor, gate_up: Tensor, down: Tenso
     if x.device.type != "cpu" and not has_grouped(x.device, x.dtype) and experts.numel() <= MOST_GATHERED:
         answers = gathered(x, experts, gate_up, down)
         return (answers * shares[..., None]).sum(1)
-    rows = torch.argsort(experts.flatten(), stable=True)
-    chosen, owners = experts.flatten()[rows], rows // experts.shape[1]
+    order = torch.argsort(experts.flatten(), stable=True)
+    chosen, owners = experts.flatten()[order], order // experts.shape[1]
     if x.device.type == "cpu":
-        answers = _walked(x[owners], chosen, gate_up, down) * shares.flatten()[rows][:, None]
+        answers = _walked(x[owners], chosen, gate_up, down) * shares.flatten()[order][:, None]
         return torch.zeros_like(x).index_add_(0, owners, answers)
     compute = grouped if has_grouped(x.device, x.dtype) else _walked
     answers = compute(x[owners], chosen, gate_up, down)
-    back = torch.empty_like(answers).index_copy_(0, rows, answers)  # index_add_ adds in no order there
+    back = torch.empty_like(answers).index_copy_(0, order, answers)  # index_add_ adds in no order there
     return (back.view(*experts.shape, -1) * shares[..., None]).sum(1)
 
 

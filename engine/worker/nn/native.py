@@ -22,7 +22,7 @@ from engine.worker.nn.sampler import BatchSamplingParams
 
 if TYPE_CHECKING:
     from engine.worker.nn.decoder import Decoder, Layer
-    from engine.worker.nn.slots import DecodeSlots, KvSlots, Rows, VarlenBatch
+    from engine.worker.nn.slots import KvSlots, Where
 
 VERSION = 2  # of native.c's structures and signatures
 MOST_WORK = 16e6  # multiplications: beyond (some hundred rows of a tiny stack), torch's blocked products win
@@ -102,14 +102,14 @@ class NativeStack:
         self._work = len(decoder.layers) * (first.qkv.numel() + first.out.numel() + answering)
         self._look = len(decoder.layers) * first.heads[0] * dim * 2
 
-    def suits(self, count: int, rows: Rows | VarlenBatch | DecodeSlots) -> bool:
+    def suits(self, count: int, where: Where) -> bool:
         """Whether ``count`` rows that go to ``rows`` are few enough to be computed here, and look at little enough.
 
         Here each row reads its own way through what it sees. Torch reads that once for all rows of a slot: of a long
         conversation's next turn (90 rows behind 1700) it makes half the time of what is three times as quick here
         behind nothing.
         """
-        return count * self._work + rows.shared * self._look <= MOST_WORK
+        return count * self._work + where.shared * self._look <= MOST_WORK
 
     @classmethod
     def of(cls, decoder: Decoder, cache: KvSlots) -> NativeStack | None:
@@ -123,7 +123,7 @@ class NativeStack:
         self,
         x: Tensor,
         angles: tuple[Tensor, Tensor],
-        rows: Rows | VarlenBatch | DecodeSlots,
+        where: Where,
         tap: int,
         added: Sequence[Tensor],
     ) -> tuple[Tensor, Tensor]:
@@ -132,11 +132,11 @@ class NativeStack:
         cos, sin = (one.expand(batch, 1, count, -1).contiguous() for one in angles)
         tapped = torch.empty_like(hidden) if tap > 0 else x
         deep = torch.stack(list(added)) if added else hidden
-        slots = rows.owners
+        slots = where.owners
         extra = _Extra(tap, len(added), tapped.data_ptr(), deep.data_ptr())
         _check(
             self._step(
-                c_void_p(self.address), _to(hidden), c_int64(batch * count), _to(slots), _to(rows.at), _to(cos),
+                c_void_p(self.address), _to(hidden), c_int64(batch * count), _to(slots), _to(where.at), _to(cos),
                 _to(sin), ctypes.byref(extra),
             )
         )  # fmt: skip

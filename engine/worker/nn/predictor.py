@@ -14,7 +14,7 @@ from torch import Tensor
 from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.native import NativeFrames
 from engine.worker.nn.sampler import BatchSamplingParams, draw
-from engine.worker.nn.slots import Rows
+from engine.worker.nn.slots import CachePositions
 from engine.worker.nn.weights import Reader
 
 TOP_K, TOP_P = 50, 0.8  # as the reference fixes it
@@ -32,21 +32,21 @@ class Predictor:
         self.codes = [read(f"model.codec_embedding.{i}.weight", config.vocab_size, width) for i in books]
         self.heads = [read(f"lm_head.{i}.weight", config.vocab_size, width) for i in books]
         self._native = self._whole_frames()
-        self._plans: dict[int, list[tuple[Rows, tuple[Tensor, Tensor]]]] = {}
+        self._plans: dict[int, list[tuple[CachePositions, tuple[Tensor, Tensor]]]] = {}
 
     def frame(self, hidden: Tensor, first: Tensor, params: BatchSamplingParams, steps: Tensor) -> tuple[Tensor, Tensor]:
         """The further codes [batch, groups − 1] and the sum of their embeddings [batch, width]."""
         if self._native is not None:
             return self._native.frame(hidden, first, params, steps)
         params = params.fixed(1.0, TOP_K, TOP_P).together(self.stream, steps, self.groups)
-        rows = torch.stack((hidden, first), 1)
+        embeddings = torch.stack((hidden, first), 1)
         codes, total = [], torch.zeros_like(first)
         for group, (where, angles) in enumerate(self._plan(len(hidden))):
-            out, _ = self.decoder.forward(rows, angles, where, self.cache)
+            out, _ = self.decoder.forward(embeddings, angles, where, self.cache)
             code = draw(F.linear(out[:, -1], self.heads[group]), params, self.stream, steps, group + 1)
             codes.append(code)
-            rows = self.codes[group][code.clamp(min=0)][:, None]
-            total = total + rows[:, 0]
+            embeddings = self.codes[group][code.clamp(min=0)][:, None]
+            total = total + embeddings[:, 0]
         return torch.stack(codes, 1), total
 
     def _whole_frames(self) -> NativeFrames | None:
@@ -57,14 +57,14 @@ class Predictor:
         angles = self.decoder.rope(positions, self.decoder.dtype)
         return NativeFrames(self.cache.native, self.codes, self.heads, angles, self.stream, TOP_K, TOP_P)
 
-    def _plan(self, batch: int) -> list[tuple[Rows, tuple[Tensor, Tensor]]]:
+    def _plan(self, batch: int) -> list[tuple[CachePositions, tuple[Tensor, Tensor]]]:
         """Where each pass writes, made once for each size of batch."""
         if batch not in self._plans:
             slots, device, decoder = range(batch), self.decoder.device, self.decoder
             starts = [(0, 2), *((at, 1) for at in range(2, self.groups))]
             self._plans[batch] = [
                 (
-                    Rows.of(slots, [at] * batch, count, device),
+                    CachePositions.of(slots, [at] * batch, count, device),
                     decoder.rope(torch.arange(at, at + count, device=device)[None].float(), decoder.dtype),
                 )
                 for at, count in starts

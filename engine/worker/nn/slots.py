@@ -48,7 +48,7 @@ class KvSlots:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class CachePositions:
     """Where the rows of one forward go: the same number of rows for each slot, appended at its start.
 
     ``index`` are slots [batch], ``at`` cache positions [batch, rows]; ``mask`` says who sees whom, or is None where
@@ -64,7 +64,7 @@ class Rows:
     together: slice | None
 
     @classmethod
-    def of(cls, slots: Sequence[int], starts: Sequence[int], count: int, device: torch.device) -> Rows:
+    def of(cls, slots: Sequence[int], starts: Sequence[int], count: int, device: torch.device) -> CachePositions:
         at = to_device(starts, device)[:, None] + torch.arange(count, device=device)
         alike, end = min(starts) == max(starts), max(starts) + count
         mask = None if alike and count == 1 else (torch.arange(end, device=device) <= at[..., None])[:, None]
@@ -127,7 +127,7 @@ class VarlenBatch:
 
     @property
     def shared(self) -> int:
-        """See Rows.shared."""
+        """See CachePositions.shared."""
         return sum(n * (start + n) for n, start in zip(self.counts, self.starts, strict=True) if n > 1)
 
     @cached_property
@@ -137,24 +137,26 @@ class VarlenBatch:
         return to_device(np.concatenate(spans)[None], self.device)
 
     @cached_property
-    def _parts(self) -> list[Rows]:
+    def _parts(self) -> list[CachePositions]:
         """Pieces side by side that have as many rows as each other are one attention on a GPU, to which a launch is
         what costs; on a CPU each is its own."""
         numbers, apart = range(len(self.slots)), self.device.type == "cpu"
         alike = [list(part) for _, part in groupby(numbers, lambda i: (self.counts[i], apart and i))]
         return [
-            Rows.of([self.slots[i] for i in part], [self.starts[i] for i in part], self.counts[part[0]], self.device)
+            CachePositions.of(
+                [self.slots[i] for i in part], [self.starts[i] for i in part], self.counts[part[0]], self.device
+            )
             for part in alike
         ]
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """See Rows.mix."""
+        """See CachePositions.mix."""
         sizes = [part.at.numel() for part in self._parts]
         pieces = zip(self._parts, *(heads.split(sizes, 2) for heads in (query, key, value)), strict=True)
         return torch.cat([_apart(part, heads, keys, values) for part, *heads in pieces], 2)
 
 
-def _apart(part: Rows, heads: Sequence[Tensor], keys: Tensor, values: Tensor) -> Tensor:
+def _apart(part: CachePositions, heads: Sequence[Tensor], keys: Tensor, values: Tensor) -> Tensor:
     """What pieces [1, heads, pieces · rows, dim] (queries, keys, values) make of what they see."""
     query, key, value = (one[0].unflatten(1, part.at.shape).transpose(0, 1) for one in heads)
     mixed = part.mix(query, key, value, keys, values)
@@ -182,12 +184,12 @@ class DecodeSlots:
 
     @property
     def owners(self) -> Tensor:
-        """See Rows.owners."""
+        """See CachePositions.owners."""
         return self.index
 
     @property
     def shared(self) -> int:
-        """See Rows.shared."""
+        """See CachePositions.shared."""
         return 0
 
     @property
@@ -196,7 +198,7 @@ class DecodeSlots:
         return self.starts[:, None]
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """See Rows.mix."""
+        """See CachePositions.mix."""
         keys[self.index, :, self.starts] = key[:, :, 0]
         values[self.index, :, self.starts] = value[:, :, 0]
         seen = [cache[:, :, : self.length][self.index] for cache in (keys, values)]
@@ -216,20 +218,24 @@ def attended(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -
     return F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask).reshape(query.shape)
 
 
+Where = CachePositions | VarlenBatch | DecodeSlots
+"""Which slots and cache positions the rows of a forward go to."""
+
+
 @dataclass(slots=True)
 class Batch:
     """Rows of several requests that go through a stack together, each at the end of its slot."""
 
     slots: list[int] = field(default_factory=list[int])
     starts: list[int] = field(default_factory=list[int])
-    rows: list[Tensor] = field(default_factory=list[Tensor])
+    embeddings: list[Tensor] = field(default_factory=list[Tensor])
     positions: list[NDArray[np.float32]] = field(default_factory=list[NDArray[np.float32]])
 
-    def add(self, slot: int, start: int, rows: Tensor, positions: NDArray[np.float32]) -> None:
+    def add(self, slot: int, start: int, embeddings: Tensor, positions: NDArray[np.float32]) -> None:
         """Rows [count, width] behind the first ``start`` of a slot, at rope positions [axes, count]."""
         self.slots.append(slot)
         self.starts.append(start)
-        self.rows.append(rows)
+        self.embeddings.append(embeddings)
         self.positions.append(positions)
 
     def __len__(self) -> int:
@@ -237,7 +243,7 @@ class Batch:
 
     @property
     def counts(self) -> list[int]:
-        return [len(rows) for rows in self.rows]
+        return [len(embeddings) for embeddings in self.embeddings]
 
     @property
     def lasts(self) -> list[int]:

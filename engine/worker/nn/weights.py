@@ -155,10 +155,10 @@ class Reader:
         """One weight of that shape, in the stage's dtype."""
         return self.checkpoint.tensor(self.prefix + name, shape).to(self.device, self.dtype)
 
-    def joined(self, names: Sequence[str], rows: Sequence[int], *rest: int) -> Tensor:
+    def joined(self, names: Sequence[str], sizes: Sequence[int], *rest: int) -> Tensor:
         """Several weights as one, below each other: one product instead of three. Filled piece by piece."""
-        whole = torch.empty(sum(rows), *rest, device=self.device, dtype=self.dtype)
-        for part, name, n in zip(whole.split(list(rows)), names, rows, strict=True):
+        whole = torch.empty(sum(sizes), *rest, device=self.device, dtype=self.dtype)
+        for part, name, n in zip(whole.split(list(sizes)), names, sizes, strict=True):
             part.copy_(self.checkpoint.tensor(self.prefix + name, (n, *rest)))
         return whole
 

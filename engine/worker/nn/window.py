@@ -37,10 +37,10 @@ class WindowedDecoder:
         """Hidden rows of the next rows ``x`` [batch, rows, width] of each slot, which has had ``starts`` so far."""
         count = x.shape[1]
         began = to_device(starts, self.device)
-        rows = torch.arange(count, device=self.device)
-        cos, sin = self.rope((began[:, None] + rows).float(), x.dtype)
+        positions = torch.arange(count, device=self.device)
+        cos, sin = self.rope((began[:, None] + positions).float(), x.dtype)
         column = torch.arange(self.past + count, device=self.device) - self.past  # relative to the first new row
-        seen = (column <= rows[:, None]) & (column >= rows[:, None] - self.past)
+        seen = (column <= positions[:, None]) & (column >= positions[:, None] - self.past)
         mask = (seen & (column >= -began[:, None, None]))[:, None]
         for i, layer in enumerate(self.layers):
             x = layer.forward(x, cos, sin, mask, piece, self.keys[i], self.values[i])

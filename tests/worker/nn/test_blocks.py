@@ -21,7 +21,7 @@ from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.moe import _walked, gathered, grouped, moe, route
 from engine.worker.nn.rope import Rope, rotate
 from engine.worker.nn.sampler import FAILED, BatchSamplingParams, SamplingParams, draw, penalised, uniforms
-from engine.worker.nn.slots import Batch, Rows
+from engine.worker.nn.slots import Batch, CachePositions
 from engine.worker.nn.weights import Checkpoint, Reader, find
 
 CPU = torch.device("cpu")
@@ -188,7 +188,10 @@ def test_a_batch_of_slots_at_their_own_places_is_each_alone() -> None:
     def run(cache: Any, slot: int, a: int, b: int) -> Tensor:
         positions = torch.arange(a, b, dtype=torch.float32)[None]
         return decoder.forward(
-            rows[slot][:, a:b], decoder.rope(positions, torch.float32), Rows.of([slot], [a], b - a, CPU), cache
+            rows[slot][:, a:b],
+            decoder.rope(positions, torch.float32),
+            CachePositions.of([slot], [a], b - a, CPU),
+            cache,
         )[0][:, -1]
 
     whole = torch.cat([run(decoder.cache(4, 16), slot, 0, n + 1) for slot, n in zip(slots, lengths, strict=True)])
@@ -199,7 +202,9 @@ def test_a_batch_of_slots_at_their_own_places_is_each_alone() -> None:
             run(cache, slot, n // 2 + 1, n)
     last = torch.cat([rows[slot][:, -1:] for slot in slots])
     positions = torch.tensor(lengths, dtype=torch.float32)[:, None]
-    together, _ = decoder.forward(last, decoder.rope(positions, torch.float32), Rows.of(slots, lengths, 1, CPU), cache)
+    together, _ = decoder.forward(
+        last, decoder.rope(positions, torch.float32), CachePositions.of(slots, lengths, 1, CPU), cache
+    )
     assert torch.allclose(together[:, 0], whole, atol=1e-5)
 
 
@@ -243,7 +248,7 @@ def test_in_another_order_rows_of_a_slot_would_not_see_each_other() -> None:
 
 def test_neighbouring_slots_are_read_in_place_and_of_others_what_is_seen() -> None:
     cache = torch.randn(6, 2, 8, 4)
-    beside, apart = Rows.of([2, 3, 4], [1, 2, 3], 1, CPU), Rows.of([4, 2, 3], [1, 2, 3], 1, CPU)
+    beside, apart = CachePositions.of([2, 3, 4], [1, 2, 3], 1, CPU), CachePositions.of([4, 2, 3], [1, 2, 3], 1, CPU)
     assert beside.past(cache).data_ptr() == cache[2].data_ptr()
     seen = apart.past(cache)
     assert torch.equal(seen, cache[[4, 2, 3], :, :4])

@@ -11,7 +11,7 @@ import torch
 from engine.worker.nn.cuda_graph_runner import CudaGraphRunner, doubled
 from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput, packed
 from engine.worker.nn.sampler import BatchSamplingParams, SamplingParams
-from engine.worker.nn.slots import Rows, VarlenBatch, attended
+from engine.worker.nn.slots import CachePositions, VarlenBatch, attended
 from tests.worker.nn.test_blocks import CPU
 
 HOWS = [SamplingParams(2**64 - 1, True, 0.7, 20, 0.95), SamplingParams(2**63, False, 0.0, 0, 0.1), SamplingParams(3)]
@@ -119,7 +119,7 @@ def test_pieces_of_one_size_are_one_attention_elsewhere_than_on_a_cpu() -> None:
     slots, starts, counts = [2, 0, 2, 3, 3], [4, 0, 9, 1, 4], [5, 5, 5, 3, 3]
     apart = VarlenBatch(slots, starts, counts, CPU)
     together = VarlenBatch(slots, starts, counts, CPU)
-    groups = [Rows.of([2, 0, 2], [4, 0, 9], 5, CPU), Rows.of([3, 3], [1, 4], 3, CPU)]
+    groups = [CachePositions.of([2, 0, 2], [4, 0, 9], 5, CPU), CachePositions.of([3, 3], [1, 4], 3, CPU)]
     together.__dict__["_parts"] = groups
     elsewhere = VarlenBatch(slots, starts, counts, torch.device("meta"))._parts
     assert [part.at.shape for part in elsewhere] == [part.at.shape for part in groups]

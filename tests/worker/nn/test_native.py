@@ -15,7 +15,7 @@ from engine.worker.nn import native
 from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.predictor import Predictor
 from engine.worker.nn.sampler import FAILED, BatchSamplingParams, SamplingParams
-from engine.worker.nn.slots import Batch, KvSlots, Rows, VarlenBatch
+from engine.worker.nn.slots import Batch, CachePositions, KvSlots, VarlenBatch
 from tests.worker.nn.test_blocks import CPU, reader
 
 built = pytest.mark.skipif(
@@ -51,7 +51,9 @@ def filled(decoder: Decoder) -> KvSlots:
 
 def stepped(decoder: Decoder, cache: KvSlots, x: torch.Tensor, slots: list[int], starts: list[int]) -> torch.Tensor:
     positions = torch.tensor(starts, dtype=torch.float32)[:, None] + 3
-    return decoder.forward(x, decoder.rope(positions, torch.float32), Rows.of(slots, starts, 1, CPU), cache)[0]
+    return decoder.forward(x, decoder.rope(positions, torch.float32), CachePositions.of(slots, starts, 1, CPU), cache)[
+        0
+    ]
 
 
 @built
@@ -188,10 +190,10 @@ def test_rows_that_look_far_back_together_are_torchs_and_a_row_alone_never_is() 
     decoder = Decoder(reader(3), SimpleNamespace(**DENSE))
     cache = filled(decoder)
     assert cache.native is not None
-    near, far = [Rows.of([1], [start], 90, CPU) for start in (0, 60_000)]
+    near, far = [CachePositions.of([1], [start], 90, CPU) for start in (0, 60_000)]
     assert cache.native.suits(90, near)
     assert not cache.native.suits(90, far)
-    assert cache.native.suits(4, Rows.of([0, 1, 2, 3], [60_000] * 4, 1, CPU))
+    assert cache.native.suits(4, CachePositions.of([0, 1, 2, 3], [60_000] * 4, 1, CPU))
     both = VarlenBatch([0, 1], [60_000, 0], [90, 1], CPU)
     assert not cache.native.suits(91, both)
     assert both.shared == far.shared

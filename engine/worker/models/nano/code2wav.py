@@ -64,8 +64,8 @@ class Code2Wav:
                 req.done = True
         sounds: dict[int, list[Chunk] | EngineError] = {}
         for alike in by_length.values():
-            rows = [req.pending.popleft() for req in alike]
-            for req, controls, row in zip(alike, self._controls(alike, rows), rows, strict=True):
+            windows = [req.pending.popleft() for req in alike]
+            for req, controls, row in zip(alike, self._controls(alike, windows), windows, strict=True):
                 sounds[id(req)] = guarded(self, req, self._rendered, controls, row)
         return [sounds.get(id(req), []) for req in reqs]
 
@@ -75,10 +75,10 @@ class Code2Wav:
         due = state_due(req.state.frames - len(window.codes), req.state.frames)
         return [sound, self._checkpoint(req)] if due else [sound]
 
-    def _controls(self, reqs: Sequence[StageRequest], rows: Sequence[Window]) -> Floats:
+    def _controls(self, reqs: Sequence[StageRequest], windows: Sequence[Window]) -> Floats:
         """Windows of one length -> [requests, 4 x frames, 133]; the conv tails stay with the slots."""
         slots = np.array([req.slot for req in reqs])
-        inputs = {"codes": np.stack([row.codes for row in rows]).astype(np.int64)}
+        inputs = {"codes": np.stack([row.codes for row in windows]).astype(np.int64)}
         inputs["voice"] = np.array([voice_of(req.request) for req in reqs], np.int64)
         inputs |= {"slow": self._slow[slots], "fast": self._fast[slots]}
         controls, self._slow[slots], self._fast[slots] = run(self._net, ("controls", "slow_out", "fast_out"), inputs)

@@ -35,8 +35,8 @@ _SCALE = np.float32(HOP / np.square(_WINDOW).sum())
 def _shares() -> Floats:
     """Which part of each frequency belongs to which band, [BANDS, WIDTH // 2 + 1]: triangles, even in mel, sum 1."""
     mel = 2595 * np.log10(1 + np.fft.rfftfreq(WIDTH, 1 / MIC_RATE_HZ) / 700)
-    place = mel / mel[-1] * (BANDS - 1)
-    return np.maximum(0, 1 - np.abs(place - np.arange(BANDS)[:, None])).astype(np.float32)
+    position = mel / mel[-1] * (BANDS - 1)
+    return np.maximum(0, 1 - np.abs(position - np.arange(BANDS)[:, None])).astype(np.float32)
 
 
 SHARES = _shares()

@@ -123,9 +123,9 @@ def _bands_of_bins() -> tuple[NDArray[np.intp], NDArray[np.float64]]:
     """
     edges_hz = 700 * ((1 + TRAINED_TOP_HZ / 700) ** np.linspace(0, 1, BANDS) - 1)
     points_hz = np.append(edges_hz, TOPS_HZ)
-    place = np.interp(np.fft.rfftfreq(FFT, 1 / SPEAKER_RATE_HZ), points_hz, np.arange(len(points_hz)))
-    below = np.minimum(place.astype(np.intp), len(points_hz) - 2)
-    return below, place - below
+    position = np.interp(np.fft.rfftfreq(FFT, 1 / SPEAKER_RATE_HZ), points_hz, np.arange(len(points_hz)))
+    below = np.minimum(position.astype(np.intp), len(points_hz) - 2)
+    return below, position - below
 
 
 _WINDOW = np.hanning(2 * HOP + 1)[:-1]

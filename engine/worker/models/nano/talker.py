@@ -159,25 +159,25 @@ class Talker:
         A row for each of them, and behind these one for each companion: without text, and its main one's partner.
         """
         count, guided = len(reqs), [index for index, req in enumerate(reqs) if NEGATIVE in req.roles]
-        rows = [*range(count), *guided]
+        order = [*range(count), *guided]
         speeches: list[Speech] = [req.state for req in reqs]
         slots = np.array([req.slot for req in reqs] + [reqs[index].roles[NEGATIVE].slot for index in guided])
-        states = np.stack([_advanced(speech) for speech in speeches])[rows]
-        positions = np.array([_positions(speech) for speech in speeches], np.float32)[rows]
+        states = np.stack([_advanced(speech) for speech in speeches])[order]
+        positions = np.array([_positions(speech) for speech in speeches], np.float32)[order]
         states[count:] = positions[count:] = 0
-        position = np.array([speech.frames for speech in speeches], np.int64)[rows]
-        partner, guidance = np.arange(len(rows)), np.ones(len(rows), np.float32)
-        partner[guided] = np.arange(count, len(rows))
+        position = np.array([speech.frames for speech in speeches], np.int64)[order]
+        partner, guidance = np.arange(len(order)), np.ones(len(order), np.float32)
+        partner[guided] = np.arange(count, len(order))
         guidance[guided] = [reqs[index].request.sampling.guidance for index in guided]
         inputs = {
             "states": states,
             "places": positions,
-            "previous": np.stack([speech.latent for speech in speeches])[rows],
+            "previous": np.stack([speech.latent for speech in speeches])[order],
             "position": position,
             "ring": self._rings[slots],
             "partner": partner,
             "guidance": guidance,
-            "voice": np.array([voice_of(req.request) for req in reqs], np.int64)[rows],
+            "voice": np.array([voice_of(req.request) for req in reqs], np.int64)[order],
         }
         codes, latents, new = run(self._frame, ("codes", "latent", "new"), inputs)
         self._rings[slots, :, :, :, position % RING] = new

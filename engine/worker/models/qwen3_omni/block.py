@@ -35,7 +35,7 @@ class Block:
         return sum(0 if one is None else one.nbytes for one in (self.mel, self.pixels))
 
     @property
-    def rows(self) -> int:
+    def num_positions(self) -> int:
         return self.sounds + math.prod(self.grid)
 
     @property
@@ -57,7 +57,7 @@ class Block:
     @property
     def names(self) -> NDArray[np.int64]:
         """A name for every row, below 0: what was computed for one holds again where all names up to it are alike."""
-        return -1 - (np.arange(self.rows) + self.name)
+        return -1 - (np.arange(self.num_positions) + self.name)
 
 
 def named(kind: str, *contents: Any, fps: float = 0) -> int:

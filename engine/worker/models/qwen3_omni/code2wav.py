@@ -76,9 +76,9 @@ class Code2Wav:
                 req.done = True
         results: dict[int, list[Chunk]] = {}
         for (_, fresh), group in alike.items():
-            rows: list[Window] = [req.pending.popleft() for req in group]
-            waves = self.decode(group, np.stack([row.codes for row in rows]), fresh)
-            for req, wave, row in zip(group, waves, rows, strict=True):
+            windows: list[Window] = [req.pending.popleft() for req in group]
+            waves = self.decode(group, np.stack([row.codes for row in windows]), fresh)
+            for req, wave, row in zip(group, waves, windows, strict=True):
                 req.state.frames += len(row.codes)
                 results[id(req)] = [Audio(wave, row.marks)]
         return [results.get(id(req), []) for req in reqs]

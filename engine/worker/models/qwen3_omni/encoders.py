@@ -27,8 +27,8 @@ class Encoders:
         self.ears = encoder(reference.Qwen3OmniMoeAudioEncoder, config.audio_config, read.below("audio_tower"))
         self.eyes = encoder(reference.Qwen3OmniMoeVisionEncoder, config.vision_config, read.below("visual"))
 
-    def rows(self, embed_tokens: Tensor, asked: Sequence[tuple[Prompt, int]]) -> list[tuple[Tensor, list[Tensor]]]:
-        """Of each prompt the rows [ids, width], words as in their table, and what deepstack adds to the first layers.
+    def embed(self, embed_tokens: Tensor, asked: Sequence[tuple[Prompt, int]]) -> list[tuple[Tensor, list[Tensor]]]:
+        """Of each prompt the embeddings [ids, width], and what deepstack adds to the first layers.
 
         Blocks that lie below what is ``computed`` of a prompt are not encoded: their rows are empty. What the prompts
         hear goes through the encoder together.
@@ -44,18 +44,18 @@ class Encoders:
         marks, device, dtype = self._source.marks, self._source.device, self._source.dtype
         ids = prompt.ids
         new = np.arange(len(ids)) >= min((start for start, _ in left), default=len(ids))
-        rows, deep = embed_tokens[to_device(ids, device)], list[Tensor]()
+        embeddings, deep = embed_tokens[to_device(ids, device)], list[Tensor]()
         if audio_embeds is not None:
-            rows[to_device(np.flatnonzero((ids == marks.audio) & new), device)] = audio_embeds
+            embeddings[to_device(np.flatnonzero((ids == marks.audio) & new), device)] = audio_embeds
         if pixels := [one.pixels for _, one in left if one.pixels is not None]:
             grids = to_device([one.patches for _, one in left if one.pixels is not None], device)
             seen = self.eyes(torch.cat(pixels).to(device, dtype), grid_thw=grids)
             at = to_device(np.flatnonzero(((ids == marks.image) | (ids == marks.video)) & new), device)
-            rows[at] = seen.pooler_output
+            embeddings[at] = seen.pooler_output
             for features in seen.deepstack_features:
-                deep.append(torch.zeros_like(rows))
+                deep.append(torch.zeros_like(embeddings))
                 deep[-1][at] = features
-        return rows, deep
+        return embeddings, deep
 
     def _audio_embeds(
         self, prompts: Sequence[Prompt], left: Sequence[Sequence[tuple[int, Block]]]
@@ -72,9 +72,9 @@ class Encoders:
             padded.setdefault(min(longest, 2 * self._pieces), []).append(i)
         found: list[Tensor | None] = [None] * len(prompts)
         for whole, those in padded.items():
-            rows = self._hear([mel for i in those for mel in mels[i]], whole)
+            embeddings = self._hear([mel for i in those for mel in mels[i]], whole)
             counts = [sum(audio_tokens(mel.shape[1], self._pieces) for mel in mels[i]) for i in those]
-            for i, own in zip(those, rows.split(counts), strict=True):
+            for i, own in zip(those, embeddings.split(counts), strict=True):
                 found[i] = own
         return found
 
@@ -83,13 +83,15 @@ class Encoders:
         short = max(mel.shape[1] for mel in mels) < whole
         given = [*mels, *([torch.zeros(len(mels[0]), whole)] if short else [])]
         lengths = to_device([mel.shape[1] for mel in given], self._source.device)
-        rows = self.ears(torch.cat(given, 1).to(self._source.device, self._source.dtype), feature_lens=lengths)
+        embeddings = self.ears(torch.cat(given, 1).to(self._source.device, self._source.dtype), feature_lens=lengths)
         count = sum(audio_tokens(mel.shape[1], self._pieces) for mel in mels)
-        return rows.last_hidden_state[:count]
+        return embeddings.last_hidden_state[:count]
 
 
 def _left(prompt: Prompt, computed: int) -> list[tuple[int, Block]]:
     """The blocks that reach beyond what is in the cache, and where their rows begin."""
     return [
-        (start, one) for start, one in zip(prompt.starts, prompt.blocks, strict=True) if start + one.rows > computed
+        (start, one)
+        for start, one in zip(prompt.starts, prompt.blocks, strict=True)
+        if start + one.num_positions > computed
     ]

@@ -54,7 +54,7 @@ class Prompt:
     @property
     def media_end(self) -> int:
         """Where the rows of the last block end."""
-        return self.starts[-1] + self.blocks[-1].rows if self.blocks else 0
+        return self.starts[-1] + self.blocks[-1].num_positions if self.blocks else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Prompter:
             raise ContextOverflow(f"the prompt has {len(ids)} tokens; the context is {self.source.context}")
         names = np.array(ids)
         for start, block in zip(starts, blocks, strict=True):
-            names[start : start + block.rows] = block.names
+            names[start : start + block.num_positions] = block.names
         turns, start = self._spoken(ids)
         positions = self._positions([ids[i] for i in turns], blocks, talker=True)
         turn_names = names[turns]
@@ -172,11 +172,11 @@ class Prompter:
                 mixed = bool(block.sounds) and id == marks.video
                 starts.append(len(whole) + mixed)
                 if mixed:
-                    cells = block.rows - block.sounds
-                    rows = [marks.video if at < cells else marks.audio for at in block.order.tolist()]
-                    whole += [marks.audio_start, *rows, marks.audio_end]
+                    cells = block.num_positions - block.sounds
+                    placeholders = [marks.video if at < cells else marks.audio for at in block.order.tolist()]
+                    whole += [marks.audio_start, *placeholders, marks.audio_end]
                 else:
-                    whole += [id] * block.rows
+                    whole += [id] * block.num_positions
         return whole, starts
 
     def _spoken(self, ids: Sequence[int]) -> tuple[list[int], int]:
@@ -203,15 +203,15 @@ class Prompter:
             run, last = i, None
             if ids[i] in media:
                 block = left.pop(0)
-                run = i + block.rows
+                run = i + block.num_positions
                 if not block.sounds:
                     last = found = block.visual_positions
                 elif run - i == block.sounds or (talker and self.marks.image not in ids[run:]):
-                    last = found = _counted(block.rows)
+                    last = found = _counted(block.num_positions)
                 else:
                     found = np.concatenate((block.visual_positions, block.audio_positions), 1)[:, block.order]
                     last_id = ids[run - 1]
-                    length = next(n for n in range(1, block.rows) if ids[run - 1 - n] != last_id)
+                    length = next(n for n in range(1, block.num_positions) if ids[run - 1 - n] != last_id)
                     last = found[:, -length:]
             else:
                 while run < len(ids) and ids[run] not in media:
@@ -222,5 +222,5 @@ class Prompter:
         return np.concatenate(columns, 1) if columns else np.zeros((3, 0), np.float32)
 
 
-def _counted(rows: int) -> NDArray[np.float32]:
-    return np.repeat(np.arange(rows, dtype=np.float32)[None], 3, 0)
+def _counted(count: int) -> NDArray[np.float32]:
+    return np.repeat(np.arange(count, dtype=np.float32)[None], 3, 0)

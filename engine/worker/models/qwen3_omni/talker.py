@@ -74,9 +74,9 @@ class Talker:
 
     def _check(self, user: UserTurns) -> None:
         ids, names, positions, media = len(user.ids), len(user.names), user.positions.shape[1], len(user.media)
-        rows = np.count_nonzero(self.source.marks.stand(user.ids))
-        if not (ids == names == positions) or rows != media:
-            counts = f"{ids} ids, {names} names, {positions} positions, {rows} media, {media} rows"
+        placeholders = np.count_nonzero(self.source.marks.stand(user.ids))
+        if not (ids == names == positions) or placeholders != media:
+            counts = f"{ids} ids, {names} names, {positions} positions, {placeholders} placeholders, {media} media"
             raise StageFailed(f"what the thinker told of a turn does not belong together: {counts}")
 
     @torch.inference_mode()
@@ -159,14 +159,14 @@ class Talker:
         computed = again + self._recall(req)
         if computed < len(user.ids):
             before = np.count_nonzero(self.source.marks.stand(user.ids[:computed]))
-            rows = self.net.user_rows(user.ids[computed:], user.media[before:])
-            self._add(req, batch, rows, user.positions[:, computed:])
+            embeddings = self.net.user_embeddings(user.ids[computed:], user.media[before:])
+            self._add(req, batch, embeddings, user.positions[:, computed:])
         return len(user.ids) - computed
 
-    def _add(self, req: StageRequest, batch: Batch, rows: Tensor, positions: NDArray[np.float32]) -> None:
+    def _add(self, req: StageRequest, batch: Batch, embeddings: Tensor, positions: NDArray[np.float32]) -> None:
         speech: Speech = req.state
-        batch.add(req.slot, speech.num_computed_tokens, rows, positions)
-        speech.num_computed_tokens += len(rows)
+        batch.add(req.slot, speech.num_computed_tokens, embeddings, positions)
+        speech.num_computed_tokens += len(embeddings)
 
     def _recall(self, req: StageRequest) -> int:
         """Take over what the session has of the newest rows, if it had all those before; how many."""
@@ -265,8 +265,10 @@ class Talker:
         if not beginning:
             return []
         reqs, texts = [req for req, _ in beginning], [text for _, text in beginning]
-        rows = self.net.lead_rows([req.state.lead for req in reqs], [req.state.voice for req in reqs], texts)
-        for req, own in zip(reqs, rows, strict=True):
+        embeddings = self.net.lead_embeddings(
+            [req.state.lead for req in reqs], [req.state.voice for req in reqs], texts
+        )
+        for req, own in zip(reqs, embeddings, strict=True):
             req.state.started = True
             self._add_on(req, batch, own[:most])
         return reqs
@@ -276,16 +278,16 @@ class Talker:
         if not going:
             return []
         reqs, texts = [req for req, _ in going], [text for _, text in going]
-        for req, own in zip(reqs, self.net.next_rows([req.slot for req in reqs], texts), strict=True):
+        for req, own in zip(reqs, self.net.next_embeddings([req.slot for req in reqs], texts), strict=True):
             self._add_on(req, batch, own[None])
         return reqs
 
-    def _add_on(self, req: StageRequest, batch: Batch, rows: Tensor) -> None:
+    def _add_on(self, req: StageRequest, batch: Batch, embeddings: Tensor) -> None:
         """Add rows of the talker's own turn: words count on."""
         speech: Speech = req.state
-        count = np.arange(len(rows), dtype=np.float32) + np.float32(speech.position)
-        self._add(req, batch, rows, np.broadcast_to(count, (3, len(rows))))
-        speech.position += len(rows)
+        count = np.arange(len(embeddings), dtype=np.float32) + np.float32(speech.position)
+        self._add(req, batch, embeddings, np.broadcast_to(count, (3, len(embeddings))))
+        speech.position += len(embeddings)
 
     def _follow(self, req: StageRequest, batch: Batch) -> None:
         """Add what another replica has spoken, as far as its text is there: many rows at once, nothing is drawn."""
@@ -299,9 +301,9 @@ class Talker:
         most = min(self.source.piece, len(speech.spoken) - speech.frames)
         while len(texts) < most and (text := self._next_text(req)) is not None:
             texts.append(text)
-        rows = self.net.follow(req.slot, speech.spoken[speech.frames - 1 : speech.frames + len(texts)])
+        embeddings = self.net.follow(req.slot, speech.spoken[speech.frames - 1 : speech.frames + len(texts)])
         if texts:
-            self._add_on(req, batch, rows + self.net.text_rows(texts))
+            self._add_on(req, batch, embeddings + self.net.text_embeddings(texts))
             speech.frames += len(texts)
 
     def _framed(self, reqs: Sequence[StageRequest], frames: NDArray[np.int16]) -> dict[int, list[Chunk] | EngineError]:

@@ -65,41 +65,41 @@ class TalkerNet:
             self.graphs = CudaGraphRunner("talker", self._step, source.slots, self.room, self.top_k, self.device)
             self.graphs.warm()
 
-    def text_rows(self, ids: Sequence[int]) -> Tensor:
+    def text_embeddings(self, ids: Sequence[int]) -> Tensor:
         """Projected embeddings of text ids."""
         return self._spoken(to_device(ids, self.embed_tokens.device))
 
     def _spoken(self, ids: Tensor) -> Tensor:
         return self.project_text(self.embed_tokens[ids].to(self.device, self.dtype))
 
-    def user_rows(self, ids: NDArray[np.int64], media: NDArray[np.float32]) -> Tensor:
+    def user_embeddings(self, ids: NDArray[np.int64], media: NDArray[np.float32]) -> Tensor:
         """Rows of a user's turn: words by their embedding, sounds and pictures by what was thought ``media``."""
-        rows = self.text_rows(ids.tolist())
+        embeddings = self.text_embeddings(ids.tolist())
         if len(media):
             seen = to_device(np.flatnonzero(self._marks.stand(ids)), self.device)
-            rows[seen] = self.project_hidden(to_device(media.copy(), self.device).to(self.dtype))
-        return rows
+            embeddings[seen] = self.project_hidden(to_device(media.copy(), self.device).to(self.dtype))
+        return embeddings
 
-    def lead_rows(self, leads: Sequence[Sequence[int]], voices: Sequence[int], texts: Sequence[int]) -> Tensor:
+    def lead_embeddings(self, leads: Sequence[Sequence[int]], voices: Sequence[int], texts: Sequence[int]) -> Tensor:
         """The rows [batch, LEAD, width] with which turns of its own begin; the last holds the first text token."""
         config, marks = self.config, self._marks
         ids = [[*lead, *[marks.pad] * 4, marks.begin, text] for lead, text in zip(leads, texts, strict=True)]
         thinking = [config.codec_nothink_id, config.codec_think_bos_id, config.codec_think_eos_id]
         ends = [config.codec_pad_id, config.codec_bos_id]
         codes = to_device([[*thinking, voice, *ends] for voice in voices], self.device)
-        rows = self.text_rows([id for one in ids for id in one]).view(len(ids), LEAD, self.width)
-        rows[:, 3:] += self.codes[codes]
-        return rows
+        embeddings = self.text_embeddings([id for one in ids for id in one]).view(len(ids), LEAD, self.width)
+        embeddings[:, 3:] += self.codes[codes]
+        return embeddings
 
-    def next_rows(self, slots: Sequence[int], texts: Sequence[int]) -> Tensor:
+    def next_embeddings(self, slots: Sequence[int], texts: Sequence[int]) -> Tensor:
         """The rows [batch, width] behind each slot's last frame."""
-        return self.last_frame_embed[to_device(slots, self.device)] + self.text_rows(texts)
+        return self.last_frame_embed[to_device(slots, self.device)] + self.text_embeddings(texts)
 
     def lead(self, slots: Sequence[int]) -> None:
         """The last of a turn's LEAD rows is to be the next one of these slots."""
         self.last_frame_embed[to_device(slots, self.device)] = self.codes[self.config.codec_bos_id]
 
-    def frame_rows(self, codes: Tensor) -> Tensor:
+    def frame_embeddings(self, codes: Tensor) -> Tensor:
         """What of frames [n, groups] goes into the next rows: the sum of their embeddings."""
         rest = torch.zeros(len(codes), self.width, device=codes.device, dtype=self.dtype)
         for book, embedding in enumerate(self.predictor.codes, 1):
@@ -127,8 +127,8 @@ class TalkerNet:
         """``speak`` as a graph captures it: codes [batch, groups]."""
         row = self.last_frame_embed[batch.slots] + self._spoken(batch.tokens)
         angles = self.decoder.rope(batch.positions.expand(3, -1)[..., None], self.dtype)
-        rows = DecodeSlots.of(batch.slots, batch.starts, bucket, self.dtype)
-        hidden, _ = self.decoder.forward(row[:, None], angles, rows, self.cache)
+        where = DecodeSlots.of(batch.slots, batch.starts, bucket, self.dtype)
+        hidden, _ = self.decoder.forward(row[:, None], angles, where, self.cache)
         return self._frames(batch.slots, hidden[:, 0], batch.params, batch.steps)
 
     def _frames(self, slots: Tensor, hidden: Tensor, params: BatchSamplingParams, steps: Tensor) -> Tensor:
@@ -144,10 +144,10 @@ class TalkerNet:
     def follow(self, slot: int, frames: NDArray[np.int16]) -> Tensor:
         """Take frames [n, groups] as spoken; the rows [n − 1, width] that lie between them, without their text."""
         codes = to_device(frames.astype(np.int64), self.device)
-        rows = self.frame_rows(codes)
-        self.last_frame_embed[slot] = rows[-1]
+        embeddings = self.frame_embeddings(codes)
+        self.last_frame_embed[slot] = embeddings[-1]
         self.seen_codes[slot].index_put_((codes[:, 0],), self._true)
-        return rows[:-1]
+        return embeddings[:-1]
 
     def forget(self, slot: int) -> None:
         """Clear a slot whose rows may be no numbers."""

@@ -113,7 +113,7 @@ class Thinker:
         thought: Thought = req.state
         prompt: Prompt = req.pending.pop()
         req.pending.clear()  # an earlier state of it
-        thought.prompt, thought.rows, thought.deep = prompt, None, []
+        thought.prompt, thought.embeddings, thought.deep = prompt, None, []
         self._recall(req, prompt)
         if prompt.whole:
             thought.limit = min(thought.limit, self.source.context - len(prompt.ids))
@@ -159,7 +159,7 @@ class Thinker:
             thought: Thought = req.state
             assert thought.prompt is not None
             results[id(req)] = chunks = encoded.get(id(req), [])
-            if thought.rows is None:
+            if thought.embeddings is None:
                 results[id(req)] = chunks = guarded(self, req, lambda one: self._encode([one])[id(one)])
                 if isinstance(chunks, EngineError):
                     continue
@@ -176,14 +176,14 @@ class Thinker:
             return {}
         sizes = itertools.accumulate(len(req.state.prompt.ids) - req.state.num_computed_tokens for req in reading)
         within = [req for req, size in zip(reading, sizes, strict=True) if size <= ENCODED * self.source.piece]
-        fresh = [req for req in within or reading[:1] if req.state.rows is None]
+        fresh = [req for req in within or reading[:1] if req.state.embeddings is None]
         return self._encode(fresh) if fresh else {}
 
     def _encode(self, reqs: Sequence[StageRequest]) -> dict[int, list[Chunk]]:
         """Make rows of their prompts; the chunks for the talker of those that were recalled."""
         asked = [(req.state.prompt, req.state.num_computed_tokens) for req in reqs]
-        for req, rows in zip(reqs, self.encoders.rows(self.net.embed_tokens, asked), strict=True):
-            req.state.rows, req.state.deep = rows
+        for req, embeddings in zip(reqs, self.encoders.embed(self.net.embed_tokens, asked), strict=True):
+            req.state.embeddings, req.state.deep = embeddings
         return {id(req): self._recalled(req) for req in reqs}
 
     def _recalled(self, req: StageRequest) -> list[Chunk]:
@@ -201,14 +201,17 @@ class Thinker:
         for piece in pieces:
             thought: Thought = piece.req.state
             assert thought.prompt is not None
-            assert thought.rows is not None
+            assert thought.embeddings is not None
             batch.add(
-                piece.req.slot, piece.rows.start, thought.rows[piece.rows], thought.prompt.positions[:, piece.rows]
+                piece.req.slot,
+                piece.span.start,
+                thought.embeddings[piece.span],
+                thought.prompt.positions[:, piece.span],
             )
         hidden, tapped = self.net.append(batch, deep(pieces))
         failed: dict[int, EngineError] = {}
         for piece, media_hidden in zip(pieces, self._media_hidden(pieces, tapped), strict=True):
-            _extend(piece, guarded(self, piece.req, self._took, piece.rows, media_hidden), failed)
+            _extend(piece, guarded(self, piece.req, self._took, piece.span, media_hidden), failed)
         ends = [pair for pair in zip(pieces, batch.lasts, strict=True) if id(pair[0].req) not in failed]
         ended = [(one, at) for one, at in ends if one.req.state.writing and one.req.state.script is None]
         if not ended:
@@ -223,15 +226,15 @@ class Thinker:
 
     def _media_hidden(self, pieces: Sequence[Piece], tapped: Tensor) -> list[NDArray[np.float32]]:
         """Of each piece the rows of sounds and pictures; the device is asked once for all."""
-        counts = [piece.rows.stop - piece.rows.start for piece in pieces]
+        counts = [piece.span.stop - piece.span.start for piece in pieces]
         firsts = np.cumsum([0, *counts[:-1]])
         marks = self.source.marks
-        seen = [media(piece.req.state.prompt, piece.rows, marks) - piece.rows.start for piece in pieces]
-        at = np.concatenate([rows + first for rows, first in zip(seen, firsts, strict=True)])
+        seen = [media(piece.req.state.prompt, piece.span, marks) - piece.span.start for piece in pieces]
+        at = np.concatenate([positions + first for positions, first in zip(seen, firsts, strict=True)])
         found = np.zeros((0, tapped.shape[1]), np.float32)
         if len(at):
             found = tapped[to_device(at, self.source.device)].float().cpu().numpy()
-        return np.split(found, np.cumsum([len(rows) for rows in seen[:-1]]))
+        return np.split(found, np.cumsum([len(positions) for positions in seen[:-1]]))
 
     def _took(self, req: StageRequest, piece: slice, media_hidden: NDArray[np.float32]) -> list[Chunk]:
         """A piece of the prompt is in the cache: the chunks for the talker of it."""
@@ -241,7 +244,7 @@ class Thinker:
         thought.media_hidden.append(media_hidden)
         thought.num_computed_tokens = piece.stop
         if thought.writing:
-            thought.rows, thought.deep, thought.position = None, [], float(prompt.positions.max()) + 1
+            thought.embeddings, thought.deep, thought.position = None, [], float(prompt.positions.max()) + 1
         elif not thought.reading and prompt.media_end == piece.stop:
             self._remember(req)  # what the user has said so far: should they be answered anew, it is known
         return emit(req, prompt, piece, media_hidden)

@@ -16,7 +16,7 @@ from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput
 from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.device import to_device
 from engine.worker.nn.sampler import BatchSamplingParams, SamplingParams, draw
-from engine.worker.nn.slots import Batch, DecodeSlots, Rows
+from engine.worker.nn.slots import Batch, CachePositions, DecodeSlots
 from engine.worker.nn.weights import Reader
 
 
@@ -46,10 +46,10 @@ class ThinkerNet:
         """Take in a token for each slot, and the token behind it; FAILED from what is no number."""
         if self.graphs is not None:
             return self.graphs(inputs)[:, 0].tolist()
-        rows = Rows.of([one.slot for one in inputs], [one.start for one in inputs], 1, self.device)
+        where = CachePositions.of([one.slot for one in inputs], [one.start for one in inputs], 1, self.device)
         tokens = to_device([one.token for one in inputs], self.device)
         positions = to_device([one.position for one in inputs], self.device)
-        hidden = self._forward(tokens, positions, rows)
+        hidden = self._forward(tokens, positions, where)
         return self.choose(hidden, [one.params for one in inputs], [one.step for one in inputs])
 
     def choose(self, hidden: Tensor, params: Sequence[SamplingParams], steps: Sequence[int]) -> list[int]:
@@ -57,14 +57,14 @@ class ThinkerNet:
         together = BatchSamplingParams.of(params, self.device)
         return draw(F.linear(hidden, self.head), together, THINKER, to_device(steps, self.device)).tolist()
 
-    def _forward(self, tokens: Tensor, positions: Tensor, rows: Rows | DecodeSlots) -> Tensor:
+    def _forward(self, tokens: Tensor, positions: Tensor, where: CachePositions | DecodeSlots) -> Tensor:
         """Hidden rows [batch, width] of a token each, at positions where all axes agree."""
         angles = self.decoder.rope(positions.expand(3, -1)[..., None], self.dtype)
-        hidden, _ = self.decoder.forward(self.embed_tokens[tokens][:, None], angles, rows, self.cache)
+        hidden, _ = self.decoder.forward(self.embed_tokens[tokens][:, None], angles, where, self.cache)
         return hidden[:, -1]
 
     def _step(self, batch: DecodeBatch, bucket: int) -> Tensor:
         """``write`` as a graph captures it: tokens [batch, 1]."""
-        rows = DecodeSlots.of(batch.slots, batch.starts, bucket, self.dtype)
-        hidden = self._forward(batch.tokens, batch.positions, rows)
+        where = DecodeSlots.of(batch.slots, batch.starts, bucket, self.dtype)
+        hidden = self._forward(batch.tokens, batch.positions, where)
         return draw(F.linear(hidden, self.head), batch.params, THINKER, batch.steps)[:, None]

@@ -45,7 +45,7 @@ class Thought:
     params: SamplingParams
     pieces: Pieces
     prompt: Prompt | None = None
-    rows: Tensor | None = None
+    embeddings: Tensor | None = None
     deep: list[Tensor] = field(default_factory=list[Tensor])
     media_hidden: list[NDArray[np.float32]] = field(default_factory=list[NDArray[np.float32]])
     num_computed_tokens: int = 0
@@ -85,16 +85,16 @@ class Piece:
     """Some rows of a request's prompt, which go in next, and the chunks that come of them."""
 
     req: StageRequest
-    rows: slice
+    span: slice
     chunks: list[Chunk]
 
 
 def deep(pieces: Sequence[Piece]) -> list[Tensor]:
     """What deepstack adds to each of the first layers, for the rows [all, width] of some pieces; words get nothing."""
     layers = max(len(piece.req.state.deep) for piece in pieces)
-    return [torch.cat([_added(piece.req.state, piece.rows, layer) for piece in pieces]) for layer in range(layers)]
+    return [torch.cat([_added(piece.req.state, piece.span, layer) for piece in pieces]) for layer in range(layers)]
 
 
-def _added(thought: Thought, rows: slice, layer: int) -> Tensor:
-    assert thought.rows is not None
-    return thought.deep[layer][rows] if thought.deep else torch.zeros_like(thought.rows[rows])
+def _added(thought: Thought, span: slice, layer: int) -> Tensor:
+    assert thought.embeddings is not None
+    return thought.deep[layer][span] if thought.deep else torch.zeros_like(thought.embeddings[span])

@@ -229,7 +229,7 @@ def test_a_growing_sounds_features_are_the_whole_ones(window_s: float | None, cu
         if growing.push(pcm[at : at + cut]):
             growing.windows()
     for one, other in zip(growing.whole(120), listener.whole(pcm, 120), strict=True):
-        assert (one.name, one.rows) == (other.name, other.rows)
+        assert (one.name, one.num_positions) == (other.name, other.num_positions)
         assert one.mel is not None
         assert other.mel is not None
         assert one.mel.shape == other.mel.shape

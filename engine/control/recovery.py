@@ -1,0 +1,96 @@
+"""What becomes of a request whose replica was lost: whether a hop begins again, on whose account, and behind what.
+
+A hop that begins again is fed the same again and leaves out what was given: randomness is counter-based, so the rest
+is what the lost replica would have said. What the stages checkpointed goes with it, so that the pause is short however
+late in an answer the loss comes. A request that may be why a replica was lost is given to few, and one that is, to
+none. Knows no stream of the client's and leases nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from engine import wire
+from engine.chunk import Chunk, Counts
+from engine.control.chunks import Chunks
+from engine.control.hop import Hop, Pool
+from engine.control.replica import RemoteWorker
+from engine.delivered import RecoveryLog, kind_of
+from engine.errors import BatchLost, ReplicaLost
+
+LIVES = 2  # replicas that a request may lose where it may be what kills them: the second loss ends it
+Blame = Literal["this", "perhaps this", "another", "nobody"]
+
+
+class Recovery:
+    """Of one request: what its stages checkpointed, and the rules by which a hop begins again."""
+
+    def __init__(self, chunks: Chunks, pools: Sequence[Pool]) -> None:
+        self._chunks, self._pools = chunks, pools
+        self._log = RecoveryLog()
+
+    def store(self, chunk: Chunk) -> None:
+        """Keep what a stage checkpointed."""
+        self._log.note(chunk)
+
+    async def lost(self, hop: Hop, host: RemoteWorker | None, error: ReplicaLost) -> None:
+        """Have a hop ready for another replica. Raises ReplicaLost if there must be none."""
+        self._check_repeatable(hop, error)
+        blame = await self._blame(host)
+        if blame == "this":
+            raise ReplicaLost(f"{error} over this request, which is therefore given to no other; change it") from error
+        hop.losses += blame != "another"
+        if hop.losses == LIVES:
+            raise ReplicaLost(f"{error}, the second that this request has lost; ask again") from error
+        hop.alone |= blame == "perhaps this"
+        _rewind(hop, error)
+
+    def batch_lost(self, hop: Hop, error: BatchLost) -> None:
+        """Have a hop ready to step alone on the same replica: it was in a step that broke. Raises the error if it must
+        not. Of a request that steps alone, this cannot come again."""
+        self._check_repeatable(hop, error)
+        _rewind(hop, error)
+        hop.alone = True
+
+    def resume(self, hop: Hop) -> wire.Resume | None:
+        """What a hop that begins again must be told of what was given before; None the first time."""
+        if not hop.again:
+            return None
+        chunks = self._chunks
+        return wire.Resume(dict(chunks.given), dict(hop.given), chunks.playing_s, self._log.chunks(), hop.alone)
+
+    def _check_repeatable(self, hop: Hop, error: ReplicaLost) -> None:
+        """Raises ReplicaLost if a stage of the hop has given what it would not give again: two answers would be
+        spliced."""
+        for pool in hop.pools(self._pools):
+            given = {*pool.info.emits & _kinds(self._chunks.given), *pool.info.feeds & _kinds(hop.given)}
+            if given and pool.info.replay == "never":
+                raise ReplicaLost(f"{error}; what was still to come of the answer is lost with it") from error
+
+    async def _blame(self, host: RemoteWorker | None) -> Blame:
+        """Whose fault it may be that a replica was lost: that of what it was doing for the first time.
+
+        A request for which alone it hung or crashed has cost it, and is not given to the next one. Where several were
+        tried, or the process may have been killed, each of them goes on, but alone. What went well before is no
+        suspect while another is; where nobody is, all are, and LIVES is the bound.
+        """
+        this = self._chunks.request.id
+        tried = host.trying if host is not None else frozenset[str]()
+        if this not in tried:
+            return "another" if tried else "nobody"
+        if host is not None and len(tried) == 1 and (host.hung or await host.crashed()):
+            return "this"
+        return "perhaps this"
+
+
+def _rewind(hop: Hop, error: ReplicaLost) -> None:
+    """Feed a hop the same again. Raises the error if that is no longer there."""
+    if not hop.inputs.whole:
+        raise error
+    hop.inputs.rewind()
+    hop.again = True
+
+
+def _kinds(given: Counts) -> frozenset[str]:
+    return frozenset(map(kind_of, given))
