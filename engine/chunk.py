@@ -61,6 +61,7 @@ class Text(_Chunk, frozen=True, tag="text"):
     text: str
     start: int
     token_ids: tuple[int, ...] = ()
+    """Of the tokenizer that the thinker's ``Facets.tokenizer`` names."""
 
     @property
     def end(self) -> int:

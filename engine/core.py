@@ -66,12 +66,24 @@ Part = TextPart | AudioPart | ImagePart | VideoPart | ToolCallPart | ToolResultP
 Role = Literal["system", "user", "assistant", "tool"]
 
 
+class TokenIds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An answer's raw ids, and the tokenizer that they are of (``ModelInfo.tokenizer``): to others they say nothing."""
+
+    tokenizer: str
+    ids: tuple[int, ...]
+
+
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One turn of the conversation. ``token_ids`` are an answer's raw ids: prompts take them, not re-tokenized text."""
+    """One turn of the conversation. ``token_ids`` are an answer's raw ids: the prompts of a model with the same
+    tokenizer take them, not re-tokenized text."""
 
     role: Role
     parts: tuple[Part, ...]
-    token_ids: tuple[int, ...] = ()
+    token_ids: TokenIds | None = None
+
+    def ids_of(self, tokenizer: str) -> tuple[int, ...]:
+        """The raw ids, if they are of that tokenizer; none otherwise: the text is to be encoded anew."""
+        return self.token_ids.ids if self.token_ids is not None and self.token_ids.tokenizer == tokenizer else ()
 
 
 class Tool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -195,6 +207,8 @@ class Facets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Length of one codec frame in seconds, of a stage that turns frames into sound."""
     context: int | None = None
     cost: TokenCost | None = None
+    tokenizer: str = ""
+    """Of a thinker whose text carries token ids: whose ids they are. Where vocabularies differ, so do these names."""
     examples: tuple[str, ...] = ()
     leaving: str = ""
     """Who gets what of a conversation that leaves this machine, as a sentence; empty where nothing does."""
@@ -272,6 +286,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     context: int = 4096
     """The longest prompt and answer in tokens."""
     cost: TokenCost = TokenCost()
+    tokenizer: str = ""
+    """Whose token ids its text carries, for the messages in which they go back."""
     examples: tuple[str, ...] = ()
     """What a user may say and be understood: for people who see this model for the first time."""
     notes: tuple[str, ...] = ()

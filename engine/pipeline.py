@@ -69,6 +69,7 @@ class Pipeline:
             frame_s=_first(one.frame_s for one in facets) or unknown.frame_s,
             context=_first(one.context for one in facets) or unknown.context,
             cost=_first(one.cost for one in facets) or unknown.cost,
+            tokenizer=_first(one.tokenizer for one in facets) or "",
             examples=_first(one.examples for one in facets) or (),
             notes=self._notes(),
         )

@@ -18,7 +18,7 @@ from app.commands.answer import Answer, Show, answer
 from app.commands.sink import Sink, check_output, open_sink
 from app.commands.source import Source, Target, check_voice, opened
 from app.realtime.ids import new_id
-from engine import EngineError, Message, Request, Sampling, TextPart
+from engine import EngineError, Message, Request, Sampling, TextPart, TokenIds
 from engine.loop import run
 
 HELP = "/voice NAME speaks differently, /new forgets what was said, /quit ends; Ctrl-C ends an answer."
@@ -97,7 +97,9 @@ class Conversation:
     def _remember(self, said: Answer) -> None:
         """Keep the answer as its raw token ids; a turn without one is taken back."""
         if said.text:
-            self.messages.append(Message("assistant", (TextPart(said.text),), tuple(said.text_ids)))
+            tokenizer = self._source.model.tokenizer
+            ids = TokenIds(tokenizer, tuple(said.text_ids)) if tokenizer and said.text_ids else None
+            self.messages.append(Message("assistant", (TextPart(said.text),), ids))
         else:
             self.messages.pop()
 

@@ -1,7 +1,7 @@
 """One response, from its opening to its one end: what comes out of the engine, as notices in the protocol's order.
 
 Sans-I/O. However it ends (completed, cancelled, failed, incomplete) every item that was opened is closed, one
-AnswerClosed is told, and nothing after it. Knows no socket, no engine and no clock.
+AnswerClosed is told, and nothing after it. Knows no socket, no request and no clock.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from app.realtime.notices import (
 from app.realtime.options import AnswerOptions, SpeakerFormat
 from app.realtime.playout import Packet
 from app.realtime.usage import Usage
-from engine import SPEAKER_RATE_HZ, Ledger
+from engine import SPEAKER_RATE_HZ, Ledger, ModelInfo, TokenIds
 
 
 class Answer:
@@ -48,15 +48,15 @@ class Answer:
         self,
         options: AnswerOptions,
         conversation: Conversation | None,
-        frame_s: float,
+        model: ModelInfo,
         tell: Callable[[Notice], None],
         line: Line = SOCKET,
     ) -> None:
         self.id = new_id("resp")
-        self._conversation, self._tell, self.line = conversation, tell, line
+        self._conversation, self._model, self._tell, self.line = conversation, model, tell, line
         self._playing = False
         self._encoder = Encoder(SpeakerFormat() if line.plays else options.audio.output.format)
-        self.frame_samples = frame_s * SPEAKER_RATE_HZ
+        self.frame_samples = model.frame_s * SPEAKER_RATE_HZ
         self._output: list[Item] = []
         self._message: _Message | None = None
         self._call: _Call | None = None
@@ -184,7 +184,7 @@ class Answer:
         item = next((one for one in self._conversation.items if one.id == message.place.item_id), None)
         if isinstance(item, MessageItem) and isinstance(item.content[0], Spoken) and not item.content[0].cut:
             content = (replace(item.content[0], heard_samples=samples),)
-            self._conversation.put(replace(item, content=content, token_ids=()))
+            self._conversation.put(replace(item, content=content, token_ids=None))
             self._cut(message, samples)
 
     def _play(self) -> None:
@@ -254,7 +254,8 @@ class Answer:
             self._marks = [(min(samples, self._sent_samples), end) for samples, end in self._marks]
         spoken = Spoken(message.text, tuple(self._marks), self._sent_samples, heard_samples)
         content = spoken if message.place.spoken else Text(message.text)
-        ids = tuple(message.ids) if status == "completed" and heard_samples is None else ()
+        whole = status == "completed" and heard_samples is None
+        ids = TokenIds(self._model.tokenizer, message.ids) if whole and message.ids and self._model.tokenizer else None
         item = MessageItem(id=message.place.item_id, role="assistant", content=(content,), status=status, token_ids=ids)
         self._output[message.place.index] = item
         if self._conversation is not None:

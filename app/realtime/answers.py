@@ -425,7 +425,7 @@ class Answers:
     ) -> Reply:
         """An answer about ``items``, or about ``turn`` after them. Raises Refusal."""
         conversation = self._conversation if kept else None
-        answer = Answer(options, conversation, self._house.engine.model.frame_s, self._tell, self.line)
+        answer = Answer(options, conversation, self._house.engine.model, self._tell, self.line)
         request = self._asking.request(answer.id, options, self.options, items, turn is not None, preemptible)
         heard_id = last_unheard(items) if turn is None else turn.item_id
         return Reply(answer, request, turn, heard_id, self._basis(turn), self._house.now)

@@ -192,7 +192,7 @@ class Conversation:
             raise Refusal("invalid_value", message, "audio_end_ms")
         heard = replace(spoken, heard_samples=audio_end_ms * SPEAKER_RATE_HZ // 1000, cut=True)
         content = (*content[:content_index], heard, *content[content_index + 1 :])
-        self.put(replace(item, content=content, token_ids=()))
+        self.put(replace(item, content=content, token_ids=None))
         return heard.heard_text
 
 

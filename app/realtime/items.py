@@ -9,7 +9,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from engine import SPEAKER_RATE_HZ
+from engine import SPEAKER_RATE_HZ, TokenIds
 
 Status = Literal["in_progress", "completed", "incomplete"]
 Speaker = Literal["system", "user", "assistant"]
@@ -87,7 +87,7 @@ class MessageItem:
     role: Speaker
     content: tuple[Content, ...]
     status: Status = "completed"
-    token_ids: tuple[int, ...] = ()
+    token_ids: TokenIds | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

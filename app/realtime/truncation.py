@@ -23,7 +23,7 @@ from app.realtime.items import (
 )
 from app.realtime.options import AnswerOptions, RetentionRatio
 from app.realtime.trouble import Refusal
-from engine import MIC_RATE_HZ, ModelInfo
+from engine import MIC_RATE_HZ, ModelInfo, TokenIds
 
 Rule = str | RetentionRatio
 """The protocol's ``truncation``: ``auto``, ``disabled``, or how much to keep."""
@@ -88,7 +88,7 @@ class Truncation:
     def _cost(self, item: Item) -> float:
         cost = self._model.cost
         match item:
-            case MessageItem(token_ids=ids) if ids:
+            case MessageItem(token_ids=TokenIds(tokenizer, ids)) if tokenizer == self._model.tokenizer:
                 return cost.message + len(ids)  # it comes back as they are
             case MessageItem(content=content):
                 return cost.message + sum(map(self._content_cost, content))

@@ -29,7 +29,8 @@ def size_of(item: Item) -> int:
     """Bytes that the conversation holds for an item, about: everything that grows with what a client sends."""
     match item:
         case MessageItem(id=id, content=content, token_ids=ids):
-            return ITEM + getsizeof(id) + TOKEN * len(ids) + sum(map(_content_size, content))
+            kept = 0 if ids is None else getsizeof(ids.tokenizer) + TOKEN * len(ids.ids)
+            return ITEM + getsizeof(id) + kept + sum(map(_content_size, content))
         case CallItem(id=id, call_id=call_id, name=name, arguments=arguments):
             return ITEM + sum(map(getsizeof, (id, call_id, name, arguments)))
         case CallOutputItem(id=id, call_id=call_id, output=output):

@@ -18,9 +18,9 @@ from engine.control.membership import Membership
 from engine.control.placement import JoiningWorkers, Launcher, Placement
 from engine.control.pool import Member, StagePool
 from engine.control.replica import RemoteWorker, StageReplica
-from engine.core import ReplicaInfo
+from engine.core import ReplicaInfo, StageInfo
 from engine.describe import sources_of
-from engine.errors import EngineError, ReplicaLost, StageUnavailable, plain
+from engine.errors import EngineError, ReplicaLost, StageUnavailable, WeightsError, plain
 from engine.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
@@ -134,6 +134,8 @@ class Fleet:
     def _join(self, placement: Placement, worker: RemoteWorker, hello: wire.Hello) -> None:
         if not worker.alive:
             raise ReplicaLost(f"the worker {worker.id} ended as soon as it was ready")
+        for info in hello.stages:
+            self._check_vocabulary(info)
         placement.worker = worker
         for info in hello.stages:
             pool = self.pools.get(info.name)
@@ -148,6 +150,15 @@ class Fleet:
         worker.on_leave = lambda: self.spawn(self.retire(worker), f"retire:{worker.id}")
         self._membership.join(worker.id, worker.waited_s())
         self._joined.set()
+
+    def _check_vocabulary(self, info: StageInfo) -> None:
+        """Raises WeightsError for a replica to which token ids of the others say something else."""
+        pool = self.pools.get(info.name)
+        if pool is not None and len(pool) and pool.info.facets.tokenizer != info.facets.tokenizer:
+            raise WeightsError(
+                f"this worker's {info.name} has another vocabulary than the replicas that serve already; give it the "
+                "same weights, or restart the server"
+            )
 
     def _beat(self, placement: Placement, worker: RemoteWorker, beat: wire.Beat) -> None:
         if self._membership.beat(worker.id, beat, worker.waited_s()) is not None:

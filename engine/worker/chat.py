@@ -6,6 +6,7 @@ back as the ids they were made of. Knows no model: where a picture or a sound be
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ from engine.core import AudioPart, ImagePart, Message, TextPart, Tool, ToolCallP
 from engine.errors import RequestError, WeightsError
 
 _HELD = re.compile("\ue000(\\d+)\ue001")  # stands for a user's words while the template is rendered
+_VOCABULARY = ("tokenizer.json", "vocab.json", "merges.txt", "added_tokens.json", "tokenizer.model")
 LONGEST_CHARACTER = 8  # tokens; more that are no character yet never become one
 LONGEST_OUTLINE = 16_000  # characters, tools included: what is kept is bounded
 OUTLINES = 256  # conversations begin alike, and rendering takes ten times as long as encoding what was said
@@ -47,6 +49,7 @@ class Chat:
             self._whole: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         except (OSError, ValueError) as error:
             raise WeightsError(f"{folder}: has no tokenizer that can be read ({error})") from None
+        self.tokenizer = tokenizer_of(folder)
         self._template = self._whole.chat_template or _template_of(folder)
         backend = json.loads(self._whole.backend_tokenizer.to_str())
         self.added: dict[str, int] = {token["content"]: token["id"] for token in backend["added_tokens"]}
@@ -60,7 +63,7 @@ class Chat:
     def prompt(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[int]:
         """The ids of a conversation, up to where the assistant is to speak."""
         held: list[str | tuple[int, ...]] = []
-        shown = [_shown(message, held) for message in messages]
+        shown = [_shown(message, message.ids_of(self.tokenizer), held) for message in messages]
         ids, plain = list[int](), ""
         conversation = json.dumps([shown, [self._tool(tool) for tool in tools]])
         outline = self._outline if len(conversation) <= LONGEST_OUTLINE else self._outlined
@@ -139,6 +142,16 @@ class Pieces:
         return self._chat.text(ids), ids
 
 
+def tokenizer_of(folder: Path) -> str:
+    """The name of a checkpoint's tokenizer, by what its files say: the template, which changes no id, is not among
+    them."""
+    digest = hashlib.sha256()
+    for name in _VOCABULARY:
+        file = folder / name
+        digest.update(file.read_bytes() if file.exists() else b"-")
+    return f"sha256:{digest.hexdigest()[:16]}"
+
+
 def _template_of(folder: Path) -> str:
     """Where the tokenizer has no template: the processor's file (chat_template.json of older repositories)."""
     file = folder / "chat_template.json"
@@ -148,15 +161,15 @@ def _template_of(folder: Path) -> str:
         raise WeightsError(f"{folder}: has no chat template") from None
 
 
-def _shown(message: Message, held: list[str | tuple[int, ...]]) -> dict[str, Any]:
-    """A message as templates know it, with the words held back."""
+def _shown(message: Message, ids: tuple[int, ...], held: list[str | tuple[int, ...]]) -> dict[str, Any]:
+    """A message as templates know it, with the words held back: ``ids`` in their place, where they are known."""
 
     def hold(words: str | tuple[int, ...]) -> str:
         held.append(words)
         return f"\ue000{len(held) - 1}\ue001"
 
-    if message.token_ids:
-        return {"role": message.role, "content": hold(message.token_ids)}
+    if ids:
+        return {"role": message.role, "content": hold(ids)}
     content: list[dict[str, Any]] = []
     calls: list[dict[str, Any]] = []
     for part in message.parts:

@@ -12,7 +12,18 @@ import msgspec
 import numpy as np
 import pytest
 
-from engine import AudioPart, Engine, EngineError, ImagePart, Message, Request, Sampling, StageFailed, TextPart
+from engine import (
+    AudioPart,
+    Engine,
+    EngineError,
+    ImagePart,
+    Message,
+    Request,
+    Sampling,
+    StageFailed,
+    TextPart,
+    TokenIds,
+)
 from engine.core import Tool, ToolCallPart, ToolResultPart
 from engine.worker.stage_request import StageRequest
 
@@ -115,14 +126,17 @@ async def many_among_good(engine: Engine, read: Read, good: Sequence[Request], b
     return answers
 
 
-def bad_requests(seed: int, count: int, good: Request) -> list[Request]:
-    """Requests of which one thing or two are not as they should be; the rest is as in a good one."""
+def bad_requests(seed: int, count: int, good: Request, tokenizer: str) -> list[Request]:
+    """Requests of which one thing or two are not as they should be; the rest is as in a good one. ``tokenizer`` is the
+    name under which token ids reach the thinker."""
     draw = random.Random(seed)
     found: list[Request] = []
     for i in range(count):
         changes: dict[str, Any] = {"id": f"{BAD}{i}", "session": f"{BAD}{i}", "max_text_tokens": 6, "max_audio_s": 0.25}
         for _ in range(draw.randint(1, 2)):
             changes |= draw.choice(FAULTS)(draw)
+        if "messages" in changes:
+            changes["messages"] = tuple(_tagged(message, tokenizer) for message in changes["messages"])
         found.append(msgspec.structs.replace(good, **changes))
     return found
 
@@ -193,9 +207,14 @@ def _sound(draw: random.Random) -> dict[str, Any]:
 def _history(draw: random.Random) -> dict[str, Any]:
     call = ToolCallPart(draw.choice(TOOLS), _weird_text(draw), _weird_text(draw))
     result = ToolResultPart(_weird_text(draw), _weird_text(draw))
-    ids = tuple(draw.choice([-1, 0, 5, 10**9, 2**40]) for _ in range(3))
+    ids = TokenIds("", tuple(draw.choice([-1, 0, 5, 10**9, 2**40]) for _ in range(3)))
     parts = draw.sample([Message("assistant", (call,)), Message("tool", (result,)), Message("assistant", (), ids)], 2)
     return {"messages": draw.choice([(), (*parts, Message("user", (TextPart("Hello."),))), tuple(parts)])}
+
+
+def _tagged(message: Message, tokenizer: str) -> Message:
+    ids = message.token_ids
+    return message if ids is None else msgspec.structs.replace(message, token_ids=TokenIds(tokenizer, ids.ids))
 
 
 def _names(draw: random.Random) -> dict[str, Any]:

@@ -88,7 +88,8 @@ async def test_without_going_on_alone_others_would_be_lost(monkeypatch: pytest.M
 async def test_random_bad_requests_change_no_good_answer(model: str, count: int) -> None:
     good = [told(f"good{number}", f"Number {number}.") for number in range(7)]
     async with Engine(batched(model)) as engine:
-        assert await many_among_good(engine, whole, good, bad_requests(count, count, good[0])) >= 7
+        bad = bad_requests(count, count, good[0], engine.model.tokenizer)
+        assert await many_among_good(engine, whole, good, bad) >= 7
 
 
 @pytest.mark.parametrize("bound", [None, "soon", [], {}, True, 10**30])

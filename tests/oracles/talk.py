@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -18,11 +20,14 @@ from engine import (
     Request,
     Sampling,
     TextPart,
+    TokenIds,
     VideoPart,
     parse_config,
 )
 from engine.chunk import Audio, Chunk, Codes, Text, ToolCall, Usage
+from engine.worker.chat import tokenizer_of
 from tests.oracles.qwen3_omni import Turn, Video
+from tests.oracles.tiny_qwen3_omni import make_tokenizer
 
 CONFIG = """
 model: qwen3_omni
@@ -65,8 +70,16 @@ def request(id: str, turns: Sequence[Turn], tokens: int = 8, frames: int = 12, *
 
 def _message(role: Any, parts: Sequence[Any]) -> Message:
     if role == "assistant" and parts and isinstance(parts[0], int):
-        return Message(role, (TextPart("(shown otherwise)"),), token_ids=tuple(parts))
+        return Message(role, (TextPart("(shown otherwise)"),), token_ids=TokenIds(tokenizer(), tuple(parts)))
     return Message(role, tuple(_part(part) for part in parts))
+
+
+@cache
+def tokenizer() -> str:
+    """The name of the tiny checkpoints' tokenizer, which all of them have."""
+    with TemporaryDirectory() as folder:
+        make_tokenizer().save_pretrained(folder)
+        return tokenizer_of(Path(folder))
 
 
 def _part(part: Any) -> TextPart | AudioPart | ImagePart | VideoPart:

@@ -9,7 +9,7 @@ from itertools import islice
 
 import pytest
 
-from engine.core import Message, TextPart, ToolCallPart, ToolResultPart
+from engine.core import Message, TextPart, TokenIds, ToolCallPart, ToolResultPart
 from engine.training.nano import acting, dialogues, looking, make_dialogues, remembering
 from engine.training.nano.answers import Reply, pointed
 from engine.training.nano.dialogues import stream
@@ -24,6 +24,7 @@ from engine.worker.models.nano.tokens import (
     END,
     IMAGE,
     PRIVATE,
+    TOKENIZER,
     TOOL,
     TOOLS,
     USER,
@@ -185,7 +186,9 @@ def test_what_is_trained_is_what_the_stage_feeds() -> None:
             messages.append(user(turn))
             if turn.called:
                 break
-            messages.append(Message("assistant", (TextPart(""),), token_ids=tuple(reply_ids(turn.reply))))
+            messages.append(
+                Message("assistant", (TextPart(""),), token_ids=TokenIds(TOKENIZER, tuple(reply_ids(turn.reply))))
+            )
         else:
             if len(ids) < CONTEXT - 100 and not any(turn.scene for turn in dialogue):
                 prompt = prompt_ids((*messages, user(dialogue[-1])), skills=dialogue[0].tools)

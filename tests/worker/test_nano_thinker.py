@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from engine.chunk import Chunk, Text, ToolCall, Usage
-from engine.core import Message, Request, Sampling, TextPart, Tool, ToolCallPart, ToolResultPart
+from engine.core import Message, Request, Sampling, TextPart, TokenIds, Tool, ToolCallPart, ToolResultPart
 from engine.errors import ContextOverflow, RequestError, WeightsError
 from engine.stream import of
 from engine.training.nano.eval_thinker import serve
@@ -25,6 +25,7 @@ from engine.worker.models.nano.examples import EXAMPLES
 from engine.worker.models.nano.thinker import MOST_CHARACTERS, WEIGHTS, Thinker
 from engine.worker.models.nano.tokens import (
     END,
+    TOKENIZER,
     TOOL,
     VOCABULARY,
     WORD,
@@ -78,7 +79,10 @@ def conversation(stage: Thinker, session: str, forget: bool = False) -> list[tup
         chunks = answer(stage, asked(prompt, *before, session=session))
         ids = [i for chunk in chunks if isinstance(chunk, Text) for i in chunk.token_ids]
         said.append((text_of(chunks), ids))
-        before += user(prompt), Message("assistant", (TextPart(text_of(chunks)),), token_ids=tuple(ids))
+        before += (
+            user(prompt),
+            Message("assistant", (TextPart(text_of(chunks)),), token_ids=TokenIds(TOKENIZER, tuple(ids))),
+        )
     return said
 
 
@@ -326,7 +330,10 @@ def test_the_pieces_ids_make_the_next_prompt(stage: Thinker) -> None:
     chunks = answer(stage, asked("What time is it?"))
     raw = tuple(i for chunk in chunks if isinstance(chunk, Text) for i in chunk.token_ids)
     assert raw == (*call_ids("get_time"), END)
-    before = (user("What time is it?"), Message("assistant", (TextPart(text_of(chunks)),), token_ids=raw))
+    before = (
+        user("What time is it?"),
+        Message("assistant", (TextPart(text_of(chunks)),), token_ids=TokenIds(TOKENIZER, raw)),
+    )
     assert prompt_ids((*before, user("thanks"))) == [*user_ids("What time is it?"), *raw, *user_ids("thanks")]
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from engine.core import AudioPart, ImagePart, Message, TextPart, ToolCallPart, ToolResultPart
+from engine.core import AudioPart, ImagePart, Message, TextPart, TokenIds, ToolCallPart, ToolResultPart
 from engine.worker.models.nano.sayings import SAYINGS
 from engine.worker.models.nano.tokens import (
     ANSWER_ROOM,
@@ -20,6 +20,7 @@ from engine.worker.models.nano.tokens import (
     SAID,
     SAYING,
     TO,
+    TOKENIZER,
     TOOL,
     TOOLS,
     TURN,
@@ -128,7 +129,7 @@ def test_the_heard_words_complete_the_last_turn() -> None:
 
 def test_answers_return_as_their_raw_ids() -> None:
     raw = (*call_ids("get_time"), END)
-    before = (user("time"), Message("assistant", (TextPart("It is 9:05."),), raw))
+    before = (user("time"), Message("assistant", (TextPart("It is 9:05."),), TokenIds(TOKENIZER, raw)))
     assert prompt_ids((*before, user("thanks"))) == [*user_ids("time"), *raw, *user_ids("thanks")]
 
 

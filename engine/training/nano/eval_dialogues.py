@@ -20,13 +20,25 @@ from typing import Any
 import numpy as np
 
 from engine.chunk import Chunk, Text, ToolCall
-from engine.core import ImagePart, Message, Part, Request, Sampling, TextPart, Tool, ToolCallPart, ToolResultPart
+from engine.core import (
+    ImagePart,
+    Message,
+    Part,
+    Request,
+    Sampling,
+    TextPart,
+    TokenIds,
+    Tool,
+    ToolCallPart,
+    ToolResultPart,
+)
 from engine.training.nano.eval_thinker import serve, written
 from engine.training.nano.judge import answers_rightly
 from engine.training.nano.scenery import parsed
 from engine.training.nano.turns import EVAL, read_dialogues
 from engine.worker.models.nano.scene import Scene
 from engine.worker.models.nano.thinker import WEIGHTS, Thinker
+from engine.worker.models.nano.tokens import TOKENIZER
 from engine.worker.stage import StageConfig
 
 BAR = 0.95
@@ -132,8 +144,8 @@ def _answered(
     return text, (*messages, Message("assistant", (TextPart(text),), token_ids=_ids(chunks)))
 
 
-def _ids(chunks: Sequence[Chunk]) -> tuple[int, ...]:
-    return tuple(i for chunk in chunks if isinstance(chunk, Text) for i in chunk.token_ids)
+def _ids(chunks: Sequence[Chunk]) -> TokenIds:
+    return TokenIds(TOKENIZER, tuple(i for chunk in chunks if isinstance(chunk, Text) for i in chunk.token_ids))
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ class Thinker:
         return StageInfo(
             takes=kinds(Transcript), emits=kinds(Text, ToolCallDelta, ToolCall, Usage), feeds=kinds(Text),
             checkpoints=kinds(Text), answers=True, slots=config.slots,
-            facets=Facets(model="script", examples=("say: one two three", "long 12")),
+            facets=Facets(model="script", tokenizer="script", examples=("say: one two three", "long 12")),
         )  # fmt: skip
 
     def __init__(self, config: StageConfig) -> None:

@@ -18,6 +18,9 @@ from app.realtime.line import SOCKET, Line
 from app.realtime.options import AnswerOptions, Extras, Options, answer_options
 from app.realtime.playout import Packet
 from app.realtime.usage import Usage
+from engine import ModelInfo, TokenIds
+
+MODEL = ModelInfo(name="m", frame_s=0.04, tokenizer="words")
 
 
 def options(*modalities: str) -> AnswerOptions:
@@ -34,7 +37,7 @@ def opened(
     told: list[Any] = []
     conversation = Conversation("conv", limit=10, limit_bytes=10**6)
     asked = replace(options(*modalities), parley=Extras(**ours))
-    answer = Answer(asked, conversation if kept else None, 0.04, told.append, line)
+    answer = Answer(asked, conversation if kept else None, MODEL, told.append, line)
     answer.open()
     return answer, conversation, told
 
@@ -60,7 +63,7 @@ def test_a_spoken_answer() -> None:
     ]
     item = conversation.items[0]
     assert isinstance(item, MessageItem)
-    assert item.token_ids == (7, 8, 9)
+    assert item.token_ids == TokenIds("words", (7, 8, 9))
     assert item.content == (Spoken("one two", ((2_400, 3), (4_800, 4), (7_200, 7)), 7_200),)
     assert told[-1].answer.usage == Usage(5, 3, round(0.3 / 0.04))
     assert told[-1].answer.output == (item,)
@@ -131,7 +134,7 @@ def test_an_interrupted_answer_keeps_what_was_heard_and_no_token_ids() -> None:
     answer.close("cancelled", "turn_detected", heard_samples=5_000)
     item = conversation.items[0]
     assert isinstance(item, MessageItem)
-    assert (item.status, item.token_ids) == ("incomplete", ())
+    assert (item.status, item.token_ids) == ("incomplete", None)
     assert isinstance(item.content[0], Spoken)
     assert item.content[0].heard_text == "one two"
     assert told[-1].answer.reason == "turn_detected"
@@ -139,7 +142,7 @@ def test_an_interrupted_answer_keeps_what_was_heard_and_no_token_ids() -> None:
 
 def test_one_that_was_never_announced_ends_without_a_word() -> None:
     told: list[Any] = []
-    answer = Answer(options(), None, 0.04, told.append)
+    answer = Answer(options(), None, MODEL, told.append)
     answer.close("failed", error=("x", "y"))
     assert told == []
     assert answer.closed

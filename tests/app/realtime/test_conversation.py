@@ -21,7 +21,7 @@ from app.realtime.items import (
 )
 from app.realtime.trouble import Refusal
 from app.realtime.weights import size_of
-from engine import AudioPart, ImagePart, Message, TextPart, ToolCallPart, ToolResultPart
+from engine import AudioPart, ImagePart, Message, TextPart, TokenIds, ToolCallPart, ToolResultPart
 
 
 def typed(id: str, text: str = "hello") -> Item:
@@ -30,7 +30,7 @@ def typed(id: str, text: str = "hello") -> Item:
 
 def said(id: str = "a") -> MessageItem:
     spoken = Spoken("one two three", ((24_000, 4), (48_000, 8), (72_000, 13)), 72_000)
-    return MessageItem(id=id, role="assistant", content=(spoken,), token_ids=(1, 2, 3))
+    return MessageItem(id=id, role="assistant", content=(spoken,), token_ids=TokenIds("t", (1, 2, 3)))
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ LONG = "n" * 1_000
         MessageItem(id="a", role="user", content=(Picture(np.zeros((1, 1, 3), np.uint8), "data:", LONG),)),
         MessageItem(id="a", role="user", content=(Picture(np.zeros((1, 1, 3), np.uint8), LONG),)),
         MessageItem(id="a", role="assistant", content=(Spoken("a", ((1, 1),) * 6),)),
-        MessageItem(id="a", role="assistant", content=(Text("a"),), token_ids=(1,) * 25),
+        MessageItem(id="a", role="assistant", content=(Text("a"),), token_ids=TokenIds("t", (1,) * 25)),
         CallItem(id=LONG, call_id="c", name="n", arguments=""),
         CallItem(id="a", call_id=LONG, name="n", arguments=""),
         CallItem(id="a", call_id="c", name=LONG, arguments=""),
@@ -174,7 +174,9 @@ def test_an_item_weighs_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_cut_answer_goes_back_to_the_prompt_as_far_as_it_was_heard(conversation: Conversation) -> None:
     conversation.add(said())
-    assert prompt("", conversation.items) == (Message("assistant", (TextPart("one two three"),), (1, 2, 3)),)
+    assert prompt("", conversation.items) == (
+        Message("assistant", (TextPart("one two three"),), TokenIds("t", (1, 2, 3))),
+    )
     conversation.cut("a", 0, 2_000)
     assert prompt("", conversation.items) == (Message("assistant", (TextPart("one two"),)),)
     conversation.cut("a", 0, 0)

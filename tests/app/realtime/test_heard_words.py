@@ -53,7 +53,7 @@ async def test_the_words_kept_are_those_that_were_played() -> None:
         line = Line(lead_s=60.0)
         options = answer_options(Options(), {"parley": {"alignment": True}})[0]
         told: list[Any] = []
-        answer = Answer(options, conversation, engine.model.frame_s, told.append, line)
+        answer = Answer(options, conversation, engine.model, told.append, line)
         reply = Reply(answer, SAY, None, None, Basis(0, Options(), ()), time.monotonic)
         reply.open()
         listener: Any = Deaf()

@@ -29,7 +29,18 @@ from app.realtime.session import Session
 from app.settings import Limits, TurnSettings
 from app.slices import Slices
 from app.telemetry import Metrics
-from engine import ANSWER, IN_WRITING, AudioPart, EngineError, ModelInfo, Request, StageFailed, TextPart, Voice
+from engine import (
+    ANSWER,
+    IN_WRITING,
+    AudioPart,
+    EngineError,
+    ModelInfo,
+    Request,
+    StageFailed,
+    TextPart,
+    TokenIds,
+    Voice,
+)
 from engine.chunk import Audio, Output, Speech, Text, ToolCall, ToolCallDelta, Transcript, Usage
 from tests.app.rig import LoudnessVad, check_event, silence, tone
 from tests.app.test_images import png
@@ -97,6 +108,7 @@ class FakeEngine:
         voices=(Voice("ann", "Ann"), Voice("bob", "Bob")),
         abilities=frozenset({"text", "audio", "speech"}),
         frame_s=0.1,
+        tokenizer="fake",
         examples=("Say hello.",),
     )
 
@@ -287,7 +299,11 @@ async def test_an_answer_goes_back_with_its_token_ids() -> None:
         await talk.typed("hi")
         await talk.typed("more")
     answer = talk.engine.requests[1].messages[1]
-    assert (answer.role, answer.parts, answer.token_ids) == ("assistant", (TextPart("one two"),), (0, 1))
+    assert (answer.role, answer.parts, answer.token_ids) == (
+        "assistant",
+        (TextPart("one two"),),
+        TokenIds("fake", (0, 1)),
+    )
     assert talk.engine.asked[0].reports == ["played"]
 
 
@@ -433,7 +449,7 @@ async def test_a_barge_in_cuts_the_next_prompt_to_what_was_heard_even_without_a_
         talk.now_s += 0.11
         await talk.hear(tone(0.3))
     assert talk.engine.requests[-1].messages[-1].parts == (TextPart("one"),)
-    assert talk.engine.requests[-1].messages[-1].token_ids == ()
+    assert talk.engine.requests[-1].messages[-1].token_ids is None
 
 
 async def test_a_truncate_in_mid_speech_is_in_the_prompt_of_the_answer() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,10 +15,10 @@ from app.realtime.items import CallItem, CallOutputItem, Heard, Item, MessageIte
 from app.realtime.options import AnswerOptions, Options, RetentionRatio, TokenLimits, answer_options
 from app.realtime.trouble import Refusal
 from app.realtime.truncation import Truncation
-from engine import ModelInfo, TokenCost
+from engine import ModelInfo, TokenCost, TokenIds
 
 COST = TokenCost(character=1.0, instruction=1.0, audio_s=10.0, image=50.0, message=0.0)
-MODEL = ModelInfo(name="m", context=150, cost=COST)  # of which 50 are the answer's
+MODEL = ModelInfo(name="m", context=150, cost=COST, tokenizer="t")  # of which 50 are the answer's
 ALL = RetentionRatio(retention_ratio=1.0)
 
 
@@ -34,6 +35,10 @@ def turns(count: int, length: int = 10) -> tuple[Item, ...]:
     return tuple(said(n, role, length) for n in range(count) for role in ("user", "assistant"))
 
 
+def ids(count: int, tokenizer: str = "t") -> TokenIds:
+    return TokenIds(tokenizer, tuple(range(count)))
+
+
 def test_what_fits_is_all_there() -> None:
     items = turns(5)
     assert Truncation(MODEL).fit("auto", items, options()) == items
@@ -42,12 +47,15 @@ def test_what_fits_is_all_there() -> None:
 
 def test_an_answer_counts_as_many_tokens_as_it_has() -> None:
     """It returns as the ids that it was made of, and some texts have more of them than characters suggest."""
-    dense = MessageItem(id="dense", role="assistant", content=(Text("x" * 10),), token_ids=tuple(range(90)))
+    dense = MessageItem(id="dense", role="assistant", content=(Text("x" * 10),), token_ids=ids(90))
     items = (said(0), dense, *turns(1)[:1])
     assert Truncation(MODEL).fit("auto", items, options()) == items[2:]
-    thin = MessageItem(id="thin", role="assistant", content=(Text("x" * 90),), token_ids=tuple(range(10)))
+    thin = MessageItem(id="thin", role="assistant", content=(Text("x" * 90),), token_ids=ids(10))
     items = (said(0), thin, *turns(1)[:1])
     assert Truncation(MODEL).fit("auto", items, options()) == items
+    foreign = replace(thin, token_ids=ids(10, "of another model"))
+    items = (said(0), foreign, *turns(1)[:1])
+    assert Truncation(MODEL).fit("auto", items, options()) == items[2:], "its text is encoded anew"
 
 
 @pytest.mark.fault("I9.1")

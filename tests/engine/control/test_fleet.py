@@ -30,10 +30,12 @@ from engine.chunk import Text
 from engine.config import ChunkSpec, HeartbeatSpec, parse_config
 from engine.control.fleet import Fleet
 from engine.control.launchers import local
-from engine.core import Remembered
-from engine.errors import ConfigError
+from engine.core import Remembered, StageInfo
+from engine.errors import ConfigError, WeightsError
 from engine.wire import Beat, Emit, Task
 from engine.worker import host
+from engine.worker.models.script import Thinker
+from engine.worker.stage import StageConfig
 from tests.engine.fakes import data_of, turns, until
 
 STAGES = ("ears", "thinker", "talker", "code2wav")
@@ -380,6 +382,24 @@ async def test_a_worker_that_cannot_come_back_is_tried_again_later(caplog: pytes
         remote(engine).fence()
         assert await answer(engine, "say: at last") == "at last"
         assert sum("does not come back: no room" in record.message for record in caplog.records) == 2
+
+
+async def test_a_replica_with_another_vocabulary_does_not_join(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it says would go back to the others as ids that mean something else to them."""
+    async with Engine(spec()) as engine:
+        describe = Thinker.describe
+
+        def with_another(config: StageConfig) -> StageInfo:
+            info = describe(config)
+            return msgspec.structs.replace(info, facets=msgspec.structs.replace(info.facets, tokenizer="another"))
+
+        monkeypatch.setattr(Thinker, "describe", staticmethod(with_another))
+        with pytest.raises(WeightsError, match="this worker's thinker has another vocabulary than the replicas"):
+            await engine.scale("thinker", 2)
+        assert workers(engine) == {"worker0.0": 1}
+        assert await answer(engine, "say: still here") == "still here"
 
 
 @pytest.mark.seed("A2.19")

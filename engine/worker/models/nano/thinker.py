@@ -41,6 +41,7 @@ from engine.worker.models.nano.tokens import (
     KNOWN,
     SAYING,
     TO,
+    TOKENIZER,
     TOOL,
     VOCABULARY,
     WORD,
@@ -125,7 +126,10 @@ class Thinker:
         return StageInfo(
             takes=kinds(Transcript), emits=kinds(Text, ToolCall, Usage), feeds=kinds(Text), checkpoints=kinds(Text),
             answers=True, slots=config.slots,
-            facets=Facets(model="nano", sees=frozenset({"image"}), context=CONTEXT, cost=cost, examples=EXAMPLES),
+            facets=Facets(
+                model="nano", sees=frozenset({"image"}), context=CONTEXT, cost=cost, tokenizer=TOKENIZER,
+                examples=EXAMPLES,
+            ),
         )  # fmt: skip
 
     def __init__(

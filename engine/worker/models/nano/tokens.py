@@ -11,6 +11,7 @@ network and no stage.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -47,6 +48,8 @@ def known_words() -> tuple[str, ...]:
 SAYING = KNOWN + len(known_words())
 """The first of the SAYINGS."""
 VOCABULARY = SAYING + len(SAYINGS)
+TOKENIZER = f"nano:{hashlib.sha256(repr((SAYING, known_words(), SAYINGS)).encode()).hexdigest()[:16]}"
+"""The name of these tokens: another one where a word or a saying is."""
 
 
 @cache
@@ -200,7 +203,7 @@ def _text(i: int, words: Sequence[str]) -> str:
 
 
 def _assistant_ids(message: Message, opened: bool) -> list[int]:
-    ids = list(message.token_ids)
+    ids = list(message.ids_of(TOKENIZER))
     if not ids:
         for part in message.parts:
             ids += [TOOL, *word_ids(skill_of(part.name)), END] if isinstance(part, ToolCallPart) else []

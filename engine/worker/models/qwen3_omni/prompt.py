@@ -110,7 +110,8 @@ class Prompter:
         if request.must_call:
             choice = f"tool_choice: {request.tool_choice!r}"
             raise RequestError(f"{choice} is not served by this model, which takes 'auto' and 'none'.")
-        given = [part for one in messages if one.role != "assistant" and not one.token_ids for part in one.parts]
+        known = self.chat.tokenizer
+        given = [part for one in messages if one.role != "assistant" and not one.ids_of(known) for part in one.parts]
         parts = [part for part in given if part is not _UNSPOKEN]
         return Draft(
             self.chat.prompt(messages, request.offers), self.media_processor.blocks(parts), longest_sound(parts),
@@ -152,7 +153,7 @@ class Prompter:
 
     def _check_ids(self, messages: Sequence[Message]) -> None:
         size, media = self.source.text.vocab_size, self.marks.media
-        for id in (id for message in messages for id in message.token_ids):
+        for id in (id for message in messages for id in message.ids_of(self.chat.tokenizer)):
             if not 0 <= id < size or id in media:
                 raise RequestError(f"token_ids: {id} is no word of this model")
 

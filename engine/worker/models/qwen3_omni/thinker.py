@@ -17,7 +17,7 @@ from torch import Tensor
 from engine.chunk import Chunk, Speech, Tensors, Text, ToolCall, Usage, kinds
 from engine.core import Facets, StageInfo, TokenCost
 from engine.errors import EngineError, StageFailed
-from engine.worker.chat import Pieces
+from engine.worker.chat import Pieces, tokenizer_of
 from engine.worker.models.qwen3_omni.encoders import Encoders
 from engine.worker.models.qwen3_omni.prompt import Prompt, Prompter
 from engine.worker.models.qwen3_omni.source import MAX_PENDING, Source, by_slot, to_keep
@@ -46,6 +46,7 @@ class Thinker:
     def _info(cls, source: Source) -> StageInfo:
         facets = Facets(
             model="qwen3_omni", sees=frozenset({"image", "video"}), context=source.context, cost=TokenCost(),
+            tokenizer=tokenizer_of(source.folder),
         )  # fmt: skip
         return StageInfo(
             takes=kinds(Speech), emits=kinds(Text, ToolCall, Usage),

@@ -14,7 +14,7 @@ import torch
 from msgspec import structs
 
 from app.media import decode_audio
-from engine import AudioPart, Engine, Message, WeightsError, WorkerSpec
+from engine import AudioPart, Engine, Message, TokenIds, WeightsError, WorkerSpec
 from engine.chunk import Chunk, Speech
 from engine.core import Pcm
 from engine.worker.models.qwen3_omni import thinker_net
@@ -146,7 +146,10 @@ async def test_the_turn_after_a_spoken_one_takes_over_what_was_heard(
     async with Engine(spec(checkpoint("plain"))) as engine:
         first = await ask(engine, request("one", [SYSTEM], 4, 3, live=True, session="s"), blocks(pcm))
         counted.thought = counted.encoded = 0
-        said = Message("user", (AudioPart(pcm),)), Message("assistant", (), token_ids=(300, 7))
+        said = (
+            Message("user", (AudioPart(pcm),)),
+            Message("assistant", (), token_ids=TokenIds(engine.model.tokenizer, (300, 7))),
+        )
         turns = request("two", [SYSTEM], 1, 3, session="s")
         asked = request("?", [("user", ["And?"])]).messages
         second = await ask(engine, replace_messages(turns, (*turns.messages, *said, *asked)))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine import Engine, Message, RequestError, TextPart, Tool, ToolCallPart, ToolResultPart
+from engine import Engine, Message, RequestError, TextPart, TokenIds, Tool, ToolCallPart, ToolResultPart
 from engine.worker.chat import Chat
 from engine.worker.models.qwen3_omni.prompt import Prompter
 from engine.worker.models.qwen3_omni.source import Source
@@ -93,7 +93,9 @@ def test_an_outline_is_rendered_once_unless_it_is_dated_or_long(
         for earlier in ((), (5, 6, 7)):
             messages = [
                 Message("user", (TextPart(first),)),
-                Message("assistant", (TextPart("Yes."),), token_ids=earlier),
+                Message(
+                    "assistant", (TextPart("Yes."),), token_ids=TokenIds(chat.tokenizer, earlier) if earlier else None
+                ),
                 Message("user", (TextPart(second), TextPart("!"))),
             ]
             ids = chat.prompt(messages)
