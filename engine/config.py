@@ -115,7 +115,7 @@ class EngineSpec:
     """What clients know the pipeline by; None: the model's name."""
     stages: tuple[StageSpec, ...] = ()
     workers: tuple[WorkerSpec, ...] = ()
-    """Without any, ears have a worker of their own, and the other stages one together."""
+    """Without any, ears and blocking stages have a worker of their own each, and the other stages one together."""
     weights: str | None = None
     """Of a ``model``: a folder or a hub id; None is the family's built-in place."""
     balance: Literal["least_queue", "round_robin", "random"] = "least_queue"

@@ -233,6 +233,14 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ``replay`` says what comes where the stage has to begin anew on another replica. "exact": the same, so that what was
     given is left out. "never": something else, so that an answer of which anything was given ends with its replica.
 
+    ``blocking`` is for a stage whose step is one long native call, like a sentence of sound or a whole recording: a
+    step of some 50 ms and more. It is stepped in a thread of its own, one step at a time, while the worker's loop, its
+    heartbeats and its other stages go on; so that call should release Python's lock. ``step`` has the requests of
+    its batch to itself, but ``open`` and ``adapt`` of others run meanwhile: what they share with ``step`` must stand
+    that. A step may take 10 s, or as long as the stage's ``deadline_s`` says, where it has one; one that takes longer
+    counts as hung, and the worker is killed and started again. A request that is closed meanwhile is stepped to the
+    end of the call. Without ``workers:`` in the configuration a blocking stage has a worker of its own.
+
     ``name`` and ``order``, its place in the line, are the pipeline's to give.
     """
 
@@ -249,6 +257,7 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     max_pending: int = 8
     checkpoints: frozenset[str] = frozenset()
     replay: Literal["exact", "never"] = "exact"
+    blocking: bool = False
     facets: Facets = Facets()
 
     def slots_of(self, request: Request) -> int:

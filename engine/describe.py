@@ -55,10 +55,10 @@ def _of_family(spec: EngineSpec) -> tuple[StageSpec, ...]:
 
 
 def _workers(spec: EngineSpec) -> tuple[WorkerSpec, ...]:
-    """Ears alone, so that they hold up nobody's sound; the others together."""
+    """Ears alone, so that they hold up nobody's sound, and blocking stages each alone; the others together."""
     infos = [_described(stage, place, ()) for place, stage in enumerate(spec.stages)]
-    alone = [info.name for info in infos if info.hears_only]
-    together = [info.name for info in infos if not info.hears_only]
+    alone = [info.name for info in infos if info.hears_only or info.blocking]
+    together = [info.name for info in infos if info.name not in alone]
     return tuple(WorkerSpec(stages=tuple(names)) for names in (*([name] for name in alone), together) if names)
 
 

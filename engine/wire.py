@@ -125,6 +125,13 @@ class Trying(Frame, frozen=True, tag="trying"):
     runs: tuple[str, ...]
 
 
+class Blocking(Frame, frozen=True, tag="blocking"):
+    """From the worker: a step of a blocking stage begins, which may take ``most_s`` seconds; 0: it has returned."""
+
+    stage: str
+    most_s: float
+
+
 class Close(Frame, frozen=True, tag="close"):
     """To the worker: forget the run, wherever it is. Answers to it that are still under way are ignored."""
 
@@ -216,7 +223,7 @@ class Task(Frame, frozen=True, tag="task"):
 
 Message = (
     Open | Feed | End | Emit | Marks | Grant | Failed | Trying | Close | Playout  # a run's
-    | Task | Hello | Refused | Beat | Join | Leave | Mapped | Stop  # a worker's
+    | Task | Hello | Refused | Beat | Blocking | Join | Leave | Mapped | Stop  # a worker's
 )  # fmt: skip
 
 

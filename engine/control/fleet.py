@@ -40,7 +40,8 @@ class Fleet:
         self._loop = asyncio.get_running_loop()
         self._membership = Membership(spec.heartbeat, self._loop.time)
         self.placements: dict[str, Placement] = {}
-        self._joined = asyncio.Event()
+        self._changed = asyncio.Event()
+        """Set when somebody may have to be let go sooner than was known."""
         self._has_worker = {stage: asyncio.Event() for worker in spec.workers for stage in worker.stages}
         self._cluster = Cluster(spec.cluster, lambda joining: self.spawn(self._take_in(joining), "join"))
         self._joining = JoiningWorkers(spec.workers)
@@ -147,9 +148,10 @@ class Fleet:
             worker.on_lost.append(lambda pool=pool, replica=replica: pool.leave(replica.id))
         worker.on_lost.append(lambda: self._membership.leave(worker.id))
         worker.on_beat = lambda beat: self._beat(placement, worker, beat)
+        worker.on_blocking = lambda step: self._blocking(worker, step)
         worker.on_leave = lambda: self.spawn(self.retire(worker), f"retire:{worker.id}")
         self._membership.join(worker.id, worker.waited_s())
-        self._joined.set()
+        self._changed.set()
 
     def _check_vocabulary(self, info: StageInfo) -> None:
         """Raises WeightsError for a replica to which token ids of the others say something else."""
@@ -169,14 +171,18 @@ class Fleet:
                     load = beat.queues[stage], beat.step_s.get(stage, 0.0)
                     self.pools[stage].report(f"{stage}@{worker.id}", *load)
 
+    def _blocking(self, worker: RemoteWorker, step: wire.Blocking) -> None:
+        self._membership.blocking(worker.id, step)
+        self._changed.set()
+
     async def _watch(self) -> None:
         """Let go who is silent or stuck."""
         while True:
             due_s = self._membership.due_s
-            self._joined.clear()
+            self._changed.clear()
             try:
                 async with asyncio.timeout_at(due_s if self._membership else None):
-                    await self._joined.wait()
+                    await self._changed.wait()
             except TimeoutError:
                 for _ in range(UNREAD):
                     await asyncio.sleep(0)

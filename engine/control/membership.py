@@ -17,7 +17,7 @@ import msgspec
 
 from engine.config import HeartbeatSpec
 from engine.core import Remembered
-from engine.wire import Beat
+from engine.wire import Beat, Blocking
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +25,14 @@ STEPS = 5  # a step may take so many times what it took, before the worker count
 FIRST_PENALTY_S, LAST_PENALTY_S = 0.5, 30.0
 STEADY_S = 60.0  # whoever lives so long has not been flapping
 LONELY_S = 1.0  # the longest penalty of a worker that nobody stands in for
+
+
+@dataclass(slots=True)
+class BlockingStep:
+    """The step of a blocking stage: until when it may take (monotonic seconds), which is its deadline of ``most_s``."""
+
+    most_s: float
+    until_s: float
 
 
 @dataclass(slots=True)
@@ -42,6 +50,10 @@ class Life:
     step_s: dict[str, float] = field(default_factory=dict[str, float])
     remembered: dict[str, Remembered] = field(default_factory=dict[str, Remembered])
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
+    blocking: dict[str, BlockingStep] = field(default_factory=dict[str, BlockingStep])
+    """The steps of its blocking stages that are under way, by stage."""
+    blocks: set[str] = field(default_factory=set[str])
+    """Its blocking stages, as far as they have stepped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +123,23 @@ class Membership:
         life.unavailable = beat.unavailable
         return life
 
+    def blocking(self, worker: str, step: Blocking) -> None:
+        """Note that a step of a blocking stage begins, or has returned.
+
+        While it is under way its deadline is the worker's: such a step may hold Python's lock, and with it the
+        heartbeats.
+        """
+        life = self._lives.get(worker)
+        if life is None or not 0 <= step.most_s < math.inf:
+            self._warn(worker, "its blocking step has no time")
+            return
+        life.last_seen_s = life.moved_s = now_s = self._now()
+        life.blocks.add(step.stage)
+        if step.most_s:
+            life.blocking[step.stage] = BlockingStep(step.most_s, now_s + step.most_s)
+        else:
+            life.blocking.pop(step.stage, None)
+
     @property
     def due_s(self) -> float:
         """When somebody may have to be let go; infinity while nobody is watched."""
@@ -128,8 +157,7 @@ class Membership:
         if late_s > self._spec.interval_s:
             log.warning("the server was held up for %.1f s; no worker is given up for that", late_s)
             for life in self._lives.values():
-                life.last_seen_s += late_s + self._spec.interval_s
-                life.moved_s += late_s + self._spec.interval_s
+                _give_back(life, late_s + self._spec.interval_s)
             return []
         for id, life in self._lives.items():
             if self._deadline_s(life) <= now_s:
@@ -158,12 +186,18 @@ class Membership:
         return 0.0 if record.losses < 2 else min(LAST_PENALTY_S, FIRST_PENALTY_S * 2.0 ** min(record.losses - 2, 16))
 
     def _limit_s(self, life: Life) -> float:
-        return max(self._spec.timeout_s, STEPS * max(life.step_s.values(), default=0.0))
+        steps_s = (step_s for stage, step_s in life.step_s.items() if stage not in life.blocks)
+        return max(self._spec.timeout_s, STEPS * max(steps_s, default=0.0))
 
     def _deadline_s(self, life: Life) -> float:
+        if life.blocking:
+            return min(step.until_s for step in life.blocking.values())
         return min(life.last_seen_s, life.moved_s if any(life.queues.values()) else math.inf) + self._limit_s(life)
 
     def _why(self, life: Life, now_s: float) -> str:
+        for stage, step in life.blocking.items():
+            if step.until_s <= now_s:
+                return f"its stage {stage} has been in one step for longer than the {step.most_s:g} s that it may"
         if now_s - life.last_seen_s >= self._limit_s(life):
             return f"it has been silent for {now_s - life.last_seen_s:.1f} s"
         return f"it has work and has made no step for {now_s - life.moved_s:.1f} s"
@@ -177,8 +211,16 @@ class Membership:
 def _excuse(life: Life, waited_s: float) -> None:
     """Give a worker the time back for which it was ready to run and was not let."""
     if waited_s > 0:
-        life.last_seen_s, life.moved_s = life.last_seen_s + waited_s, life.moved_s + waited_s
+        _give_back(life, waited_s)
         life.waited_s += waited_s
+
+
+def _give_back(life: Life, lost_s: float) -> None:
+    """Let all of a worker's deadlines be later."""
+    life.last_seen_s += lost_s
+    life.moved_s += lost_s
+    for step in life.blocking.values():
+        step.until_s += lost_s
 
 
 def _wrong(beat: Beat) -> str:

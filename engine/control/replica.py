@@ -99,6 +99,7 @@ class RemoteWorker:
         self.hello: asyncio.Future[wire.Hello] = asyncio.get_running_loop().create_future()
         self.on_lost: list[Callable[[], None]] = []
         self.on_beat: Callable[[wire.Beat], None] = lambda beat: None
+        self.on_blocking: Callable[[wire.Blocking], None] = lambda step: None
         self.on_leave: Callable[[], None] = lambda: None
         self.waited_s: Callable[[], float] = lambda: 0.0
         """How long it has waited for a processor in all its life; what cannot be known is 0."""
@@ -146,6 +147,8 @@ class RemoteWorker:
                 self.hello.set_exception(error_of(code, text))
             case wire.Beat():
                 self.on_beat(message)
+            case wire.Blocking():
+                self.on_blocking(message)
             case wire.Leave():
                 self.on_leave()
             case _:

@@ -2,12 +2,15 @@
 
 A worker hosts stages on a device. Steps run on the loop's own thread: between two of them it reads its inbox and lets
 the adapters turn what came into what stages consume, so nothing needs a lock and a hand-over costs one turn of the
-event loop. Knows no model (they come as Stages), no pool and no client; what it says goes through ``send``.
+event loop. A blocking stage alone is stepped in a thread of its own, and the loop leaves the requests alone that are in
+such a step until it has returned. Knows no model (they come as Stages), no pool and no client; what it says goes
+through ``send``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from engine import wire
 from engine.chunk import Chunk
 from engine.config import ChunkSpec, Schedule
-from engine.errors import BatchLost, EngineError
+from engine.errors import EngineError
 from engine.worker.listener import Listener
 from engine.worker.pace import ListenerPace
 from engine.worker.prefix import Prefixes
@@ -23,12 +26,12 @@ from engine.worker.recovery import Recovery
 from engine.worker.run import Run, Send
 from engine.worker.scheduler import Scheduler
 from engine.worker.stage import Stage, failed
-from engine.worker.stage_request import Group, StageRequest
+from engine.worker.stage_request import StageRequest
+from engine.worker.step import Computed, Stepping, StepUnderWay, compute, deadline_s
+from engine.worker.step_thread import StepThread
 from engine.worker.streamed import Streamed
 
 log = logging.getLogger(__name__)
-
-Stepping = tuple[Run, Group, StageRequest]
 
 FRAME_S = 0.04  # of a stage that tells no length of its frames: it has none, or they pass it by
 SETTLE = 2  # turns of the event loop from a request's arrival to its first input: its task, then its adapters
@@ -47,6 +50,8 @@ class Worker:
         self._scheduler = Scheduler(dict.fromkeys(stages, max_batch), schedule)
         self._free = {name: _slots(stage.info.slots) for name, stage in stages.items()}
         self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
+        self._threads: dict[str, StepThread[Computed]] = {}
+        self._under_way: dict[str, StepUnderWay] = {}
         self._trying: tuple[str, ...] = ()
         self._next: asyncio.Handle | None = None  # the loop's next turn, once something has asked for it
         self._settling = 0  # turns that go without a step: who came together is to step together
@@ -69,15 +74,16 @@ class Worker:
         now_s = self._clock()
         queues = dict.fromkeys(self.stages, 0)
         for run, group, req in self._stepping():
-            queues[req.info.name] += run.ready(group, req, now_s)
+            queues[req.info.name] += not req.in_step and run.ready(group, req, now_s)
         kept = {name: getattr(stage, "prefixes", None) for name, stage in self.stages.items()}
         remembered = {name: prefixes.counts for name, prefixes in kept.items() if isinstance(prefixes, Prefixes)}
         down = {name: stage.unavailable for name, stage in self._streamed() if stage.unavailable}
         return wire.Beat(id, self.steps, queues, dict(self._scheduler.step_s), now_s, remembered, down)
 
     async def serve(self) -> None:
-        """Step for ever; cancelling ends every run."""
+        """Step for ever; cancelling ends every run, and waits for no step of a blocking stage."""
         self._broken = asyncio.get_running_loop().create_future()
+        self._threads = {name: StepThread(name) for name, stage in self.stages.items() if stage.info.blocking}
         try:
             async with asyncio.TaskGroup() as self._group:
                 for name, stage in self._streamed():
@@ -87,6 +93,8 @@ class Worker:
             self._broken.cancel()
             if self._timer is not None:
                 self._timer.cancel()
+            for thread in self._threads.values():
+                thread.close()
             for _, stage in self._streamed():
                 await stage.aclose()
 
@@ -119,7 +127,11 @@ class Worker:
             now_s = self._clock()
             batch = self._pick(now_s)
             if batch:
-                self._step(batch)
+                name = batch[0][1].stage.info.name
+                if name in self._threads:
+                    self._begin_step(name, batch)
+                else:
+                    self._step(batch)
                 self._wake()
             else:
                 self._try(())
@@ -193,7 +205,15 @@ class Worker:
         finally:
             run.close()
             for name, slot in taken:
-                self._free[name].put_nowait(slot)
+                self._release(name, slot)
+
+    def _release(self, name: str, slot: int) -> None:
+        """Give a slot up; one that is in a step under way is free when that has returned."""
+        under_way = self._under_way.get(name)
+        if under_way is not None and under_way.holds(slot):
+            under_way.released.append(slot)
+        else:
+            self._free[name].put_nowait(slot)
 
     def _host(self, stage: Stage, run: Run, slots: Mapping[str, int]) -> None:
         """Have a stage open a request in each of its roles. Raises what the stage raises."""
@@ -219,46 +239,77 @@ class Worker:
                     yield run, group, req
 
     def _pick(self, now_s: float) -> list[Stepping]:
-        ready = {req: (run, group) for run, group, req in self._stepping() if run.ready(group, req, now_s)}
+        stepping = self._stepping()
+        if self._under_way:
+            stepping = (one for one in stepping if one[2].info.name not in self._under_way)
+        ready = {req: (run, group) for run, group, req in stepping if run.ready(group, req, now_s)}
         picked = self._scheduler.pick(ready, now_s)
         return [(*ready[req], one) for req in picked for one in req.together]
 
     def _step(self, batch: list[Stepping]) -> None:
         stage = batch[0][1].stage
         self._try(tuple(dict.fromkeys(run.id for run, _, req in batch if not req.stepped)))
-        began_s = self._clock()
-        results = self._compute(stage, [req for _, _, req in batch])
-        ended_s = self._clock()
+        computed = compute(stage, [req for _, _, req in batch], self._clock)
         self._try(())
+        self._note(stage, computed)
+        for one, result in zip(batch, computed.results, strict=True):
+            self._give(one, result, computed)
+
+    def _begin_step(self, name: str, batch: list[Stepping]) -> None:
+        """Have a blocking stage's thread step; the server learns when it may give up waiting before that begins."""
+        stage, reqs = batch[0][1].stage, [req for _, _, req in batch]
+        self._under_way[name] = StepUnderWay(batch)
+        for req in reqs:
+            req.in_step = True
+        self._try(())
+        self._send(wire.Blocking(name, deadline_s(stage, reqs)))
+        work = functools.partial(compute, stage, reqs, self._clock)
+        begin = functools.partial(self._threads[name].begin, work, functools.partial(self._returned, name))
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, begin)  # the call may hold Python's lock: what was sent leaves before that
+
+    def _returned(self, name: str, computed: Computed) -> None:
+        """A blocking step is over: what it gave goes where it belongs, unless that run is over meanwhile."""
+        assert self._broken is not None
+        if self._broken.done():
+            return
+        try:
+            under_way = self._under_way.pop(name)
+            self._send(wire.Blocking(name, 0.0))
+            self._try(tuple(run for run in self._trying if run not in under_way.runs))
+            self._note(self.stages[name], computed)
+            for one, result in zip(under_way.batch, computed.results, strict=True):
+                one[2].in_step = False
+                if not one[0].over:
+                    self._give(one, result, computed)
+            for slot in under_way.released:
+                self._free[name].put_nowait(slot)
+            self._wake()
+        except Exception as error:  # noqa: BLE001 - a bug of the loop's own ends `serve`, which raises it
+            self._broken.set_exception(error)
+
+    def _note(self, stage: Stage, computed: Computed) -> None:
         self.steps += 1
-        self._scheduler.timed(stage.info.name, ended_s - began_s)
-        for (run, group, req), result in zip(batch, results, strict=True):
-            req.stepped = True
-            try:
-                run.stepped(group, req, result, began_s, ended_s)
-            except EngineError as error:
-                run.fail(error)
-            except Exception as error:  # noqa: BLE001 - a result that is none ends its request, never the loop
-                run.fail(failed(stage.info.name, run.request.id, error))
+        self._scheduler.timed(stage.info.name, computed.ended_s - computed.began_s)
+
+    def _give(self, one: Stepping, result: Sequence[Chunk] | EngineError, computed: Computed) -> None:
+        """Hand on what a step gave a request."""
+        run, group, req = one
+        req.stepped = True
+        try:
+            run.stepped(group, req, result, computed.began_s, computed.ended_s)
+        except EngineError as error:
+            run.fail(error)
+        except Exception as error:  # noqa: BLE001 - a result that is none ends its request, never the loop
+            run.fail(failed(req.info.name, run.request.id, error))
 
     def _try(self, runs: tuple[str, ...]) -> None:
-        """Tell whose fault it may be if nothing more is heard from here."""
+        """Tell whose fault it may be if nothing more is heard from here: with these, those in a blocking step."""
+        if self._under_way:
+            runs = tuple(dict.fromkeys((*runs, *(run for step in self._under_way.values() for run in step.runs))))
         if runs != self._trying:
             self._trying = runs
             self._send(wire.Trying(runs))
-
-    def _compute(self, stage: Stage, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
-        """A step of a stage. Where it breaks and several requests are in it, nobody knows whose fault that is, nor what
-        has become of their state: each begins again behind what it has given, and alone."""
-        try:
-            results = stage.step(reqs)
-            if len(results) != len(reqs):
-                raise ValueError(f"{len(results)} results for {len(reqs)} requests")
-        except Exception as error:  # noqa: BLE001 - whatever a model raises ends a request, never the loop
-            requests = list(dict.fromkeys(req.request.id for req in reqs))
-            broken = failed(stage.info.name, ", ".join(requests), error)
-            return [broken if len(requests) == 1 else BatchLost(str(broken))] * len(reqs)
-        return results
 
     def _rest(self, now_s: float) -> None:
         """Nothing to do before input or credit comes, or a listener has played enough: that alone needs a timer.

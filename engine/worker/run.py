@@ -41,6 +41,11 @@ class Run:
         self._error: EngineError | None = None
         self._marks: dict[str, float] = {}
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing more of it is to leave."""
+        return self._over.is_set()
+
     def host(self, stage: Stage, reqs: Sequence[StageRequest]) -> None:
         """Add the next stage of the line, with the request in each of its roles."""
         group = Group(stage, reqs)
@@ -95,11 +100,14 @@ class Run:
     async def _adapt(self, group: Group, req: StageRequest) -> None:
         async with aclosing(group.stage.adapt(req, req.inputs)) as adapted:
             async for item in adapted:
-                while len(req.pending) >= req.info.max_pending:
+                while req.in_step or len(req.pending) >= req.info.max_pending:
                     req.consumed.clear()
                     await req.consumed.wait()
                 req.pending.append(item)
                 self._wake()
+        while req.in_step:
+            req.consumed.clear()
+            await req.consumed.wait()
         req.ended = True
         self._wake()
 

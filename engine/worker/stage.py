@@ -50,7 +50,9 @@ class Stage(Protocol):
     ``guarded``, so that its error is its own; where a step raises all the same, every request of the batch begins
     again, alone. A stage that keeps what it computed for sessions does so in ``prefixes`` (a Prefixes), whose counts
     the worker sends. One with a ``warm_up`` has it called before anybody waits for it: what it does then costs nothing
-    but time.
+    but time. One whose info is ``blocking`` is stepped in a thread of its own, and may have a method ``deadline_s``
+    that says how many seconds the step of these requests may take, so many per second of sound or per character that
+    lies on their ``pending``, for instance: ``deadline_s(reqs) -> float``. Behind it the worker is given up.
     """
 
     info: StageInfo

@@ -68,6 +68,9 @@ class StageRequest:
     """For the bundle of a joined group: bounded by the request's limits of tokens and frames."""
     stepped: bool = False
     """Whether it has been in a step: what has gone well once is no suspect."""
+    in_step: bool = False
+    """Whether a blocking stage steps it just now, in a thread of its own: until that has returned, only it touches
+    what is above."""
     made: Counts = field(default_factory=dict[str, int])
     """How much it has given by now, which its state covers."""
 

@@ -54,6 +54,21 @@ def test_without_workers_ears_are_alone_and_the_others_together() -> None:
     assert written_out(whole) == whole
 
 
+def test_without_workers_a_blocking_stage_is_alone_too(tmp_path: Path) -> None:
+    """It may be given up for a step that hangs, and takes a processor of its own."""
+    (tmp_path / "slow.py").write_text(
+        "from engine.worker.models.script import Talker\n"
+        "import msgspec\n"
+        "class STAGE(Talker):\n"
+        "    @classmethod\n"
+        "    def describe(cls, config):\n"
+        "        return msgspec.structs.replace(Talker.describe(config), blocking=True)\n"
+    )
+    stages = "[{use: script.ears}, {use: script.thinker}, {use: ./slow.py}, {use: script.code2wav}]"
+    whole = written_out(parse_config(f"stages: {stages}", tmp_path))
+    assert [worker.stages for worker in whole.workers] == [("ears",), ("slow",), ("thinker", "code2wav")]
+
+
 def test_a_model_is_short_for_its_stages_with_its_weights_and_options() -> None:
     whole = written_out(parse_config("model: script\nweights: w\noptions: {step_s: 1}"))
     assert {(stage.weights, stage.options["step_s"]) for stage in whole.stages} == {("w", 1)}

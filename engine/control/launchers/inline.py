@@ -1,4 +1,8 @@
-"""Workers as tasks of the server's own process: for tests and for embedding. Their steps hold up the event loop."""
+"""Workers as tasks of the server's own process: for tests and for embedding. Their steps hold up the event loop.
+
+A blocking step that never returns cannot be ended here: its worker is replaced, and its thread stays as long as the
+process does. One that holds Python's lock holds the server too.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 from engine.config import HeartbeatSpec
 from engine.control.membership import LAST_PENALTY_S, LONELY_S, STEADY_S, Loss, Membership
 from engine.core import Remembered
-from engine.wire import Beat
+from engine.wire import Beat, Blocking
 
 TIMEOUT_S, INTERVAL_S = 1.0, 0.2
 
@@ -159,6 +159,85 @@ def test_long_steps_get_five_times_their_length(members: Membership, clock: Cloc
     members.beat(id, beat(id, steps=1, queue=1, step_s=0.6))
     assert pass_time(members, clock, 2.99) == []
     assert [loss.worker for loss in pass_time(members, clock, 0.02)] == [id]
+
+
+def test_a_blocking_step_may_take_as_long_as_its_stage_says_however_silent_the_worker(
+    members: Membership, clock: Clock
+) -> None:
+    """Such a call may hold Python's lock, and the heartbeats with it."""
+    id = alive(members)
+    members.blocking(id, Blocking("voice", 5.0))
+    assert pass_time(members, clock, 4.99) == []
+    (loss,) = pass_time(members, clock, 0.02)
+    assert loss.worker == id
+    assert "its stage voice has been in one step for longer than the 5 s that it may" in loss.why
+
+
+def test_heartbeats_do_not_hide_a_blocking_step_that_hangs(members: Membership, clock: Clock) -> None:
+    id = alive(members)
+    members.blocking(id, Blocking("voice", 5.0))
+    lost: list[Loss] = []
+    for n in range(26):
+        members.beat(id, beat(id, steps=n, queue=n % 2))  # its other stages step on
+        lost += pass_time(members, clock, INTERVAL_S)
+        assert not lost or n >= 24
+    assert [loss.worker for loss in lost] == [id]
+
+
+def test_after_a_blocking_step_has_returned_silence_counts_anew(members: Membership, clock: Clock) -> None:
+    id = alive(members)
+    members.blocking(id, Blocking("voice", 5.0))
+    assert pass_time(members, clock, 4.5) == []
+    members.blocking(id, Blocking("voice", 0.0))
+    assert pass_time(members, clock, TIMEOUT_S - 0.01) == []
+    (loss,) = pass_time(members, clock, 0.02)
+    assert "silent" in loss.why
+
+
+def test_of_two_blocking_steps_the_first_deadline_counts(members: Membership, clock: Clock) -> None:
+    id = alive(members)
+    members.blocking(id, Blocking("ears", 9.0))
+    members.blocking(id, Blocking("voice", 3.0))
+    assert pass_time(members, clock, 2.9) == []
+    members.blocking(id, Blocking("voice", 0.0))
+    assert pass_time(members, clock, 6.0) == []
+    (loss,) = pass_time(members, clock, 0.2)
+    assert "its stage ears" in loss.why
+
+
+def test_how_long_blocking_steps_take_excuses_no_silence_between_them(members: Membership, clock: Clock) -> None:
+    id = alive(members)
+    members.blocking(id, Blocking("talker", 9.0))
+    members.blocking(id, Blocking("talker", 0.0))
+    members.beat(id, beat(id, steps=1, step_s=3.0))
+    assert pass_time(members, clock, TIMEOUT_S - 0.01) == []
+    assert [loss.worker for loss in pass_time(members, clock, 0.02)] == [id]
+
+
+def test_a_blocking_step_is_not_charged_for_a_stall_of_the_server_nor_for_a_busy_machine(
+    members: Membership, clock: Clock
+) -> None:
+    id = alive(members)
+    members.blocking(id, Blocking("voice", 2.0))
+    clock.now_s = members.due_s + 7.0
+    assert members.look() == []
+    clock.now_s = members.due_s
+    assert members.look(lambda worker: 0.5) == []
+    assert members.due_s == pytest.approx(clock.now_s + 0.5)
+    clock.now_s = members.due_s
+    assert [loss.worker for loss in members.look(lambda worker: 0.5)] == [id]
+
+
+@pytest.mark.parametrize("most_s", [-1.0, float("nan"), float("inf")])
+def test_a_blocking_step_without_a_time_is_ignored_with_one_warning(
+    members: Membership, clock: Clock, most_s: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    id = alive(members)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(100):
+            members.blocking(id, Blocking("voice", most_s))
+    assert len(caplog.records) == 1
+    assert [loss.worker for loss in pass_time(members, clock, TIMEOUT_S + 0.1)] == [id]
 
 
 def test_waiting_for_a_processor_is_no_silence(members: Membership, clock: Clock) -> None:

@@ -1,0 +1,86 @@
+"""One step of a stage: what it gave, and when; how long it may take; who is in one that a thread takes.
+
+Knows no loop and no thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from engine.chunk import Chunk
+from engine.errors import BatchLost, EngineError
+from engine.worker.run import Run
+from engine.worker.stage import Stage, failed
+from engine.worker.stage_request import Group, StageRequest
+
+log = logging.getLogger(__name__)
+
+Stepping = tuple[Run, Group, StageRequest]
+Results = Sequence[Sequence[Chunk] | EngineError]
+
+DEADLINE_S = 10.0
+"""How long a step of a blocking stage may take that says nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """What a step gave each of its requests, and when it began and ended (monotonic seconds)."""
+
+    results: Results
+    began_s: float
+    ended_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepUnderWay:
+    """A step in a blocking stage's thread: who is in it, and the slots that were given up meanwhile."""
+
+    batch: list[Stepping]
+    released: list[int] = field(default_factory=list[int])
+
+    @property
+    def runs(self) -> list[str]:
+        return [run.id for run, _, _ in self.batch]
+
+    def holds(self, slot: int) -> bool:
+        return any(req.slot == slot for _, _, req in self.batch)
+
+
+def compute(stage: Stage, reqs: Sequence[StageRequest], clock: Callable[[], float]) -> Computed:
+    """Step these requests. It raises nothing that a stage can raise."""
+    began_s = clock()
+    results = _results(stage, reqs)
+    return Computed(results, began_s, clock())
+
+
+def _results(stage: Stage, reqs: Sequence[StageRequest]) -> Results:
+    """What a step gave. Where it breaks and several requests are in it, nobody knows whose fault that is, nor what has
+    become of their state: each begins again behind what it has given, and alone."""
+    try:
+        results = stage.step(reqs)
+        if len(results) != len(reqs):
+            raise ValueError(f"{len(results)} results for {len(reqs)} requests")
+    except Exception as error:  # noqa: BLE001 - whatever a model raises ends a request, never the loop
+        requests = list(dict.fromkeys(req.request.id for req in reqs))
+        broken = failed(stage.info.name, ", ".join(requests), error)
+        return [broken if len(requests) == 1 else BatchLost(str(broken))] * len(reqs)
+    return results
+
+
+def deadline_s(stage: Stage, reqs: Sequence[StageRequest]) -> float:
+    """How long a step of a blocking stage may take (s): what the stage says, or DEADLINE_S."""
+    try:
+        told_s = getattr(stage, "deadline_s", _default)(reqs)
+        if not 0 < told_s < math.inf:
+            raise ValueError(f"a step cannot have a deadline of {told_s} s")
+    except Exception:
+        log.exception("the stage %s tells no deadline of its step, which may take %g s", stage.info.name, DEADLINE_S)
+        return DEADLINE_S
+    return told_s
+
+
+def _default(reqs: Sequence[StageRequest]) -> float:
+    return DEADLINE_S
