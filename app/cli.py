@@ -261,6 +261,40 @@ def voices(
 
 
 @cli.command()
+def models() -> None:
+    """List the models that have a name: ears, thinkers and voices, their licences, and which of them are here."""
+    from app.commands import models as listing
+
+    with plainly():
+        listing.models()
+
+
+@cli.command()
+def pull(
+    name: Annotated[str, typer.Argument(help="A model's name; `parley models` lists them.")],
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FOLDER", help="Take the files from this folder; no network is asked."),
+    ] = None,
+    hub: Annotated[str, typer.Option(metavar="URL", help="The hub to take them from.")] = "https://huggingface.co",
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="This file holds your token for the hub, for gated models.")
+    ] = None,
+    agree: Annotated[
+        bool, typer.Option("--agree", help="You have read the licence of a model that is not free, and agree to it.")
+    ] = False,
+) -> None:
+    """Bring a model to this machine: checked, and from where an earlier pull broke off. `serve` downloads nothing.
+
+    Example: `parley pull zipformer-en`
+    """
+    from app.commands import models as listing
+
+    with plainly():
+        listing.pull(name, source, hub, token_file, agree)
+
+
+@cli.command()
 def doctor(
     config: Config = None,
     thinker: Thinker = None,

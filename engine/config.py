@@ -59,7 +59,7 @@ class StageSpec:
     name: str = ""
     """What the pipeline calls it; without one, the last part of ``use``."""
     weights: str | None = None
-    """A folder or a hub id; None is the stage's built-in place."""
+    """A folder, a hub id, or a model of the catalogue by its name; None is the stage's built-in place."""
     dtype: str | None = None
     """None: the worker's."""
     from_: str | None = None

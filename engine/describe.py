@@ -6,11 +6,11 @@ A stage reads no more for that than its checkpoint's configuration. Knows no wor
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from engine.catalogue import located
 from engine.config import EngineSpec, StageSpec, WorkerSpec
 from engine.core import ModelInfo, StageInfo
 from engine.errors import ConfigError
@@ -66,7 +66,7 @@ def _described(stage: StageSpec, order: int, workers: tuple[WorkerSpec, ...]) ->
     kind: Any = load("engine.worker", "uses", "stage_type")(stage.use, f"stages[{order}].use")
     config: Any = load("engine.worker", "stage", "StageConfig")
     dtype = stage.dtype or next((worker.dtype for worker in workers if stage.name in worker.stages), "float32")
-    weights = Path(stage.weights) if stage.weights else None
+    weights = located(stage.weights) if stage.weights else None
     info: StageInfo = kind.describe(config(weights=weights, dtype=dtype, options=stage.options))
     return msgspec.structs.replace(info, name=stage.name, order=order)
 

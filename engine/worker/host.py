@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from pathlib import Path
 
 import msgspec
 
 from engine import wire
+from engine.catalogue import located
 from engine.chunk import OUTPUTS
 from engine.config import StageSpec
 from engine.errors import ConfigError
@@ -30,7 +30,7 @@ def build(task: wire.Task, send: Send) -> tuple[Worker, wire.Hello]:
 def _made(spec: StageSpec, order: int, task: wire.Task) -> Stage:
     """A stage in its place in the line, warm."""
     config = StageConfig(
-        weights=Path(spec.weights) if spec.weights else None,
+        weights=located(spec.weights) if spec.weights else None,
         device=task.device,
         dtype=spec.dtype or task.worker.dtype,
         threads=task.worker.threads,

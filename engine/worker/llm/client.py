@@ -18,10 +18,10 @@ import httpx2
 import msgspec
 
 from engine.errors import EngineError
+from engine.key import read_key
 from engine.worker.llm.decoder import Decoder
 from engine.worker.llm.deltas import Delta
 from engine.worker.llm.fields import refused_by, without
-from engine.worker.llm.key import read_key
 from engine.worker.llm.options import Options
 from engine.worker.llm.patience import Patience
 from engine.worker.llm.refusals import Refusal, as_engine_error, message_of, stranger, unreachable

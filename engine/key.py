@@ -1,4 +1,4 @@
-"""The key of somebody else's server, read from a file in the worker that uses it. It is shown nowhere."""
+"""The key of somebody else's server, read from a file where it is used. It is shown nowhere."""
 
 from __future__ import annotations
 

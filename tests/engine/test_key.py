@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import ConfigError
-from engine.worker.llm.key import read_key
+from engine.key import read_key
 
 
 def written(path: Path, data: bytes, mode: int = 0o600) -> str:

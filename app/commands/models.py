@@ -1,0 +1,73 @@
+"""`parley models` and `parley pull NAME`: models by name, and how they come to this machine. Starts no engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.table import Table
+
+from app.commands import terminal
+from app.pulling.errors import PullError
+from app.pulling.hub import Hub
+from app.pulling.pull import fetch, plan, take
+from engine.catalogue import Model, catalogue, manifest_of, model_of, models_folder
+from engine.key import read_key
+
+
+def models() -> None:
+    """Print a line for each model of the catalogue."""
+    table = Table("name", "part", "size", "languages", "licence", "here", box=None)
+    for model in catalogue().values():
+        licence = ", ".join((model.licence, *model.restrictions))
+        whole = manifest_of(models_folder() / model.name) is not None
+        size = f"{model.size_mb} MB"
+        table.add_row(model.name, model.part, size, " ".join(model.languages), licence, "yes" if whole else "")
+    Console(emoji=False).print(table)
+    terminal.whisper(f"`parley pull NAME` brings one to {models_folder()}; `weights: NAME` in a configuration uses it.")
+
+
+def pull(name: str, source: Path | None, hub_url: str, token_file: Path | None, agreed: bool) -> None:
+    """Bring a model here, from a hub or from a folder. Raises PullError and WeightsError."""
+    model, folder = model_of(name), models_folder() / name
+    if (manifest := manifest_of(folder)) is not None:
+        terminal.say(f"{name} is here already: {folder} ({manifest.repository} at {manifest.revision[:8]})")
+        return
+    terminal.say(f"{name}: {model.repository}, {model.size_mb} MB, licence {model.licence}")
+    _agree(model, agreed)
+    if source is not None:
+        with _bar(name, None) as progress:
+            take(model, source, folder, progress)
+    else:
+        with Hub(hub_url, read_key(str(token_file), "--token-file").value if token_file else None) as hub:
+            wanted = plan(model, hub)
+            if not model.pinned:
+                terminal.whisper(
+                    f"its files are not pinned: what {hub_url} has at {wanted.commit[:8]} is taken and noted"
+                )
+            with _bar(name, wanted.size) as progress:
+                fetch(wanted, folder, hub, progress)
+    terminal.say(f"{name} is here: {folder}")
+
+
+def _agree(model: Model, agreed: bool) -> None:
+    """Have people say that they know what a licence that is not free allows. Raises PullError."""
+    if not model.restrictions or agreed:
+        return
+    what = " and ".join(model.restrictions)
+    if not terminal.console.is_terminal:
+        raise PullError(f"{model.name} is {what} ({model.licence}); say --agree once you have read its licence")
+    if not typer.confirm(f"It is {what}. Have you read its licence, and does it allow what you do?", err=True):
+        raise PullError(f"{model.name}: not pulled")
+
+
+@contextmanager
+def _bar(name: str, total: int | None) -> Generator[Callable[[int], None]]:
+    columns = (TextColumn(name), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=terminal.console, disable=not terminal.console.is_terminal) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda count: bar.advance(task, count)

@@ -1,0 +1,149 @@
+"""A model of the catalogue, from a hub or from a folder, into the folder where the engine looks for it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from app.pulling.download import Download, Wanted, checked, pieces_of, writing
+from app.pulling.errors import PullError
+from app.pulling.hub import Hub
+from engine.catalogue import MANIFEST, File, Manifest, Model
+
+try:
+    import fcntl
+except ImportError:  # Windows: two pulls of one model at once are then the user's to avoid
+    fcntl = None
+
+ROOM = 64 << 20  # bytes that a disk keeps free beside a model
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a pull would bring: the commit, and every file as it has to be."""
+
+    model: Model
+    commit: str
+    files: Sequence[Wanted]
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+def plan(model: Model, hub: Hub) -> Plan:
+    """What has to be fetched. A pinned model asks the hub nothing. Raises PullError."""
+    if model.pinned and all(file.size is not None for file in model.files):
+        return Plan(model, model.revision, [_wanted(model, model.revision, file) for file in model.files])
+    commit = hub.commit(model.repository, model.revision)
+    listed = hub.listing(model.repository, commit)
+    files: list[Wanted] = []
+    for file in model.files:
+        if (found := listed.get(file.path)) is None:
+            raise PullError(f"{model.repository} has no {file.path} at {commit[:8]}; the catalogue is out of date")
+        files.append(
+            Wanted(model.repository, commit, file.path, found.size, file.sha256 or found.sha256, found.git_sha1)
+        )
+    return Plan(model, commit, files)
+
+
+def fetch(plan: Plan, folder: Path, hub: Hub, progress: Callable[[int], None]) -> Manifest:
+    """Bring a model. What an earlier try has brought is gone on from. Raises PullError."""
+    download = Download(hub, progress)
+    with locked(folder):
+        _check_room(plan, folder)
+        hashes = {
+            file.path: _present(file, folder, progress) or download.fetch(file, folder / file.path)
+            for file in plan.files
+        }
+        return _finished(plan, folder, hashes)
+
+
+def take(model: Model, source: Path, folder: Path, progress: Callable[[int], None]) -> Manifest:
+    """Copy a model from a folder, as a machine without a network gets it. Raises PullError."""
+    files: list[Wanted] = []
+    for file in model.files:
+        if not (source / file.path).is_file():
+            raise PullError(f"{source}: has no {file.path}, which {model.name} needs")
+        files.append(_wanted(model, model.revision, file, (source / file.path).stat().st_size))
+    brought = Plan(model, model.revision, files)
+    with locked(folder):
+        _check_room(brought, folder)
+        hashes = {file.path: _copied(file, source / file.path, folder / file.path, progress) for file in files}
+        return _finished(brought, folder, hashes)
+
+
+def _wanted(model: Model, commit: str, file: File, size: int | None = None) -> Wanted:
+    if None not in (size, file.size) and size != file.size:
+        raise PullError(f"{file.path}: has {size} bytes instead of {file.size}; it is another file, or a part of it")
+    return Wanted(model.repository, commit, file.path, file.size or size or 0, file.sha256)
+
+
+def _copied(file: Wanted, source: Path, target: Path, progress: Callable[[int], None]) -> str:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f"{target.name}.part")
+    with writing(part), part.open("wb") as out:
+        for piece in pieces_of(source):
+            out.write(piece)
+            progress(len(piece))
+    sha256 = checked(file, part)
+    part.replace(target)
+    return sha256
+
+
+def _present(file: Wanted, folder: Path, progress: Callable[[int], None]) -> str | None:
+    """The hash of a file that an earlier, unfinished pull has brought; a wrong one is removed, to be fetched again."""
+    path = folder / file.path
+    if not path.is_file():
+        return None
+    if path.stat().st_size == file.size:
+        try:
+            sha256 = checked(file, path)
+        except PullError:
+            return None
+        progress(file.size)
+        return sha256
+    path.unlink()
+    return None
+
+
+def _check_room(plan: Plan, folder: Path) -> None:
+    here = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    free = shutil.disk_usage(folder).free
+    if (missing := plan.size - here + ROOM - free) > 0:
+        raise PullError(
+            f"{folder}: {plan.model.name} has {plan.size / 1e6:.0f} MB, and {free / 1e6:.0f} MB are free; "
+            f"make room for {missing / 1e6:.0f} MB more"
+        )
+
+
+def _finished(plan: Plan, folder: Path, hashes: dict[str, str]) -> Manifest:
+    """Write down what lies there; from now on the engine takes it."""
+    files = tuple(File(file.path, file.size, hashes[file.path]) for file in plan.files)
+    manifest = Manifest(plan.model.name, plan.model.repository, plan.commit, plan.model.licence, files)
+    part = folder / f"{MANIFEST}.part"
+    with writing(part):
+        part.write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
+        part.replace(folder / MANIFEST)
+    for leftover in folder.rglob("*.part"):
+        leftover.unlink()
+    return manifest
+
+
+@contextmanager
+def locked(folder: Path) -> Generator[None]:
+    """Nobody else pulls into this folder while the block lasts. Raises PullError if somebody does."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        if fcntl is not None:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise PullError(f"{folder}: another `parley pull` fills it now; wait until it has ended") from None
+        yield

@@ -1,0 +1,120 @@
+"""Models by name: where each comes from, under which licence, and where it lies once `parley pull` has got it.
+
+`models.yaml` beside this file is the catalogue. A folder of a model that is whole has a manifest, which is written
+last: what each file weighs and hashes to. Knows no network.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import yaml
+
+from engine.errors import WeightsError
+
+CATALOGUE = Path(__file__).with_name("models.yaml")
+MANIFEST = ".parley.json"
+
+
+class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One file of a model. Without a hash it is not pinned: the first pull takes the hub's word, and keeps it."""
+
+    path: str
+    """Within the repository; the folder here has the same."""
+    size: int | None = None
+    """In bytes."""
+    sha256: str | None = None
+
+
+class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A model of the catalogue."""
+
+    name: str
+    part: Literal["ears", "thinker", "voice"]
+    use: str
+    """The stage that loads it."""
+    repository: str
+    """On the hub: OWNER/NAME."""
+    revision: str
+    """A commit; a branch, like main, is not pinned."""
+    files: tuple[File, ...]
+    licence: str
+    """As SPDX names it, or what its authors call it."""
+    languages: tuple[str, ...]
+    size_mb: int
+    """Of all files, about, in 10^6 bytes: what people see before they pull."""
+    restrictions: tuple[Literal["non-commercial", "gated"], ...] = ()
+    """What has to be confirmed before a pull."""
+
+    @property
+    def pinned(self) -> bool:
+        """Whether a hash is known for every file."""
+        return all(file.sha256 for file in self.files)
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What lies in the folder of a model: as it was when it was pulled."""
+
+    name: str
+    repository: str
+    revision: str
+    licence: str
+    files: tuple[File, ...]
+
+
+@cache
+def catalogue(path: Path = CATALOGUE) -> Mapping[str, Model]:
+    """Every model that has a name, by it. Raises WeightsError for a catalogue that is none."""
+    try:
+        tree: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        models = [msgspec.convert({"name": name, **fields}, Model) for name, fields in tree.items()]
+    except (OSError, yaml.YAMLError, msgspec.ValidationError, TypeError, AttributeError) as error:
+        raise WeightsError(f"{path}: not a catalogue of models: {' '.join(str(error).split())}") from None
+    return {model.name: model for model in models}
+
+
+def model_of(name: str) -> Model:
+    """A model by its name. Raises WeightsError, with the nearest name."""
+    models = catalogue()
+    if name not in models:
+        near = difflib.get_close_matches(name, models, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "`parley models` lists them"
+        raise WeightsError(f"no model is called {name!r} ({hint})")
+    return models[name]
+
+
+def models_folder() -> Path:
+    """Where pulled models lie: a folder each, named like the model."""
+    return Path.home() / ".local" / "share" / "parley" / "models"
+
+
+def manifest_of(folder: Path) -> Manifest | None:
+    """What was pulled into a folder; None where a pull has not ended there, or a file has not its size any more."""
+    try:
+        manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
+        whole = all((folder / file.path).stat().st_size == file.size for file in manifest.files)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return manifest if whole else None
+
+
+def located(weights: str) -> Path:
+    """Where ``weights`` of a configuration lie: a model of the catalogue by its name, or a path as it stands.
+
+    Raises WeightsError, with the command that gets it, for a model that is not here.
+    """
+    path = Path(weights)
+    if path.exists() or weights not in catalogue():
+        return path
+    model, folder = model_of(weights), models_folder() / weights
+    if manifest_of(folder) is None:
+        raise WeightsError(
+            f"weights: {weights} is not on this machine; `parley pull {weights}` gets it "
+            f"({model.size_mb} MB, {model.licence})"
+        )
+    return folder

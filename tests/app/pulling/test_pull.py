@@ -1,0 +1,285 @@
+"""`parley pull`: the right files, or one clear error, whatever the hub, the line or the disk does."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import threading
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.pulling import download, pull
+from app.pulling.errors import PullError
+from app.pulling.hub import Hub
+from engine import catalogue
+from engine.catalogue import File, Manifest, Model, located, manifest_of
+from engine.errors import WeightsError
+from tests.app.pulling.hub import COMMIT, REPOSITORY, FakeHub, serving
+
+BIG = random.Random(7).randbytes(300_000)
+FILES = {"model.onnx": BIG, "lexicon/en.txt": b"a b c\n"}
+
+
+def model(*files: File, **fields: Any) -> Model:
+    whole: dict[str, Any] = {"revision": "main", "licence": "MIT", "languages": ("en",), "size_mb": 1} | fields
+    return Model("some", "voice", "tts.some", REPOSITORY, files=files or tuple(map(File, FILES)), **whole)
+
+
+def pinned(**changes: str) -> Model:
+    files = [File(path, len(data), hashlib.sha256(data).hexdigest()) for path, data in FILES.items()]
+    return model(*files, revision=COMMIT, **changes)
+
+
+@pytest.fixture
+def hub() -> Generator[FakeHub]:
+    with serving(FakeHub(dict(FILES))) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "PAUSE_S", 0.0)
+
+
+def pulled(hub: FakeHub, folder: Path, what: Model | None = None, token: str | None = None) -> Manifest:
+    came = [0]
+
+    def progress(count: int) -> None:
+        came[0] += count
+
+    with Hub(hub.url, token) as client:
+        plan = pull.plan(what or model(), client)
+        manifest = pull.fetch(plan, folder, client, progress)
+    assert came[0] == plan.size, "a bar that ends where the files do"
+    return manifest
+
+
+def is_whole(folder: Path) -> bool:
+    return all((folder / path).read_bytes() == data for path, data in FILES.items())
+
+
+def test_what_comes_is_checked_and_noted(hub: FakeHub, tmp_path: Path) -> None:
+    folder = tmp_path / "some"
+    manifest = pulled(hub, folder)
+    assert is_whole(folder)
+    assert manifest_of(folder) == manifest
+    assert (manifest.revision, manifest.licence) == (COMMIT, "MIT")
+    assert {file.path: file.sha256 for file in manifest.files} == {
+        path: hashlib.sha256(data).hexdigest() for path, data in FILES.items()
+    }
+    assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == [
+        ".lock", catalogue.MANIFEST, "en.txt", "model.onnx",
+    ]  # fmt: skip
+
+
+def test_a_pinned_model_asks_for_nothing_but_its_files(hub: FakeHub, tmp_path: Path) -> None:
+    pulled(hub, tmp_path, pinned())
+    assert is_whole(tmp_path)
+    assert set(hub.asked) == set(FILES)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_line_that_breaks_is_gone_on_from_where_it_broke(hub: FakeHub, tmp_path: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    hub.cuts = [dice.randrange(1, 60_000) for _ in range(6)]
+    cuts = list(hub.cuts)
+    pulled(hub, tmp_path)
+    assert is_whole(tmp_path)
+    assert [start for start in hub.starts if start] == [sum(cuts[: n + 1]) for n in range(6)]
+
+
+def test_a_server_without_ranges_sends_all_again(hub: FakeHub, tmp_path: Path) -> None:
+    hub.cuts, hub.ranges = [1000], False
+    pulled(hub, tmp_path)
+    assert is_whole(tmp_path)
+
+
+def test_another_run_goes_on_where_the_last_one_ended(hub: FakeHub, tmp_path: Path) -> None:
+    hub.cuts = [100_000, *[0] * download.TRIES]
+    with pytest.raises(
+        PullError, match=r"the connection to 127\.0\.0\.1 failed .*; what has come is kept, run the command again"
+    ):
+        pulled(hub, tmp_path)
+    assert manifest_of(tmp_path) is None
+    hub.starts.clear()
+    pulled(hub, tmp_path)
+    assert is_whole(tmp_path)
+    assert hub.starts[0] == 100_000
+
+
+def test_a_killed_pull_loses_no_file_that_was_whole(hub: FakeHub, tmp_path: Path) -> None:
+    """And one that another program has damaged since then is fetched again."""
+    pulled(hub, tmp_path)
+    (tmp_path / catalogue.MANIFEST).unlink()
+    (tmp_path / "model.onnx").write_bytes(bytes(len(BIG)))
+    (tmp_path / "model.onnx.00000000.part").write_bytes(b"of another commit")
+    hub.asked.clear()
+    pulled(hub, tmp_path)
+    assert is_whole(tmp_path)
+    assert not list(tmp_path.rglob("*.part"))
+    assert (hub.asked["model.onnx"], hub.asked["lexicon/en.txt"]) == (1, 0)
+
+
+@pytest.mark.parametrize("path", FILES)
+@pytest.mark.parametrize("what", ["pinned", "not pinned"])
+def test_bytes_that_are_others_are_not_kept(hub: FakeHub, tmp_path: Path, path: str, what: str) -> None:
+    """Small files have git's hash at the hub, large ones a SHA-256; the catalogue's own holds for all."""
+    hub.served[path] = bytes(len(FILES[path]))
+    with pytest.raises(PullError, match=f"{path}: what came is not what it should be .*it was removed"):
+        pulled(hub, tmp_path, pinned() if what == "pinned" else None)
+    assert manifest_of(tmp_path) is None
+    assert not (tmp_path / path).exists()
+    hub.served.clear()
+    pulled(hub, tmp_path)
+    assert is_whole(tmp_path)
+
+
+def test_a_file_longer_than_it_should_be_fills_no_disk(hub: FakeHub, tmp_path: Path) -> None:
+    hub.served["model.onnx"] = BIG + bytes(5_000_000)
+    with pytest.raises(PullError, match="longer than the 300000 bytes"):
+        pulled(hub, tmp_path)
+    assert not list(tmp_path.rglob("model*"))
+
+
+@pytest.mark.parametrize(
+    ("statuses", "message"),
+    [
+        ([401], r"does not give someone/some-model to everybody: accept its licence .*--token-file"),
+        ([403], "does not give"),
+        ([404], "the catalogue may be out of date"),
+        ([418], "answers 418"),
+        ([200, 200, *[503] * download.TRIES], r"trouble of its own \(503\); what has come is kept"),
+        ([200, 200, *[429] * download.TRIES], r"asked too often \(429\)"),
+    ],
+)
+def test_a_hub_that_refuses_is_one_sentence(hub: FakeHub, tmp_path: Path, statuses: list[int], message: str) -> None:
+    hub.statuses = statuses
+    with pytest.raises(PullError, match=message) as caught:
+        pulled(hub, tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_hub_that_is_busy_for_a_moment_is_asked_again(hub: FakeHub, tmp_path: Path) -> None:
+    hub.statuses = [200, 200, 503, 429, 500]
+    pulled(hub, tmp_path)
+    assert is_whole(tmp_path)
+
+
+def test_a_gated_model_comes_with_a_token_which_goes_to_no_other_host(hub: FakeHub, tmp_path: Path) -> None:
+    with serving(FakeHub(dict(FILES))) as storage:
+        hub.token = "hf_secret"
+        hub.redirect = f"{storage.url}/{REPOSITORY}/resolve/{COMMIT}/model.onnx".replace("127.0.0.1", "localhost")
+        pulled(hub, tmp_path, model(File("model.onnx")), token="hf_secret")
+        assert storage.authorizations == [None]
+        assert hub.authorizations == ["Bearer hf_secret"] * 3
+
+
+def test_redirects_in_a_circle_end(hub: FakeHub, tmp_path: Path) -> None:
+    hub.redirect = f"{hub.url}/{REPOSITORY}/resolve/{COMMIT}/model.onnx"
+    with pytest.raises(PullError, match="redirects in a circle"):
+        pulled(hub, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("listing", "message"),
+    [
+        ([], "has no model.onnx at 6037ea07; the catalogue is out of date"),
+        ({"error": "x"}, "does not list someone/some-model as a hub would"),
+        ([{"type": "file"}], "does not list"),
+    ],
+)
+def test_a_listing_that_is_none(hub: FakeHub, tmp_path: Path, listing: Any, message: str) -> None:
+    hub.listing = listing
+    with pytest.raises(PullError, match=message):
+        pulled(hub, tmp_path)
+
+
+def test_no_hub_at_all(tmp_path: Path) -> None:
+    with pytest.raises(PullError, match=r"the connection to 127\.0\.0\.1 failed"):
+        pulled(FakeHub({}, url="http://127.0.0.1:9"), tmp_path)
+
+
+def test_two_at_once_are_one_and_one_error(hub: FakeHub, tmp_path: Path) -> None:
+    hub.hold = threading.Event()
+    first = threading.Thread(target=pulled, args=(hub, tmp_path))
+    first.start()
+    try:
+        while not hub.starts:  # the first one waits for bytes
+            first.join(0.001)
+        with pytest.raises(PullError, match="another `parley pull` fills it now"):
+            pulled(hub, tmp_path)
+    finally:
+        hub.hold.set()
+        first.join()
+    assert is_whole(tmp_path)
+
+
+def test_too_little_room_is_said_before_anything_comes(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1000})())
+    with pytest.raises(PullError, match=r"some has 0 MB, and 0 MB are free; make room for 67 MB more"):
+        pulled(hub, tmp_path)
+    assert not hub.starts
+
+
+def test_a_disk_that_fills_up_meanwhile(hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Path.open
+
+    def full(self: Path, mode: str = "r", **rest: Any) -> Any:
+        file = real(self, mode, **rest)
+        if self.suffix == ".part":
+            file.close()
+            file = real(Path("/dev/full"), "wb", buffering=0)
+        return file
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(PullError, match="the disk is full; what has come is kept"):
+        pulled(hub, tmp_path)
+    assert manifest_of(tmp_path) is None
+
+
+@pytest.mark.parametrize("what", [model, pinned])
+def test_a_machine_without_a_network_takes_a_folder(tmp_path: Path, what: Callable[[], Model]) -> None:
+    source, folder = tmp_path / "stick", tmp_path / "some"
+    for path, data in FILES.items():
+        (source / path).parent.mkdir(parents=True, exist_ok=True)
+        (source / path).write_bytes(data)
+    pull.take(what(), source, folder, lambda _: None)
+    assert is_whole(folder)
+    assert manifest_of(folder) is not None
+
+
+def test_a_folder_with_other_files_is_not_taken(tmp_path: Path) -> None:
+    source, folder = tmp_path / "stick", tmp_path / "some"
+    (source / "lexicon").mkdir(parents=True)
+    with pytest.raises(PullError, match=r"has no model\.onnx, which some needs"):
+        pull.take(pinned(), source, folder, lambda _: None)
+    (source / "model.onnx").write_bytes(BIG[:-1])
+    (source / "lexicon/en.txt").write_bytes(FILES["lexicon/en.txt"])
+    with pytest.raises(PullError, match="has 299999 bytes instead of 300000; it is another file, or a part of it"):
+        pull.take(pinned(), source, folder, lambda _: None)
+    (source / "model.onnx").write_bytes(BIG[:-1] + bytes([BIG[-1] ^ 1]))
+    with pytest.raises(PullError, match="not what it should be"):
+        pull.take(pinned(), source, folder, lambda _: None)
+    assert manifest_of(folder) is None
+    assert (source / "model.onnx").exists(), "what is not ours is not removed"
+
+
+def test_weights_by_name_are_where_they_were_pulled_to(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    monkeypatch.setattr(catalogue, "catalogue", lambda: {"some": model()})
+    with pytest.raises(WeightsError, match=r"some is not on this machine; `parley pull some` gets it \(1 MB, MIT\)"):
+        located("some")
+    folder = catalogue.models_folder() / "some"
+    pulled(hub, folder)
+    assert located("some") == folder
+    (folder / "model.onnx").write_bytes(b"short")
+    with pytest.raises(WeightsError, match="parley pull some"):
+        located("some")
+    assert located("elsewhere/folder") == Path("elsewhere/folder")
