@@ -62,6 +62,8 @@ class StageSpec:
     """A folder, a hub id, or a model of the catalogue by its name; None is the stage's built-in place."""
     dtype: str | None = None
     """None: the worker's."""
+    max_batch: int | None = None
+    """The most requests that one step takes, and that a replica holds at once; None: the worker's."""
     from_: str | None = None
     """The stage that it reads from; None is the nearest one before it that feeds what it takes."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -271,6 +273,8 @@ def _check_stages(spec: EngineSpec) -> None:
     for i, stage in enumerate(spec.stages):
         if not stage.use:
             raise ConfigError(f"stages[{i}].use: must name a stage")
+        if stage.max_batch is not None and stage.max_batch < 1:
+            raise ConfigError(f"stages[{i}].max_batch: must be at least 1")
 
 
 def file_of(use: str) -> tuple[str, str] | None:

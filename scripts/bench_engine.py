@@ -104,7 +104,8 @@ def second(took: Callable[[float], None]) -> NoOp:
 
 
 def worker(stages: Sequence[NoOp], send: Callable[[wire.Message], None]) -> Worker:
-    return Worker({s.info.name: s for s in stages}, ChunkSpec(), 64, send)
+    hosted = {s.info.name: s for s in stages}
+    return Worker(hosted, ChunkSpec(), dict.fromkeys(hosted, 64), send)
 
 
 def ignore(_: float) -> None:

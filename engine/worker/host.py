@@ -23,7 +23,8 @@ def build(task: wire.Task, send: Send) -> tuple[Worker, wire.Hello]:
     stages = {
         spec.name: _made(spec, order, task) for order, spec in enumerate(task.stages) if spec.name in task.worker.stages
     }
-    worker = Worker(stages, task.chunks, task.worker.max_batch, send, schedule=task.worker.schedule)
+    max_batch = {spec.name: _max_batch(spec, task) for spec in task.stages}
+    worker = Worker(stages, task.chunks, max_batch, send, schedule=task.worker.schedule)
     return worker, wire.Hello(task.id, os.getpid(), tuple(stage.info for stage in stages.values()))
 
 
@@ -34,13 +35,17 @@ def _made(spec: StageSpec, order: int, task: wire.Task) -> Stage:
         device=task.device,
         dtype=spec.dtype or task.worker.dtype,
         threads=task.worker.threads,
-        slots=task.worker.max_batch,
+        slots=_max_batch(spec, task),
         options=spec.options,
     )
     stage = make(spec.use, spec.name, order, config)
     if strange := stage.info.emits - OUTPUTS:
         raise ConfigError(f"the stage {spec.name} emits {', '.join(sorted(strange))}, which no client can take")
     return stage
+
+
+def _max_batch(spec: StageSpec, task: wire.Task) -> int:
+    return spec.max_batch or task.worker.max_batch
 
 
 def make(use: str, name: str, order: int, config: StageConfig) -> Stage:

@@ -41,13 +41,13 @@ class Worker:
     """Stages and the runs that sit at them. ``receive`` takes a message and never waits; ``serve`` is the loop."""
 
     def __init__(
-        self, stages: Mapping[str, Stage], chunks: ChunkSpec, max_batch: int, send: Send,
+        self, stages: Mapping[str, Stage], chunks: ChunkSpec, max_batch: Mapping[str, int], send: Send,
         clock: Callable[[], float] = time.monotonic, schedule: Schedule = "urgency",
     ) -> None:  # fmt: skip
         self.stages = stages
         self.steps = 0
         self._chunks, self._send, self._clock = chunks, send, clock
-        self._scheduler = Scheduler(dict.fromkeys(stages, max_batch), schedule)
+        self._scheduler = Scheduler(max_batch, schedule)
         self._free = {name: _slots(stage.info.slots) for name, stage in stages.items()}
         self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
         self._threads: dict[str, StepThread[Computed]] = {}

@@ -14,7 +14,7 @@ fills the rest of the batch with that stage's other ready requests, most urgent 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -39,7 +39,7 @@ class Scheduler:
     ``schedule`` "arrival" is first come, first served, to measure what urgency is worth.
     """
 
-    max_batch: dict[str, int]
+    max_batch: Mapping[str, int]
     schedule: Schedule = "urgency"
     step_s: dict[str, float] = field(default_factory=dict[str, float])
 

@@ -11,6 +11,7 @@ import pytest
 
 from engine import ANSWER, Engine, EngineSpec, Message, Request, TextPart, WorkerSpec
 from engine.chunk import Speech, Text, Usage
+from engine.config import StageSpec
 from tests.contracts.test_resume import LAYOUTS
 from tests.engine.fakes import only, until
 
@@ -55,3 +56,17 @@ async def test_while_all_speak_those_who_wait_are_answered(layout: str) -> None:
             over.set()  # and then those who spoke
             heard = [[chunk async for chunk in chunks] for chunks in live]
         assert all(text.endswith("seconds.") for text in ("".join(t.text for t in only(Text, got)) for got in heard))
+
+
+@pytest.mark.parametrize("launcher", ["inline", "local"])
+async def test_a_stage_may_take_fewer_at_once_than_its_worker(launcher: str) -> None:
+    """A thinker that is short of memory, say: the others' batches stay as large as they were."""
+    names = ("ears", "thinker", "talker", "code2wav")
+    stages = tuple(
+        StageSpec(use=f"script.{name}", name=name, max_batch=2 if name == "thinker" else None) for name in names
+    )
+    workers = (WorkerSpec(stages=names, max_batch=8),)
+    async with Engine(EngineSpec(stages=stages, workers=workers, launcher=launcher)) as engine:
+        slots = engine.slots(Request(id="r", session="s", messages=(), live=True))
+        assert slots == {"ears": 8, "thinker": 2, "talker": 8, "code2wav": 8}
+        assert await asyncio.gather(*(answered(engine, f"t{n}") for n in range(6))) == ["yes"] * 6

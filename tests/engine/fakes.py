@@ -127,7 +127,7 @@ async def working(
     def send(message: wire.Message) -> None:
         desk.sent.append(through(message))
 
-    desk.worker = Worker(hosted, chunks or ChunkSpec(), max_batch, send, clock)
+    desk.worker = Worker(hosted, chunks or ChunkSpec(), dict.fromkeys(hosted, max_batch), send, clock)
     serving = asyncio.create_task(desk.worker.serve(), name="serve")
     await asyncio.sleep(0)
     try:
@@ -208,7 +208,7 @@ async def rigged(*workers: Sequence[FakeStage], stall_s: float = 30.0) -> AsyncG
         remote.link, link = links.local_pair((remote.receive, remote.lost), (inbox, _nop))
         rig.remotes.append(remote)
         hosted = {stage.info.name: stage for stage in stages}
-        rig.workers.append(Worker(hosted, ChunkSpec(), 4, link.send))
+        rig.workers.append(Worker(hosted, ChunkSpec(), dict.fromkeys(hosted, 4), link.send))
         tasks.append(asyncio.create_task(rig.workers[i].serve(), name=f"serve{i}"))
         rig.join(remote, stages)
     pools = sorted(rig.pools.values(), key=lambda pool: pool.info.order)

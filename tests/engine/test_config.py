@@ -63,6 +63,7 @@ BAD = {
     "model: script\nworkers:\n  - {stages: []}": "workers[0].stages: at least one",
     "model: script\nworkers:\n  - {stages: [a], devices: []}": "workers[0].devices: at least one",
     "model: script\nworkers:\n  - {stages: [a], replicas: 0}": "workers[0].replicas: must be at least 1",
+    "stages: [{use: script.ears, max_batch: 0}]": "stages[0].max_batch: must be at least 1",
     GOOD + "stall_s: 0": "stall_s: must be above 0",
     GOOD + "stall_s: -1": "stall_s: must be above 0",
     GOOD + "stall_s: .inf": "stall_s: must be above 0",
