@@ -22,6 +22,7 @@ from engine.key import read_key
 from engine.worker.llm.decoder import Decoder
 from engine.worker.llm.deltas import Delta
 from engine.worker.llm.fields import refused_by, without
+from engine.worker.llm.messages import texts_of
 from engine.worker.llm.options import Options
 from engine.worker.llm.patience import Patience
 from engine.worker.llm.refusals import Refusal, as_engine_error, message_of, stranger, unreachable
@@ -89,7 +90,7 @@ class Client:
                     continue
                 wait_s = refusal.retry_after_s
                 if begun or not again or wait_s is None or wait_s > min(SOON_S, patience.left_s):
-                    raise as_engine_error(refusal, options, _texts(body), self._key) from None
+                    raise as_engine_error(refusal, options, texts_of(body), self._key) from None
                 again = False
                 await patience.wait(asyncio.sleep(wait_s))
             except httpx2.HTTPError as error:
@@ -203,20 +204,3 @@ def _names(body: bytes) -> tuple[str, ...]:
         return tuple(str(one["id"]) for one in tree["data"])
     except (msgspec.DecodeError, UnicodeError, RecursionError, LookupError, TypeError):
         return ()
-
-
-def _texts(body: Mapping[str, Any]) -> list[str]:
-    """What is said in a request, wherever it stands."""
-    found: list[str] = []
-    left: list[Any] = [body.get("messages", ())]
-    while left:
-        match left.pop():
-            case str() as text:
-                found.append(text)
-            case dict() as tree:
-                left += [value for name, value in tree.items() if name != "role"]
-            case list() | tuple() as items:
-                left += items
-            case _:
-                pass
-    return found

@@ -52,6 +52,23 @@ def body_of(request: Request, options: ModelOptions, said: TextPart | AudioPart 
     return body | _drawn(request, options) | _offered(request) | options.extras()
 
 
+def texts_of(body: Mapping[str, Any]) -> list[str]:
+    """What is said in a request, wherever it stands."""
+    found: list[str] = []
+    left: list[Any] = [body.get("messages", ())]
+    while left:
+        match left.pop():
+            case str() as text:
+                found.append(text)
+            case dict() as tree:
+                left += [value for name, value in tree.items() if name != "role"]
+            case list() | tuple() as items:
+                left += items
+            case _:
+                pass
+    return found
+
+
 @dataclass(slots=True)
 class _Turn:
     """Messages of one role that follow each other: many chat templates refuse two of one role in a row."""

@@ -43,9 +43,9 @@ class Refusal(Exception):
 def as_engine_error(refusal: Refusal, options: Options, texts: Iterable[str], key: str = "") -> EngineError:
     """The error that stands for a refusal. Its message holds nothing of the conversation's texts and of the key."""
     server, status = f"The language model's server at {options.host}", refusal.status
-    says = _quoted(cleaned(refusal.said, texts, key))
+    said = says(refusal.said, texts, key)
     if refusal.overflows:
-        return ContextOverflow(f"The conversation is longer than {options.model} can read{says}. Shorten it.")
+        return ContextOverflow(f"The conversation is longer than {options.model} can read{said}. Shorten it.")
     match status:
         case 401 | 403 if options.key_file:
             return StageUnavailable(f"{server} refuses the key in {options.key_file} ({status}).")
@@ -53,18 +53,18 @@ def as_engine_error(refusal: Refusal, options: Options, texts: Iterable[str], ke
             return StageUnavailable(f"{server} asks for a key ({status}): give the file that holds it as key_file.")
         case 404:
             return StageUnavailable(
-                f"{server} has no model {options.model!r}, or no API at {options.base} (404){says}."
+                f"{server} has no model {options.model!r}, or no API at {options.base} (404){said}."
             )
         case 429:
-            return Overloaded(f"{server} takes no more requests now (429){says}. Try again later.")
+            return Overloaded(f"{server} takes no more requests now (429){said}. Try again later.")
         case 400 | 413 | 422:
-            return RequestError(f"{server} does not take this request ({status}){says}.")
+            return RequestError(f"{server} does not take this request ({status}){said}.")
         case 502 | 503 | 504 | 529:
-            return StageUnavailable(f"{server} is not ready ({status}){says}. Try again soon.")
+            return StageUnavailable(f"{server} is not ready ({status}){said}. Try again soon.")
         case _ if 300 <= status < 400:
             return StageUnavailable(f"{server} sends requests on to another address ({status}): give that one as url.")
         case _:
-            return StageFailed(f"{server} failed ({status}){says}.")
+            return StageFailed(f"{server} failed ({status}){said}.")
 
 
 def unreachable(error: httpx2.HTTPError, options: Options) -> EngineError:
@@ -130,6 +130,12 @@ def said_by(tree: object, depth: int = 4) -> str:
             return ""
 
 
+def says(said: str, texts: Iterable[str], key: str = "") -> str:
+    """What was said, as the end of a sentence of ours: short, and nothing where it holds something private."""
+    line = cleaned(said, texts, key)
+    return f", and says: {line.rstrip('.')}" if line else ""
+
+
 def cleaned(said: str, texts: Iterable[str], key: str = "") -> str:
     """One short printable line; nothing, where it holds something private."""
     line = " ".join("".join(one if one.isprintable() else " " for one in said[: LONGEST_MESSAGE * 5]).split())
@@ -143,10 +149,6 @@ def _shares(line: str, text: str, size: int) -> bool:
     text = " ".join(text.split())
     size = min(size, max(len(text), SHARED_KEY))
     return any(line[at : at + size] in text for at in range(len(line) - size + 1))
-
-
-def _quoted(line: str) -> str:
-    return f", and says: {line.rstrip('.')}" if line else ""
 
 
 def _is_certificate(error: BaseException | None) -> bool:

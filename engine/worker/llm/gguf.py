@@ -1,0 +1,186 @@
+"""What a GGUF file says of itself in its header: which model it is, how it is asked, what it takes in memory.
+
+The ``gguf`` package reads headers as well, and takes twelve seconds for a vocabulary of 150,000 words, which nobody
+here asks for. Source: ggml's docs/gguf.md, version 3; names of keys from llama.cpp's gguf-py/gguf/constants.py.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from engine.errors import WeightsError
+
+MAGIC, VERSIONS = b"GGUF", (2, 3)
+PROJECTOR = "clip"
+"""The architecture of files that make pictures and sound into what a model reads."""
+
+_FIXED = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+_LONGEST_ARRAY = 4096
+"""Longer arrays are vocabularies, and are passed over; those of one number for each layer are kept."""
+_PART = re.compile(r"(?P<stem>.*)-(?P<part>\d{5})-of-(?P<count>\d{5})\.gguf")
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A model's file."""
+
+    path: Path
+    size: int
+    """Bytes, with all of its parts where it is split."""
+    fields: Mapping[str, Any]
+
+    @property
+    def architecture(self) -> str:
+        return str(self.fields.get("general.architecture", ""))
+
+    @property
+    def name(self) -> str:
+        """What people call the model: as its maker does, else as its file."""
+        return str(self.fields.get("general.name", "")) or self.path.stem
+
+    @property
+    def template(self) -> str:
+        """How it is asked, as Jinja; empty where the file does not say."""
+        return str(self.fields.get("tokenizer.chat_template", ""))
+
+    @property
+    def context(self) -> int:
+        """The longest prompt and answer that it was trained on, in tokens; 0 where the file does not say."""
+        return int(self._of("context_length", 0))
+
+    def reads(self, what: str) -> bool:
+        """Whether a projector makes ``what`` readable: "vision" or "audio"."""
+        return bool(self.fields.get(f"clip.has_{what}_encoder", False))
+
+    def cache_bytes(self, tokens: int, value_bytes: float) -> int:
+        """What keys and values of so many tokens take at least. Windows of attention are as short as any layer's."""
+        layers = int(self._of("block_count", 0))
+        heads = _per_layer(self._of("attention.head_count", 1), layers)
+        kv_heads = _per_layer(self._of("attention.head_count_kv", heads), layers)
+        own = int(self._of("embedding_length", 0)) // max(1, max(heads, default=1))
+        width = int(self._of("attention.key_length", own)) + int(self._of("attention.value_length", own))
+        held = min(tokens, int(self._of("attention.sliding_window", 0)) or tokens)
+        return round(sum(kv_heads) * width * held * value_bytes)
+
+    def _of(self, key: str, otherwise: Any) -> Any:
+        return self.fields.get(f"{self.architecture}.{key}", otherwise)
+
+
+def read_header(path: Path) -> Header:
+    """The header of a model's file. Raises WeightsError for one that is none, of another version, or cut short."""
+    try:
+        stat = path.stat()
+    except OSError:
+        raise WeightsError(f"{path}: there is no such file") from None
+    if not path.is_file():
+        raise WeightsError(f"{path}: must be a GGUF file, not a folder")
+    return _read(path, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, size: int, _changed_ns: int) -> Header:
+    """Cached: a start asks several times."""
+    try:
+        with path.open("rb") as file:
+            return Header(path, sum(_sizes(path, size)), _fields(_Reader(file, path, size)))
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _sizes(path: Path, size: int) -> list[int]:
+    """Of each part of a file that is split. Raises WeightsError where one is missing."""
+    found = _PART.fullmatch(path.name)
+    if found is None:
+        return [size]
+    count = int(found["count"])
+    parts = [path.with_name(f"{found['stem']}-{n:05}-of-{count:05}.gguf") for n in range(1, count + 1)]
+    if missing := [part.name for part in parts if not part.is_file()]:
+        raise WeightsError(f"{path}: is one of {count} parts, and {missing[0]} is not beside it")
+    if path != parts[0]:
+        raise WeightsError(f"{path}: is one of {count} parts; name the first one, {parts[0].name}")
+    return [part.stat().st_size for part in parts]
+
+
+def _fields(reader: _Reader) -> dict[str, Any]:
+    """Every key but vocabularies; the places of tensors are read to see whether the file has them."""
+    if reader.bytes(4) != MAGIC:
+        raise WeightsError(f"{reader.path}: is not a GGUF file")
+    version = reader.number("I")
+    if version not in VERSIONS:
+        raise WeightsError(
+            f"{reader.path}: is of GGUF version {version}; this llama.cpp reads {' and '.join(map(str, VERSIONS))}. "
+            "Fetch a newer conversion of the model."
+        )
+    tensors, keys = reader.number("Q"), reader.number("Q")
+    fields = {reader.string(): reader.value(reader.number("I")) for _ in range(keys)}
+    last = max((reader.tensor() for _ in range(tensors)), default=None)
+    if last is not None:  # the first part of a file that is split may have none
+        alignment = int(fields.get("general.alignment", 32))
+        if -reader.at % alignment + reader.at + last >= reader.size:
+            raise reader.cut()
+    return fields
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads on in a file of so many bytes. Raises WeightsError where it ends too soon."""
+
+    file: BinaryIO
+    path: Path
+    size: int
+    at: int = 0
+
+    def cut(self) -> WeightsError:
+        return WeightsError(f"{self.path}: is cut short or damaged; fetch it again")
+
+    def bytes(self, count: int) -> bytes:
+        self.at += count
+        if self.at > self.size:
+            raise self.cut()
+        return self.file.read(count)
+
+    def number(self, form: str) -> Any:
+        [value] = struct.unpack(f"<{form}", self.bytes(struct.calcsize(f"<{form}")))
+        return value
+
+    def string(self) -> str:
+        return self.bytes(self.number("Q")).decode("utf-8", "replace")
+
+    def value(self, kind: int) -> Any:
+        """The value of a key; None for a vocabulary."""
+        if kind == _STRING:
+            return self.string()
+        if kind == _ARRAY:
+            return self._array(self.number("I"), self.number("Q"))
+        if kind not in _FIXED:
+            raise self.cut()
+        return self.number(_FIXED[kind])
+
+    def _array(self, kind: int, count: int) -> list[Any] | None:
+        if kind == _STRING:
+            for _ in range(count):
+                self.bytes(self.number("Q"))
+            return None
+        if kind not in _FIXED:
+            raise self.cut()
+        data = self.bytes(count * struct.calcsize(f"<{_FIXED[kind]}"))
+        return list(struct.unpack(f"<{count}{_FIXED[kind]}", data)) if count <= _LONGEST_ARRAY else None
+
+    def tensor(self) -> int:
+        """Where a tensor begins, behind the header."""
+        self.string()
+        self.bytes(8 * self.number("I"))
+        self.number("I")
+        return self.number("Q")
+
+
+def _per_layer(value: Any, layers: int) -> list[int]:
+    """A number for each layer: given so, or one for all."""
+    return [int(one) for one in value] if isinstance(value, list) else [int(value)] * layers

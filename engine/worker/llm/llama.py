@@ -1,0 +1,200 @@
+"""llama.cpp in this process: a model's file that answers chat completions, several at a time.
+
+Its server's loop is a thread of the library. Each answer has a thread here that waits for the next token and hands it
+to the event loop. Knows no stage and no request of the engine, and reaches no network: only local paths get here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import tempfile
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from engine.errors import ConfigError, ContextOverflow, EngineError, RequestError, StageFailed, WeightsError
+from engine.worker.llm.decoder import Decoder
+from engine.worker.llm.deltas import Delta
+from engine.worker.llm.messages import texts_of
+from engine.worker.llm.patience import Patience
+from engine.worker.llm.refusals import Refusal, says
+
+MOST_UNREAD = 64
+"""Events of one answer that may wait for their reader: behind them its thread waits, and nothing is lost."""
+BATCH = 256
+"""Tokens of prompts that are computed at once: who leaves meanwhile is noticed behind them, and who is being answered
+gets its next token."""
+QUIET = -1
+"""llama.cpp's own log tells what is said; its errors come to us as well."""
+NOT_INSTALLED = "llm.llamacpp needs llama.cpp in this environment: pip install 'parley[local]'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlamaSettings:
+    """How a model is loaded."""
+
+    weights: Path
+    name: str
+    context: int
+    """Tokens of one conversation."""
+    slots: int
+    """Conversations that are answered at once."""
+    threads: int
+    gpu_layers: int
+    """How many layers a GPU has; all that fit with -1."""
+    cache_type: str
+    cache_mb: int
+    template: str = ""
+    """Jinja, or a name that llama.cpp knows; empty for the file's own."""
+    projector: Path | None = None
+    first_token_s: float = 30.0
+    stall_s: float = 20.0
+
+
+class Llama:
+    """A model that is loaded. Needs ``aclose`` at the end.
+
+    Raises WeightsError where llama.cpp cannot load it, ConfigError where there is no llama.cpp.
+    """
+
+    def __init__(self, settings: LlamaSettings, now: Callable[[], float] = time.monotonic) -> None:
+        self._settings, self._now = settings, now
+        self._server: Any = _loaded(settings)
+        self._threads = ThreadPoolExecutor(settings.slots, thread_name_prefix="llama")
+        self._answers = set[_Answer]()
+
+    async def answer(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[Delta]:
+        """The answer to a chat completion's body; its Usage is last. To close this generator aborts the answer.
+
+        ``name`` begins the ids of tool calls that the model gives none. Raises one EngineError.
+        """
+        settings = self._settings
+        who = f"The language model {settings.name}"
+        patience = Patience(settings.first_token_s, settings.stall_s, who, self._now)
+        decoder, answer = Decoder(name), _Answer(asyncio.get_running_loop())
+        # How far a prompt has been computed is told as well: so a thread learns that its reader has left.
+        asked = msgspec.json.encode({**body, "return_progress": True}).decode()
+        self._answers.add(answer)
+        self._threads.submit(self._ask, asked, answer)
+        try:
+            while (event := await patience.wait(answer.get())) is not None:
+                patience.progress()
+                for delta in decoder.feed(event):
+                    yield delta
+            for delta in decoder.end():
+                yield delta
+        except Refusal as refusal:
+            raise as_engine_error(refusal, settings.name, body) from None
+        finally:
+            answer.leave()
+            self._answers.discard(answer)
+
+    @property
+    def processing(self) -> int:
+        """How many answers llama.cpp computes, by its own count. It waits for the next of its steps."""
+        counts = dict(line.split(" ") for line in self._server.handle_metrics().splitlines() if line[:1] != "#")
+        return int(counts["llamacpp:requests_processing"])
+
+    async def aclose(self) -> None:
+        """Abort what is under way, and let go of the model."""
+        for answer in self._answers:
+            answer.leave()
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._threads.shutdown()
+        self._server = None  # its destructor ends the library's threads
+
+    def _ask(self, asked: str, answer: _Answer) -> None:
+        """In a thread of its own: one answer, from its first event to its end."""
+        try:
+            if not answer.left:
+                self._server.handle_chat_completions(asked, answer.put)
+            answer.put(None)
+        except Exception as error:  # noqa: BLE001 - llama.cpp throws what it says of a request, the template's words too
+            answer.put(Refusal(400, str(error)))
+
+
+class _Answer:
+    """What one answer's thread hands to the event loop, in order."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.left = False
+        self._loop = loop
+        self._events = asyncio.Queue[str | Refusal | None]()
+        self._room = threading.Semaphore(MOST_UNREAD)
+
+    def put(self, event: str | Refusal | None) -> bool:
+        """From the thread: waits while there is no room. Whether the reader has left: True ends the answer."""
+        if not self.left:
+            self._room.acquire()
+        if not self.left:
+            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
+        return self.left
+
+    async def get(self) -> str | None:
+        """The next event; None at the end. Raises Refusal."""
+        event = await self._events.get()
+        self._room.release()
+        if isinstance(event, Refusal):
+            raise event
+        return event
+
+    def leave(self) -> None:
+        """Read no more."""
+        self.left = True
+        self._room.release()
+
+
+def as_engine_error(refusal: Refusal, name: str, body: Mapping[str, Any]) -> EngineError:
+    """The error that stands for a refusal. Its message holds nothing of the conversation."""
+    said = says(refusal.said, texts_of(body))
+    if refusal.overflows:
+        return ContextOverflow(f"The conversation is longer than {name} can read{said}. Shorten it.")
+    if refusal.status in (400, 413, 422):
+        return RequestError(f"The language model {name} does not take this request{said}.")
+    return StageFailed(f"The language model {name} failed{said}.")
+
+
+def _loaded(settings: LlamaSettings) -> Any:
+    try:
+        xllamacpp: Any = importlib.import_module("xllamacpp")
+    except ModuleNotFoundError:
+        raise ConfigError(NOT_INSTALLED) from None
+    params = _params(xllamacpp, settings)
+    # llama.cpp listens for HTTP as well. Nobody finds the door: it lies in a folder that is gone once it is open.
+    with tempfile.TemporaryDirectory(prefix="parley-") as folder:
+        params.hostnames = [str(Path(folder) / "llama.sock")]
+        try:
+            return xllamacpp.Server(params)
+        except RuntimeError:
+            raise WeightsError(
+                f"{settings.weights}: llama.cpp cannot load it. It is damaged, has a chat template that is no Jinja, "
+                "needs more memory than there is, or is of an architecture that this version does not know: fetch it "
+                "again, give a template, or take a newer xllamacpp."
+            ) from None
+
+
+def _params(xllamacpp: Any, settings: LlamaSettings) -> Any:
+    params = xllamacpp.CommonParams()
+    params.model.path = str(settings.weights)
+    params.offline, params.ui, params.verbosity, params.endpoint_metrics = True, False, QUIET, True
+    params.n_parallel, params.n_ctx = settings.slots, settings.slots * settings.context
+    params.n_batch = params.n_ubatch = BATCH
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings.threads
+    params.n_gpu_layers = settings.gpu_layers
+    kind = getattr(xllamacpp.ggml_type, f"GGML_TYPE_{settings.cache_type.upper()}")
+    params.cache_type_k = params.cache_type_v = kind
+    params.cache_ram_mib = settings.cache_mb
+    params.chat_template = settings.template
+    if settings.projector is not None:
+        params.mmproj.path = str(settings.projector)
+        params.mmproj_use_gpu = settings.gpu_layers != 0
+    return params

@@ -1,0 +1,188 @@
+"""The thinker that runs a language model's file in the worker's own process: a GGUF, by llama.cpp.
+
+Nothing else has to run, and nothing leaves the machine. What was computed of a conversation is kept for its next turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from engine.chunk import Text, ToolCall, ToolCallDelta, Transcript, Usage, VoiceText, kinds
+from engine.config import build
+from engine.core import Ability, Facets, StageInfo
+from engine.errors import ConfigError, WeightsError
+from engine.worker.llm.deltas import Delta
+from engine.worker.llm.gguf import PROJECTOR, Header, read_header
+from engine.worker.llm.llama import Llama, LlamaSettings
+from engine.worker.llm.options import ModelOptions, check
+from engine.worker.llm.thinker import ChatThinker
+from engine.worker.stage import StageConfig
+
+CHATML = "chatml"
+"""A template that llama.cpp has by name: many models without one of their own were trained on it."""
+CACHE_BYTES = {"f16": 2.0, "f32": 4.0, "q8_0": 34 / 32}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options(ModelOptions):
+    """The `options` of a stage that runs a GGUF; its `weights` name the file.
+
+    ``model`` is the file's own name for the model, unless one is given. No conversation is longer than what the model
+    was trained on, whatever ``context`` says. ``images`` and ``audio`` follow from the projector.
+    """
+
+    model: str = ""
+    mmproj: str | None = None
+    """The projector's file that comes with a model which sees or hears."""
+    template: str | None = None
+    """How the model is asked, where its file does not say or says it wrongly: a file of Jinja, or "chatml"."""
+    parallel: int = 4
+    """How many answers are computed at once. Each has a context of its own in memory; others wait."""
+    threads: int = 0
+    """Of the processor; 0 is one for each of its cores but one, and as many as the worker's `threads` at least."""
+    gpu_layers: int | None = None
+    """How many of the model's layers the worker's GPU computes; without a number, all that fit."""
+    cache_type: Literal["f16", "f32", "q8_0"] = "f16"
+    """How keys and values are kept."""
+    cache_mb: int = 1024
+    """Memory for what was computed of conversations whose place another one has taken."""
+
+    def extras(self) -> dict[str, Any]:
+        return ModelOptions.extras(self) or {"chat_template_kwargs": {"enable_thinking": True}}
+
+
+class Thinker(ChatThinker):
+    """An answer that has begun is not begun anew where its worker is lost: what is computed together with others
+    differs in the last digits, and so may the words."""
+
+    @classmethod
+    def describe(cls, config: StageConfig) -> StageInfo:
+        options = options_of(config)
+        sees: frozenset[Ability] = frozenset({"image"} if options.images else ())
+        return StageInfo(
+            takes=kinds(Transcript), emits=kinds(Text, ToolCallDelta, ToolCall, Usage), feeds=kinds(VoiceText),
+            answers=True, slots=min(config.slots, options.parallel), replay="never",
+            facets=Facets(model=options.model, sees=sees, context=options.context),
+        )  # fmt: skip
+
+    def __init__(self, config: StageConfig) -> None:
+        options = options_of(config)
+        super().__init__(config, options)
+        settings = settings_of(config, options, self.info.slots)
+        if settings.gpu_layers == 0:
+            check_memory(settings, psutil.virtual_memory().available)
+        self._llama = Llama(settings)
+
+    @property
+    def processing(self) -> int:
+        """How many answers are computed now."""
+        return self._llama.processing
+
+    async def ask(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[Delta]:
+        async with aclosing(self._llama.answer(body, name)) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def aclose(self) -> None:
+        await self._llama.aclose()
+
+
+STAGE = Thinker
+
+
+def options_of(config: StageConfig) -> Options:
+    """The options that a configuration gives, with what the model's file says. Raises ConfigError or WeightsError."""
+    if config.weights is None:
+        raise ConfigError("weights: must name the model's file, a GGUF")
+    options: Options = build(Options, dict(config.options), "options")
+    if options.parallel < 1:
+        raise ConfigError("options.parallel: must be at least 1")
+    for name in ("threads", "cache_mb"):
+        if getattr(options, name) < 0:
+            raise ConfigError(f"options.{name}: must not be below 0")
+    header = _model(config.weights, options)
+    projector = _projector(options)
+    options = replace(
+        options,
+        model=options.model or header.name,
+        context=min(options.context, header.context or options.context),
+        images=projector is not None and projector.reads("vision"),
+        audio=projector is not None and projector.reads("audio"),
+    )
+    check(options, "options")
+    return options
+
+
+def _model(weights: Path, options: Options) -> Header:
+    header = read_header(weights)
+    if header.architecture == PROJECTOR:
+        raise WeightsError(f"{weights}: is a projector, not a language model; name it in options.mmproj")
+    if not header.template and options.template is None:
+        raise WeightsError(
+            f"{weights}: has no chat template, so nobody knows how this model is asked. Give one as options.template: "
+            f'a file of Jinja, or "{CHATML}" where it was trained on that.'
+        )
+    return header
+
+
+def _projector(options: Options) -> Header | None:
+    if options.mmproj is None:
+        for name in ("images", "audio"):
+            if getattr(options, name):
+                raise ConfigError(f"options.{name}: needs the model's projector; name its file in options.mmproj")
+        return None
+    header = read_header(Path(options.mmproj))
+    if header.architecture != PROJECTOR:
+        raise WeightsError(f"{options.mmproj}: is no projector, but a model of {header.architecture or 'no name'}")
+    return header
+
+
+def settings_of(config: StageConfig, options: Options, slots: int) -> LlamaSettings:
+    """How the model is loaded. Raises ConfigError for a template that cannot be read."""
+    assert config.weights is not None  # `options_of` has looked
+    cores = psutil.cpu_count(logical=False) or 1
+    on_cpu = config.device == "cpu"
+    return LlamaSettings(
+        weights=config.weights,
+        name=options.model,
+        context=options.context,
+        slots=slots,
+        threads=options.threads or max(config.threads, cores - 1),
+        gpu_layers=0 if on_cpu else -1 if options.gpu_layers is None else options.gpu_layers,
+        cache_type=options.cache_type,
+        cache_mb=options.cache_mb,
+        template=_template(options.template),
+        projector=None if options.mmproj is None else Path(options.mmproj),
+        first_token_s=options.first_token_s,
+        stall_s=options.stall_s,
+    )
+
+
+def _template(given: str | None) -> str:
+    if given is None or given == CHATML:
+        return given or ""
+    try:
+        return Path(given).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"options.template: {given} cannot be read: {reason}") from None
+
+
+def check_memory(settings: LlamaSettings, available: int) -> None:
+    """Refuse a model for which ``available`` bytes are too few, before the machine swaps. Raises WeightsError."""
+    files = [settings.weights, *([settings.projector] if settings.projector else [])]
+    weights = sum(read_header(file).size for file in files)
+    cache = read_header(settings.weights).cache_bytes(settings.context, CACHE_BYTES[settings.cache_type])
+    needed = weights + cache * settings.slots
+    if needed > available:
+        raise WeightsError(
+            f"{settings.weights}: needs {needed / 1e9:.1f} GB of memory ({weights / 1e9:.1f} for the weights, the rest "
+            f"for {settings.slots} conversations of {settings.context} tokens), and {available / 1e9:.1f} are free. "
+            "Take a smaller model or quantization, or lower options.parallel or options.context."
+        )

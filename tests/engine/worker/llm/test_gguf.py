@@ -1,0 +1,108 @@
+"""A model's header: what is read of it, and what is said of files that are none."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.errors import WeightsError
+from engine.worker.llm.gguf import read_header
+from tests.engine.worker.llm.gguf_files import TEMPLATE, counting, gguf, write_model, write_projector
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("gguf") / "counting-q4.gguf", counting())
+
+
+def test_a_header_tells_the_model_its_template_its_context_and_its_size(model: Path) -> None:
+    header = read_header(model)
+    assert (header.architecture, header.name, header.template) == ("llama", "Script", TEMPLATE)
+    assert (header.context, header.size) == (2048, model.stat().st_size)
+    width = int(header.fields["llama.embedding_length"])
+    assert header.cache_bytes(100, 2.0) == 100 * 1 * 2 * width * 2
+    assert header.fields["tokenizer.ggml.tokens"] is None, "vocabularies are not kept"
+
+
+def test_a_file_without_a_name_of_its_own_is_called_as_it_is(tmp_path: Path) -> None:
+    assert read_header(write_model(tmp_path / "tiny-q8.gguf", counting(), name="")).name == "tiny-q8"
+
+
+def test_windows_and_heads_of_each_layer_count_in_what_a_cache_takes(tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "gemma3")
+    writer.add_block_count(2)
+    writer.add_embedding_length(64)
+    writer.add_head_count(8)
+    writer.add_head_count_kv([4, 2])
+    writer.add_key_length(16)
+    writer.add_sliding_window(50)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    assert read_header(tmp_path / "m.gguf").cache_bytes(1000, 2.0) == (4 + 2) * (16 + 8) * 50 * 2
+
+
+def test_a_projector_tells_what_it_reads(tmp_path: Path) -> None:
+    header = read_header(write_projector(tmp_path / "mmproj.gguf"))
+    assert (header.architecture, header.reads("vision"), header.reads("audio")) == ("clip", True, False)
+
+
+@pytest.mark.parametrize("kept", [0.001, 0.003, 0.004, 0.005, 0.01, 0.5])
+def test_a_file_that_is_cut_is_told(model: Path, tmp_path: Path, kept: float) -> None:
+    data = model.read_bytes()
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(data[: int(len(data) * kept)])
+    with pytest.raises(WeightsError, match=r"cut\.gguf: is cut short or damaged; fetch it again"):
+        read_header(cut)
+
+
+def _version(data: bytes, version: bytes) -> bytes:
+    return data[:4] + version + data[8:]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda data: b"", "is cut short or damaged"),
+        (lambda data: b"PK\x03\x04" + data[4:], "is not a GGUF file"),
+        (lambda data: b"<html>not found</html>", "is not a GGUF file"),
+        (lambda data: _version(data, struct.pack("<I", 1)), "is of GGUF version 1; this llama.cpp reads 2 and 3"),
+        (lambda data: _version(data, struct.pack("<I", 9)), "is of GGUF version 9"),
+        (lambda data: _version(data, struct.pack(">I", 3)), "is of GGUF version 50331648"),
+        (lambda data: data[:16] + b"\xff" * 8 + data[24:], "is cut short or damaged"),
+        (lambda data: data[:24] + b"\xff" * 8 + data[32:], "is cut short or damaged"),
+        (lambda data: data.replace(struct.pack("<I", 8) + b"\x05", struct.pack("<I", 77) + b"\x05", 1), "damaged"),
+    ],
+)
+def test_what_is_no_such_file_is_told(model: Path, tmp_path: Path, change: Callable[[bytes], bytes], said: str) -> None:
+    file = tmp_path / "m.gguf"
+    file.write_bytes(change(model.read_bytes()))
+    with pytest.raises(WeightsError, match=said):
+        read_header(file)
+
+
+def test_a_file_that_is_not_there_or_is_a_folder_is_told(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match="there is no such file"):
+        read_header(tmp_path / "none.gguf")
+    with pytest.raises(WeightsError, match="must be a GGUF file, not a folder"):
+        read_header(tmp_path)
+
+
+def test_a_file_in_parts_needs_all_of_them_and_goes_by_the_first(model: Path, tmp_path: Path) -> None:
+    first, second = (tmp_path / f"big-{n:05}-of-00002.gguf" for n in (1, 2))
+    shutil.copy(model, first)
+    with pytest.raises(WeightsError, match=r"is one of 2 parts, and big-00002-of-00002\.gguf is not beside it"):
+        read_header(first)
+    shutil.copy(model, second)
+    with pytest.raises(WeightsError, match=r"name the first one, big-00001-of-00002\.gguf"):
+        read_header(second)
+
+
+def test_the_parts_of_a_file_count_together(model: Path, tmp_path: Path) -> None:
+    for n in (1, 2):
+        shutil.copy(model, tmp_path / f"big-{n:05}-of-00002.gguf")
+    assert read_header(tmp_path / "big-00001-of-00002.gguf").size == 2 * model.stat().st_size

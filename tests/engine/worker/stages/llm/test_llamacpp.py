@@ -1,0 +1,443 @@
+"""The thinker that runs a model's file: llama.cpp itself, with files that say what a test wants."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from engine import Engine, EngineSpec, Message, ReplicaLost, Request, StageSpec, TextPart, WorkerSpec
+from engine.chunk import Audio, Chunk, Output, Text, ToolCall, ToolCallDelta, Usage, VoiceText
+from engine.core import IN_WRITING, Sampling, Tool
+from engine.errors import ConfigError, ContextOverflow, EngineError, RequestError, Stalled, WeightsError
+from engine.stream import of
+from engine.worker.llm import llama
+from engine.worker.llm.gguf import read_header
+from engine.worker.stage import StageConfig
+from engine.worker.stages.llm import llamacpp
+from engine.worker.stages.llm.llamacpp import Thinker
+from tests.engine.fakes import lose, only, request, until
+from tests.engine.worker.llm.gguf_files import (
+    COUNTING,
+    TEMPLATE,
+    Follows,
+    counting,
+    rolling,
+    saying,
+    write_model,
+    write_projector,
+)
+
+ANSWER = ("**Good** ", "day ", "to ", "you, ", "[friend](http://x.example/).")
+ALOUD = "Good day to you, friend."
+CALL = ("<tool_call>\n", '{"name": ', '"timer", ', '"arguments": ', '{"min', 'utes": ', "5}", "}\n</tool_call>")
+TOOLS = """{%- if tools %}<|user|>You may call functions:
+<tools>{%- for tool in tools %}
+{{ tool | tojson }}{%- endfor %}
+</tools>
+For each call return a JSON object within <tool_call></tool_call>:
+<tool_call>
+{"name": <function-name>, "arguments": <args-json-object>}
+</tool_call><|end|>
+{%- endif %}
+{%- for message in messages %}
+{%- if message.role == 'assistant' and message.tool_calls %}<|assistant|>{{ message.content or '' }}
+{%- for call in message.tool_calls %}
+<tool_call>
+{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
+</tool_call>
+{%- endfor %}<|end|>
+{%- elif message.role == 'tool' %}<|user|><tool_response>
+{{ message.content }}
+</tool_response><|end|>
+{%- else %}<|{{ message.role }}|>{{ message.content }}<|end|>
+{%- endif %}{%- endfor %}
+{%- if add_generation_prompt %}<|assistant|>{% endif %}"""
+TIMER = Tool("timer", "Sets a timer.", {"type": "object", "properties": {"minutes": {"type": "integer"}}})
+LONG = "hello " * 300
+"""1800 tokens: several batches."""
+
+
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Make:
+    def make(follows: Follows, **fields: Any) -> Path:
+        return write_model(tmp_path / "model.gguf", follows, **fields)
+
+    return make
+
+
+def config(weights: Path | None, slots: int = 16, **options: Any) -> StageConfig:
+    return StageConfig(weights=weights, slots=slots, options={"instructions_suffix": "", "parallel": 2, **options})
+
+
+@asynccontextmanager
+async def thinking(weights: Path, **options: Any) -> AsyncGenerator[Thinker]:
+    stage = Thinker(config(weights, **options))
+    try:
+        yield stage
+    finally:
+        await stage.aclose()
+
+
+async def read(stage: Thinker, asked: Request) -> list[Chunk]:
+    return [chunk async for chunk in stage.answer(asked, of(()))]
+
+
+def written(chunks: Sequence[Chunk | Output]) -> str:
+    return "".join(chunk.text for chunk in only(Text, chunks))
+
+
+def usage(chunks: Sequence[Chunk | Output]) -> Usage:
+    [one] = only(Usage, chunks)
+    assert one is chunks[-1]
+    return one
+
+
+class TestAnswers:
+    async def test_an_answer_comes_word_by_word_and_is_read_aloud_without_marks(self, model: Make) -> None:
+        async with thinking(model(saying(*ANSWER))) as stage:
+            chunks = await read(stage, request("hello"))
+        assert [chunk.text for chunk in only(Text, chunks)] == list(ANSWER)
+        assert "".join(chunk.text for chunk in only(VoiceText, chunks)) == ALOUD
+        assert usage(chunks) == Usage(input_tokens=8, output_tokens=6, finish="stop")
+
+    async def test_an_answer_is_cut_at_the_tokens_that_it_may_have(self, model: Make) -> None:
+        async with thinking(model(counting())) as stage:
+            chunks = await read(stage, request(max_text_tokens=3))
+        assert written(chunks) == "one two three "
+        assert (usage(chunks).finish, usage(chunks).output_tokens) == ("length", 3)
+
+    async def test_a_seed_gives_the_same_words_again_and_another_gives_others(self, model: Make) -> None:
+        async def said(stage: Thinker, **sampling: Any) -> str:
+            return written(await read(stage, request(max_text_tokens=30, sampling=Sampling(**sampling))))
+
+        async with thinking(model(rolling()), temperature=1.0) as stage:
+            first, again, other = [await said(stage, seed=seed) for seed in (5, 5, 6)]
+            certain = [await said(stage, greedy=True) for _ in range(2)]
+        assert first == again != other
+        assert certain[0] == certain[1]
+
+    async def test_a_call_comes_in_pieces_then_whole(self, model: Make) -> None:
+        async with thinking(model(saying(*CALL), template=TOOLS)) as stage:
+            chunks = await read(stage, request(tools=(TIMER,)))
+        pieces = only(ToolCallDelta, chunks)
+        assert len(pieces) > 1
+        [call] = only(ToolCall, chunks)
+        assert (call.name, call.arguments) == ("timer", '{"minutes": 5}')
+        assert "".join(piece.arguments for piece in pieces) == call.arguments
+        assert usage(chunks).finish == "tool"
+        assert not only(Text, chunks)
+
+    @pytest.mark.parametrize(("thinking_", "tokens"), [(False, 8 + 3), (True, 8)])
+    async def test_thinking_is_off_unless_it_is_asked_for(self, model: Make, thinking_: bool, tokens: int) -> None:
+        """As templates of thinking models have it: an empty thought is written for them."""
+        template = (
+            TEMPLATE + "{% if enable_thinking is defined and enable_thinking is false %}off{% endif %}<|assistant|>"
+        )
+        template = template.replace("{% if add_generation_prompt %}<|assistant|>{% endif %}", "")
+        async with thinking(model(saying("Yes."), template=template), thinking=thinking_) as stage:
+            assert usage(await read(stage, request("hello"))).input_tokens == tokens
+
+    async def test_what_a_model_thinks_all_the_same_is_neither_written_nor_said(self, model: Make) -> None:
+        async with thinking(model(saying("<think>", "hmm ", "so", "</think>", "Yes."))) as stage:
+            chunks = await read(stage, request())
+        assert written(chunks) == "Yes."
+        assert "".join(chunk.text for chunk in only(VoiceText, chunks)) == "Yes."
+
+    async def test_a_conversation_that_is_too_long_is_told_and_the_next_is_answered(self, model: Make) -> None:
+        async with thinking(model(saying("Yes.")), context=256) as stage:
+            with pytest.raises(ContextOverflow, match="longer than Script can read"):
+                await read(stage, request(LONG))
+            assert written(await read(stage, request())) == "Yes."
+
+    async def test_what_a_template_refuses_is_told_without_the_conversation(self, model: Make) -> None:
+        template = (
+            "{% if messages[0].content[:2] == 'my' %}{{ raise_exception('No, ' + messages[0].content) }}{% endif %}"
+        )
+        async with thinking(model(saying("Yes."), template=template + TEMPLATE)) as stage:
+            with pytest.raises(RequestError, match="Script does not take this request") as refused:
+                await read(stage, request("my secret is a very long one"))
+        assert "secret" not in str(refused.value)
+
+
+class TestKept:
+    async def test_what_was_computed_of_a_conversation_is_not_computed_again(self, model: Make) -> None:
+        async with thinking(model(saying("Yes.")), parallel=1) as stage:
+            before = usage(await read(stage, request(LONG)))
+            turns = [Message("user", (TextPart(LONG),)), Message("assistant", (TextPart("Yes."),))]
+            whole = (*turns, Message("user", (TextPart("b"),)))
+            after = usage(await read(stage, Request(id="r", session="s", messages=whole)))
+        assert (before.cached_tokens, after.cached_tokens) == (0, before.input_tokens)
+
+    @pytest.mark.parametrize(("cache_mb", "found"), [(64, True), (0, False)])
+    async def test_conversations_that_take_turns_on_one_place_find_theirs_again(
+        self, model: Make, cache_mb: int, found: bool
+    ) -> None:
+        async with thinking(model(saying("Yes.")), parallel=1, cache_mb=cache_mb) as stage:
+            first, _, again = [usage(await read(stage, request(who * 400))) for who in ("a", "b", "a")]
+        assert first.cached_tokens == 0
+        assert (again.cached_tokens > 300) is found
+
+
+class TestLeaving:
+    async def test_leaving_an_answer_frees_its_place_in_llama_cpp(self, model: Make) -> None:
+        async with thinking(model(counting()), parallel=1) as stage:
+            async with aclosing(stage.answer(request(max_text_tokens=100_000), of(()))) as chunks:
+                await anext(chunks)
+                assert stage.processing == 1
+            await until(lambda: stage.processing == 0)
+            assert written(await read(stage, request(max_text_tokens=2))) == "one two "
+
+    async def test_leaving_while_the_prompt_is_computed_ends_that(
+        self, model: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Who leaves at the first sign of work has the next ones computed no more."""
+        put = llama._Answer.put
+
+        def put_and_leave(self: Any, event: Any) -> bool:
+            left = put(self, event)
+            self.leave()
+            return left
+
+        async with thinking(model(saying("Yes.")), parallel=1) as stage:
+            with monkeypatch.context() as patched:
+                patched.setattr(llama._Answer, "put", put_and_leave)
+                waiting = asyncio.ensure_future(anext(stage.answer(request(LONG), of(()))))
+                await until(lambda: stage._llama._threads._work_queue.empty() and stage.processing == 0)
+                waiting.cancel()
+                await asyncio.gather(waiting, return_exceptions=True)
+            again = usage(await read(stage, request(LONG)))
+        assert again.input_tokens > 7 * llama.BATCH
+        assert again.cached_tokens <= 3 * llama.BATCH
+
+    async def test_a_reader_who_stops_reading_holds_a_bounded_number_of_events_and_loses_none(
+        self, model: Make
+    ) -> None:
+        async with thinking(model(counting()), parallel=1) as stage:
+            chunks = stage.answer(request(max_text_tokens=1000), of(()))
+            got = [await anext(chunks)]
+            await until(lambda: stage.processing == 0)
+            [answer] = stage._llama._answers
+            assert answer._events.qsize() <= llama.MOST_UNREAD
+            got += [chunk async for chunk in chunks]
+        assert written(got) == "".join(COUNTING) * 100
+
+    async def test_closing_aborts_what_is_under_way(self, model: Make) -> None:
+        async with thinking(model(counting())) as stage:
+            chunks = stage.answer(request(max_text_tokens=100_000), of(()))
+            await anext(chunks)
+        await chunks.aclose()
+
+    async def test_hundreds_who_leave_keep_nobody_from_an_answer(self, model: Make) -> None:
+        async with thinking(model(counting())) as stage:
+
+            async def leave(words: int) -> None:
+                async with aclosing(stage.answer(request(max_text_tokens=100_000), of(()))) as chunks:
+                    for _ in range(words):
+                        await anext(chunks)
+
+            for n in range(100):
+                await asyncio.gather(leave(n % 3), leave(1), leave(2))
+            assert written(await read(stage, request(max_text_tokens=2))) == "one two "
+            await until(lambda: stage.processing == 0)
+
+
+class TestTogether:
+    async def test_answers_share_their_steps_and_each_is_its_own(self, model: Make) -> None:
+        async with thinking(model(counting()), parallel=4) as stage:
+            asked = [request(f"question {n}", id=f"r{n}", max_text_tokens=300) for n in range(4)]
+            answers = await asyncio.gather(*(read(stage, one) for one in asked))
+            metrics = stage._llama._server.handle_metrics()
+        assert {written(one) for one in answers} == {"".join(COUNTING) * 30}
+        [busy] = [line for line in metrics.splitlines() if line.startswith("llamacpp:n_busy_slots_per_decode")]
+        assert float(busy.split()[1]) > 2
+
+    async def test_who_finds_no_place_waits_for_one(self, model: Make) -> None:
+        async with thinking(model(counting()), parallel=1) as stage:
+            answers = await asyncio.gather(*(read(stage, request(max_text_tokens=20)) for _ in range(5)))
+        assert {written(one) for one in answers} == {"".join(COUNTING) * 2}
+
+    async def test_an_answer_that_does_not_come_is_given_up(self, model: Make) -> None:
+        async with (
+            thinking(model(counting()), parallel=1, first_token_s=0.05) as stage,
+            aclosing(stage.answer(request(max_text_tokens=100_000), of(()))) as first,
+        ):
+            await anext(first)
+            with pytest.raises(Stalled, match="The language model Script has not begun its answer"):
+                await read(stage, request())
+
+    def test_a_worker_has_as_many_places_as_the_model_and_no_more_than_its_batch(self, model: Make) -> None:
+        weights = model(saying("Yes."))
+        assert Thinker.describe(config(weights, parallel=3)).slots == 3
+        assert Thinker.describe(config(weights, slots=2, parallel=3)).slots == 2
+
+
+class TestFiles:
+    def test_a_file_says_what_it_is_before_it_is_loaded_and_llama_cpp_is_not_imported(self, model: Make) -> None:
+        info = Thinker.describe(config(model(saying("Yes."), context=1000)))
+        assert (info.facets.model, info.facets.context, info.facets.leaving) == ("Script", 1000, "")
+        code = (
+            "import sys; from pathlib import Path; from engine.worker.stage import StageConfig; "
+            "from engine.worker.stages.llm.llamacpp import Thinker; "
+            "Thinker.describe(StageConfig(weights=Path(sys.argv[1]))); "
+            "sys.exit(', '.join({'xllamacpp', 'torch', 'gguf'} & set(sys.modules)) or 0)"
+        )
+        path = str(model(saying("Yes.")))
+        found = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
+        assert found.returncode == 0, found.stderr
+
+    def test_a_conversation_is_no_longer_than_asked_for(self, model: Make) -> None:
+        info = Thinker.describe(config(model(saying("Yes.")), context=512, model="mine"))
+        assert (info.facets.model, info.facets.context) == ("mine", 512)
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            ({"parallel": 0}, "options.parallel: must be at least 1"),
+            ({"threads": -1}, "options.threads: must not be below 0"),
+            ({"context": 100}, "options.context: must be at least 256"),
+            ({"cache_type": "f8"}, "'f8' is none of f16, f32, q8_0"),
+            ({"temprature": 1}, "unknown key .did you mean 'temperature'"),
+            ({"images": True}, "options.images: needs the model's projector; name its file in options.mmproj"),
+            ({"mmproj": "none.gguf"}, "none.gguf: there is no such file"),
+            ({"template": "none.jinja"}, "options.template: none.jinja cannot be read: No such file"),
+        ],
+    )
+    def test_what_cannot_be_is_told(self, model: Make, options: dict[str, Any], said: str) -> None:
+        with pytest.raises(EngineError, match=said):
+            Thinker(config(model(saying("Yes.")), **options))
+
+    def test_without_a_file_there_is_no_model(self) -> None:
+        with pytest.raises(ConfigError, match="weights: must name the model's file, a GGUF"):
+            Thinker.describe(StageConfig())
+
+    def test_models_and_projectors_are_not_taken_for_each_other(self, model: Make, tmp_path: Path) -> None:
+        projector = write_projector(tmp_path / "mmproj.gguf")
+        with pytest.raises(WeightsError, match="is a projector, not a language model"):
+            Thinker.describe(config(projector))
+        weights = model(saying("Yes."))
+        with pytest.raises(WeightsError, match="is no projector, but a model of llama"):
+            Thinker.describe(config(weights, mmproj=str(weights)))
+        assert Thinker.describe(config(weights, mmproj=str(projector))).facets.sees == {"image"}
+
+    def test_a_model_without_a_template_is_told_what_to_do(self, model: Make) -> None:
+        with pytest.raises(WeightsError, match=r"has no chat template.*Give one as options\.template"):
+            Thinker.describe(config(model(saying("Yes."), template=None)))
+
+    async def test_a_template_of_the_users_own_takes_the_place_of_the_files(self, model: Make, tmp_path: Path) -> None:
+        (tmp_path / "own.jinja").write_text("xy" + TEMPLATE)
+        async with thinking(model(saying("Yes.")), template=str(tmp_path / "own.jinja")) as stage:
+            assert usage(await read(stage, request("hello"))).input_tokens == 2 + 8
+
+    async def test_a_model_without_a_template_may_be_asked_as_chatml(self, model: Make) -> None:
+        follows = {"\n": ["Yes."], "Yes.": ["<|end|>"]}
+        async with thinking(model(follows, template=None), template="chatml") as stage:
+            assert written(await read(stage, request())) == "Yes."
+
+    def test_a_damaged_file_that_looks_whole_is_told(self, model: Make) -> None:
+        weights = model(saying("Yes."))
+        weights.write_bytes(weights.read_bytes()[:-64])
+        with pytest.raises(WeightsError, match=r"model\.gguf: llama\.cpp cannot load it\. It is damaged"):
+            Thinker(config(weights))
+
+    def test_a_model_larger_than_memory_is_refused_before_it_is_loaded(
+        self, model: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        weights = model(saying("Yes."))
+        room = weights.stat().st_size
+        monkeypatch.setattr(llamacpp, "Llama", lambda settings: pytest.fail("it is loaded"))
+        monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=room))
+        with pytest.raises(
+            WeightsError, match=r"needs 0\.0 GB of memory .* for 2 conversations of 2048 tokens.*smaller"
+        ):
+            Thinker(config(weights))
+        room += 2 * read_header(weights).cache_bytes(2048, 2.0)
+        with pytest.raises(pytest.fail.Exception, match="it is loaded"):
+            Thinker(config(weights))
+
+    def test_without_the_package_the_command_is_named(self, model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "xllamacpp", None)
+        with pytest.raises(ConfigError, match=r"pip install 'parley\[local\]'"):
+            Thinker(config(model(saying("Yes."))))
+
+
+class TestProcess:
+    async def test_nobody_can_reach_what_llama_cpp_would_serve(self, model: Make) -> None:
+        before = psutil.Process().net_connections("all")
+        async with thinking(model(saying("Yes."))) as stage:
+            await read(stage, request())
+            opened = [one for one in psutil.Process().net_connections("all") if one not in before]
+        assert not [one for one in opened if one.family.name != "AF_UNIX"]
+        assert not [one for one in opened if one.laddr and Path(str(one.laddr)).exists()]  # noqa: ASYNC240
+
+    async def test_signals_stay_the_workers(self, model: Make) -> None:
+        told = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)
+        try:
+            async with thinking(model(saying("Yes."))):
+                os.kill(os.getpid(), signal.SIGTERM)
+                await asyncio.wait_for(told.wait(), 10)
+        finally:
+            asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+
+
+def spec(weights: Path, launcher: Any = "inline", replicas: int = 1) -> EngineSpec:
+    """The model's words, nano's voice."""
+    stages = (
+        StageSpec(use="llm.llamacpp", name="thinker", weights=str(weights), options={"instructions_suffix": ""}),
+        StageSpec(use="nano.talker", name="talker"),
+        StageSpec(use="nano.code2wav", name="code2wav"),
+    )
+    alone = WorkerSpec(stages=("thinker",), replicas=replicas)
+    return EngineSpec(stages=stages, workers=(alone, WorkerSpec(stages=("talker", "code2wav"))), launcher=launcher)
+
+
+class TestPipeline:
+    async def test_a_typed_question_is_answered_by_the_model_and_spoken_by_nano(self, model: Make) -> None:
+        async with Engine(spec(model(saying(*ANSWER)))) as rig:
+            async with rig.open(request("How do you do?")) as chunks:
+                got = [chunk async for chunk in chunks]
+            assert rig.model.name == "Script"
+        assert written(got) == "".join(ANSWER)
+        assert sum(len(sound.wave) for sound in only(Audio, got)) > 24_000
+
+    async def test_an_answer_whose_worker_is_lost_ends_with_one_error_and_is_never_spliced(self, model: Make) -> None:
+        async with Engine(spec(model(counting()), replicas=2)) as rig:
+            got: list[Output] = []
+
+            async def follow() -> None:
+                async with rig.open(request(wants=IN_WRITING, max_text_tokens=100_000)) as chunks:
+                    got.append(await anext(chunks))
+                    assert lose(rig, "thinker")
+                    async for chunk in chunks:
+                        got.append(chunk)  # noqa: PERF401 - kept when it raises
+
+            with pytest.raises(ReplicaLost, match="what was still to come of the answer is lost with it"):
+                await follow()
+        assert (("".join(COUNTING)) * 10_000).startswith(written(got))
+
+    async def test_a_killed_worker_comes_back_and_answers(self, model: Make) -> None:
+        async with Engine(spec(model(counting()), launcher="local")) as rig:
+            pool: Any = rig._fleet.pools["thinker"]
+            lost = pool.members()[0]
+            async with rig.open(request(wants=IN_WRITING, max_text_tokens=100_000)) as chunks:
+                await anext(chunks)
+                os.kill(lost.replica.host.hello.result().pid, signal.SIGKILL)
+                with pytest.raises(ReplicaLost):
+                    _ = [chunk async for chunk in chunks]
+            await until(lambda: bool(pool.members()) and pool.members()[0] is not lost, 20_000)
+            async with rig.open(request(wants=IN_WRITING, max_text_tokens=2)) as chunks:
+                assert written([chunk async for chunk in chunks]) == "one two "
