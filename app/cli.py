@@ -16,6 +16,7 @@ import typer
 
 from app.commands import terminal
 from app.commands.deployment import Parts, deployment, written
+from app.commands.finding_thinker import AUTO, found
 from app.commands.server import Address
 from app.commands.sink import ListenerGone
 from app.commands.source import Target
@@ -54,12 +55,16 @@ Thinker = Annotated[
     typer.Option(
         metavar="FORM",
         help="Let a language model that runs already think: ollama:MODEL, lmstudio:MODEL, llamacpp[:PORT], "
-        "or openai:MODEL@URL for any server of the kind. Ears and voice stay the configuration's.",
+        "or openai:MODEL@URL for any server of the kind; auto looks for one on this machine.",
     ),
 ]
 ThinkerKey = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="This file holds the API key of --thinker; nobody else may be able to read it."),
+]
+Ears = Annotated[str | None, typer.Option(metavar="NAME", help="Hear with these ears; `parley models` lists them.")]
+VoicePart = Annotated[
+    str | None, typer.Option("--voice", metavar="NAME", help="Speak with this voice; `parley models` lists them.")
 ]
 LOCAL = "http://127.0.0.1:8000"
 Served = Annotated[
@@ -111,8 +116,10 @@ def serve(
         str | None, typer.Option(metavar="FILE", help="The certificate's key, if it is in another file.")
     ] = None,
     weights: Weights = None,
+    ears: Ears = None,
     thinker: Thinker = None,
     thinker_key_file: ThinkerKey = None,
+    voice: VoicePart = None,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the configuration that these options stand for, and end.")
     ] = False,
@@ -128,7 +135,7 @@ def serve(
     from app.commands.serve import run_server
 
     with plainly():
-        spec = deployment(config, weights=weights, parts=Parts(thinker, thinker_key_file))
+        spec = deployment(config, weights=weights, parts=_parts(thinker, thinker_key_file, ears, voice))
         flags = {"host": host, "port": port, "https": https, "https_key": https_key}
         if print_config:
             typer.echo(written(spec), nl=False)
@@ -236,7 +243,7 @@ def chat(
     from app.commands.chat import chat as talk
 
     with plainly():
-        target = _target(url, key_file, config, parts=Parts(thinker, thinker_key_file))
+        target = _target(url, key_file, config, parts=_parts(thinker, thinker_key_file))
         talk(target, output, voice, Sampling(greedy=greedy, seed=seed))
 
 
@@ -297,8 +304,10 @@ def pull(
 @cli.command()
 def doctor(
     config: Config = None,
+    ears: Ears = None,
     thinker: Thinker = None,
     thinker_key_file: ThinkerKey = None,
+    voice: VoicePart = None,
     host: Annotated[str, typer.Option(help="The address at which the server is to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port at which the server is to listen.")] = 8000,
 ) -> None:
@@ -311,7 +320,7 @@ def doctor(
     from app.commands.doctor import doctor as examine
 
     with plainly():
-        well = examine(deployment(config, parts=Parts(thinker, thinker_key_file)), host, port)
+        well = examine(deployment(config, parts=_parts(thinker, thinker_key_file, ears, voice)), host, port)
     raise typer.Exit(int(not well))
 
 
@@ -458,6 +467,14 @@ def plainly() -> Generator[None]:
         raise typer.Exit(0) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+
+
+def _parts(thinker: str | None, key_file: str | None, ears: str | None = None, voice: str | None = None) -> Parts:
+    """The stages that a command line names; ``auto`` is looked for, and said. Raises ConfigError."""
+    if thinker == AUTO:
+        thinker, sentence = found()
+        terminal.say(sentence)
+    return Parts(thinker, key_file, ears, voice)
 
 
 def _target(

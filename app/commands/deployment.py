@@ -15,14 +15,15 @@ from typing import Any, cast
 
 import yaml
 
-from engine import ConfigError, EngineSpec, StageSpec, load_config, thinker_of, written_out
+from engine import ConfigError, EngineSpec, StageSpec, WorkerSpec, load_config, thinker_of, written_out
+from engine.catalogue import catalogue
 
 DEFAULT = "nano"
 FOLDERS = (Path(__file__).parents[2] / "configs", Path(sys.prefix) / "share" / "parley" / "configs")
 """Where configurations lie: in the repository, and beside an installed package."""
 
 DEVICES = Path("/dev")
-THINKER = "thinker"
+EARS, THINKER, VOICE = "ears", "thinker", "voice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,9 @@ class Parts:
     thinker: str | None = None
     """A short form, as ``ollama:MODEL``."""
     thinker_key_file: str | None = None
+    ears: str | None = None
+    """A model of the catalogue, by its name; so ``voice``."""
+    voice: str | None = None
 
 
 def deployment(
@@ -51,20 +55,48 @@ def deployment(
 
 def _with(spec: EngineSpec, parts: Parts) -> EngineSpec:
     """The configuration's pipeline with these parts in it."""
-    if parts.thinker is None:
-        if parts.thinker_key_file is not None:
-            raise ConfigError("--thinker-key-file: belongs to --thinker, which is not there")
+    if parts.thinker is None and parts.thinker_key_file is not None:
+        raise ConfigError("--thinker-key-file: belongs to --thinker, which is not there")
+    if parts == Parts():
         return spec
-    found = thinker_of(parts.thinker)
-    key = {} if parts.thinker_key_file is None else {"key_file": str(Path(parts.thinker_key_file).absolute())}
     whole = written_out(spec)
-    if THINKER not in [stage.name for stage in whole.stages]:
-        raise ConfigError(f"--thinker: the configuration has no stage named {THINKER} whose place it could take")
-    stages = tuple(
-        StageSpec(use=found.use, name=THINKER, options={**found.options, **key}) if stage.name == THINKER else stage
-        for stage in whole.stages
+    names = [stage.name for stage in whole.stages]
+    if THINKER not in names:
+        raise ConfigError(f"The configuration has no stage named {THINKER}, beside which other parts could be put.")
+    at = names.index(THINKER)
+    stages = (
+        *(whole.stages[:at] if parts.ears is None else [_of_catalogue(parts.ears, EARS)]),
+        whole.stages[at] if parts.thinker is None else _thinker(parts.thinker, parts.thinker_key_file),
+        *(whole.stages[at + 1 :] if parts.voice is None else [_of_catalogue(parts.voice, VOICE)]),
     )
-    return dataclasses.replace(whole, model=None, weights=None, options={}, stages=stages)
+    workers = _workers(whole.workers, [stage.name for stage in stages])
+    return dataclasses.replace(whole, model=None, weights=None, options={}, stages=stages, workers=workers)
+
+
+def _thinker(form: str, key_file: str | None) -> StageSpec:
+    found = thinker_of(form)
+    key = {} if key_file is None else {"key_file": str(Path(key_file).absolute())}
+    return StageSpec(use=found.use, name=THINKER, options={**found.options, **key})
+
+
+def _of_catalogue(name: str, part: str) -> StageSpec:
+    """Ears or a voice by the name of a model. Raises ConfigError, with the nearest name."""
+    fitting = {model.name: model for model in catalogue().values() if model.part == part}
+    if name not in fitting:
+        no = "no ears are" if part == EARS else f"no {part} is"
+        raise ConfigError(f"--{part}: {no} called {name!r} ({nearest(name, fitting)}; see `parley models`)")
+    return StageSpec(use=fitting[name].use, name=part, weights=name)
+
+
+def _workers(workers: tuple[WorkerSpec, ...], stages: list[str]) -> tuple[WorkerSpec, ...]:
+    """The same workers for the stages that stay, and one for each that is new: what may block holds up no other."""
+    staying = [
+        dataclasses.replace(worker, stages=tuple(name for name in worker.stages if name in stages))
+        for worker in workers
+    ]
+    hosted = {name for worker in staying for name in worker.stages}
+    new = [WorkerSpec(stages=(name,)) for name in stages if name not in hosted]
+    return (*(worker for worker in staying if worker.stages), *new)
 
 
 def written(spec: EngineSpec) -> str:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from app.commands import deployment as deployments
-from app.commands.deployment import deployment
-from engine import ConfigError
+from app.commands.deployment import Parts, deployment
+from engine import ConfigError, EngineSpec
+from engine.catalogue import File, Model
 
 
 @pytest.mark.parametrize(("gpus", "devices"), [(0, {"cpu"}), (1, {0}), (2, {0})])
@@ -41,3 +42,35 @@ def test_gpus_are_counted_by_their_device_files(tmp_path: Path, monkeypatch: pyt
         (tmp_path / name).touch()
     monkeypatch.setattr(deployments, "DEVICES", tmp_path)
     assert deployments.gpus() == 2
+
+
+def parts_of(spec: EngineSpec) -> tuple[list[tuple[str, str, str | None]], list[tuple[str, ...]]]:
+    stages = [(stage.name, stage.use, stage.weights) for stage in spec.stages]
+    return stages, [worker.stages for worker in spec.workers]
+
+
+FILES = (File("x"),)
+CATALOGUE = {
+    "zip": Model("zip", "ears", "asr.some", "a/b", "main", FILES, "MIT", ("en",), 1),
+    "kokoro": Model("kokoro", "voice", "tts.some", "a/b", "main", FILES, "MIT", ("en",), 1),
+}
+
+
+def test_ears_and_a_voice_of_the_catalogue_take_the_configuration_s_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deployments, "catalogue", lambda: CATALOGUE)
+    stages, workers = parts_of(deployment(parts=Parts(ears="zip", voice="kokoro")))
+    assert stages == [
+        ("ears", "asr.some", "zip"), ("thinker", "nano.thinker", None), ("voice", "tts.some", "kokoro"),
+    ]  # fmt: skip
+    assert workers == [("ears",), ("thinker",), ("voice",)]
+    stages, workers = parts_of(deployment(parts=Parts(thinker="ollama:m", ears="zip")))
+    assert [name for name, _, _ in stages] == ["ears", "thinker", "talker", "code2wav"]
+    assert workers == [("ears",), ("thinker", "talker", "code2wav")]
+
+
+def test_names_of_other_parts_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deployments, "catalogue", lambda: CATALOGUE)
+    with pytest.raises(ConfigError, match=r"--ears: no ears are called 'zipp' .*did you mean 'zip'"):
+        deployment(parts=Parts(ears="zipp"))
+    with pytest.raises(ConfigError, match=r"--voice: no voice is called 'zip' .*known: kokoro"):
+        deployment(parts=Parts(voice="zip"))

@@ -1,0 +1,44 @@
+"""`--thinker auto`: which language model runs on this machine already. Asks the ports where such servers listen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+
+from engine import ConfigError
+from engine.thinkers import FORMS, PORTS
+
+AUTO = "auto"
+ASK_S = 1.0  # a server of this machine that does not say so soon what it has is not there
+NAMES = {"ollama": "Ollama", "lmstudio": "LM Studio", "llamacpp": "llama.cpp's server"}
+_NO_THINKERS = ("embed", "rerank", "bge-", "whisper")
+"""What names of models contain that answer nobody."""
+
+
+def found(http: httpx2.Client | None = None) -> tuple[str, str]:
+    """The short form of the first server that answers, and a sentence that says what was found.
+
+    Raises ConfigError where none does, or none has a model.
+    """
+    asked: list[str] = []
+    # A proxy of the environment is for other machines.
+    with http or httpx2.Client(trust_env=False, timeout=ASK_S) as client:
+        for form, port in PORTS.items():
+            models = _models(client, port)
+            if models:
+                short = f"{form}:{models[0]}" if FORMS[form].endswith("MODEL") else form
+                others = f" (of {len(models)})" if len(models) > 1 else ""
+                return short, f"{NAMES[form]} is here, with {models[0]}{others}: --thinker {short}"
+            asked.append(f"{NAMES[form]} at {port}" + ("" if models is None else ", which has no model"))
+    raise ConfigError(f"--thinker auto: no language model answers on this machine; asked: {'; '.join(asked)}")
+
+
+def _models(client: httpx2.Client, port: int) -> list[str] | None:
+    """The models of the server at a port, those that can think first; None where there is no server."""
+    try:
+        listed: Any = client.get(f"http://127.0.0.1:{port}/v1/models").raise_for_status().json()
+        names = [str(model["id"]) for model in listed["data"]]
+    except (httpx2.HTTPError, ValueError, TypeError, KeyError):
+        return None
+    return [name for name in names if not any(word in name.lower() for word in _NO_THINKERS)]
