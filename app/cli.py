@@ -54,8 +54,9 @@ Thinker = Annotated[
     str | None,
     typer.Option(
         metavar="FORM",
-        help="Let a language model that runs already think: ollama:MODEL, lmstudio:MODEL, llamacpp[:PORT], "
-        "or openai:MODEL@URL for any server of the kind; auto looks for one on this machine.",
+        help="Let another language model think: one that runs already (ollama:MODEL, lmstudio:MODEL, llamacpp[:PORT], "
+        "or openai:MODEL@URL for any server of the kind; auto looks for one on this machine), or a file that Parley "
+        "runs itself (gguf:PATH).",
     ),
 ]
 ThinkerKey = Annotated[
@@ -129,6 +130,8 @@ def serve(
     Example: `parley serve configs/nano.yaml --port 8080`
 
     With the language model that you run already: `parley serve --thinker ollama:qwen3.5:4b`
+
+    With one that lies in a file: `parley serve --thinker gguf:model.gguf`
 
     For phones in your network: `parley serve --host 0.0.0.0 --https auto`
     """

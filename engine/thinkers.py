@@ -1,10 +1,11 @@
-"""Short forms of language models that run elsewhere: what ``--thinker`` stands for, and what leaves the machine by it.
+"""Short forms of language models: what ``--thinker`` stands for, and what leaves the machine by it.
 
 ======================== ====================================================
 ``openai:MODEL@URL``      any OpenAI-compatible chat completions server
 ``ollama:MODEL``          Ollama on this machine, or ``ollama:MODEL@URL``
 ``lmstudio:MODEL``        LM Studio on this machine, or ``lmstudio:MODEL@URL``
 ``llamacpp``              llama.cpp's server on this machine, or ``llamacpp:PORT``
+``gguf:PATH``             a model's file, which Parley runs itself
 ======================== ====================================================
 
 Opens no socket and reads no file.
@@ -16,12 +17,13 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError
 from engine.remote import host_of, is_local
 
-USE = "llm.openai"
+USE, USE_FILE = "llm.openai", "llm.llamacpp"
 ANY_MODEL = "default"
 """Of a server that has one model, and takes any name for it."""
 FORMS = {
@@ -29,19 +31,30 @@ FORMS = {
     "ollama": "ollama:MODEL",
     "lmstudio": "lmstudio:MODEL",
     "llamacpp": "llamacpp[:PORT]",
+    "gguf": "gguf:PATH",
 }
 PORTS = {"ollama": 11434, "lmstudio": 1234, "llamacpp": 8080}
 """Where each listens unless it is told otherwise."""
+
+AT_ONCE = 4
+"""How many answers a file's model makes at once: each has a context of its own in memory."""
 
 _AT = re.compile(r"(?P<model>.*)@(?P<url>https?://.*)")  # a model's name may hold an @ of its own
 
 
 @dataclass(frozen=True, slots=True)
 class Thinker:
-    """What a short form stands for: a stage's ``use`` and ``options``."""
+    """What a short form stands for: a stage's ``use``, ``options``, ``weights`` and ``max_batch``."""
 
     use: str
     options: Mapping[str, Any]
+    weights: str | None = None
+    max_batch: int | None = None
+
+    @property
+    def has_key(self) -> bool:
+        """Whether it may ask for one: it is a server's."""
+        return self.use == USE
 
 
 def thinker_of(text: str) -> Thinker:
@@ -53,9 +66,11 @@ def thinker_of(text: str) -> Thinker:
         raise ConfigError(f"--thinker: there is no {text!r:.60} ({hint})")
     if name == "llamacpp":
         return _asked(ANY_MODEL, _local(_port(rest)))  # the server has one model, whatever it is called
+    if name == "gguf" and rest:
+        return Thinker(USE_FILE, {}, weights=_file(rest), max_batch=AT_ONCE)
     found = _AT.fullmatch(rest)
     model, url = (found["model"], found["url"]) if found else (rest, "")
-    if not model or (name == "openai" and not url):
+    if not model or (name == "openai" and not url) or name == "gguf":
         raise ConfigError(f"--thinker: {text!r:.60} is not complete; write {FORMS[name]}")
     return _asked(model, url or _local(PORTS[name]))
 
@@ -71,6 +86,12 @@ def leaving(url: str, *, images: bool = False, audio: bool = False) -> str:
 
 def _asked(model: str, url: str) -> Thinker:
     return Thinker(USE, {"url": url, "model": model})
+
+
+def _file(text: str) -> str:
+    """A path that means the same from any folder; a name without a folder and .gguf is one of the catalogue's."""
+    path = Path(text).expanduser()
+    return str(path.absolute()) if path.suffix == ".gguf" or len(path.parts) > 1 else text
 
 
 def _local(port: int) -> str:

@@ -31,7 +31,7 @@ class Parts:
     """Stages that the command line names, in place of those of a configuration."""
 
     thinker: str | None = None
-    """A short form, as ``ollama:MODEL``."""
+    """A short form, as ``ollama:MODEL`` or ``gguf:PATH``."""
     thinker_key_file: str | None = None
     ears: str | None = None
     """A model of the catalogue, by its name; so ``voice``."""
@@ -75,8 +75,12 @@ def _with(spec: EngineSpec, parts: Parts) -> EngineSpec:
 
 def _thinker(form: str, key_file: str | None) -> StageSpec:
     found = thinker_of(form)
+    if key_file is not None and not found.has_key:
+        raise ConfigError("--thinker-key-file: belongs to a server; a model's file asks for no key")
     key = {} if key_file is None else {"key_file": str(Path(key_file).absolute())}
-    return StageSpec(use=found.use, name=THINKER, options={**found.options, **key})
+    return StageSpec(
+        use=found.use, name=THINKER, weights=found.weights, options={**found.options, **key}, max_batch=found.max_batch
+    )
 
 
 def _of_catalogue(name: str, part: str) -> StageSpec:

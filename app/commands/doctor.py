@@ -129,7 +129,8 @@ async def model(spec: EngineSpec) -> list[Finding]:
             loaded = Finding("ok", "model", f"{engine.model.name} loads in {took_s:.1f} s")
             return [loaded, ears(engine.model), *elsewhere(engine.model, engine.unavailable)]
     except EngineError as error:
-        step = "`git checkout engine/weights` restores the built-in ones; --weights names others"
+        built_in = "`git checkout engine/weights` restores the built-in ones; --weights names others"
+        step = built_in if spec.model else ""  # of other stages, the error says what to do
         return [Finding("fail", "model", f"{spec.title}: {error}", step)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from pathlib import Path
 
 import msgspec
 
@@ -75,11 +76,11 @@ def set_visible_device(task: wire.Task) -> wire.Task:
 
 
 def _devices() -> int:
-    """How many CUDA devices this process sees; none without torch."""
+    """How many CUDA devices this process sees; without torch, how many NVIDIA's driver shows."""
     try:
         import torch
     except ImportError:
-        return 0
+        return sum(path.name.removeprefix("nvidia").isdigit() for path in Path("/dev").glob("nvidia*"))
     return torch.cuda.device_count()
 
 

@@ -5,22 +5,24 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import numpy as np
 import pytest
 
-from app.commands.deployment import Parts, deployment
+from app.commands.deployment import Parts, deployment, written
 from app.commands.doctor import elsewhere
 from app.commands.doctor import model as examined
 from app.commands.serve import about
 from app.http.sound import encoded
-from engine import ConfigError, EngineSpec, ModelInfo, describe
+from engine import ConfigError, EngineSpec, ModelInfo, StageSpec, describe
 from engine.worker.stage import StageConfig
 from engine.worker.stages.llm import openai
 from tests.app.http.test_sound import WAVE
 from tests.app.rig import LoudnessVad, Running, eventually, running, silence, talking, tone
+from tests.engine.worker.llm.gguf_files import saying, write_model
 from tests.engine.worker.llm.scripted import Reply, answer, scripted, stream, words
 
 MODELS: Reply = answer(200, {"data": [{"id": "m"}]})
@@ -138,6 +140,8 @@ def test_parts_that_fit_no_deployment_are_told() -> None:
         deployment(parts=Parts(thinker="olama:x"))
     with pytest.raises(ConfigError, match="--thinker-key-file: belongs to --thinker"):
         deployment(parts=Parts(thinker_key_file="key"))
+    with pytest.raises(ConfigError, match="--thinker-key-file: belongs to a server; a model's file asks for no key"):
+        deployment(parts=Parts(thinker="gguf:m.gguf", thinker_key_file="key"))
 
 
 def test_the_doctor_names_who_gets_what_and_who_cannot_be_had() -> None:
@@ -171,3 +175,25 @@ async def test_who_gets_what_is_told_at_the_start_and_to_every_client(monkeypatc
 
 async def nobody_looks(self: openai.Thinker) -> None:
     await asyncio.Event().wait()
+
+
+async def test_a_models_file_is_run_here_and_named_as_it_names_itself(tmp_path: Path) -> None:
+    file = write_model(tmp_path / "m.gguf", saying("Good ", "day."))
+    whole = deployment("script", parts=Parts(thinker=f"gguf:{file}"))
+    assert whole.stages[1] == StageSpec(use="llm.llamacpp", name="thinker", weights=str(file), max_batch=4)
+    assert f"weights: {file}" in written(whole)
+    inline = dataclasses.replace(whole, launcher="inline", server={"host": "127.0.0.1", "port": 0})
+    async with running(inline) as server, talking(server) as client:
+        assert (await health(server))["ready"]
+        response = await client.ask("How are you?")
+        assert response["output"][0]["content"][0]["transcript"] == "Good day."
+    assert describe(inline).name == "Script"
+
+
+async def test_a_file_that_is_none_ends_the_doctor_with_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"<html>404</html>")
+    found = await examined(deployment("script", parts=Parts(thinker=f"gguf:{tmp_path / 'm.gguf'}")))
+    [one] = found
+    assert (one.level, one.subject) == ("fail", "model")
+    assert "m.gguf: is not a GGUF file" in one.text
+    assert "engine/weights" not in one.step, "it is not the built-in model that is broken"

@@ -1,5 +1,7 @@
 """Short forms of thinkers stand for options that a stage takes, and say what leaves the machine."""
 
+from pathlib import Path
+
 import pytest
 
 from engine.errors import ConfigError
@@ -39,6 +41,9 @@ def test_a_short_form_stands_for_a_stage_and_its_options(text: str, model: str, 
         ("ollama:", "is not complete"),
         ("openai:gpt-5", "is not complete; write openai:MODEL@URL"),
         ("openai:@https://api.example.org", "is not complete"),
+        ("gguf", "is not complete; write gguf:PATH"),
+        ("gguf:", "is not complete"),
+        ("guff:m", "did you mean gguf:PATH"),
         ("llamacpp:abc", "'abc' is no port"),
         ("llamacpp:70000", "is no port"),
         ("llamacpp:0", "is no port"),
@@ -47,6 +52,25 @@ def test_a_short_form_stands_for_a_stage_and_its_options(text: str, model: str, 
 def test_what_is_no_short_form_is_told_with_the_nearest(text: str, hint: str) -> None:
     with pytest.raises(ConfigError, match=hint):
         thinker_of(text)
+
+
+def test_a_file_is_meant_by_its_path_from_any_folder_or_by_its_name_in_the_catalogue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    meant = {
+        "gguf:/models/a b.gguf": "/models/a b.gguf",
+        "gguf:q4.gguf": str(tmp_path / "q4.gguf"),
+        "gguf:models/q4": str(tmp_path / "models/q4"),
+        "gguf:~/q4.gguf": str(tmp_path / "home/q4.gguf"),
+        "gguf:qwen3.5-4b": "qwen3.5-4b",
+    }
+    for text, weights in meant.items():
+        thinker = thinker_of(text)
+        assert (thinker.use, thinker.options, thinker.weights) == ("llm.llamacpp", {}, weights)
+        assert thinker.max_batch == 4
+        assert not thinker.has_key
 
 
 def test_what_leaves_the_machine_is_said_in_a_sentence() -> None:
@@ -58,6 +82,6 @@ def test_what_leaves_the_machine_is_said_in_a_sentence() -> None:
     )
 
 
-@pytest.mark.parametrize("form", [name for name in FORMS if name != "openai"])
+@pytest.mark.parametrize("form", [name for name in FORMS if name not in ("openai", "gguf")])
 def test_nothing_leaves_the_machine_by_a_local_form(form: str) -> None:
     assert leaving(str(thinker_of(form + ("" if form == "llamacpp" else ":m")).options["url"])) == ""

@@ -84,6 +84,12 @@ def read_header(path: Path) -> Header:
     return _read(path, stat.st_size, stat.st_mtime_ns)
 
 
+def is_first(path: Path) -> bool:
+    """Whether a file is a model, and not a later part of one that is split."""
+    found = _PART.fullmatch(path.name)
+    return found is None or int(found["part"]) == 1
+
+
 @lru_cache(maxsize=8)
 def _read(path: Path, size: int, _changed_ns: int) -> Header:
     """Cached: a start asks several times."""

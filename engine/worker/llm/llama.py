@@ -34,6 +34,10 @@ gets its next token."""
 QUIET = -1
 """llama.cpp's own log tells what is said; its errors come to us as well."""
 NOT_INSTALLED = "llm.llamacpp needs llama.cpp in this environment: pip install 'parley[local]'"
+NO_GPU = (
+    "llm.llamacpp: the xllamacpp that is installed sees no GPU. Install its build for yours (its page names them), or "
+    "let the worker compute on the cpu."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +172,8 @@ def _loaded(settings: LlamaSettings) -> Any:
         xllamacpp: Any = importlib.import_module("xllamacpp")
     except ModuleNotFoundError:
         raise ConfigError(NOT_INSTALLED) from None
+    if settings.gpu_layers and not any(_is_gpu(device) for device in xllamacpp.get_device_info()):
+        raise ConfigError(NO_GPU)
     params = _params(xllamacpp, settings)
     # llama.cpp listens for HTTP as well. Nobody finds the door: it lies in a folder that is gone once it is open.
     with tempfile.TemporaryDirectory(prefix="parley-") as folder:
@@ -180,6 +186,10 @@ def _loaded(settings: LlamaSettings) -> Any:
                 "needs more memory than there is, or is of an architecture that this version does not know: fetch it "
                 "again, give a template, or take a newer xllamacpp."
             ) from None
+
+
+def _is_gpu(device: Mapping[str, Any]) -> bool:
+    return "GPU" in getattr(device["type"], "name", "")
 
 
 def _params(xllamacpp: Any, settings: LlamaSettings) -> Any:

@@ -18,7 +18,7 @@ from engine.config import build
 from engine.core import Ability, Facets, StageInfo
 from engine.errors import ConfigError, WeightsError
 from engine.worker.llm.deltas import Delta
-from engine.worker.llm.gguf import PROJECTOR, Header, read_header
+from engine.worker.llm.gguf import PROJECTOR, Header, is_first, read_header
 from engine.worker.llm.llama import Llama, LlamaSettings
 from engine.worker.llm.options import ModelOptions, check
 from engine.worker.llm.thinker import ChatThinker
@@ -26,28 +26,30 @@ from engine.worker.stage import StageConfig
 
 CHATML = "chatml"
 """A template that llama.cpp has by name: many models without one of their own were trained on it."""
+PROJECTORS = "*mmproj*.gguf"
+"""How projectors are called where they lie beside their model."""
 CACHE_BYTES = {"f16": 2.0, "f32": 4.0, "q8_0": 34 / 32}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options(ModelOptions):
-    """The `options` of a stage that runs a GGUF; its `weights` name the file.
+    """The `options` of a stage that runs a GGUF; its `weights` name the file, or a folder that holds no other.
 
     ``model`` is the file's own name for the model, unless one is given. No conversation is longer than what the model
-    was trained on, whatever ``context`` says. ``images`` and ``audio`` follow from the projector.
+    was trained on, whatever ``context`` says. ``images`` and ``audio`` follow from the projector. The stage's
+    ``max_batch`` says how many answers are made at once: each has a context of its own in memory, and others wait.
     """
 
     model: str = ""
     mmproj: str | None = None
-    """The projector's file that comes with a model which sees or hears."""
+    """The projector's file that comes with a model which sees or hears; in a folder of the model's own, it is found."""
     template: str | None = None
     """How the model is asked, where its file does not say or says it wrongly: a file of Jinja, or "chatml"."""
-    parallel: int = 4
-    """How many answers are computed at once. Each has a context of its own in memory; others wait."""
     threads: int = 0
     """Of the processor; 0 is one for each of its cores but one, and as many as the worker's `threads` at least."""
     gpu_layers: int | None = None
-    """How many of the model's layers the worker's GPU computes; without a number, all that fit."""
+    """How many of the model's layers a GPU computes; -1 is all that fit. Without a number these, where the worker has a
+    device, and none where it has not."""
     cache_type: Literal["f16", "f32", "q8_0"] = "f16"
     """How keys and values are kept."""
     cache_mb: int = 1024
@@ -67,14 +69,14 @@ class Thinker(ChatThinker):
         sees: frozenset[Ability] = frozenset({"image"} if options.images else ())
         return StageInfo(
             takes=kinds(Transcript), emits=kinds(Text, ToolCallDelta, ToolCall, Usage), feeds=kinds(VoiceText),
-            answers=True, slots=min(config.slots, options.parallel), replay="never",
+            answers=True, slots=config.slots, replay="never",
             facets=Facets(model=options.model, sees=sees, context=options.context),
         )  # fmt: skip
 
     def __init__(self, config: StageConfig) -> None:
         options = options_of(config)
         super().__init__(config, options)
-        settings = settings_of(config, options, self.info.slots)
+        settings = settings_of(config, options)
         if settings.gpu_layers == 0:
             check_memory(settings, psutil.virtual_memory().available)
         self._llama = Llama(settings)
@@ -101,15 +103,14 @@ def options_of(config: StageConfig) -> Options:
     if config.weights is None:
         raise ConfigError("weights: must name the model's file, a GGUF")
     options: Options = build(Options, dict(config.options), "options")
-    if options.parallel < 1:
-        raise ConfigError("options.parallel: must be at least 1")
     for name in ("threads", "cache_mb"):
         if getattr(options, name) < 0:
             raise ConfigError(f"options.{name}: must not be below 0")
-    header = _model(config.weights, options)
-    projector = _projector(options)
+    header = _model(_file_of(config.weights), options)
+    projector = _projector(config.weights, options)
     options = replace(
         options,
+        mmproj=None if projector is None else str(projector.path),
         model=options.model or header.name,
         context=min(options.context, header.context or options.context),
         images=projector is not None and projector.reads("vision"),
@@ -117,6 +118,18 @@ def options_of(config: StageConfig) -> Options:
     )
     check(options, "options")
     return options
+
+
+def _file_of(weights: Path) -> Path:
+    """The model's file: itself, or the only one in its folder. Raises WeightsError."""
+    if not weights.is_dir():
+        return weights
+    projectors = set(weights.glob(PROJECTORS))
+    found = [file for file in sorted(weights.glob("*.gguf")) if file not in projectors and is_first(file)]
+    if len(found) != 1:
+        names = f": {', '.join(file.name for file in found)}; name one" if found else ""
+        raise WeightsError(f"{weights}: holds {len(found) or 'no'} models (files that end with .gguf){names}")
+    return found[0]
 
 
 def _model(weights: Path, options: Options) -> Header:
@@ -131,30 +144,32 @@ def _model(weights: Path, options: Options) -> Header:
     return header
 
 
-def _projector(options: Options) -> Header | None:
-    if options.mmproj is None:
+def _projector(weights: Path, options: Options) -> Header | None:
+    beside = sorted(weights.glob(PROJECTORS)) if weights.is_dir() else []
+    named = options.mmproj or next(map(str, beside), None)
+    if named is None:
         for name in ("images", "audio"):
             if getattr(options, name):
                 raise ConfigError(f"options.{name}: needs the model's projector; name its file in options.mmproj")
         return None
-    header = read_header(Path(options.mmproj))
+    header = read_header(Path(named))
     if header.architecture != PROJECTOR:
-        raise WeightsError(f"{options.mmproj}: is no projector, but a model of {header.architecture or 'no name'}")
+        raise WeightsError(f"{named}: is no projector, but a model of {header.architecture or 'no name'}")
     return header
 
 
-def settings_of(config: StageConfig, options: Options, slots: int) -> LlamaSettings:
+def settings_of(config: StageConfig, options: Options) -> LlamaSettings:
     """How the model is loaded. Raises ConfigError for a template that cannot be read."""
     assert config.weights is not None  # `options_of` has looked
+    weights = _file_of(config.weights)
     cores = psutil.cpu_count(logical=False) or 1
-    on_cpu = config.device == "cpu"
     return LlamaSettings(
-        weights=config.weights,
+        weights=weights,
         name=options.model,
         context=options.context,
-        slots=slots,
+        slots=config.slots,
         threads=options.threads or max(config.threads, cores - 1),
-        gpu_layers=0 if on_cpu else -1 if options.gpu_layers is None else options.gpu_layers,
+        gpu_layers=(0 if config.device == "cpu" else -1) if options.gpu_layers is None else options.gpu_layers,
         cache_type=options.cache_type,
         cache_mb=options.cache_mb,
         template=_template(options.template),
@@ -184,5 +199,5 @@ def check_memory(settings: LlamaSettings, available: int) -> None:
         raise WeightsError(
             f"{settings.weights}: needs {needed / 1e9:.1f} GB of memory ({weights / 1e9:.1f} for the weights, the rest "
             f"for {settings.slots} conversations of {settings.context} tokens), and {available / 1e9:.1f} are free. "
-            "Take a smaller model or quantization, or lower options.parallel or options.context."
+            "Take a smaller model or quantization, or lower the stage's max_batch or options.context."
         )

@@ -79,13 +79,13 @@ def model(tmp_path: Path) -> Make:
     return make
 
 
-def config(weights: Path | None, slots: int = 16, **options: Any) -> StageConfig:
-    return StageConfig(weights=weights, slots=slots, options={"instructions_suffix": "", "parallel": 2, **options})
+def config(weights: Path | None, slots: int = 2, **options: Any) -> StageConfig:
+    return StageConfig(weights=weights, slots=slots, options={"instructions_suffix": "", **options})
 
 
 @asynccontextmanager
-async def thinking(weights: Path, **options: Any) -> AsyncGenerator[Thinker]:
-    stage = Thinker(config(weights, **options))
+async def thinking(weights: Path, slots: int = 2, **options: Any) -> AsyncGenerator[Thinker]:
+    stage = Thinker(config(weights, slots, **options))
     try:
         yield stage
     finally:
@@ -175,7 +175,7 @@ class TestAnswers:
 
 class TestKept:
     async def test_what_was_computed_of_a_conversation_is_not_computed_again(self, model: Make) -> None:
-        async with thinking(model(saying("Yes.")), parallel=1) as stage:
+        async with thinking(model(saying("Yes.")), slots=1) as stage:
             before = usage(await read(stage, request(LONG)))
             turns = [Message("user", (TextPart(LONG),)), Message("assistant", (TextPart("Yes."),))]
             whole = (*turns, Message("user", (TextPart("b"),)))
@@ -186,7 +186,7 @@ class TestKept:
     async def test_conversations_that_take_turns_on_one_place_find_theirs_again(
         self, model: Make, cache_mb: int, found: bool
     ) -> None:
-        async with thinking(model(saying("Yes.")), parallel=1, cache_mb=cache_mb) as stage:
+        async with thinking(model(saying("Yes.")), slots=1, cache_mb=cache_mb) as stage:
             first, _, again = [usage(await read(stage, request(who * 400))) for who in ("a", "b", "a")]
         assert first.cached_tokens == 0
         assert (again.cached_tokens > 300) is found
@@ -194,7 +194,7 @@ class TestKept:
 
 class TestLeaving:
     async def test_leaving_an_answer_frees_its_place_in_llama_cpp(self, model: Make) -> None:
-        async with thinking(model(counting()), parallel=1) as stage:
+        async with thinking(model(counting()), slots=1) as stage:
             async with aclosing(stage.answer(request(max_text_tokens=100_000), of(()))) as chunks:
                 await anext(chunks)
                 assert stage.processing == 1
@@ -212,7 +212,7 @@ class TestLeaving:
             self.leave()
             return left
 
-        async with thinking(model(saying("Yes.")), parallel=1) as stage:
+        async with thinking(model(saying("Yes.")), slots=1) as stage:
             with monkeypatch.context() as patched:
                 patched.setattr(llama._Answer, "put", put_and_leave)
                 waiting = asyncio.ensure_future(anext(stage.answer(request(LONG), of(()))))
@@ -226,7 +226,7 @@ class TestLeaving:
     async def test_a_reader_who_stops_reading_holds_a_bounded_number_of_events_and_loses_none(
         self, model: Make
     ) -> None:
-        async with thinking(model(counting()), parallel=1) as stage:
+        async with thinking(model(counting()), slots=1) as stage:
             chunks = stage.answer(request(max_text_tokens=1000), of(()))
             got = [await anext(chunks)]
             await until(lambda: stage.processing == 0)
@@ -257,7 +257,7 @@ class TestLeaving:
 
 class TestTogether:
     async def test_answers_share_their_steps_and_each_is_its_own(self, model: Make) -> None:
-        async with thinking(model(counting()), parallel=4) as stage:
+        async with thinking(model(counting()), slots=4) as stage:
             asked = [request(f"question {n}", id=f"r{n}", max_text_tokens=300) for n in range(4)]
             answers = await asyncio.gather(*(read(stage, one) for one in asked))
             metrics = stage._llama._server.handle_metrics()
@@ -266,23 +266,18 @@ class TestTogether:
         assert float(busy.split()[1]) > 2
 
     async def test_who_finds_no_place_waits_for_one(self, model: Make) -> None:
-        async with thinking(model(counting()), parallel=1) as stage:
+        async with thinking(model(counting()), slots=1) as stage:
             answers = await asyncio.gather(*(read(stage, request(max_text_tokens=20)) for _ in range(5)))
         assert {written(one) for one in answers} == {"".join(COUNTING) * 2}
 
     async def test_an_answer_that_does_not_come_is_given_up(self, model: Make) -> None:
         async with (
-            thinking(model(counting()), parallel=1, first_token_s=0.05) as stage,
+            thinking(model(counting()), slots=1, first_token_s=0.05) as stage,
             aclosing(stage.answer(request(max_text_tokens=100_000), of(()))) as first,
         ):
             await anext(first)
             with pytest.raises(Stalled, match="The language model Script has not begun its answer"):
                 await read(stage, request())
-
-    def test_a_worker_has_as_many_places_as_the_model_and_no_more_than_its_batch(self, model: Make) -> None:
-        weights = model(saying("Yes."))
-        assert Thinker.describe(config(weights, parallel=3)).slots == 3
-        assert Thinker.describe(config(weights, slots=2, parallel=3)).slots == 2
 
 
 class TestFiles:
@@ -306,12 +301,12 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
-            ({"parallel": 0}, "options.parallel: must be at least 1"),
             ({"threads": -1}, "options.threads: must not be below 0"),
             ({"context": 100}, "options.context: must be at least 256"),
             ({"cache_type": "f8"}, "'f8' is none of f16, f32, q8_0"),
             ({"temprature": 1}, "unknown key .did you mean 'temperature'"),
             ({"images": True}, "options.images: needs the model's projector; name its file in options.mmproj"),
+            ({"gpu_layers": -1}, "the xllamacpp that is installed sees no GPU"),
             ({"mmproj": "none.gguf"}, "none.gguf: there is no such file"),
             ({"template": "none.jinja"}, "options.template: none.jinja cannot be read: No such file"),
         ],
@@ -332,6 +327,20 @@ class TestFiles:
         with pytest.raises(WeightsError, match="is no projector, but a model of llama"):
             Thinker.describe(config(weights, mmproj=str(weights)))
         assert Thinker.describe(config(weights, mmproj=str(projector))).facets.sees == {"image"}
+
+    def test_a_folder_stands_for_the_only_model_in_it_and_the_projector_beside(
+        self, model: Make, tmp_path: Path
+    ) -> None:
+        with pytest.raises(WeightsError, match=r"holds no models \(files that end with \.gguf\)"):
+            Thinker.describe(config(tmp_path))
+        first = model(saying("Yes."))
+        info = Thinker.describe(config(tmp_path))
+        assert (info.facets.model, info.facets.sees) == ("Script", frozenset())
+        write_projector(tmp_path / "mmproj-f16.gguf")
+        assert Thinker.describe(config(tmp_path)).facets.sees == {"image"}
+        first.with_name("other.gguf").write_bytes(first.read_bytes())
+        with pytest.raises(WeightsError, match=r"holds 2 models .*: model\.gguf, other\.gguf; name one"):
+            Thinker.describe(config(tmp_path))
 
     def test_a_model_without_a_template_is_told_what_to_do(self, model: Make) -> None:
         with pytest.raises(WeightsError, match=r"has no chat template.*Give one as options\.template"):
@@ -397,7 +406,7 @@ class TestProcess:
 def spec(weights: Path, launcher: Any = "inline", replicas: int = 1) -> EngineSpec:
     """The model's words, nano's voice."""
     stages = (
-        StageSpec(use="llm.llamacpp", name="thinker", weights=str(weights), options={"instructions_suffix": ""}),
+        StageSpec(use="llm.llamacpp", name="thinker", weights=str(weights), max_batch=2),
         StageSpec(use="nano.talker", name="talker"),
         StageSpec(use="nano.code2wav", name="code2wav"),
     )
