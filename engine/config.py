@@ -35,6 +35,9 @@ class WorkerSpec:
     dtype: str = "float32"
     schedule: Schedule = "urgency"
     """Who steps first: whose listener needs it most, or who came first, to measure what that is worth."""
+    python: str | None = None
+    """The interpreter of an environment of the worker's own, as a path: for libraries that pin what others cannot have.
+    None is the server's. A worker that joins by itself has the one that it was started with."""
     resources: Mapping[str, float] = field(default_factory=dict[str, float])
     """What a launcher that places workers on other machines asks for, one replica each, like ``{num_gpus: 1}``; it
     counts the devices then."""
@@ -159,7 +162,7 @@ def load_config(path: str | Path) -> EngineSpec:
 
 
 def parse_config(text: str, folder: Path | None = None) -> EngineSpec:
-    """The spec that a YAML text describes; files that it uses as stages are looked for from ``folder`` on."""
+    """The spec that a YAML text describes; the files that it names (stages, interpreters) lie from ``folder`` on."""
     try:
         tree = yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -169,7 +172,9 @@ def parse_config(text: str, folder: Path | None = None) -> EngineSpec:
         raise ConfigError(f"not valid YAML: {' '.join(str(error).split())}") from None
     spec: EngineSpec = build(EngineSpec, tree, "")
     _check(spec)
-    return replace(spec, stages=tuple(_named(stage, folder or Path()) for stage in spec.stages))
+    here = folder or Path()
+    workers = tuple(replace(one, python=one.python and str(_path(here, one.python))) for one in spec.workers)
+    return replace(spec, stages=tuple(_named(stage, here) for stage in spec.stages), workers=workers)
 
 
 class _Loader(yaml.SafeLoader):
@@ -240,6 +245,8 @@ def _check(spec: EngineSpec) -> None:
                 raise ConfigError(f"workers[{i}].{name}: must be at least 1")
         if worker.replicas < (0 if spec.cluster.listen else 1):
             raise ConfigError(f"workers[{i}].replicas: must be at least 1 (0 needs cluster.listen)")
+        if worker.python == "":
+            raise ConfigError(f"workers[{i}].python: must be the path of a Python interpreter")
         for stage in worker.stages:
             if stage in seen:
                 raise ConfigError(f"workers[{i}].stages: {stage} is hosted by workers[{seen[stage]}] already")
@@ -288,9 +295,12 @@ def _named(stage: StageSpec, folder: Path) -> StageSpec:
     if (found := file_of(stage.use)) is None:
         return replace(stage, name=stage.name or stage.use.rpartition(".")[2])
     file, export = found
-    return replace(
-        stage, use=str((folder / stage.use).absolute()), name=stage.name or export.lower() or Path(file).stem
-    )
+    return replace(stage, use=str(_path(folder, stage.use)), name=stage.name or export.lower() or Path(file).stem)
+
+
+def _path(folder: Path, text: str) -> Path:
+    """A path as the configuration has it. Links stay: an environment's interpreter is one."""
+    return (folder / text).absolute()
 
 
 def _check_devices(workers: tuple[WorkerSpec, ...]) -> None:

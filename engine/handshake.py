@@ -2,10 +2,12 @@
 
 ::
 
+    worker → server   GREETING
     server → worker   GREETING, 32 random bytes
     worker → server   32 random bytes, HMAC-SHA256(token, "worker" + both randoms)
     server → worker   HMAC-SHA256(token, "server" + both randoms)
 
+The greeting has the version of the wire: two of different versions part before either says more.
 Both have the token; it never crosses, and no answer is good a second time. What follows is neither encrypted nor
 signed: between machines the network is to be trusted, or tunnelled.
 """
@@ -20,8 +22,10 @@ import stat
 from pathlib import Path
 
 from engine.errors import ConfigError, WireError
+from engine.version import ANOTHER, VERSION
 
-GREETING = b"parley/1"
+_OURS = b"parley/"
+GREETING = _OURS + VERSION.encode()
 _RANDOM = _PROOF = 32
 
 
@@ -31,12 +35,18 @@ class Doorkeeper:
     def __init__(self, token: bytes) -> None:
         self._token, self._ours = token, secrets.token_bytes(_RANDOM)
         self._read = b""
+        self._greeted = False
         self.greeting = GREETING + self._ours
         self.done = False
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
         """(what to send, what was read beyond the handshake). Raises WireError for a stranger."""
         self._read += data
+        if not self._greeted:
+            self._greeted = _greets(self._read, "it")
+            self._read = self._read[len(GREETING) :] if self._greeted else self._read
+        if not self._greeted:
+            return b"", b""
         if len(self._read) < _RANDOM + _PROOF:
             return b"", b""
         theirs, proof = self._read[:_RANDOM], self._read[_RANDOM : _RANDOM + _PROOF]
@@ -47,7 +57,7 @@ class Doorkeeper:
 
 
 class Visitor:
-    """The worker's side: ``feed`` what comes until ``done``."""
+    """The worker's side. Send ``GREETING``; ``feed`` what comes until ``done``."""
 
     def __init__(self, token: bytes) -> None:
         self._token, self._ours = token, secrets.token_bytes(_RANDOM)
@@ -73,13 +83,18 @@ class Visitor:
         return b"", self._read[_PROOF:]
 
     def _answer(self) -> bytes:
-        if not GREETING.startswith(self._read[: len(GREETING)]):
-            raise WireError("there is no server of ours at that address, or one of another version")
-        if len(self._read) < len(GREETING) + _RANDOM:
+        if not _greets(self._read, "the server") or len(self._read) < len(GREETING) + _RANDOM:
             return b""
         self._theirs = self._read[len(GREETING) : len(GREETING) + _RANDOM]
         self._read = self._read[len(GREETING) + _RANDOM :]
         return self._ours + _prove(self._token, b"worker", self._theirs + self._ours)
+
+
+def _greets(read: bytes, who: str) -> bool:
+    """Whether the greeting is there, whole. Raises WireError for another one."""
+    if not GREETING.startswith(read[: len(GREETING)]):
+        raise WireError(f"{who} {ANOTHER}" if read.startswith(_OURS) else f"{who} does not speak as Parley does")
+    return len(read) >= len(GREETING)
 
 
 def read_token(path: Path) -> bytes:

@@ -9,8 +9,11 @@ PYTHON = (sys.executable, "-P")
 """With -P the folder that somebody happens to be in is not searched: it may have an ``engine`` of its own."""
 
 WORKER = ("-m", "engine.worker")
-COMMAND = (*PYTHON, *WORKER)
-"""A worker's process on this machine."""
+
+
+def worker(python: str | None = None) -> tuple[str, ...]:
+    """A worker's process on this machine; ``python`` is the interpreter of another environment."""
+    return (python or sys.executable, "-P", *WORKER)
 
 
 DEFAULTS = {"OPENBLAS_NUM_THREADS": "1"}

@@ -32,7 +32,7 @@ class Offer:
 
     def command(self, replica: int, key: str) -> list[str]:
         return [
-            *spawn.COMMAND, "--join", self.join, "--token-file", self.token_file,
+            *spawn.worker(), "--join", self.join, "--token-file", self.token_file,
             "--stages", self.stages, "--device", self.devices[replica % len(self.devices)], "--key", key,
             "--address", self.address, "--wait", str(self.wait_s), "--tied",
         ]  # fmt: skip

@@ -19,9 +19,10 @@ from pathlib import Path
 
 from engine import links, loop, wire
 from engine.config import address_of
-from engine.errors import EngineError
+from engine.errors import ConfigError, EngineError
 from engine.handshake import read_token
 from engine.line_writer import LineWriter
+from engine.version import ANOTHER, VERSION
 from engine.worker.heartbeat import beats
 from engine.worker.host import build, set_niceness, set_visible_device
 from engine.worker.join_client import Call, connect
@@ -49,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     way = parser.add_mutually_exclusive_group(required=True)
     way.add_argument("--socket", type=int)
     way.add_argument("--join")
+    parser.add_argument("--wire", default=VERSION, help="the version that the server speaks")
     parser.add_argument("--token-file", type=Path)
     parser.add_argument("--stages", default="")
     parser.add_argument("--device", default="cpu")
@@ -67,6 +69,8 @@ async def _work(arguments: argparse.Namespace) -> int:
         link = links.SocketLink(worker_main.receive, worker_main.lost, near=True)
         sock = socket.socket(fileno=arguments.socket)
         await asyncio.get_running_loop().create_connection(lambda: link, sock=sock)
+        if arguments.wire != VERSION:  # not even the task could be read
+            return await _refuse(link, f"the environment of {sys.executable} {ANOTHER}")
     else:
         link = await connect(_call(arguments), worker_main.receive, worker_main.lost)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, link.send, wire.Leave())
@@ -74,6 +78,14 @@ async def _work(arguments: argparse.Namespace) -> int:
     link.close()
     await asyncio.sleep(0)  # let what was written leave
     return code
+
+
+async def _refuse(link: links.SocketLink, why: str) -> int:
+    log.error("%s", why)
+    link.send(wire.Refused(ConfigError.code, why))
+    link.close()
+    await asyncio.sleep(0)
+    return 1
 
 
 def _call(arguments: argparse.Namespace) -> Call:

@@ -9,7 +9,7 @@ from typing import cast
 
 from engine import links, wire
 from engine.errors import StageUnavailable, WireError
-from engine.handshake import Visitor
+from engine.handshake import GREETING, Visitor
 
 AGAIN_S = 0.5  # between two tries while there is no server yet
 
@@ -71,6 +71,7 @@ class _Knock(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
+        self._transport.write(GREETING)
 
     def data_received(self, data: bytes) -> None:
         try:

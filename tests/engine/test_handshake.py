@@ -22,7 +22,7 @@ def pieces(data: bytes, size: int) -> list[bytes]:
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_who_has_the_token_gets_in_however_the_bytes_are_cut(size: int) -> None:
     keeper, visitor = Doorkeeper(TOKEN), Visitor(TOKEN)
-    answer = b"".join(visitor.feed(piece)[0] for piece in pieces(keeper.greeting, size))
+    answer = GREETING + b"".join(visitor.feed(piece)[0] for piece in pieces(keeper.greeting, size))
     proof, rest = b"", b""
     for piece in pieces(answer + b"and more", size):
         if keeper.done:
@@ -44,7 +44,7 @@ def test_another_token_does_not() -> None:
     keeper, visitor = Doorkeeper(TOKEN), Visitor(b"another token altogether")
     answer, _ = visitor.feed(keeper.greeting)
     with pytest.raises(WireError, match="token"):
-        keeper.feed(answer)
+        keeper.feed(GREETING + answer)
     assert not keeper.done
 
 
@@ -52,9 +52,9 @@ def test_another_token_does_not() -> None:
 def test_an_answer_is_good_once() -> None:
     keeper, visitor = Doorkeeper(TOKEN), Visitor(TOKEN)
     answer, _ = visitor.feed(keeper.greeting)
-    keeper.feed(answer)
-    with pytest.raises(WireError):
-        Doorkeeper(TOKEN).feed(answer)
+    keeper.feed(GREETING + answer)
+    with pytest.raises(WireError, match="token"):
+        Doorkeeper(TOKEN).feed(GREETING + answer)
 
 
 def test_a_server_without_the_token_is_found_out() -> None:
@@ -69,6 +69,15 @@ def test_an_answer_reflected_is_no_answer() -> None:
     answer, _ = visitor.feed(Doorkeeper(TOKEN).greeting)
     with pytest.raises(WireError):
         visitor.feed(answer[32:])
+
+
+@pytest.mark.parametrize("greeting", [b"parley/1", b"parley/00000000"])
+def test_two_of_different_versions_tell_each_other_so_in_one_sentence(greeting: bytes) -> None:
+    """Before either says anything that the other would have to understand."""
+    with pytest.raises(WireError, match="the server has another version of Parley: install the same one on both sides"):
+        Visitor(TOKEN).feed(greeting + b"\1" * 32)
+    with pytest.raises(WireError, match="it has another version of Parley"):
+        Doorkeeper(TOKEN).feed(greeting + b"\1" * 64)
 
 
 @given(st.binary(max_size=200))

@@ -13,7 +13,7 @@ from typing import Any
 from engine import links, wire
 from engine.config import ClusterSpec
 from engine.control.replica import RemoteWorker
-from engine.errors import EngineError
+from engine.errors import ConfigError, EngineError
 from engine.registry import load
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,9 @@ class Launcher:
         self._serving: dict[str, asyncio.Task[None]] = {}
 
     async def start(self, task: wire.Task, worker: RemoteWorker) -> None:
-        """Build a worker for a task; it says hello on the worker's link."""
+        """Build a worker for a task; it says hello on the worker's link. Raises ConfigError."""
+        if task.worker.python is not None:
+            raise ConfigError("workers[].python: a worker in the server's own process has the server's interpreter")
         build = load("engine.worker", "host", "build")
         beats = load("engine.worker", "heartbeat", "beats")
         inner: list[Any] = []

@@ -9,9 +9,10 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
-from engine import links, spawn, wire
+from engine import interpreter, links, spawn, wire
 from engine.config import ClusterSpec
 from engine.control.replica import RemoteWorker
+from engine.version import VERSION
 
 REAPED_S = 1.0  # from the end of a process's link to its exit status
 GRACE_S = 2.0  # from Stop to SIGKILL: a step takes far less
@@ -53,14 +54,20 @@ class Launcher:
         self._processes: dict[str, asyncio.subprocess.Process] = {}
 
     async def start(self, task: wire.Task, worker: RemoteWorker) -> None:
-        """Start a process for a task; it says hello on the worker's link when it is warm."""
+        """Start a process for a task; it says hello on the worker's link when it is warm.
+
+        Raises ConfigError where it is to have an interpreter that can run none.
+        """
+        python = task.worker.python
+        if python is not None:
+            await interpreter.check(python)
         ours, theirs = socket.socketpair()
         link = links.SocketLink(worker.receive, worker.lost, near=True)
         try:
             with theirs:
                 process = await asyncio.create_subprocess_exec(
-                    *spawn.COMMAND, "--socket", str(theirs.fileno()), env=spawn.environment(),
-                    stdin=asyncio.subprocess.DEVNULL, pass_fds=(theirs.fileno(),),
+                    *spawn.worker(python), "--socket", str(theirs.fileno()), "--wire", VERSION,
+                    env=spawn.environment(), stdin=asyncio.subprocess.DEVNULL, pass_fds=(theirs.fileno(),),
                 )  # fmt: skip
             self._processes[worker.id] = process
             worker.waited_s = lambda: waited_s(process.pid) + stolen_s()

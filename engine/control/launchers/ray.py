@@ -80,7 +80,7 @@ class Launcher:
             *spawn.WORKER, "--join", "{}:{}".format(*address), "--stages", ",".join(task.worker.stages),
             "--device", task.device, "--tied",
         ]  # fmt: skip
-        started = actor.start.remote(offer, spawn.DEFAULTS, token)
+        started = actor.start.remote(task.worker.python, offer, spawn.DEFAULTS, token)
         await asyncio.wrap_future(started.future())
 
 
@@ -92,13 +92,13 @@ def _place() -> type:
     """
 
     class Place:
-        def start(self, offer: list[str], defaults: dict[str, str], token: bytes) -> int:
+        def start(self, python: str | None, offer: list[str], defaults: dict[str, str], token: bytes) -> int:
             """Start the process; its id. The token goes through a pipe: it is in no file and on no command line."""
             read, write = os.pipe()
             os.write(write, token)
             os.close(write)
             self._process = subprocess.Popen(
-                [sys.executable, "-P", *offer, "--token-file", f"/dev/fd/{read}"],
+                [python or sys.executable, "-P", *offer, "--token-file", f"/dev/fd/{read}"],
                 stdin=subprocess.PIPE, pass_fds=(read,), env=defaults | os.environ,
             )  # fmt: skip
             os.close(read)

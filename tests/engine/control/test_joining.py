@@ -19,7 +19,7 @@ from engine import ConfigError, Engine, EngineSpec, Message, Request, TextPart, 
 from engine.chunk import Audio, Text
 from engine.config import ClusterSpec
 from engine.control import join_listener
-from engine.handshake import Visitor, read_token
+from engine.handshake import GREETING, Visitor, read_token
 from engine.links import SocketLink
 from engine.worker.join_client import Call, connect
 from tests.engine.control.test_fleet import answer, remote, workers
@@ -156,6 +156,38 @@ async def test_stages_that_nobody_wants_are_refused_with_a_reason(
     assert guests(engine) == {}
 
 
+@contextmanager
+def worker_of_another_version(at: str, token: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker's process whose Parley greets otherwise, until the block is left."""
+    code = (
+        "import engine.handshake as handshake\n"
+        "handshake.GREETING = b'parley/00000000'\n"
+        "from engine.worker.__main__ import main\n"
+        "main()\n"
+    )
+    options = ["--join", at, "--token-file", str(token), "--stages", "talker,code2wav"]
+    process = subprocess.Popen([sys.executable, "-c", code, *options], stderr=subprocess.PIPE)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def test_a_worker_of_another_version_and_its_server_are_told_so_in_one_sentence_each(
+    engine: Engine, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with worker_of_another_version(address(engine), tmp_path / "token") as process:
+        _, said = await asyncio.to_thread(process.communicate)
+    assert process.returncode == 1, "it need not try again"
+    (line,) = said.decode().splitlines()
+    assert line.endswith("the server has another version of Parley: install the same one on both sides")
+    (record,) = (record for record in caplog.records if "is closed" in record.message)
+    assert record.message.endswith("it has another version of Parley: install the same one on both sides")
+    assert guests(engine) == {}
+    assert await answer(engine, "say: undisturbed") == "undisturbed"
+
+
 async def test_a_token_made_for_this_time_is_gone_with_it(tmp_path: Path) -> None:
     async with Engine(spec(tmp_path)):
         assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
@@ -213,7 +245,7 @@ async def test_strangers_are_shut_out_with_one_line(
 
 async def test_who_says_nothing_is_shut_out(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(join_listener, "SILENCE_S", 0.05)
-    assert len(await knock(engine, b"")) == 40, "the greeting, and no more"
+    assert len(await knock(engine, b"")) == len(GREETING) + 32, "the greeting, and no more"
 
 
 async def test_a_crowd_of_strangers_keeps_nobody_else_out(
@@ -253,7 +285,7 @@ async def admitted(engine: Engine, tmp_path: Path) -> tuple[asyncio.StreamReader
     host, port = address(engine).split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     visitor = Visitor(read_token(tmp_path / "token"))
-    writer.write(visitor.feed(await reader.readexactly(40))[0])
+    writer.write(GREETING + visitor.feed(await reader.readexactly(len(GREETING) + 32))[0])
     visitor.feed(await reader.readexactly(32))
     assert visitor.done
     return reader, writer
