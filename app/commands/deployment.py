@@ -31,7 +31,7 @@ class Parts:
     """Stages that the command line names, in place of those of a configuration."""
 
     thinker: str | None = None
-    """A short form, as ``ollama:MODEL`` or ``gguf:PATH``."""
+    """A short form, as ``ollama:MODEL`` or ``gguf:PATH``, or a model of the catalogue."""
     thinker_key_file: str | None = None
     ears: str | None = None
     """A model of the catalogue, by its name; so ``voice``."""
@@ -74,6 +74,9 @@ def _with(spec: EngineSpec, parts: Parts) -> EngineSpec:
 
 
 def _thinker(form: str, key_file: str | None) -> StageSpec:
+    if form in catalogue():
+        _of_catalogue(form, THINKER)
+        form = f"gguf:{form}"
     found = thinker_of(form)
     if key_file is not None and not found.has_key:
         raise ConfigError("--thinker-key-file: belongs to a server; a model's file asks for no key")

@@ -21,7 +21,7 @@ from app.commands.doctor_server import server_findings
 from app.commands.finding import Finding, Level
 from app.commands.sink import device_available
 from app.settings import settings_of
-from engine import Engine, EngineError, EngineSpec, ModelInfo
+from engine import Engine, EngineError, EngineSpec, ModelInfo, WeightsError
 from engine.loop import run
 
 MIN_MEMORY_GB = 1.0  # what the server with the built-in model may take
@@ -129,9 +129,14 @@ async def model(spec: EngineSpec) -> list[Finding]:
             loaded = Finding("ok", "model", f"{engine.model.name} loads in {took_s:.1f} s")
             return [loaded, ears(engine.model), *elsewhere(engine.model, engine.unavailable)]
     except EngineError as error:
-        built_in = "`git checkout engine/weights` restores the built-in ones; --weights names others"
-        step = built_in if spec.model else ""  # of other stages, the error says what to do
-        return [Finding("fail", "model", f"{spec.title}: {error}", step)]
+        return [Finding("fail", "model", f"{spec.title}: {error}", _step(spec, error))]
+
+
+def _step(spec: EngineSpec, error: EngineError) -> str:
+    """What to do about a model that does not load, where the error itself does not say it."""
+    own = spec.weights or any(stage.weights for stage in spec.stages)
+    built_in = isinstance(error, WeightsError) and not own
+    return "`git checkout engine/weights` restores the built-in ones; --weights names others" if built_in else ""
 
 
 def elsewhere(info: ModelInfo, unavailable: Mapping[str, str]) -> Iterator[Finding]:

@@ -358,6 +358,17 @@ def test_the_doctor_finds_missing_weights() -> None:
     result = parley("doctor", "-c", "bad.yaml", "--port", "0")
     assert result.exit_code == 1
     assert "there is no stage 'mouth'; script has ears, thinker, talker, code2wav" in result.stderr
+    assert "git checkout" not in result.stderr, "the weights are not at fault"
+
+
+def test_the_doctor_says_how_a_model_that_is_not_here_gets_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    result = parley("doctor", "--thinker", "qwen3-4b", "--port", "0")
+    assert result.exit_code == 1
+    assert "qwen3-4b is not on this machine; `parley pull qwen3-4b` gets it" in result.stderr
+    assert "git checkout" not in result.stderr
 
 
 @pytest.mark.parametrize(

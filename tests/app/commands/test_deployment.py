@@ -68,6 +68,16 @@ def test_ears_and_a_voice_of_the_catalogue_take_the_configuration_s_places(monke
     assert workers == [("ears",), ("thinker", "talker", "code2wav")]
 
 
+def test_a_thinker_of_the_catalogue_runs_in_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    qwen = Model("qwen", "thinker", "llm.llamacpp", "a/b", "main", FILES, "MIT", ("en",), 1)
+    monkeypatch.setattr(deployments, "catalogue", lambda: CATALOGUE | {"qwen": qwen})
+    stages, workers = parts_of(deployment(parts=Parts(thinker="qwen")))
+    assert stages[1] == ("thinker", "llm.llamacpp", "qwen")
+    assert workers == [("ears",), ("thinker", "talker", "code2wav")]
+    with pytest.raises(ConfigError, match="--thinker: no thinker is called 'zip'"):
+        deployment(parts=Parts(thinker="zip"))
+
+
 def test_names_of_other_parts_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deployments, "catalogue", lambda: CATALOGUE)
     with pytest.raises(ConfigError, match=r"--ears: no ears are called 'zipp' .*did you mean 'zip'"):
