@@ -231,7 +231,9 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     The server stores all chunks of the kinds ``checkpoints`` for the case that the replica is lost, and the stage's
     last Checkpoint: see ``StageRequest.kept``.
     ``replay`` says what comes where the stage has to begin anew on another replica. "exact": the same, so that what was
-    given is left out. "never": something else, so that an answer of which anything was given ends with its replica.
+    given is left out. "continue": what it had checkpointed, as that stands, and then something that goes on behind it;
+    what it feeds follows from that, and an answer of which it emitted other kinds, too (a tool call under way), ends
+    with its replica. "never": something else, so that an answer of which anything was given ends.
 
     ``blocking`` is for a stage whose step is one long native call, like a sentence of sound or a whole recording: a
     step of some 50 ms and more. It is stepped in a thread of its own, one step at a time, while the worker's loop, its
@@ -256,7 +258,7 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     group: Literal["", "guided", "joined"] = ""
     max_pending: int = 8
     checkpoints: frozenset[str] = frozenset()
-    replay: Literal["exact", "never"] = "exact"
+    replay: Literal["exact", "continue", "never"] = "exact"
     blocking: bool = False
     facets: Facets = Facets()
 

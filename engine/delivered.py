@@ -80,6 +80,10 @@ class RecoveryLog:
         else:
             self._all.append(chunk)
 
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        return frozenset(chunk.kind for chunk in self._all)
+
     def chunks(self) -> tuple[Chunk, ...]:
         return (*self._all, *self._checkpoints.values())
 

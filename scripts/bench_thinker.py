@@ -34,7 +34,7 @@ from rich.console import Console
 
 from engine import Audio, Engine, EngineError, EngineSpec, Message, Request, StageSpec, Text, TextPart, WorkerSpec
 from engine.config import ChunkSpec, ClusterSpec
-from engine.errors import ReplicaLost
+from engine.errors import ReplicaLost, StageFailed
 
 QUESTION = "Spell the word morning."
 BEHIND_MS = 20.0
@@ -207,7 +207,7 @@ async def _killed(engine: Engine, server: Server, id: str, after_s: float, found
                 sounds += isinstance(chunk, Audio)
     except TimeoutError:
         found.wrong.append(f"{id}: hung behind {text!r}")
-    except ReplicaLost:
+    except (ReplicaLost, StageFailed):
         errors += 1
     except EngineError as error:
         found.wrong.append(f"{id}: {error!r}")

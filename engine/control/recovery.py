@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 from engine import wire
-from engine.chunk import Chunk, Counts
+from engine.chunk import Chunk, Counts, Kind
 from engine.control.chunks import Chunks
 from engine.control.hop import Hop, Pool
 from engine.control.replica import RemoteWorker
+from engine.core import StageInfo
 from engine.delivered import RecoveryLog, kind_of
 from engine.errors import BatchLost, ReplicaLost
 
@@ -63,10 +64,19 @@ class Recovery:
     def _check_repeatable(self, hop: Hop, error: ReplicaLost) -> None:
         """Raises ReplicaLost if a stage of the hop has given what it would not give again: two answers would be
         spliced."""
-        for pool in hop.pools(self._pools):
-            given = {*pool.info.emits & _kinds(self._chunks.given), *pool.info.feeds & _kinds(hop.given)}
-            if given and pool.info.replay == "never":
-                raise ReplicaLost(f"{error}; what was still to come of the answer is lost with it") from error
+        if any(self._unrepeatable(pool.info, hop) for pool in hop.pools(self._pools)):
+            raise ReplicaLost(f"{error}; what was still to come of the answer is lost with it") from error
+
+    def _unrepeatable(self, info: StageInfo, hop: Hop) -> frozenset[Kind]:
+        """What a stage has given and would not give again."""
+        emitted = info.emits & _kinds(self._chunks.given)
+        match info.replay:
+            case "exact":
+                return frozenset()
+            case "continue":
+                return emitted - (info.checkpoints & self._log.kinds)
+            case "never":
+                return emitted | info.feeds & _kinds(hop.given)
 
     async def _blame(self, host: RemoteWorker | None) -> Blame:
         """Whose fault it may be that a replica was lost: that of what it was doing for the first time.

@@ -69,7 +69,7 @@ class Recovery:
         if chunk.kind not in info.checkpoints:
             return chunk
         new = fresh(self._again, chunk)
-        if new is not None and single:
+        if new is not None and single and req.stored:
             self._unsent.append(new)
         return new
 

@@ -52,6 +52,9 @@ class StageRequest:
     needs_input: bool = True
     done: bool = False
     kept: Sequence[Chunk] = ()
+    stored: bool = True
+    """Whether what the stage gives of its info's ``checkpoints`` is stored; one that may find at ``open`` that it could
+    not go on behind it says no there, and the answer ends as soon as the replica is lost."""
 
     # What follows is the step loop's own: a stage neither reads nor writes it.
 

@@ -12,6 +12,7 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import httpx2
@@ -45,6 +46,14 @@ _BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError, http
 logging.getLogger("httpx2").setLevel(logging.WARNING)  # it tells each request's address
 
 
+@dataclass(frozen=True, slots=True)
+class Models:
+    """What a server lists: its models' ``names``, and the ``owner`` that it gives, which tells what server it is."""
+
+    names: tuple[str, ...] = ()
+    owner: str = ""
+
+
 class Client:
     """Keeps its connections warm between answers. Needs ``aclose`` at the end.
 
@@ -65,52 +74,68 @@ class Client:
             follow_redirects=False,
         )
 
-    async def answer(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[Delta]:
+    async def answer(self, body: Mapping[str, Any], name: str, begun: bool = False) -> AsyncGenerator[Delta]:
         """The answer to a request's body; its Usage is last. To close this generator aborts the answer at the server.
 
-        ``name`` begins the ids of tool calls that the server gives none. Raises one EngineError. Before the first
+        ``name`` begins the ids of tool calls that the server gives none; ``begun`` is of a body that asks for the rest
+        of an answer, which may be nothing. Raises one EngineError. Before the first
         delta the server is asked once more where the connection broke, or where it asks for a moment; never after it.
         """
         options = self._options
         patience = Patience(
             options.first_token_s, options.stall_s, f"The language model's server at {options.host}", self._now
         )
-        doubted, again, begun = frozenset[str](), True, False
+        doubted, again, came = frozenset[str](), True, False
         while True:
             sent = without(body, self._refused | doubted)
             try:
-                async with aclosing(self._answer(sent, name, patience)) as deltas:
+                async with aclosing(self._answer(sent, Decoder(name, begun), patience)) as deltas:
                     async for delta in deltas:
-                        begun, self._refused = True, self._refused | doubted
+                        came, self._refused = True, self._refused | doubted
                         yield delta
                 return
             except Refusal as refusal:
-                if not begun and (more := refused_by(refusal, sent)):
+                if not came and (more := refused_by(refusal, sent)):
                     doubted |= more
                     continue
                 wait_s = refusal.retry_after_s
-                if begun or not again or wait_s is None or wait_s > min(SOON_S, patience.left_s):
+                if came or not again or wait_s is None or wait_s > min(SOON_S, patience.left_s):
                     raise as_engine_error(refusal, options, texts_of(body), self._key) from None
                 again = False
                 await patience.wait(asyncio.sleep(wait_s))
             except httpx2.HTTPError as error:
-                if begun or not again or not isinstance(error, _BROKEN):
+                if came or not again or not isinstance(error, _BROKEN):
                     raise unreachable(error, options) from None
                 again = False
 
-    async def probe(self) -> tuple[str, ...]:
-        """The names of the server's models, without asking any of them anything: ``GET /models``.
+    async def probe(self) -> Models:
+        """The server's models, without asking any of them anything: ``GET /models``.
 
-        Empty where the server is there and lists none. Raises EngineError where it is not to be reached, or refuses.
+        No names where the server is there and lists none. Raises EngineError where it is not to be reached, or refuses.
         """
         patience = Patience(PROBE_S, PROBE_S, f"The language model's server at {self._options.host}", self._now)
         try:
             async with self._response("GET", "models", None, patience) as response:
-                return _names(await _body(response, LARGEST_EVENT, patience))
+                return _models(await _body(response, LARGEST_EVENT, patience))
         except Refusal as refusal:
             if refusal.status in (404, 405):
-                return ()
+                return Models()
             raise as_engine_error(refusal, self._options, (), self._key) from None
+        except httpx2.HTTPError as error:
+            raise unreachable(error, self._options) from None
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """A reply of the server's own API, beside OpenAI's, as JSON; None where there is no such, or it refuses.
+
+        Raises EngineError where the server is not to be reached.
+        """
+        patience = Patience(PROBE_S, PROBE_S, f"The language model's server at {self._options.host}", self._now)
+        url, content = f"{self._options.own_api}{path}", msgspec.json.encode(body)
+        try:
+            async with self._response("POST", url, content, patience) as response:
+                return msgspec.json.decode(await _body(response, LARGEST_EVENT, patience))
+        except (Refusal, msgspec.DecodeError, UnicodeError, RecursionError):
+            return None
         except httpx2.HTTPError as error:
             raise unreachable(error, self._options) from None
 
@@ -121,9 +146,8 @@ class Client:
     def _credentials(self) -> dict[str, str]:
         return {"authorization": f"Bearer {self._key}"} if self._key else {}
 
-    async def _answer(self, body: Mapping[str, Any], name: str, patience: Patience) -> AsyncGenerator[Delta]:
+    async def _answer(self, body: Mapping[str, Any], decoder: Decoder, patience: Patience) -> AsyncGenerator[Delta]:
         """One try. Raises EngineError, Refusal, or httpx2's errors."""
-        decoder = Decoder(name)
         content = msgspec.json.encode(body)
         async with (
             self._response("POST", "chat/completions", content, patience) as response,
@@ -198,9 +222,9 @@ def _retry_after_s(response: httpx2.Response) -> float | None:
     return float(given) if response.status_code in (429, 503) and given.isascii() and given.isdigit() else None
 
 
-def _names(body: bytes) -> tuple[str, ...]:
+def _models(body: bytes) -> Models:
     try:
-        tree = msgspec.json.decode(body)
-        return tuple(str(one["id"]) for one in tree["data"])
-    except (msgspec.DecodeError, UnicodeError, RecursionError, LookupError, TypeError):
-        return ()
+        listed = msgspec.json.decode(body)["data"]
+        return Models(tuple(str(one["id"]) for one in listed), str(listed[0].get("owned_by", "")) if listed else "")
+    except (msgspec.DecodeError, UnicodeError, RecursionError, LookupError, TypeError, AttributeError):
+        return Models()

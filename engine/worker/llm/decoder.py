@@ -70,11 +70,12 @@ class _Event(msgspec.Struct):
 
 class Decoder:
     """One answer's. Feed each event's data; ``end`` once no more comes. ``name`` begins the ids of nameless calls.
+    ``begun`` says that it is the rest of an answer, of which nothing need be left.
 
     Both raise Refusal where the server reports an error, and StageFailed for what is no answer.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, begun: bool = False) -> None:
         self.done = False
         """Whether the server has said that nothing more comes."""
         self.length = 0
@@ -84,7 +85,7 @@ class Decoder:
         self._thoughts, self._calls = Thoughts(), Calls(name)
         self._written = 0
         """Characters of the text that were given."""
-        self._thought = self._spoke = False
+        self._thought, self._spoke = False, begun
 
     @property
     def finished(self) -> bool:

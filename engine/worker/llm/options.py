@@ -83,6 +83,11 @@ class Options(ModelOptions):
         return f"{parts.scheme}://{parts.netloc}{path}/"
 
     @property
+    def own_api(self) -> str:
+        """Where the server's own API begins, beside OpenAI's, with a slash at its end."""
+        return self.base.removesuffix("v1/")
+
+    @property
     def host(self) -> str:
         """Who gets what is asked: ``host:port``."""
         return host_of(self.url)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, assert_never
 
@@ -14,6 +14,7 @@ from engine.worker.llm.messages import body_of
 from engine.worker.llm.options import ModelOptions
 from engine.worker.llm.spoken_text import SpokenText
 from engine.worker.stage import StageConfig
+from engine.worker.stage_request import StageRequest
 from engine.worker.streamed import Streamed
 
 NOT_UNDERSTOOD = "Sorry, I did not understand that."
@@ -37,18 +38,42 @@ class ChatThinker(Streamed):
         ``name`` begins the ids of tool calls that have none. Raises one EngineError.
         """
 
-    async def answer(self, request: Request, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Chunk]:
+    def go_on(self, body: Mapping[str, Any], name: str, written: Sequence[Text]) -> AsyncGenerator[Delta]:
+        """The rest of an answer to ``body``, behind what a replica that was lost had ``written`` of it.
+
+        Of thinkers whose ``replay`` is "continue". Raises one EngineError, too where it would be another answer.
+        """
+        raise NotImplementedError
+
+    def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        return self.answer(req.request, inputs, req.kept)
+
+    async def answer(
+        self, request: Request, inputs: AsyncIterator[Chunk], kept: Sequence[Chunk] = ()
+    ) -> AsyncGenerator[Chunk]:
+        """``kept`` is what a replica that was lost had checkpointed: it comes again, and then the rest."""
         said = await _said(inputs) if request.hears else None
         if said is not None and not said.text:
             for chunk in _as_it_stands(NOT_UNDERSTOOD):
                 yield chunk
             return
         async with (
-            aclosing(self.ask(body_of(request, self._asked, said), request.id)) as deltas,
+            aclosing(self._deltas(body_of(request, self._asked, said), request.id, kept)) as deltas,
             aclosing(_aloud(deltas)) as chunks,
         ):
             async for chunk in chunks:
                 yield chunk
+
+    async def _deltas(self, body: Mapping[str, Any], name: str, kept: Sequence[Chunk]) -> AsyncGenerator[Delta]:
+        written = [chunk for chunk in kept if isinstance(chunk, Text)]
+        ends = [chunk for chunk in kept if isinstance(chunk, Usage)]
+        for chunk in (*written, *ends):
+            yield chunk
+        if ends:
+            return
+        async with aclosing(self.go_on(body, name, written) if written else self.ask(body, name)) as deltas:
+            async for delta in deltas:
+                yield delta
 
 
 async def _aloud(deltas: AsyncIterator[Delta]) -> AsyncGenerator[Chunk]:

@@ -11,13 +11,15 @@ from typing import Any
 
 from engine.chunk import Text, ToolCall, ToolCallDelta, Transcript, Usage, VoiceText, kinds
 from engine.core import Ability, Facets, StageInfo
-from engine.errors import EngineError, Overloaded, StageUnavailable
+from engine.errors import EngineError, Overloaded, StageFailed, StageUnavailable
 from engine.thinkers import ANY_MODEL, leaving
-from engine.worker.llm.client import Client
+from engine.worker.llm.client import Client, Models
+from engine.worker.llm.continuing import SERVERS, continued, goes_on, rest
 from engine.worker.llm.deltas import Delta
 from engine.worker.llm.options import Options, options_of
 from engine.worker.llm.thinker import ChatThinker
 from engine.worker.stage import StageConfig
+from engine.worker.stage_request import StageRequest
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +28,8 @@ PROBE_EVERY_S = 30.0
 
 
 class Thinker(ChatThinker):
-    """A server answers differently every time: of an answer that has begun, nothing is asked again."""
+    """A server answers differently every time. An answer that has begun is gone on with where the server shows that it
+    can; else nothing of it is asked again."""
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
@@ -34,7 +37,9 @@ class Thinker(ChatThinker):
         sees: frozenset[Ability] = frozenset({"image"} if options.images else ())
         return StageInfo(
             takes=kinds(Transcript), emits=kinds(Text, ToolCallDelta, ToolCall, Usage), feeds=kinds(VoiceText),
-            answers=True, slots=config.slots, replay="never",
+            answers=True, slots=config.slots,
+            replay="never" if options.thinking else "continue",  # its thoughts are not kept, and go before every answer
+            checkpoints=frozenset() if options.thinking else kinds(Text, Usage),
             facets=Facets(
                 model=options.model, sees=sees, context=options.context,
                 leaving=leaving(options.url, images=options.images, audio=options.audio),
@@ -47,10 +52,14 @@ class Thinker(ChatThinker):
         self._sleep = sleep
         self._client = Client(self._options)
         self._down = asyncio.Event()
+        self._owner: str | None = None  # what the server is, once it was there
 
-    async def ask(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[Delta]:
+    def open(self, req: StageRequest) -> None:
+        req.stored = self._owner is None or self._owner in SERVERS
+
+    async def ask(self, body: Mapping[str, Any], name: str, begun: bool = False) -> AsyncGenerator[Delta]:
         try:
-            async with aclosing(self._client.answer(body, name)) as deltas:
+            async with aclosing(self._client.answer(body, name, begun)) as deltas:
                 async for delta in deltas:
                     self.unavailable = ""
                     yield delta
@@ -58,6 +67,18 @@ class Thinker(ChatThinker):
             if not isinstance(error, Overloaded):
                 self._lost(error)
             raise
+
+    async def go_on(self, body: Mapping[str, Any], name: str, written: Sequence[Text]) -> AsyncGenerator[Delta]:
+        asked = continued(body, written)
+        owner = (await self._client.probe()).owner
+        if not await goes_on(self._client, owner, asked):
+            raise StageFailed(
+                f"The language model's server at {self._options.host} does not go on with answers that were broken "
+                "off: what was still to come of this one is lost. Ask again."
+            )
+        async with aclosing(self.ask(asked, name, begun=True)) as deltas, aclosing(rest(deltas, written)) as placed:
+            async for delta in placed:
+                yield delta
 
     async def watch(self) -> None:
         """Look for the server at the start, and every half minute while it is down; no model is asked anything."""
@@ -74,11 +95,12 @@ class Thinker(ChatThinker):
     async def aclose(self) -> None:
         await self._client.aclose()
 
-    def _found(self, names: Sequence[str]) -> None:
+    def _found(self, models: Models) -> None:
         """The server is there, with these models."""
+        self._owner = models.owner
         if self.unavailable:
             log.warning("the language model's server at %s is back", self._options.host)
-        self.unavailable = _missing(self._options, names)
+        self.unavailable = _missing(self._options, models.names)
         if self.unavailable:
             log.warning(self.unavailable)
 

@@ -446,7 +446,7 @@ async def test_proxies_of_the_environment_are_asked_only_where_an_option_says_so
 
 async def test_a_probe_asks_for_the_models_and_no_model() -> None:
     async with scripted(answer(200, {"data": [{"id": "m"}, {"id": "n"}]})) as server, asking(server) as client:
-        assert await client.probe() == ("m", "n")
+        assert (await client.probe()).names == ("m", "n")
         assert [(asked.method, asked.path) for asked in server.asked] == [("GET", "/v1/models")]
 
 
@@ -460,7 +460,7 @@ async def test_a_probe_warms_the_connection_of_the_first_answer() -> None:
 @pytest.mark.parametrize("reply", [answer(404), answer(200, b"no json"), answer(200, []), answer(200, {"data": [1]})])
 async def test_a_server_that_lists_no_models_is_there_all_the_same(reply: Reply) -> None:
     async with scripted(reply) as server, asking(server) as client:
-        assert await client.probe() == ()
+        assert (await client.probe()).names == ()
 
 
 async def test_a_probe_that_is_refused_is_told() -> None:

@@ -12,13 +12,17 @@ import pytest
 
 from engine import Engine, EngineSpec, ReplicaLost, Request, StageFailed, StageSpec, WorkerSpec
 from engine.chunk import Audio, Output, Speech, Text, ToolCall, Transcript, Usage, VoiceText
-from engine.core import IN_WRITING, Pcm
+from engine.core import IN_WRITING, Pcm, Sampling
 from engine.stream import of
 from engine.training.nano.eval_ears import SPOKEN
 from engine.training.nano.eval_ears import read as recordings
 from engine.worker.llm.thinker import NOT_UNDERSTOOD
+from engine.worker.pace import OneFrame
 from engine.worker.stage import StageConfig
+from engine.worker.stage_request import StageRequest
+from engine.worker.stages.llm import openai
 from engine.worker.stages.llm.openai import Thinker
+from tests.conformance import tiny_llm
 from tests.engine.fakes import lose, only, request, until
 from tests.engine.worker.llm.scripted import (
     Reply,
@@ -135,12 +139,138 @@ async def test_an_answer_whose_worker_is_lost_is_never_spliced_with_another(lost
                     got.append(chunk)  # noqa: PERF401 - kept when it raises
 
         if lost:
-            with pytest.raises(ReplicaLost, match="what was still to come of the answer is lost with it"):
+            with pytest.raises((ReplicaLost, StageFailed), match=r"what was still to come of .* is lost"):
                 await follow()
         else:
             await follow()
     assert written(got) == ("second answer" if not lost else "".join(f"first{n} " for n in range(lost)))
     assert len(server.asked) == (1 if lost else 2)
+
+
+def goes_on(*replies: Reply) -> AbstractAsyncContextManager[Scripted]:
+    """llama.cpp's server, by its list of models; its prompts are among the replies."""
+    return scripted(*replies, models=answer(200, {"data": [{"id": "m", "owned_by": "llamacpp"}]}))
+
+
+async def broken_off(rig: Engine, after: int, asked: Request) -> list[Output]:
+    """An answer of which the thinker's worker is lost behind so many chunks."""
+    got: list[Output] = []
+    async with rig.open(asked) as chunks:
+        while len(got) < after:
+            got.append(await anext(chunks))
+        assert lose(rig, "thinker")
+        got += [chunk async for chunk in chunks]
+    return got
+
+
+async def test_an_answer_goes_on_where_the_server_shows_that_it_would() -> None:
+    """What was given is given once, to the client and to the voice; the server is asked for what is behind it."""
+    first = stalled(delta(role="assistant"), text("**Good** "), text("day to"))
+    prompt = answer(200, {"prompt": "<user>hello<assistant>**Good** day to"})
+    replies = first, prompt, stream(*words(" you, ", "[friend](http://x.example/)."))
+    async with goes_on(*replies) as server, talking(server, copies=2) as rig:
+        chunks = await broken_off(rig, 2, request(wants=IN_WRITING))
+    assert written(chunks) == SAID
+    assert [(chunk.start, chunk.end) for chunk in only(Text, chunks)][2:] == [(15, 21), (21, len(SAID))]
+    assert [one.path for one in server.asked] == ["/v1/chat/completions", "/apply-template", "/v1/chat/completions"]
+    again = server.asked[2].body
+    assert again["messages"] == [*server.asked[0].body["messages"], {"role": "assistant", "content": "**Good** day to"}]
+    assert again["continue_final_message"]
+    assert again == server.asked[1].body, "what was shown is what is asked"
+
+
+async def test_the_voice_speaks_such_an_answer_as_if_it_had_not_been_broken_off() -> None:
+    whole = stream(*words("**Good** ", "day to", " you, ", "[friend](http://x.example/)."))
+    async with asking(whole) as server, talking(server) as rig:
+        expected = await read(rig, request())
+    first = stalled(delta(role="assistant"), text("**Good** "), text("day to"))
+    prompt = answer(200, {"prompt": "<user>hello<assistant>**Good** day to"})
+    replies = first, prompt, stream(*words(" you, ", "[friend](http://x.example/)."))
+    async with goes_on(*replies) as server, talking(server, copies=2) as rig:
+        chunks = await broken_off(rig, 2, request())
+    sounds = [np.concatenate([chunk.wave for chunk in only(Audio, one)]) for one in (expected, chunks)]
+    assert written(chunks) == written(expected) == SAID
+    assert sounds[0].shape == sounds[1].shape
+    assert np.abs(sounds[0] - sounds[1]).max() < 1e-5
+
+
+async def test_a_server_whose_prompt_shows_another_answer_is_not_asked_for_it() -> None:
+    first = stalled(delta(role="assistant"), text("Good "))
+    prompt = answer(200, {"prompt": "<user>hello<assistant>Good<end><assistant>"})
+    async with goes_on(first, prompt, stream(*words("Bye."))) as server, talking(server, copies=2) as rig:
+        with pytest.raises(StageFailed, match="does not go on with answers that were broken off"):
+            await broken_off(rig, 1, request(wants=IN_WRITING))
+    assert [one.path for one in server.asked] == ["/v1/chat/completions", "/apply-template"]
+
+
+async def test_a_call_that_is_under_way_is_never_gone_on_with() -> None:
+    first = stalled(text("Look: "), call('{"at":', index=0, id="c", name="look"))
+    async with goes_on(first, stream(*words("never"))) as server, talking(server, copies=2) as rig:
+        with pytest.raises(ReplicaLost, match="what was still to come of the answer is lost with it"):
+            await broken_off(rig, 2, request(wants=IN_WRITING))
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(("owner", "stored"), [("llamacpp", True), ("vllm", True), ("library", False), ("", False)])
+async def test_what_a_server_would_not_go_on_with_is_not_stored(owner: str, stored: bool) -> None:
+    """So that its answers end as soon as their worker is lost."""
+    async with scripted(models=answer(200, {"data": [{"id": "m", "owned_by": owner}]})) as server:
+        stage = thinker(server)
+        req = StageRequest(request(), 0, OneFrame())
+        stage.open(req)
+        assert req.stored, "not known yet: it is asked once it matters"
+        watching = asyncio.create_task(stage.watch())
+        await until(lambda: server.probed > 0 and stage._owner is not None)
+        stage.open(req)
+        watching.cancel()
+        await stage.aclose()
+    assert req.stored is stored
+
+
+def test_a_model_that_thinks_first_is_not_asked_again() -> None:
+    options = {"url": "http://127.0.0.1:1/v1", "model": "m"}
+    assert Thinker.describe(StageConfig(options=options)).replay == "continue"
+    assert Thinker.describe(StageConfig(options=options | {"thinking": True})).replay == "never"
+
+
+async def test_an_answer_that_was_whole_is_not_asked_for_again() -> None:
+    """Its worker is lost while the voice is still to speak: the words come again from what was kept."""
+    replies = stream(*words("Good ", "day ", "to you all.")), stream(*words("never"))
+    got: list[Output] = []
+    async with goes_on(*replies) as server, talking(server, copies=2) as rig, rig.open(request()) as chunks:
+        async for chunk in chunks:
+            got.append(chunk)
+            if isinstance(chunk, Usage):
+                assert lose(rig, "thinker")
+    assert written(got) == "Good day to you all."
+    assert only(Audio, got)
+    assert len(server.asked) == 1
+
+
+@pytest.mark.conformance
+@pytest.mark.timeout(tiny_llm.MAKE_S + 100)
+async def test_llamacpp_goes_on_with_every_beginning_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A greedy answer that was broken off anywhere is the one that was not."""
+    went_on = list[str]()
+    continued = openai.continued
+
+    def counting(body: Any, before: Any) -> Any:
+        went_on.append("".join(one.text for one in before))
+        return continued(body, before)
+
+    monkeypatch.setattr(openai, "continued", counting)
+    asked = request("list the months", wants=IN_WRITING, sampling=Sampling(greedy=True))
+    with tiny_llm.served() as address:
+        stages = (StageSpec(use="llm.openai", name="thinker", options={"url": address, "model": "tiny"}),)
+        workers = (WorkerSpec(stages=("thinker",), replicas=2),)
+        async with Engine(EngineSpec(stages=stages, workers=workers, launcher="inline")) as rig:
+            whole = await read(rig, asked)
+            for after in range(1, len(only(Text, whole))):
+                await until(lambda: len(rig.replicas()) == 2, 10_000)
+                found = await broken_off(rig, after, asked)
+                assert written(found) == written(whole)
+                assert found[-1] == whole[-1] or only(Usage, found)[-1].finish == "stop"
+    assert len(set(went_on)) > 3, "the rest was asked for, behind several beginnings"
 
 
 async def test_leaving_an_answer_closes_the_servers_stream() -> None:
