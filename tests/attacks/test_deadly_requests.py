@@ -39,14 +39,15 @@ UNGUARDED = """
 from engine.worker.models.nano import thinker
 thinker.guarded = lambda stage, request, work, *args: work(request, *args)
 from engine.errors import StageFailed
-from engine.worker import process
-process.BatchLost = StageFailed
+from engine.worker import step
+step.BatchLost = StageFailed
 """
 
 
 def workers(guard: str = "") -> str:
     """Has the server start workers that one word kills, hangs, or makes raise."""
-    return f"import engine.spawn as spawn\nspawn.COMMAND = (*spawn.PYTHON, '-c', {DEADLY.format(guard=guard)!r})\n"
+    code = DEADLY.format(guard=guard)
+    return f"import engine.spawn as spawn\nspawn.worker = lambda python=None: (*spawn.PYTHON, '-c', {code!r})\n"
 
 
 BLAMELESS = """
