@@ -8,17 +8,17 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 import av
 import av.error
 import numpy as np
 import pybase64
-from av.filter import Graph
 from numpy.typing import NDArray
 
 from engine import MIC_RATE_HZ
 from engine.core import Pcm
+from engine.resampler import Resampler
 
 _MAX_CHANNELS = 8
 _RATES_HZ = range(4_000, 192_001)
@@ -41,57 +41,6 @@ def pcm16(data: bytes) -> Pcm:
     if len(data) % 2:
         raise MediaError(f"{len(data)} bytes are not whole 16-bit samples")
     return np.frombuffer(data, "<i2").astype(np.int16, copy=False)
-
-
-class Resampler:
-    """Streaming conversion of mono int16 to another rate. What it holds back (about 1 ms) comes with ``flush``."""
-
-    def __init__(self, from_hz: int, to_hz: int) -> None:
-        self._from_hz, self._to_hz = from_hz, to_hz
-        self._graph = None if from_hz == to_hz else _resampling(from_hz, to_hz)
-
-    def push(self, pcm: Pcm) -> Pcm:
-        """int16 [n] at the one rate to int16 [about n * to / from] at the other."""
-        if self._graph is None or not len(pcm):
-            return pcm
-        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(pcm[None]), format="s16", layout="mono")
-        frame.sample_rate = self._from_hz
-        self._graph.push(frame)
-        return _pulled(self._graph)  # once: that there is no more is an exception, which takes as long as resampling
-
-    def flush(self) -> Pcm:
-        """The rest; the resampler starts afresh after it."""
-        if self._graph is None:
-            return np.empty(0, np.int16)
-        self._graph.push(None)
-        rest = _pulled(self._graph)
-        self._graph = _resampling(self._from_hz, self._to_hz)
-        return rest
-
-
-def _resampling(from_hz: int, to_hz: int) -> Graph:
-    """What av.AudioResampler makes, without the thread per core that it starts for each: a session has three."""
-    graph = Graph()
-    graph.threads = 1
-    source = graph.add("abuffer", sample_rate=f"{from_hz}", sample_fmt="s16", channel_layout="mono")
-    form = graph.add("aformat", sample_rates=f"{to_hz}", sample_fmts="s16", channel_layouts="mono")
-    source.link_to(form)
-    form.link_to(graph.add("abuffersink"))
-    graph.configure()
-    return graph
-
-
-def _pulled(graph: Graph) -> Pcm:
-    """What comes of one frame, or of the end: one frame, or none."""
-    with suppress(av.error.BlockingIOError, av.error.EOFError):
-        return cast("Pcm", cast("av.AudioFrame", graph.pull()).to_ndarray()).reshape(-1)
-    return np.empty(0, np.int16)
-
-
-def resample(pcm: Pcm, from_hz: int, to_hz: int) -> Pcm:
-    """A whole clip: int16 [n] to int16 [about n * to / from]."""
-    resampler = Resampler(from_hz, to_hz)
-    return np.concatenate([resampler.push(pcm), resampler.flush()])
 
 
 def decode_audio(data: bytes, limit_s: float, unwanted: Callable[[], bool] = lambda: False) -> Pcm:
@@ -179,7 +128,7 @@ def _sound(file: Any, limit_s: float, unwanted: Callable[[], bool]) -> Pcm:
         raise MediaError("the file's sound is of a kind that is not read here")
     stream.codec_context.thread_count = 1
     pieces, seconds, samples = list[Pcm](), 0.0, 0
-    resampler: tuple[int, Resampler] | None = None
+    resampler: tuple[int, Resampler[np.int16]] | None = None
     for frame in _frames(file, stream):
         if unwanted():
             raise MediaError("nobody waits for the audio any more")

@@ -43,7 +43,6 @@ import soundfile
 from app.bench.figures import percentile
 from app.callers import Caller
 from app.client import Answer, Client, ClientError, SpeechStopped, connect
-from app.media import resample
 from app.realtime.endpoint import Eagerness, Judge, Moment, Sentences, fall
 from app.realtime.hearing import Turn
 from app.realtime.house import House
@@ -51,6 +50,7 @@ from app.server import Server, config_of
 from app.service import Service
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ, EngineSpec, load_config
 from engine.core import Pcm
+from engine.resampler import resample
 from engine.training.nano.dialogues import answers_rightly
 from engine.training.nano.eval_ears import hear
 from engine.worker.models.nano.ears import Ears

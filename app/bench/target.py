@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from app.keys import read_keys
-from app.media import MediaError, decode_audio, resample
+from app.media import MediaError, decode_audio
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ, EngineError
 from engine.core import Pcm
+from engine.resampler import resample
 
 LONGEST_S = 30.0
 """Of a recording that is said to a server: a turn of the bench, not a lecture."""

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from app.images import Image, image_of_url
-from app.media import MediaError, resample
+from app.media import MediaError
 from app.realtime.commands import Draft, NewItem, RawAudio, RawPicture
 from app.realtime.formats import Format, rate_of, samples_of
 from app.realtime.items import Content, Heard, Item, MessageItem, Picture, Text
@@ -18,6 +18,7 @@ from app.realtime.weights import heard_size, picture_size, size_of
 from app.slices import Slices
 from engine import MIC_RATE_HZ
 from engine.core import Pcm
+from engine.resampler import resample
 
 Reserve = Callable[[int], AbstractContextManager[None]]
 """Room for so many bytes while they are decoded; raises Refusal if there is none."""

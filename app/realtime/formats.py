@@ -10,11 +10,12 @@ from typing import assert_never
 import numpy as np
 
 from app import g711
-from app.media import Resampler, pcm16, resample
+from app.media import pcm16
 from app.realtime.items import Heard, Item, MessageItem
 from app.realtime.options import PcmaFormat, PcmFormat, PcmuFormat, SpeakerFormat
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
 from engine.core import Pcm, Wave
+from engine.resampler import Resampler, resample
 
 LONG_BYTES = 96_000
 """Of sound, from which on it is resampled off the event loop: that would be held up for milliseconds."""

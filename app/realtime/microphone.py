@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from app.images import image_of_url
-from app.media import MediaError, Resampler
+from app.media import MediaError
 from app.realtime import notices
 from app.realtime.answers import Answers
 from app.realtime.commands import See
@@ -36,6 +36,7 @@ from app.realtime.turns import (
 from app.slices import LoopTime
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
 from engine.core import Pcm
+from engine.resampler import Resampler
 
 STEP = 512
 """Samples that are judged at once: a chunk of the voice activity detector, 32 ms."""

@@ -10,21 +10,13 @@ from typing import Any
 
 import av
 import numpy as np
-import psutil
 import pytest
 import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app import media
-from app.media import (
-    MediaError,
-    Resampler,
-    decode_audio,
-    decode_base64,
-    pcm16,
-    resample,
-)
+from app.media import MediaError, decode_audio, decode_base64, pcm16
 
 
 def sine(samples: int, rate_hz: int, hz: float = 440.0) -> np.ndarray:
@@ -35,26 +27,6 @@ def wav(pcm: np.ndarray, rate_hz: int = 16_000) -> bytes:
     file = io.BytesIO()
     soundfile.write(file, pcm, rate_hz, format="WAV")
     return file.getvalue()
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.lists(st.integers(1, 5_000), min_size=1, max_size=8))
-def test_resampling_does_not_depend_on_how_the_sound_is_cut(sizes: list[int]) -> None:
-    pcm = sine(sum(sizes), 24_000)
-    resampler, pieces, at = Resampler(24_000, 16_000), [], 0
-    for size in sizes:
-        pieces.append(resampler.push(pcm[at : at + size]))
-        at += size
-    pieces.append(resampler.flush())
-    assert np.array_equal(np.concatenate(pieces), resample(pcm, 24_000, 16_000))
-
-
-def test_resampling_keeps_the_pitch_and_the_length() -> None:
-    out = resample(sine(24_000, 24_000), 24_000, 16_000)
-    assert abs(len(out) - 16_000) <= 2
-    assert np.abs(np.fft.rfft(out[:16_000] / 1.0)).argmax() == pytest.approx(440, abs=1)
-    same = sine(100, 16_000)
-    assert Resampler(16_000, 16_000).push(same) is same
 
 
 def test_a_wav_is_mixed_and_brought_to_the_microphones_rate() -> None:
@@ -267,12 +239,3 @@ def test_base64_and_pcm_are_read_strictly() -> None:
             decode_base64(text)
     with pytest.raises(MediaError):
         pcm16(b"abc")
-
-
-def test_resamplers_start_no_threads() -> None:
-    """A session has three; a thread for each core of the machine would come with every one of them."""
-    before = psutil.Process().num_threads()
-    resamplers = [Resampler(24_000, 16_000) for _ in range(5)]
-    for one in resamplers:
-        one.push(np.zeros(480, np.int16))
-    assert psutil.Process().num_threads() == before

@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 from app.bench import subject
-from app.media import resample
 from app.settings import Settings
 from app.tls import AUTO, certificate_of
+from engine.resampler import resample
 from tests.conformance.environments import RECIPES, Client
 from tests.conformance.part import RATE_HZ, Report, Task
 

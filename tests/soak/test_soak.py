@@ -17,9 +17,10 @@ import pytest
 from app.bench import subject
 from app.bench.subject import Subject
 from app.client import connect
-from app.media import decode_audio, resample
+from app.media import decode_audio
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
 from engine.core import Pcm
+from engine.resampler import resample
 from tests.soak.flat import Sample, sample, swollen
 from tests.soak.lives import LIVES, User
 

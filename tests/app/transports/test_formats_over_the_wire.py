@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app import g711
-from app.media import resample
+from engine.resampler import resample
 from tests.app.conftest import Talking
 from tests.app.rig import Client, Running, silence, tone
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.media import decode_audio, resample
+from app.media import decode_audio
+from engine.resampler import resample
 from tests.app.rig import ROOT, running, script_spec, silence, tone
 
 TURN = [

@@ -10,10 +10,11 @@ import av
 import numpy as np
 import pytest
 
-from app.media import decode_audio, resample
+from app.media import decode_audio
 from app.transports.webrtc.opus import FRAME, Decoder, Encoder
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
 from engine.core import Pcm
+from engine.resampler import resample
 
 SPOKEN = Path(__file__).parents[3] / "data" / "spoken"
 
