@@ -227,7 +227,8 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     ``slots`` is how many requests a replica has: a request takes one, or one for each of its roles where the stage is a
     ``group``: "guided" roles step together and the stage makes one answer of them, "joined" ones go each to its end,
-    and the next stage gets one Bundle of all they gave. ``max_pending`` items may lie unread before the adapter waits.
+    and the next stage gets one Bundle of all they gave. A step takes ``batch`` of them at most; None: as many as
+    the worker allows. ``max_pending`` items may lie unread before the adapter waits.
     The server stores all chunks of the kinds ``checkpoints`` for the case that the replica is lost, and the stage's
     last Checkpoint: see ``StageRequest.kept``.
     ``replay`` says what comes where the stage has to begin anew on another replica. "exact": the same, so that what was
@@ -256,6 +257,7 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     unfit: str = ""
     slots: int = 16
     group: Literal["", "guided", "joined"] = ""
+    batch: int | None = None
     max_pending: int = 8
     checkpoints: frozenset[str] = frozenset()
     replay: Literal["exact", "continue", "never"] = "exact"

@@ -31,7 +31,9 @@ class Resampler(Generic[Sample]):
         """[n] at the one rate to [about n * to / from] at the other."""
         if self._graph is None or not len(samples):
             return samples
-        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(cast("Any", samples[None])), format=self._format, layout="mono")
+        frame = av.AudioFrame.from_ndarray(
+            np.ascontiguousarray(cast("Any", samples[None])), format=self._format, layout="mono"
+        )
         frame.sample_rate = self._from_hz
         self._graph.push(frame)
         return self._pulled(self._graph)  # once: that there is no more is an exception, which takes as long

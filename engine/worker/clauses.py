@@ -71,10 +71,12 @@ class Clauses:
 
     ``words`` gives each clause's length. A sentence ends it from half of that on, a comma from three quarters (the
     first one from half), a blank at the whole; what has no such place is cut between ideographs, and at last anywhere.
+    Where ``count`` of them were said elsewhere, the next one ends where that other one cut: before the answer's
+    ``until``-th character.
     """
 
-    def __init__(self, words: ChunkSpec = WORDS, count: int = 0) -> None:
-        self._lengths, self._count = words, count
+    def __init__(self, words: ChunkSpec = WORDS, count: int = 0, until: int = 0) -> None:
+        self._lengths, self._count, self._until = words, count, until
         self._breaks = Breaks()
         self._text: list[str] = []
         self._sources: list[int] = []
@@ -90,13 +92,13 @@ class Clauses:
             if self._text:
                 if level is not None and level > Level.GRAPHEME:
                     self._places[level] = self._here
-                if (place := self._cut(level)) is not None:
+                if (place := self._cut(level, i)) is not None:
                     yield self._take(place)
             self._add(character, i)
 
     def hurry(self) -> Clause | None:
         """The listener would run dry: what of the next clause can be said on its own now, if it is worth a call."""
-        for level in (Level.SENTENCE, Level.PHRASE, Level.WORD):
+        for level in () if self._until else (Level.SENTENCE, Level.PHRASE, Level.WORD):
             place = self._places.get(level)
             if place is not None and place.size >= self._lengths.size(0) / 2:
                 return self._take(place)
@@ -118,8 +120,10 @@ class Clauses:
         self._words += begins
         self._letters += _letters(character)
 
-    def _cut(self, level: Level | None) -> _Place | None:
+    def _cut(self, level: Level | None, source: int) -> _Place | None:
         """Where the next clause ends, if that is known by now; ``level`` is how well this very place may be cut."""
+        if self._until:
+            return self._here if source >= self._until else None
         most, size = self._lengths.size(self._count), _size(self._words, self._letters)
         if level is not None and level >= Level.WORD and size >= most * self._share(level):
             return self._here
@@ -142,18 +146,30 @@ class Clauses:
         del self._text[: place.at], self._sources[: place.at]
         self._words, self._letters = self._words - place.words, self._letters - place.letters
         self._places.clear()
-        self._count += 1
+        self._count, self._until = self._count + 1, 0
         return clause
 
 
-async def clauses(req: StageRequest, inputs: AsyncIterator[Chunk], words: ChunkSpec = WORDS) -> AsyncGenerator[Clause]:
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Where another replica was: ``count`` clauses, of ``said`` characters of the answer, had been said, and the next
+    one was to end before its ``until``-th."""
+
+    said: int = 0
+    count: int = 0
+    until: int = 0
+
+
+async def clauses(
+    req: StageRequest, inputs: AsyncIterator[Chunk], words: ChunkSpec = WORDS, resume: Resume = Resume()
+) -> AsyncGenerator[Clause]:
     """The rows of a voice that takes whole texts, for its ``adapt``. A clause ends sooner where its listener would run
     dry otherwise."""
-    cutter = Clauses(words)
+    cutter = Clauses(words, resume.count, resume.until)
     async for chunk in inputs:
         if not isinstance(chunk, Text | VoiceText):
             continue
-        for at in range(0, len(chunk.text), AT_ONCE):
+        for at in range(max(0, resume.said - chunk.start), len(chunk.text), AT_ONCE):
             for clause in cutter.feed(chunk.text[at : at + AT_ONCE], chunk.start + at):
                 yield clause
             if at + AT_ONCE < len(chunk.text):

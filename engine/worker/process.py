@@ -47,7 +47,8 @@ class Worker:
         self.stages = stages
         self.steps = 0
         self._chunks, self._send, self._clock = chunks, send, clock
-        self._scheduler = Scheduler(max_batch, schedule)
+        most = {name: min(max_batch[name], stage.info.batch or max_batch[name]) for name, stage in stages.items()}
+        self._scheduler = Scheduler(most, schedule)
         self._free = {name: _slots(stage.info.slots) for name, stage in stages.items()}
         self._runs: dict[str, tuple[Run, asyncio.Task[None]]] = {}
         self._threads: dict[str, StepThread[Computed]] = {}

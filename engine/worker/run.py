@@ -218,6 +218,9 @@ class Run:
     def close(self) -> None:
         """Step no more: the run is over, whatever its requests still have."""
         self._over.set()
+        for group in self.groups:
+            for req in group.reqs:
+                req.closed = True
 
     def feed(self, chunk: Chunk) -> None:
         """Take a chunk from the server; what comes after the first stage's end only gives its credit back."""

@@ -51,6 +51,8 @@ class StageRequest:
     ended: bool = False
     needs_input: bool = True
     done: bool = False
+    closed: bool = False
+    """Whether nobody waits for it any more: a step of it that is under way may stop."""
     kept: Sequence[Chunk] = ()
     stored: bool = True
     """Whether what the stage gives of its info's ``checkpoints`` is stored; one that may find at ``open`` that it could

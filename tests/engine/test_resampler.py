@@ -34,7 +34,8 @@ def test_resampling_does_not_depend_on_how_the_sound_is_cut(
     whole = resample(sound, from_hz, to_hz)
     assert np.array_equal(np.concatenate(pieces), whole)
     assert whole.dtype == dtype
-    assert abs(len(whole) - len(sound) * to_hz / from_hz) < 1
+    if len(sound) >= from_hz // 100 or from_hz == to_hz:  # of less than 10 ms nothing may come
+        assert abs(len(whole) - len(sound) * to_hz / from_hz) < 1
     assert len(sound) == 0 or len(sound) * to_hz / from_hz - sum(map(len, pieces[:-1])) < 0.004 * to_hz
 
 

@@ -123,6 +123,24 @@ async def test_the_end_of_a_request_in_mid_step_waits_for_the_steps_end() -> Non
         await settled(desk)
 
 
+async def test_a_step_learns_that_its_request_was_closed() -> None:
+    closed: list[bool] = []
+
+    def look(req: StageRequest) -> Result:
+        closed.append(req.closed)
+        return echo(req)
+
+    stage = Held(act=look)
+    async with working(stage) as desk:
+        desk.put(opened("r"), *fed("r", 1), opened("s"), *fed("s", 1))
+        await stage.entered()
+        desk.put(wire.Close("r"))
+        stage.go.release()
+        await until(lambda: len(closed) == 2)
+        assert closed == [True, False]
+        stage.go.release(9)
+
+
 async def test_a_request_that_is_closed_in_mid_step_keeps_its_slot_until_the_step_has_returned() -> None:
     slots: list[tuple[str, int]] = []
 

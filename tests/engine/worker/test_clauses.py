@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engine.chunk import Chunk, Text, Usage, VoiceText, texts
 from engine.config import ChunkSpec
 from engine.stream import of
-from engine.worker.clauses import AT_ONCE, LONGEST, WORD_LETTERS, WORDS, Clause, Clauses, clauses
+from engine.worker.clauses import AT_ONCE, LONGEST, WORD_LETTERS, WORDS, Clause, Clauses, Resume, clauses
 from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import request
 
@@ -178,6 +178,35 @@ def test_a_clause_tells_which_words_of_the_answer_have_been_said() -> None:
     assert clause.words() == [(2 / 9, 42), (5 / 9, 45), (1.0, 50)], "the blanks behind the last word go with it"
     assert Clause("今天", (7, 8)).words() == [(0.5, 8), (1.0, 9)]
     assert Clause("  ", (3, 4)).words() == [(1.0, 5)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=40), st.integers(0, 20), st.integers(1, 30))
+def test_another_replica_says_the_same_clauses_from_the_one_that_was_begun(
+    pieces: list[str], lost: int, size: int
+) -> None:
+    text = " ".join(pieces)
+    whole = cut([text])
+    lost = lost % len(whole)
+    said_ = whole[lost - 1].end if lost else 0
+    resume = Resume(said_, lost, whole[lost].end)
+    chunks = [VoiceText(text[at : at + size], at) for at in range(0, len(text), size)]
+
+    async def again() -> list[Clause]:
+        return [one async for one in clauses(StageRequest(request(), 0, Listener(1000)), of(chunks), resume=resume)]
+
+    found = asyncio.run(again())
+    assert found[0] == whole[lost]
+    assert "".join(clause.text for clause in found) == text[said_:]
+
+
+async def test_a_clause_that_was_cut_short_elsewhere_is_cut_there_again() -> None:
+    """Also where the listener runs dry meanwhile."""
+    words = [*texts(f"word{i} " for i in range(20))]
+    resume = Resume(said=42, count=1, until=71)
+    rows = clauses(StageRequest(request(), 0, Listener(0)), of(words), resume=resume)
+    first = await anext(rows)
+    assert (first.sources[0], first.end) == (42, 71)
 
 
 class Listener:

@@ -300,6 +300,16 @@ async def test_a_batch_takes_every_ready_request_up_to_its_size() -> None:
         assert [len(batch) for batch in stage.batches] == [4, 4, 2]
 
 
+async def test_a_stage_takes_no_more_at_once_than_it_says_nor_more_than_its_worker_allows() -> None:
+    one, many = FakeStage("a", batch=1), FakeStage("b", batch=9)
+    async with working(one, many, max_batch=2) as desk:
+        for i in range(3):
+            desk.put(opened(f"a{i}", "a"), *fed(f"a{i}", 0), opened(f"b{i}", "b"), *fed(f"b{i}", 0))
+        await turns(50)
+    assert [len(batch) for batch in one.batches] == [1, 1, 1]
+    assert [len(batch) for batch in many.batches] == [2, 1]
+
+
 def speak(req: StageRequest) -> Result:
     """A tenth of a second of sound for each row."""
     req.pending.popleft()

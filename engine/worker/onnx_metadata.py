@@ -1,0 +1,60 @@
+"""What an ONNX file says of itself: its ``metadata_props``, read without the network in it, and without a runtime.
+
+A file is an onnx.ModelProto (protobuf): fields, of which 14 is a pair of strings. All others are stepped over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import SEEK_CUR, BytesIO
+from pathlib import Path
+from typing import IO
+
+from engine.errors import WeightsError
+
+_METADATA, _KEY, _VALUE = 14, 1, 2
+_LENGTHS = {1: 8, 5: 4}  # of wire types with a fixed length
+MOST_BYTES = 1 << 20  # of one pair
+
+
+def metadata_of(path: Path) -> dict[str, str]:
+    """Raises WeightsError for a file that is not there, is none of these, or is cut."""
+    try:
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            pairs = [
+                dict(_fields(BytesIO(pair), len(pair), {_KEY, _VALUE})) for _, pair in _fields(file, size, {_METADATA})
+            ]
+        return {pair[_KEY].decode(): pair.get(_VALUE, b"").decode() for pair in pairs}
+    except FileNotFoundError as error:
+        raise WeightsError(f"{path} is missing") from error
+    except (OSError, ValueError, KeyError) as error:
+        raise WeightsError(f"{path} is no ONNX file, or is cut: fetch it again") from error
+
+
+def _fields(file: IO[bytes], size: int, wanted: set[int]) -> Iterator[tuple[int, bytes]]:
+    """The fields of these numbers that have a length, each with its bytes. Raises ValueError for no protobuf."""
+    while file.tell() < size:
+        number, wire_type = divmod(_varint(file), 8)
+        if wire_type == 0:
+            _varint(file)
+            continue
+        length = _varint(file) if wire_type == 2 else _LENGTHS.get(wire_type, -1)
+        if not number or length < 0 or file.tell() + length > size:
+            raise ValueError("no protobuf")
+        if number in wanted and wire_type == 2 and length <= MOST_BYTES:
+            yield number, file.read(length)
+        else:
+            file.seek(length, SEEK_CUR)
+
+
+def _varint(file: IO[bytes]) -> int:
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = file.read(1)
+        if not byte:
+            break
+        value |= (byte[0] & 0x7F) << shift
+        if byte[0] < 0x80:
+            return value
+    raise ValueError("no protobuf")

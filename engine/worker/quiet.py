@@ -1,0 +1,37 @@
+"""Lines that a native library writes to stderr about what users say, kept out of the log.
+
+What others write meanwhile is passed on behind it. Knows no library.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from threading import Lock
+
+_lock = Lock()
+"""The process has one stderr."""
+
+
+@contextmanager
+def without_lines_of(source: bytes) -> Generator[None]:
+    """Leave out what is written to stderr in lines that begin with ``source``."""
+    with _lock:
+        kept, out = _memory(), os.dup(2)
+        os.dup2(kept, 2)
+        try:
+            yield
+        finally:
+            os.dup2(out, 2)
+            written = os.pread(kept, os.fstat(kept).st_size, 0)
+            os.close(kept)
+            lines = [line for line in written.splitlines(keepends=True) if not line.startswith(source)]
+            if lines:
+                os.write(out, b"".join(lines))
+            os.close(out)
+
+
+def _memory() -> int:
+    """A file that is in memory alone; where there are none such, everything is left out."""
+    return os.memfd_create("stderr") if hasattr(os, "memfd_create") else os.open(os.devnull, os.O_RDWR)

@@ -1,0 +1,192 @@
+"""Voices of sherpa-onnx, clause by clause: Kokoro, Matcha, Kitten and VITS, on the CPU and without torch.
+
+``weights`` is a folder as the project k2-fsa/sherpa-onnx publishes them; nothing is ever fetched. The library (extra
+``local``) computes one clause at a time, in a thread of its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.chunk import Audio, Checkpoint, Chunk, Text, VoiceText, kinds
+from engine.config import ChunkSpec, build
+from engine.core import SPEAKER_RATE_HZ, Facets, StageInfo
+from engine.errors import ConfigError, EngineError, StageFailed, WeightsError
+from engine.worker.clause_sound import ClauseSound
+from engine.worker.clauses import Clause, Resume, clauses
+from engine.worker.english import in_words
+from engine.worker.quiet import without_lines_of
+from engine.worker.sherpa_voice import SherpaVoice, sherpa_voice
+from engine.worker.stage import StageConfig, guarded
+from engine.worker.stage_request import StageRequest
+
+STEADY = 16
+"""Words of a clause at most: a call that has begun is not interrupted, and others wait for its end."""
+
+CLAUSES_AHEAD = 64  # some minutes of speech: text goes on to the client while the voice is behind
+LINES = b"/project/sherpa-onnx/"
+"""How the library's lines begin, which quote what is said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The ``options`` of the stage."""
+
+    voice: str = ""
+    """Who speaks where a request names nobody; empty: the first one."""
+    language: str = ""
+    """What the answers are in, as BCP 47, of a voice that speaks several; empty: English, or the voice's first."""
+    first_words: int = 6
+    """Words of an answer's first clause. Fewer give an earlier first sound, which a slow voice cannot follow up."""
+
+
+@dataclass(slots=True)
+class Speaking:
+    """One answer on its way: who says it, how much of it has been said, and whether anything could be."""
+
+    sound: ClauseSound
+    number: int
+    said: int = 0
+    """Characters of the answer."""
+    count: int = 0
+    """Clauses."""
+    heard: bool = False
+    lettered: bool = False
+    """Whether there was anything but marks to say."""
+
+
+class Speaker:
+    """Text -> sound, a clause a step, for the request whose listener needs it most.
+
+    On another replica it goes on at the clause that was on its way: that one is made anew, and left out as far as it
+    was given. A voice that draws noise says it a little differently, which is heard at the join.
+    """
+
+    @classmethod
+    def describe(cls, config: StageConfig) -> StageInfo:
+        options = _options(config.options)
+        voice = sherpa_voice(config.weights, options.language)
+        if options.voice and options.voice not in {one.id for one in voice.voices}:
+            raise ConfigError(f"options.voice: the voice in {voice.folder} has no {options.voice!r:.80}")
+        first = [one for one in voice.voices if one.id == options.voice]
+        others = [one for one in voice.voices if one.id != options.voice]
+        return StageInfo(
+            takes=kinds(Text, VoiceText), emits=kinds(Audio), slots=config.slots, batch=1, blocking=True,
+            max_pending=CLAUSES_AHEAD, facets=Facets(voices=(*first, *others), languages=voice.languages),
+        )  # fmt: skip
+
+    def __init__(self, config: StageConfig) -> None:
+        self.info, self._options = self.describe(config), _options(config.options)
+        self._voice = sherpa_voice(config.weights, self._options.language)
+        self._words = ChunkSpec(
+            first=self._options.first_words, growth=1.5, steady=max(STEADY, self._options.first_words)
+        )
+        self._english = self._voice.languages[:1] != () and self._voice.languages[0].startswith("en")
+        self._library, self._tts = _loaded(self._voice, config.threads)
+
+    def warm_up(self) -> None:
+        """The library's memory is asked for before somebody waits for it. Nothing that it says is needed."""
+        for text in ("hello", "你好"):
+            self._generate(text, 0, 1.0, lambda: False)
+
+    def open(self, req: StageRequest) -> None:
+        left: Mapping[str, Any] = req.checkpoint or {}
+        number = self._voice.number(req.request.voice, self._options.voice)
+        most = round(req.request.max_audio_s * SPEAKER_RATE_HZ)
+        sound = ClauseSound(self._voice.rate_hz, left.get("samples", 0), most)
+        req.state = Speaking(sound, number, left.get("said", 0), left.get("count", 0))
+
+    def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Clause]:
+        until = req.checkpoint["until"] if req.checkpoint else 0
+        return clauses(req, inputs, self._words, Resume(req.state.said, req.state.count, until))
+
+    def deadline_s(self, reqs: Sequence[StageRequest]) -> float:
+        """A minute for what is said in ten seconds, and what a machine that is busy takes besides."""
+        return 10 + 0.4 * max((len(req.pending[0].text) for req in reqs if req.pending), default=0)
+
+    def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
+        return [guarded(self, req, self._say) for req in reqs]
+
+    def _say(self, req: StageRequest) -> list[Chunk]:
+        speaking: Speaking = req.state
+        if not req.pending:
+            return self._end(req)
+        clause: Clause = req.pending.popleft()
+        state = {"samples": speaking.sound.samples, "said": speaking.said, "count": speaking.count, "until": clause.end}
+        sound = self._sound(req, clause)
+        speaking.said, speaking.count = clause.end, speaking.count + 1
+        speaking.heard = speaking.heard or bool(sound)
+        speaking.lettered = speaking.lettered or any(map(str.isalnum, clause.text))
+        req.done = speaking.sound.full
+        return [Checkpoint(state), *sound] if sound else []
+
+    def _end(self, req: StageRequest) -> list[Chunk]:
+        if req.state.lettered and not req.state.heard:
+            known = ", ".join(self._voice.languages) or "another language"
+            raise StageFailed(f"The voice can say nothing of this answer: it speaks {known}.")
+        req.done = True
+        return []
+
+    def _sound(self, req: StageRequest, clause: Clause) -> list[Audio]:
+        """A clause as sound; none of one that the voice has no word of."""
+        sound = req.state.sound
+        sound.begin(clause)
+        text = in_words(clause.text) if self._english else _plain(clause.text)
+        pieces = self._generate(text, req.state.number, req.request.speed, lambda: req.closed)
+        return [audio for wave, share in pieces for audio in sound.push(wave, share)] + [*sound.end()]
+
+    def _generate(self, text: str, number: int, speed: float, left: Any) -> list[tuple[NDArray[np.float32], float]]:
+        """The library's pieces of a text, a sentence each, and what share of it has been said behind each.
+
+        Once ``left`` says that nobody waits for it any more, it ends with the sentence.
+        """
+        pieces: list[tuple[NDArray[np.float32], float]] = []
+
+        def take(wave: NDArray[np.float32], share: float) -> int:
+            pieces.append((wave, share))
+            return int(not left())
+
+        if not any(map(str.isalnum, text)):
+            return pieces
+        wanted = self._library.GenerationConfig()
+        wanted.sid, wanted.speed = number, speed
+        with without_lines_of(LINES):
+            whole = self._tts.generate(text, wanted, take)
+        if not pieces and not left() and (samples := whole.samples):  # as of Kitten, which tells nothing meanwhile
+            pieces.append((np.array(samples, np.float32), 1.0))
+        return pieces
+
+
+STAGE = Speaker
+
+
+def _options(mapping: Mapping[str, Any]) -> Options:
+    options: Options = build(Options, dict(mapping), "options")
+    if not 1 <= options.first_words <= 100:
+        raise ConfigError("options.first_words: must be 1 to 100")
+    return options
+
+
+def _loaded(voice: SherpaVoice, threads: int) -> tuple[Any, Any]:
+    try:
+        library: Any = importlib.import_module("sherpa_onnx")
+    except ImportError as error:
+        raise ConfigError("tts.sherpa needs the package sherpa-onnx: pip install 'parley[local]'") from error
+    config = voice.config(library, threads)
+    if not config.validate():
+        raise WeightsError(f"sherpa-onnx refuses the voice in {voice.folder}; what it misses stands above in the log.")
+    try:
+        return library, library.OfflineTts(config)
+    except RuntimeError as error:
+        raise WeightsError(f"{voice.model} cannot be loaded ({error!s:.200}): fetch it again.") from error
+
+
+def _plain(text: str) -> str:
+    """A text on one line, and without what is no character."""
+    return " ".join(text.encode("utf-8", "ignore").decode().replace("\0", " ").split())

@@ -1,0 +1,123 @@
+"""Voices that sherpa-onnx loads, of a few nodes each: every token is a tone of its own, so that one hears the text.
+
+The files are those of the voices that the project publishes: a network with metadata, tokens, a lexicon, styles.
+"""
+
+from __future__ import annotations
+
+import string
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto as T
+from onnx import helper, numpy_helper
+
+WORDS = "hello world this is a test of the voice one two three we go and come again today it very fine"
+TOKENS = ["$", " ", ",", ".", "!", "?", ";", "'", *string.ascii_lowercase]
+TOKEN_S = 0.02
+STYLES, STYLE = 510, 4
+KOKORO = "af_heart,bm_george,zf_xiaoxiao"
+
+
+def lexicon(words: str = WORDS) -> str:
+    return "".join(f"{word} {' '.join(word)}\n" for word in words.split())
+
+
+def vits(folder: Path, rate_hz: int = 22_050, speakers: int = 3, **metadata: str) -> Path:
+    """A VITS with numbered speakers."""
+    scales = ["noise_scale", "length_scale", "noise_scale_w"]
+    tones = [_node("Cast", "sid", to=T.FLOAT, out="shift"), *_tones("x", "length_scale", rate_hz)]
+    inputs = [_ints("x", 1, "L"), _ints("x_length", 1), *(_floats(name, 1) for name in scales), _ints("sid", 1)]
+    said = {"model_type": "vits", "comment": "tiny", "language": "English", "sample_rate": f"{rate_hz}",
+            "n_speakers": f"{speakers}", "punctuation": ", . ! ? ;"}  # fmt: skip
+    _files(folder, "lexicon.txt")
+    return _save(folder / "model.onnx", tones, inputs, said | metadata)
+
+
+def kokoro(
+    folder: Path, names: str = "af_heart,bm_george,zf_xiaoxiao", family: str = "kokoro", **metadata: str
+) -> Path:
+    """Kokoro, or Kitten, whose styles differ in shape: voices with names, at 24 kHz."""
+    count = len(names.split(","))
+    shape = (STYLES, 1, STYLE) if family == "kokoro" else (1, STYLE)
+    style = np.repeat(np.arange(count, dtype=np.float32), int(np.prod(shape)))
+    tones = [_node("ReduceMean", "style", "last", keepdims=0, out="shift"), _node("Reciprocal", "speed", out="slow"),
+             *_tones("tokens", "slow", 24_000)]  # fmt: skip
+    inputs = [_ints("tokens", 1, "L"), _floats("style", 1, STYLE), _floats("speed", 1)]
+    said = {"model_type": "kokoro" if family == "kokoro" else "kitten-tts", "language": "English", "has_espeak": "1",
+            "sample_rate": "24000", "version": "2", "voice": "en-us", "style_dim": ",".join(map(str, shape)),
+            "n_speakers": f"{count}", "speaker_names": names}  # fmt: skip
+    _files(folder, "lexicon-us-en.txt")
+    style.tofile(folder / "voices.bin")
+    return _save(folder / "model.onnx", tones, inputs, said | metadata)
+
+
+def matcha(folder: Path, **metadata: str) -> Path:
+    """Matcha: what it gives is made into sound by a vocoder."""
+    tones = [_node("Cast", "sid", to=T.FLOAT, out="shift"), *_tones("x", "length_scale", 22_050)]
+    tones[-1] = _node("Transpose", "loud", perm=[0, 2, 1], out="y")
+    inputs = [_ints("x", 1, "L"), _ints("x_length", 1), _floats("noise_scale", 1), _floats("length_scale", 1),
+              _ints("sid", 1)]  # fmt: skip
+    said = {"model_type": "matcha-tts", "language": "English", "sample_rate": "22050", "n_speakers": "1",
+            "use_eos_bos": "0", "pad_id": "0", "has_espeak": "0", "jieba": "0"}  # fmt: skip
+    _files(folder, "lexicon.txt")
+    _save(folder / "model-steps-3.onnx", tones, inputs, said | metadata)
+    sound = [_node("Transpose", "mel", perm=[0, 2, 1], out="rows"), _node("Reshape", "rows", "flat", out="y")]
+    return _save(folder / "vocoder.onnx", sound, [_floats("mel", 1, "C", "T")], {"model_type": "hifigan"})
+
+
+def _tones(tokens: str, slowness: str, rate_hz: int) -> list[onnx.NodeProto]:
+    """Of each token in ``tokens`` [1, L] a tone of TOKEN_S, so many times longer: ``y`` [1, 1, samples].
+
+    ``shift`` (a scalar or [1]) makes all of them higher: who speaks.
+    """
+    hop = numpy_helper.from_array(np.array([rate_hz * TOKEN_S], np.float32), "value")
+    step = numpy_helper.from_array(np.array(2 * np.pi * 40 / rate_hz, np.float32), "value")
+    return [
+        helper.make_node("Constant", [], ["hop"], value=hop),
+        helper.make_node("Constant", [], ["radians"], value=step),
+        _node("Mul", slowness, "hop", out="length"),
+        _node("Cast", "length", to=T.INT64, out="samples"),
+        _node("Squeeze", "samples", "axis0", out="end"),
+        _node("Range", "zero", "end", "one", out="range"),
+        _node("Cast", "range", to=T.FLOAT, out="time"),
+        _node("Cast", tokens, to=T.FLOAT, out="number"),
+        _node("Unsqueeze", "number", "axis2", out="column"),
+        _node("Add", "column", "shift", out="pitch"),
+        _node("Mul", "pitch", "radians", out="turn"),
+        _node("Mul", "turn", "time", out="phase"),
+        _node("Sin", "phase", out="sine"),
+        _node("Mul", "sine", "volume", out="loud"),
+        _node("Reshape", "loud", "flat", out="y"),
+    ]
+
+
+def _node(kind: str, *inputs: str, out: str, **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(kind, list(inputs), [out], **attributes)
+
+
+def _ints(name: str, *shape: int | str) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, T.INT64, shape)
+
+
+def _floats(name: str, *shape: int | str) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, T.FLOAT, shape)
+
+
+def _files(folder: Path, name: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tokens.txt").write_text("".join(f"{token} {i}\n" for i, token in enumerate(TOKENS)))
+    (folder / name).write_text(lexicon())
+
+
+def _save(path: Path, nodes: list[onnx.NodeProto], inputs: list[onnx.ValueInfoProto], said: dict[str, str]) -> Path:
+    constants: dict[str, Any] = {"zero": 0, "one": 1, "axis0": [0], "axis2": [2], "last": [1], "flat": [1, 1, -1]}
+    values = [numpy_helper.from_array(np.array(value, np.int64), name) for name, value in constants.items()]
+    values.append(numpy_helper.from_array(np.array(0.3, np.float32), "volume"))
+    graph = helper.make_graph(nodes, "tiny", inputs, [helper.make_tensor_value_info("y", T.FLOAT, None)], values)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    helper.set_model_props(model, {name: value for name, value in said.items() if value})
+    onnx.save(model, path)
+    return path.parent
