@@ -98,7 +98,7 @@ async def test_what_is_done_for_one_alone_breaks_no_step(
         monkeypatch.setattr(stage, name, broken)
         monkeypatch.setattr(stage, "step", whole_step)
         lost: list[str] = []
-        monkeypatch.setattr("engine.worker.process.BatchLost", lambda why: lost.append(why))
+        monkeypatch.setattr("engine.worker.step.BatchLost", lambda why: lost.append(why))
         plain(await one_among_good(engine, whole, GOOD, asked(BAD, 1)))
     assert not lost
 
