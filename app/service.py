@@ -33,8 +33,10 @@ from engine import (
     Engine,
     EngineError,
     EngineSpec,
+    ModelInfo,
     ReplicaInfo,
     Request,
+    describe,
 )
 
 STOP_S = 5.0
@@ -114,6 +116,11 @@ class Service:
         self._places = Places(self.settings.limits.wait_s)
         self.metrics.http_waiting.set_function(lambda: self._places.waiting)
         self._empty = asyncio.Event()
+
+    @property
+    def described(self) -> ModelInfo:
+        """What the model will tell of itself, before it is there. Raises ConfigError or WeightsError."""
+        return describe(self._spec)
 
     @property
     def state(self) -> State:

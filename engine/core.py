@@ -306,6 +306,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     notes: tuple[str, ...] = ()
     """What people should know before they talk to it, a sentence each: who gets what of a conversation that leaves this
     machine, and what cannot be said."""
+    ledger: tuple[str, ...] = ()
+    """The terms of its first-audio ledger, in their order."""
 
     @property
     def voice_ids(self) -> tuple[str, ...]:

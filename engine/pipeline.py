@@ -20,6 +20,9 @@ T = TypeVar("T")
 WANTED: Mapping[Kind, Want] = {"transcript": "transcript", "text": "text", "audio": "audio"}
 """What a client may want, by the kind of chunk that brings it."""
 
+Terms = Sequence[tuple[str, str]]
+"""The terms of the first-audio ledger, and the mark that ends each, in the order of the pipeline."""
+
 SPEECH, SAID = kinds(Speech), kinds(Text, VoiceText)
 
 
@@ -72,7 +75,22 @@ class Pipeline:
             tokenizer=_first(one.tokenizer for one in facets) or "",
             examples=_first(one.examples for one in facets) or (),
             notes=self._notes(),
+            ledger=tuple(term for term, _ in self.terms),
         )
+
+    @cached_property
+    def terms(self) -> Terms:
+        """Of its first-audio ledger; see ``engine.control.timeline.Ledger``."""
+        terms = [("queue", "open")]
+        for place, stage in enumerate(self.stages):
+            if stage.hears_only:
+                terms.append((stage.name, stage.mark("done")))
+            elif stage.answers and place + 1 < len(self.stages):
+                terms.append((f"{stage.name}_prefill", stage.mark("out")))
+                terms.append((f"{stage.name}_tokens", self.stages[place + 1].mark("step")))
+            else:
+                terms.append((stage.name, stage.mark("out")))
+        return [*terms, ("packet", "audio")]
 
     def route(self, request: Request) -> Route:
         """The way of a request. Raises RequestError where there is none."""

@@ -9,6 +9,7 @@ keeps the browser at home.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +23,7 @@ from app.cli import plainly
 from app.commands.deployment import deployment
 from app.commands.serve import run_server
 from app.service import Service
-from engine import ConfigError
+from engine import ConfigError, ModelInfo
 
 PATH = "/gradio"
 TERMS = {
@@ -35,9 +36,8 @@ TERMS = {
     "code2wav": "codes to sound",
     "packet": "packing",
 }
-"""The terms of the first-audio ledger, in words."""
+"""The terms of the first-audio ledger, in words; those of other stages bear their names."""
 
-COLUMNS = ("turn", "after", "first sound", *TERMS.values())
 ROWS = 50
 """Turns that the table keeps."""
 
@@ -68,7 +68,7 @@ def mount(app: FastAPI, service: Service) -> None:
     app.add_api_route("/favicon.ico", _icon, include_in_schema=False)
     gradio.mount_gradio_app(
         app,
-        _page(gradio),
+        _page(gradio, service.described),
         PATH,
         theme=gradio.themes.Default(primary_hue="teal", font=["system-ui"], font_mono=["ui-monospace"]),
         footer_links=[],
@@ -85,12 +85,12 @@ async def _icon() -> RedirectResponse:
     return RedirectResponse("/icon.svg")
 
 
-def _page(gradio: Any) -> Any:
+def _page(gradio: Any, model: ModelInfo) -> Any:
     """The page: the voice client, a box for everything that is typed or dropped, and the figures."""
+    terms = ["turn", *model.ledger]
     with gradio.Blocks(title="Parley", analytics_enabled=False, delete_cache=(600, 600)) as page:
-        gradio.Markdown(
-            "# Parley\nTalk, type, or add a picture, a recording or a text. All of it stays on this server."
-        )
+        where = "\n\n".join(model.notes) or "All of it stays on this server."
+        gradio.Markdown(f"# Parley\nTalk, type, or add a picture, a recording or a text. {where}")
         voice = gradio.HTML(
             html_template=_beside("html"),
             css_template=_beside("css"),
@@ -103,19 +103,20 @@ def _page(gradio: Any) -> Any:
         )
         box.submit(None, [box], [box], js=SAY)
         with gradio.Accordion("Where the time to the first sound went, in ms", open=True):
-            table = gradio.Dataframe(headers=list(COLUMNS), interactive=False, type="array", show_label=False)
-        voice.submit(_noted(gradio), [table], [table], show_progress="hidden", api_visibility="private")
+            headers = ["turn", "after", "first sound", *(TERMS.get(name, name) for name in terms)]
+            table = gradio.Dataframe(headers=headers, interactive=False, type="array", show_label=False)
+        voice.submit(_noted(gradio, terms), [table], [table], show_progress="hidden", api_visibility="private")
     return page
 
 
-def _noted(gradio: Any) -> Any:
+def _noted(gradio: Any, names: Sequence[str]) -> Any:
     def noted(event: gradio.EventData, rows: list[list[Any]]) -> list[list[Any]]:
         """The table with one more turn, the newest first."""
         figure: dict[str, Any] = event._data
         terms: dict[str, float] = figure["terms_ms"]
         kept = [row for row in rows if row and row[0] != ""]
         turn = [len(kept) + 1, figure["after"], round(figure["heard_ms"])]
-        return [[*turn, *(round(terms.get(name, 0), 1) for name in TERMS)], *kept][:ROWS]
+        return [[*turn, *(round(terms.get(name, 0), 1) for name in names)], *kept][:ROWS]
 
     noted.__annotations__["event"] = gradio.EventData  # Gradio looks for its class, not for its name
     return noted

@@ -8,9 +8,10 @@ from typing import cast
 
 from engine.chunk import Audio, Chunk, Counts, Output
 from engine.control.replica import StageReplica
-from engine.control.timeline import Ledger, Terms, Timeline
+from engine.control.timeline import Ledger, Timeline
 from engine.core import Request
 from engine.delivered import count
+from engine.pipeline import Terms
 from engine.stream import Stream, Taken
 from engine.wire import PlayoutState
 

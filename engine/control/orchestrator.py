@@ -17,7 +17,6 @@ from engine.chunk import Chunk
 from engine.control.chunks import Chunks
 from engine.control.hop import Pool
 from engine.control.hops import Hops
-from engine.control.timeline import terms_of
 from engine.core import Request
 from engine.errors import EngineError, RequestError, StageUnavailable, Stalled, plain
 from engine.pipeline import Pipeline
@@ -33,12 +32,11 @@ class Orchestrator:
     def __init__(self, pools: Sequence[Pool], stall_s: float, pipeline: Pipeline | None = None) -> None:
         self.pools, self._stall_s = pools, stall_s
         self._pipeline = pipeline or Pipeline([pool.info for pool in pools])
-        self._terms = terms_of(self._pipeline.stages)
 
     @asynccontextmanager
     async def open(self, request: Request, inputs: AsyncIterator[Chunk] | None) -> AsyncGenerator[Chunks]:
         """The answer to a request, while the block lasts: leaving it is the abort. Raises one plain EngineError."""
-        chunks = Chunks(request, self._terms)
+        chunks = Chunks(request, self._pipeline.terms)
         follow = asyncio.create_task(self._follow(chunks, inputs), name=f"request:{request.id}")
         try:
             yield chunks

@@ -5,10 +5,9 @@ Workers on the same machine share the server's monotonic clock. Knows no pool an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from engine.core import StageInfo
+from engine.pipeline import Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,24 +25,6 @@ class Ledger:
     @property
     def ttfa_ms(self) -> float:
         return sum(self.terms.values())
-
-
-Terms = Sequence[tuple[str, str]]
-"""The ledger's terms, and the mark that ends each, in the order of the pipeline."""
-
-
-def terms_of(stages: Sequence[StageInfo]) -> Terms:
-    """The terms of a pipeline."""
-    terms = [("queue", "open")]
-    for place, stage in enumerate(stages):
-        if stage.hears_only:
-            terms.append((stage.name, stage.mark("done")))
-        elif stage.answers and place + 1 < len(stages):
-            terms.append((f"{stage.name}_prefill", stage.mark("out")))
-            terms.append((f"{stage.name}_tokens", stages[place + 1].mark("step")))
-        else:
-            terms.append((stage.name, stage.mark("out")))
-    return [*terms, ("packet", "audio")]
 
 
 @dataclass(slots=True)

@@ -163,3 +163,18 @@ def test_ears_for_one_thinker_s_requests_say_so_before_another() -> None:
         model = Pipeline([ears, named(THINKER, facets=Facets(model=name))]).model
         assert len(model.notes) == told
         assert all("understand m's own requests only" in note for note in model.notes)
+
+
+def test_the_terms_of_the_ledger_are_those_of_its_own_stages() -> None:
+    assert Pipeline(WHOLE).terms == [
+        ("queue", "open"),
+        ("ears", "ears.done"),
+        ("thinker_prefill", "thinker.out"),
+        ("thinker_tokens", "talker.step"),
+        ("talker", "talker.out"),
+        ("code2wav", "code2wav.out"),
+        ("packet", "audio"),
+    ]
+    others = [named(WHOLE[1], "llm"), StageInfo(name="voice", takes=kinds(Text), emits=kinds(Audio))]
+    assert Pipeline(others).model.ledger == ("queue", "llm_prefill", "llm_tokens", "voice", "packet")
+    assert Pipeline(others[:1]).model.ledger == ("queue", "llm", "packet")

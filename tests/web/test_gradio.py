@@ -10,12 +10,14 @@ from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import httpx2
 import numpy as np
 import pytest
 import pytest_asyncio
 import soundfile
 from fastapi import FastAPI
 
+from app.commands.deployment import Parts, deployment
 from app.http.sound import encoded
 from app.service import Service
 from engine import ConfigError
@@ -154,3 +156,20 @@ def test_serving_without_it_loads_nothing_of_it() -> None:
     code = "import sys, app.server, web.gradio_demo; print([m for m in sys.modules if 'gradio' in m.split('.')[0]])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert loaded.stdout == "[]\n"
+
+
+async def test_its_table_and_its_words_are_those_of_the_pipeline_that_is_served() -> None:
+    """With a thinker elsewhere, what is said does not stay on this server, and no term is called nano's."""
+    from web.gradio_demo import mount
+
+    spec = deployment("script", parts=Parts(thinker="openai:m@https://llm.example/v1"))
+    app = FastAPI()
+    mount(app, Service(spec))
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app)) as http:
+        laid_out = (await http.get("http://localhost/gradio/config")).json()["components"]
+    [table] = [one["props"] for one in laid_out if one["type"] == "dataframe"]
+    names = ["turn", "after", "first sound", "silence that ended the turn", "waiting", "hearing", "reading"]
+    assert table["headers"] == [*names, "first words", "speech codes", "codes to sound", "packing"]
+    [words] = [one["props"]["value"] for one in laid_out if one["type"] == "markdown"]
+    assert "llm.example gets their text" in words
+    assert "stays on this server" not in words

@@ -6,27 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.control.timeline import Timeline, terms_of
-from engine.core import StageInfo
-from tests.engine.test_pipeline import WHOLE, named
+from engine.control.timeline import Timeline
+from engine.pipeline import Pipeline
+from tests.engine.test_pipeline import WHOLE
 
-TERMS = [
-    ("queue", "open"),
-    ("ears", "ears.done"),
-    ("thinker_prefill", "thinker.out"),
-    ("thinker_tokens", "talker.step"),
-    ("talker", "talker.out"),
-    ("code2wav", "code2wav.out"),
-    ("packet", "audio"),
-]
+TERMS = Pipeline(WHOLE).terms
 MARKS = [name for _, name in TERMS]
-
-
-def test_the_terms_are_those_of_the_pipeline_s_own_stages() -> None:
-    assert terms_of(WHOLE) == TERMS
-    others = [named(WHOLE[1], "llm"), named(StageInfo(), "voice")]
-    assert [term for term, _ in terms_of(others)] == ["queue", "llm_prefill", "llm_tokens", "voice", "packet"]
-    assert [term for term, _ in terms_of(others[:1])] == ["queue", "llm", "packet"]
 
 
 @given(st.floats(0, 1e3), st.dictionaries(st.sampled_from(MARKS[:-1]), st.floats(0, 2e3)), st.floats(0, 2e3))
