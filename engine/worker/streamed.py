@@ -24,8 +24,11 @@ class Streamed(ABC):
     EngineError. Where a stage's info depends on its place, it is ``describe`` that tells it."""
 
     info: StageInfo = StageInfo()
-    unavailable: str = ""
-    """Why requests that need the stage fail for now, as a sentence; empty while it can be had."""
+
+    @property
+    def unavailable(self) -> str:
+        """Why requests that need the stage fail for now, as a sentence; empty while it can be had."""
+        return ""
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:

@@ -18,6 +18,7 @@ from app.commands.doctor import model as examined
 from app.commands.serve import about
 from app.http.sound import encoded
 from engine import ConfigError, EngineSpec, ModelInfo, StageSpec, describe
+from engine.worker.remote import watch
 from engine.worker.stage import StageConfig
 from engine.worker.stages.llm import openai
 from tests.app.http.test_sound import WAVE
@@ -75,7 +76,7 @@ async def test_what_is_spoken_is_heard_here_and_answered_there() -> None:
 
 
 async def test_a_server_that_is_down_leaves_ours_up_and_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openai, "PROBE_EVERY_S", 0.05)
+    monkeypatch.setattr(watch, "PROBE_EVERY_S", 0.05)
     async with scripted() as gone:
         url, port = gone.url, gone.port
     async with running(spec(url)) as server:

@@ -15,8 +15,8 @@ from engine.chunk import Finish, Text, Usage
 from engine.errors import StageFailed
 from engine.worker.llm.calls import Calls
 from engine.worker.llm.deltas import Delta, Thought
-from engine.worker.llm.refusals import Refusal, kind_of, said_by
 from engine.worker.llm.thoughts import Thoughts
+from engine.worker.remote.refusals import Refusal, kind_of, said_by
 
 DONE = "[DONE]"
 LONGEST_ANSWER = 1_000_000

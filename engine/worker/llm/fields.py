@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from engine.worker.llm.refusals import Refusal
+from engine.worker.llm.refusals import overflows
+from engine.worker.remote.refusals import Refusal
 
 EXTRAS = frozenset({"reasoning_effort", "chat_template_kwargs", "stream_options", "keep_alive"})
 """Beyond the API's oldest form, or not of it: left out where a server refuses a request without saying why."""
@@ -27,7 +28,7 @@ def without(body: Mapping[str, Any], refused: frozenset[str]) -> dict[str, Any]:
 
 def refused_by(refusal: Refusal, sent: Mapping[str, Any]) -> frozenset[str]:
     """The fields of what was sent that the server may have refused it for: those it names, else all extras."""
-    if refusal.status not in (400, 422) or refusal.overflows:
+    if refusal.status not in (400, 422) or overflows(refusal):
         return frozenset()
     named = {name for name in EXTRAS if name in refusal.said}
     if _UNKNOWN.search(refusal.said):

@@ -23,8 +23,9 @@ from engine.errors import ConfigError, ContextOverflow, EngineError, RequestErro
 from engine.worker.llm.decoder import Decoder
 from engine.worker.llm.deltas import Delta
 from engine.worker.llm.messages import texts_of
-from engine.worker.llm.patience import Patience
-from engine.worker.llm.refusals import Refusal, says
+from engine.worker.llm.refusals import overflows
+from engine.worker.remote.patience import Patience
+from engine.worker.remote.refusals import Refusal, says
 
 MOST_UNREAD = 64
 """Events of one answer that may wait for their reader: behind them its thread waits, and nothing is lost."""
@@ -160,7 +161,7 @@ class _Answer:
 def as_engine_error(refusal: Refusal, name: str, body: Mapping[str, Any]) -> EngineError:
     """The error that stands for a refusal. Its message holds nothing of the conversation."""
     said = says(refusal.said, texts_of(body))
-    if refusal.overflows:
+    if overflows(refusal):
         return ContextOverflow(f"The conversation is longer than {name} can read{said}. Shorten it.")
     if refusal.status in (400, 413, 422):
         return RequestError(f"The language model {name} does not take this request{said}.")

@@ -1,159 +1,31 @@
-"""What goes wrong with a language model's server, as the one error that a user is told.
-
-Its sentence names the server and the next step. It holds no key, no header, nothing of the conversation, and of what
-the server says a short message at most.
-"""
+"""What goes wrong with language models' servers alone: a conversation that is too long, and who is no such server."""
 
 from __future__ import annotations
 
 import re
-import ssl
 from collections.abc import Iterable
-from typing import cast
 
-import httpx2
-import msgspec
-
-from engine.errors import ContextOverflow, EngineError, Overloaded, RequestError, StageFailed, StageUnavailable
+from engine.errors import ContextOverflow, EngineError, StageFailed
 from engine.worker.llm.options import Options
-
-LONGEST_MESSAGE = 200
-SHARED_TEXT, SHARED_KEY = 16, 6
-"""Characters in a row of the conversation, or of the key, that make a server's message one that is not passed on."""
+from engine.worker.remote import refusals
+from engine.worker.remote.refusals import Refusal, says
 
 _CONTEXT = re.compile(r"context[ _](?:size|length|window)|maximum context|prompt is too long", re.I)
 
 
-class Refusal(Exception):
-    """A server's no: an HTTP status (or what its error object stands for), and what it said, for our eyes only.
-
-    ``kind`` is the word by which its error object calls what went wrong.
-    """
-
-    def __init__(self, status: int, said: str = "", kind: str = "", retry_after_s: float | None = None) -> None:
-        super().__init__(f"status {status}")  # what was said may hold anything
-        self.status, self.said, self.kind, self.retry_after_s = status, said, kind, retry_after_s
-
-    @property
-    def overflows(self) -> bool:
-        """Whether the conversation is longer than the model's context."""
-        return self.status in (400, 413, 422, 500) and bool(_CONTEXT.search(f"{self.kind} {self.said}"))
+def overflows(refusal: Refusal) -> bool:
+    """Whether the conversation is longer than the model's context."""
+    return refusal.status in (400, 413, 422, 500) and bool(_CONTEXT.search(f"{refusal.kind} {refusal.said}"))
 
 
 def as_engine_error(refusal: Refusal, options: Options, texts: Iterable[str], key: str = "") -> EngineError:
     """The error that stands for a refusal. Its message holds nothing of the conversation's texts and of the key."""
-    server, status = f"The language model's server at {options.host}", refusal.status
-    said = says(refusal.said, texts, key)
-    if refusal.overflows:
+    if overflows(refusal):
+        said = says(refusal.said, texts, key)
         return ContextOverflow(f"The conversation is longer than {options.model} can read{said}. Shorten it.")
-    match status:
-        case 401 | 403 if options.key_file:
-            return StageUnavailable(f"{server} refuses the key in {options.key_file} ({status}).")
-        case 401 | 403:
-            return StageUnavailable(f"{server} asks for a key ({status}): give the file that holds it as key_file.")
-        case 404:
-            return StageUnavailable(
-                f"{server} has no model {options.model!r}, or no API at {options.base} (404){said}."
-            )
-        case 429:
-            return Overloaded(f"{server} takes no more requests now (429){said}. Try again later.")
-        case 400 | 413 | 422:
-            return RequestError(f"{server} does not take this request ({status}){said}.")
-        case 502 | 503 | 504 | 529:
-            return StageUnavailable(f"{server} is not ready ({status}){said}. Try again soon.")
-        case _ if 300 <= status < 400:
-            return StageUnavailable(f"{server} sends requests on to another address ({status}): give that one as url.")
-        case _:
-            return StageFailed(f"{server} failed ({status}){said}.")
-
-
-def unreachable(error: httpx2.HTTPError, options: Options) -> EngineError:
-    """Why there is no connection, or no longer one."""
-    server = f"The language model's server at {options.host}"
-    match error:
-        case httpx2.SSEError():
-            return StageFailed(f"{server} sends more in one piece than an answer has.")
-        case httpx2.ConnectError() if _is_certificate(error):
-            return StageUnavailable(
-                f"{server} shows a certificate that this machine does not trust. Name its file in SSL_CERT_FILE."
-            )
-        case httpx2.ConnectError() if options.url.startswith("https:") and "SSL" in str(error):
-            return StageUnavailable(f"{server} does not speak TLS: its address may begin with http://.")
-        case httpx2.ConnectError() | httpx2.ConnectTimeout():
-            return StageUnavailable(f"{server} cannot be reached. Is it running?")
-        case httpx2.ProxyError():
-            return StageUnavailable(f"{server} cannot be reached through the proxy of this environment.")
-        case httpx2.DecodingError():
-            return StageFailed(f"{server} sends what cannot be read.")
-        case _:
-            return StageFailed(f"{server} ended the connection before its answer was complete.")
+    return refusals.as_engine_error(refusal, options, texts, key)
 
 
 def stranger(options: Options) -> EngineError:
     """For an answer that is none."""
     return StageFailed(f"What answers at {options.base} is no chat completions server: look at the url.")
-
-
-def message_of(body: bytes) -> tuple[str, str]:
-    """What an error's body says (the body itself where it has no shape that is known), and the kind of error."""
-    try:
-        tree = msgspec.json.decode(body)
-        return said_by(tree), kind_of(tree)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return "" if body.lstrip().startswith(b"<") else body.decode("utf-8", "replace"), ""
-
-
-def kind_of(tree: object) -> str:
-    """The words by which an error object calls its error: ``type`` and ``code``."""
-    match tree:
-        case {"error": dict() as inner}:
-            return kind_of(cast("object", inner))
-        case dict():
-            fields = cast("dict[str, object]", tree)
-            return " ".join(str(fields[name]) for name in ("type", "code") if isinstance(fields.get(name), str))
-        case _:
-            return ""
-
-
-def said_by(tree: object, depth: int = 4) -> str:
-    """The message of an error object: ``{"error": {"message"}}``, ``{"error"}``, ``{"message"}`` or ``{"detail"}``."""
-    match tree:
-        case str():
-            return tree
-        case _ if depth == 0:
-            return ""
-        case {"error": inner} | {"message": inner} | {"detail": inner} | {"msg": inner}:
-            return said_by(inner, depth - 1)
-        case [first, *_]:
-            return said_by(first, depth - 1)
-        case _:
-            return ""
-
-
-def says(said: str, texts: Iterable[str], key: str = "") -> str:
-    """What was said, as the end of a sentence of ours: short, and nothing where it holds something private."""
-    line = cleaned(said, texts, key)
-    return f", and says: {line.rstrip('.')}" if line else ""
-
-
-def cleaned(said: str, texts: Iterable[str], key: str = "") -> str:
-    """One short printable line; nothing, where it holds something private."""
-    line = " ".join("".join(one if one.isprintable() else " " for one in said[: LONGEST_MESSAGE * 5]).split())
-    if _shares(line, key, SHARED_KEY) or any(_shares(line, text, SHARED_TEXT) for text in texts):
-        return ""
-    return line if len(line) <= LONGEST_MESSAGE else line[:LONGEST_MESSAGE].rstrip() + "…"
-
-
-def _shares(line: str, text: str, size: int) -> bool:
-    """Whether so many characters in a row stand in both."""
-    text = " ".join(text.split())
-    size = min(size, max(len(text), SHARED_KEY))
-    return any(line[at : at + size] in text for at in range(len(line) - size + 1))
-
-
-def _is_certificate(error: BaseException | None) -> bool:
-    while error is not None:
-        if isinstance(error, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(error):
-            return True
-        error = error.__cause__ or error.__context__
-    return False

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
 from engine.chunk import Text, ToolCall, ToolCallDelta, Transcript, Usage, VoiceText, kinds
 from engine.core import Ability, Facets, StageInfo
-from engine.errors import EngineError, Overloaded, StageFailed, StageUnavailable
+from engine.errors import EngineError, StageFailed
 from engine.thinkers import ANY_MODEL, leaving
-from engine.worker.llm.client import Client, Models
+from engine.worker.llm.client import Client
 from engine.worker.llm.continuing import SERVERS, continued, goes_on, rest
 from engine.worker.llm.deltas import Delta
 from engine.worker.llm.options import Options, options_of
 from engine.worker.llm.thinker import ChatThinker
+from engine.worker.remote.watch import Watch
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
-
-log = logging.getLogger(__name__)
-
-PROBE_EVERY_S = 30.0
-"""How often a server that is down is looked for."""
 
 
 class Thinker(ChatThinker):
@@ -49,10 +44,13 @@ class Thinker(ChatThinker):
     def __init__(self, config: StageConfig, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._options = options_of(config.options)
         super().__init__(config, self._options)
-        self._sleep = sleep
         self._client = Client(self._options)
-        self._down = asyncio.Event()
+        self._watch = Watch(self._options.who, self._probe, sleep)
         self._owner: str | None = None  # what the server is, once it was there
+
+    @property
+    def unavailable(self) -> str:
+        return self._watch.unavailable
 
     def open(self, req: StageRequest) -> None:
         req.stored = self._owner is None or self._owner in SERVERS
@@ -61,11 +59,10 @@ class Thinker(ChatThinker):
         try:
             async with aclosing(self._client.answer(body, name, begun)) as deltas:
                 async for delta in deltas:
-                    self.unavailable = ""
+                    self._watch.answered()
                     yield delta
-        except StageUnavailable as error:
-            if not isinstance(error, Overloaded):
-                self._lost(error)
+        except EngineError as error:
+            self._watch.failed(error)
             raise
 
     async def go_on(self, body: Mapping[str, Any], name: str, written: Sequence[Text]) -> AsyncGenerator[Delta]:
@@ -73,7 +70,7 @@ class Thinker(ChatThinker):
         owner = (await self._client.probe()).owner
         if not await goes_on(self._client, owner, asked):
             raise StageFailed(
-                f"The language model's server at {self._options.host} does not go on with answers that were broken "
+                f"{self._options.who} does not go on with answers that were broken "
                 "off: what was still to come of this one is lost. Ask again."
             )
         async with aclosing(self.ask(asked, name, begun=True)) as deltas, aclosing(rest(deltas, written)) as placed:
@@ -82,33 +79,15 @@ class Thinker(ChatThinker):
 
     async def watch(self) -> None:
         """Look for the server at the start, and every half minute while it is down; no model is asked anything."""
-        while True:
-            self._down.clear()
-            try:
-                self._found(await self._client.probe())
-            except EngineError as error:
-                self._lost(error)
-            if not self.unavailable:
-                await self._down.wait()
-            await self._sleep(PROBE_EVERY_S)
+        await self._watch.run()
 
     async def aclose(self) -> None:
         await self._client.aclose()
 
-    def _found(self, models: Models) -> None:
-        """The server is there, with these models."""
+    async def _probe(self) -> str:
+        models = await self._client.probe()
         self._owner = models.owner
-        if self.unavailable:
-            log.warning("the language model's server at %s is back", self._options.host)
-        self.unavailable = _missing(self._options, models.names)
-        if self.unavailable:
-            log.warning(self.unavailable)
-
-    def _lost(self, error: EngineError) -> None:
-        if not self.unavailable:
-            log.warning("%s It is looked for every %g s.", error, PROBE_EVERY_S)
-        self.unavailable = str(error)
-        self._down.set()
+        return _missing(self._options, models.names)
 
 
 STAGE = Thinker
@@ -120,4 +99,4 @@ def _missing(options: Options, names: Sequence[str]) -> str:
         return ""
     close = difflib.get_close_matches(options.model, names, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(names[:8])}"
-    return f"The language model's server at {options.host} has no model {options.model!r} ({hint})."
+    return f"{options.who} has no model {options.model!r} ({hint})."

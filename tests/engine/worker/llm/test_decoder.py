@@ -10,7 +10,7 @@ from engine.errors import StageFailed
 from engine.worker.llm import decoder as module
 from engine.worker.llm.decoder import DONE, Decoder
 from engine.worker.llm.deltas import Delta, Thought
-from engine.worker.llm.refusals import Refusal
+from engine.worker.remote.refusals import Refusal
 from tests.engine.worker.llm.scripted import call, delta, text
 
 

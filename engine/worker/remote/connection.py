@@ -1,0 +1,179 @@
+"""Asks one server over HTTP. Knows no API, no stage, and no request of the engine.
+
+Nothing of what is asked or answered is logged. A redirect is an error: what is sent goes to no other address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import msgspec
+
+from engine.key import read_key
+from engine.worker.remote.options import ServerOptions
+from engine.worker.remote.patience import Patience
+from engine.worker.remote.refusals import Refusal, as_engine_error, message_of, unreachable
+
+CONNECT_S = 5.0
+PROBE_S = 5.0
+WARM_S = 300.0
+"""How long an idle connection is kept; most servers close it earlier."""
+SOON_S = 3.0
+"""A server that asks for so much time at most is asked again; for longer, the user is told."""
+LARGEST_BODY = 1 << 20
+"""Bytes of a body that is read as a whole."""
+LARGEST_ERROR = 1 << 16
+BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError, httpx2.CloseError)
+"""What becomes of a connection that was kept warm, and that its server has closed."""
+
+logging.getLogger("httpx2").setLevel(logging.WARNING)  # it tells each request's address
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """What a server lists: its models' ``names``, and the ``owner`` that it gives, which tells what server it is."""
+
+    names: tuple[str, ...] = ()
+    owner: str = ""
+
+
+class Connection:
+    """Keeps its connections warm between requests. Needs ``aclose`` at the end.
+
+    Raises ConfigError for a key file that can't be used, at once; it is read again by nobody.
+    """
+
+    def __init__(self, options: ServerOptions, now: Callable[[], float] = time.monotonic) -> None:
+        self._options, self._now = options, now
+        self.key = "" if options.key_file is None else read_key(options.key_file).value
+        credentials = {"authorization": f"Bearer {self.key}"} if self.key else {}
+        self._http = httpx2.AsyncClient(
+            base_url=options.base,
+            headers={"accept-encoding": "identity", **credentials},
+            timeout=httpx2.Timeout(None, connect=CONNECT_S),
+            limits=httpx2.Limits(max_connections=None, keepalive_expiry=WARM_S),
+            verify=ssl.create_default_context(),
+            trust_env=options.env_proxies,
+            follow_redirects=False,
+        )
+
+    def patience(self, first_s: float, stall_s: float) -> Patience:
+        """For one answer."""
+        return Patience(first_s, stall_s, self._options.who, self._now)
+
+    @asynccontextmanager
+    async def answer(
+        self, path: str, patience: Patience, texts: Iterable[str], **sent: Any
+    ) -> AsyncGenerator[httpx2.Response]:
+        """The response to a POST; to leave the block closes its connection, if it was not read to its end.
+
+        Raises one EngineError, which shows nothing of ``texts``. The server is asked once more where the connection
+        broke before it answered, or where it asks for a moment; never once it has begun.
+        """
+        begun, again = False, True
+        while not begun:
+            try:
+                async with self.response("POST", path, patience, **sent) as response:
+                    begun = True
+                    yield response
+            except Refusal as refusal:
+                wait_s = refusal.retry_after_s
+                if begun or not again or wait_s is None or wait_s > min(SOON_S, patience.left_s):
+                    raise as_engine_error(refusal, self._options, texts, self.key) from None
+                again = False
+                await patience.wait(asyncio.sleep(wait_s))
+            except httpx2.HTTPError as error:
+                if begun or not again or not isinstance(error, BROKEN):
+                    raise unreachable(error, self._options) from None
+                again = False
+
+    @asynccontextmanager
+    async def response(
+        self, method: str, path: str, patience: Patience, **sent: Any
+    ) -> AsyncGenerator[httpx2.Response]:
+        """One try: a response with status 200, closed at the end, read or not. Raises Refusal for another one, Stalled
+        for one that does not come, and httpx2's errors. ``sent`` is what httpx2's ``build_request`` takes."""
+        request = self._http.build_request(method, path, **sent)
+        response = await patience.wait(self._http.send(request, stream=True))
+        try:
+            if response.status_code != 200:
+                said, kind = message_of(await body_of(response, LARGEST_ERROR, patience))
+                raise Refusal(response.status_code, said, kind, _retry_after_s(response))
+            yield response
+        finally:
+            await response.aclose()
+
+    async def models(self) -> Models:
+        """The server's models, without asking any of them anything: ``GET /models``.
+
+        No names where the server is there and lists none. Raises EngineError where it is not to be reached, or refuses.
+        """
+        patience = self.patience(PROBE_S, PROBE_S)
+        try:
+            async with self.response("GET", "models", patience) as response:
+                return _models(await body_of(response, LARGEST_BODY, patience))
+        except Refusal as refusal:
+            if refusal.status in (404, 405):
+                return Models()
+            raise as_engine_error(refusal, self._options, (), self.key) from None
+        except httpx2.HTTPError as error:
+            raise unreachable(error, self._options) from None
+
+    async def post(self, url: str, body: Mapping[str, Any]) -> Any:
+        """A small reply, as JSON; None where there is no such path, or the server refuses.
+
+        Raises EngineError where the server is not to be reached.
+        """
+        patience = self.patience(PROBE_S, PROBE_S)
+        try:
+            async with self.response("POST", url, patience, **json_of(body)) as response:
+                return msgspec.json.decode(await body_of(response, LARGEST_BODY, patience))
+        except (Refusal, msgspec.DecodeError, UnicodeError, RecursionError):
+            return None
+        except httpx2.HTTPError as error:
+            raise unreachable(error, self._options) from None
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+
+def json_of(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What is sent of a body that is JSON."""
+    return {"content": msgspec.json.encode(body), "headers": {"content-type": "application/json"}}
+
+
+async def body_of(response: httpx2.Response, largest: int, patience: Patience) -> bytes:
+    """A whole body; of a larger one, so much."""
+    body = bytearray()
+    async with aclosing(response.aiter_bytes()) as pieces:
+        while len(body) < largest and (piece := await patience.wait(anext(pieces, None))) is not None:
+            body += piece
+    return bytes(body[:largest])
+
+
+def kind_of(response: httpx2.Response) -> str:
+    """What the head says that the body is: ``audio/pcm``."""
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _retry_after_s(response: httpx2.Response) -> float | None:
+    """Of a server that is busy; None where it asks for no time, or not in seconds."""
+    given = response.headers.get("retry-after", "").strip()
+    return float(given) if response.status_code in (429, 503) and given.isascii() and given.isdigit() else None
+
+
+def _models(body: bytes) -> Models:
+    try:
+        listed = msgspec.json.decode(body)["data"]
+        return Models(tuple(str(one["id"]) for one in listed), str(listed[0].get("owned_by", "")) if listed else "")
+    except (msgspec.DecodeError, UnicodeError, RecursionError, LookupError, TypeError, AttributeError):
+        return Models()

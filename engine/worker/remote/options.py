@@ -1,0 +1,76 @@
+"""What a configuration says of a server that a stage asks: where it is, and how it is reached."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from engine.errors import ConfigError
+from engine.remote import host_of, is_local
+
+_SIGNS = re.compile(r"[!-~]+")  # RFC 3986: printable ASCII
+_ENDPOINTS = re.compile(r"/(?:chat/completions|audio/speech|audio/transcriptions)$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """The `options` that every stage has which asks a server. (No slots: a model's own options may be joined to it.)"""
+
+    url: str
+    """Where the API begins, as http://127.0.0.1:11434/v1. Without a path, /v1 is meant."""
+    model: str
+    """The name by which the server calls its model."""
+    key_file: str | None = None
+    """A file with the server's API key, which nobody else may be able to read (chmod 600)."""
+    allow_plain: bool = False
+    """Whether the key may go to another machine unencrypted."""
+    env_proxies: bool = False
+    """Whether the proxies of the environment (HTTPS_PROXY and so on) are used."""
+
+    @property
+    def base(self) -> str:
+        """Where the API begins, with a slash at its end."""
+        parts = urlsplit(self.url)
+        path = _ENDPOINTS.sub("", parts.path.rstrip("/")) or "/v1"
+        return f"{parts.scheme}://{parts.netloc}{path}/"
+
+    @property
+    def host(self) -> str:
+        """Who gets what is asked: ``host:port``."""
+        return host_of(self.url)
+
+    @property
+    def who(self) -> str:
+        """The server as the subject of a sentence."""
+        return f"The server at {self.host}"
+
+
+def check_server(options: ServerOptions, path: str) -> None:
+    """What types alone cannot say of any of them. Raises ConfigError, which shows no secret."""
+    where = f"{path}.url"
+    try:
+        parts = urlsplit(options.url)
+        named = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        raise ConfigError(f"{where}: is no address; give one like http://127.0.0.1:11434/v1") from None
+    if parts.username is not None or parts.password is not None:
+        raise ConfigError(f"{where}: must hold no user and no password; put the key into a file, and name it: key_file")
+    if not named or parts.query or parts.fragment or not _SIGNS.fullmatch(options.url):
+        raise ConfigError(f"{where}: is no address of a server; give one like http://127.0.0.1:11434/v1")
+    if options.key_file and parts.scheme == "http" and not is_local(options.url) and not options.allow_plain:
+        raise ConfigError(
+            f"{where}: The key would go to {options.host} unencrypted. Use https://, or set allow_plain: true where "
+            "the network between is yours."
+        )
+    if not options.model:
+        raise ConfigError(f"{path}.model: must be the name of a model")
+
+
+def check_times(options: object, names: Iterable[str], path: str) -> None:
+    """Options that are seconds to wait. Raises ConfigError."""
+    for name in names:
+        if not 0 < getattr(options, name) < math.inf:
+            raise ConfigError(f"{path}.{name}: must be above 0")
