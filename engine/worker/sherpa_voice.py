@@ -16,6 +16,7 @@ from typing import Any
 from engine.core import Voice
 from engine.errors import ConfigError, RequestError, WeightsError
 from engine.worker.onnx_metadata import metadata_of
+from engine.worker.sherpa_library import LANGUAGES
 
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "vits": ("sample_rate", "n_speakers", "language", "comment"),
@@ -25,13 +26,6 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
 }
 """Of each model, the metadata without which the library ends the process."""
 
-_LANGUAGES = {
-    "arabic": "ar", "cantonese": "yue", "catalan": "ca", "chinese": "zh", "czech": "cs", "danish": "da", "dutch": "nl",
-    "english": "en", "finnish": "fi", "french": "fr", "german": "de", "greek": "el", "hindi": "hi", "hungarian": "hu",
-    "indonesian": "id", "italian": "it", "japanese": "ja", "korean": "ko", "norwegian": "no", "persian": "fa",
-    "polish": "pl", "portuguese": "pt", "romanian": "ro", "russian": "ru", "slovak": "sk", "spanish": "es",
-    "swedish": "sv", "thai": "th", "turkish": "tr", "ukrainian": "uk", "vietnamese": "vi",
-}  # fmt: skip
 _KOKORO = {"a": "en-US", "b": "en-GB", "e": "es", "f": "fr", "h": "hi", "i": "it", "j": "ja", "p": "pt", "z": "zh"}
 """By the first letter of a voice's name, of Kokoro."""
 _VOCODERS = ("hifigan", "vocos")
@@ -168,7 +162,7 @@ def _languages(folder: Path, metadata: Mapping[str, str]) -> tuple[str, ...]:
     named = [path.stem.removeprefix("lexicon").strip("-") for path in sorted(folder.glob("lexicon*.txt"))]
     found = [_tag(name) for name in named if name]
     said = metadata.get("language", "").lower()
-    known = [tag for name, tag in _LANGUAGES.items() if name in said]
+    known = [tag for name, tag in LANGUAGES.items() if name in said]
     return tuple(dict.fromkeys(found or known or [_tag(metadata.get("voice", ""))] * bool(metadata.get("voice"))))
 
 
@@ -208,7 +202,7 @@ def _rules(folder: Path, chosen: str) -> tuple[Path, ...]:
     """Those of another language would read its numbers in theirs."""
     found = sorted([*folder.glob("*.fst"), *folder.glob("*.far")])
     suffixes = {path: path.stem.rpartition("-")[2] for path in found}
-    return tuple(path for path in found if suffixes[path] not in _LANGUAGES.values() or suffixes[path] == _base(chosen))
+    return tuple(path for path in found if suffixes[path] not in LANGUAGES.values() or suffixes[path] == _base(chosen))
 
 
 def _voices(family: str, metadata: Mapping[str, str], languages: Sequence[str]) -> tuple[Voice, ...]:

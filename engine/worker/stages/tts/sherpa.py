@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +21,7 @@ from engine.worker.clause_sound import ClauseSound
 from engine.worker.clauses import Clause, Resume, clauses
 from engine.worker.english import in_words
 from engine.worker.quiet import without_lines_of
+from engine.worker.sherpa_library import sherpa_library
 from engine.worker.sherpa_voice import SherpaVoice, sherpa_voice
 from engine.worker.stage import StageConfig, guarded
 from engine.worker.stage_request import StageRequest
@@ -174,10 +174,7 @@ def _options(mapping: Mapping[str, Any]) -> Options:
 
 
 def _loaded(voice: SherpaVoice, threads: int) -> tuple[Any, Any]:
-    try:
-        library: Any = importlib.import_module("sherpa_onnx")
-    except ImportError as error:
-        raise ConfigError("tts.sherpa needs the package sherpa-onnx: pip install 'parley[local]'") from error
+    library = sherpa_library("tts.sherpa")
     config = voice.config(library, threads)
     if not config.validate():
         raise WeightsError(f"sherpa-onnx refuses the voice in {voice.folder}; what it misses stands above in the log.")

@@ -1,0 +1,121 @@
+"""Streaming ears of sherpa-onnx: many who speak are heard in one batch, a chunk of each a step.
+
+``weights`` is a folder as the project k2-fsa/sherpa-onnx publishes them; nothing is ever fetched. The library (extra
+``local``) computes in a thread of its own, on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from engine.chunk import Chunk, Speech, Transcript, kinds
+from engine.config import build
+from engine.core import MIC_RATE_HZ, Facets, Pcm, StageInfo
+from engine.errors import EngineError, WeightsError
+from engine.worker.sherpa_ears import FRAME_S, SherpaEars, sherpa_ears
+from engine.worker.sherpa_library import sherpa_library
+from engine.worker.stage import StageConfig, guarded, warm_up
+from engine.worker.stage_request import StageRequest
+
+ROW = 5 * MIC_RATE_HZ  # of a recording that comes at once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The ``options`` of the stage."""
+
+    languages: tuple[str, ...] = ()
+    """That the ears understand, as BCP 47; none: what the folder's name says."""
+
+
+@dataclass(slots=True)
+class Hearing:
+    """One user who speaks: the library's stream, and the words that were told."""
+
+    stream: Any
+    told: str = ""
+    ended: bool = False
+
+
+class Ears:
+    """Rows are int16 pieces at MIC_RATE_HZ; out come the words so far whenever there are more, then all of them."""
+
+    @classmethod
+    def describe(cls, config: StageConfig) -> StageInfo:
+        return _info(config, sherpa_ears(config.weights, _options(config.options).languages))
+
+    def __init__(self, config: StageConfig) -> None:
+        self._ears = sherpa_ears(config.weights, _options(config.options).languages)
+        self.info = _info(config, self._ears)
+        self._recognizer = _loaded(self._ears, config.threads)
+
+    def warm_up(self) -> None:
+        warm_up(self, min(self.info.slots, 2), np.zeros(2 * MIC_RATE_HZ, np.int16), steps=2)
+
+    def open(self, req: StageRequest) -> None:
+        req.state = Hearing(self._recognizer.create_stream())
+
+    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Pcm]:
+        async for chunk in inputs:
+            if isinstance(chunk, Speech):
+                for at in range(0, len(chunk.pcm), ROW):
+                    yield chunk.pcm[at : at + ROW]
+
+    def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
+        """Take what came, then decode one chunk of everybody who has one, all at once."""
+        failed = {id(req): error for req in reqs if (error := guarded(self, req, self._take))}
+        heard = [req for req in reqs if id(req) not in failed]
+        ready = [req.state.stream for req in heard if self._recognizer.is_ready(req.state.stream)]
+        if ready:
+            self._recognizer.decode_streams(ready)
+        return [failed.get(id(req)) or guarded(self, req, self._told) for req in reqs]
+
+    def _take(self, req: StageRequest) -> None:
+        hearing: Hearing = req.state
+        while req.pending:
+            hearing.stream.accept_waveform(MIC_RATE_HZ, req.pending.popleft().astype(np.float32) / 32768)
+        if req.ended and not hearing.ended:
+            # Behind the last word there has to be a whole chunk, or it is never looked at.
+            silence = np.zeros(round((self._ears.chunk_s + 10 * FRAME_S) * MIC_RATE_HZ), np.float32)
+            hearing.stream.accept_waveform(MIC_RATE_HZ, silence)
+            hearing.stream.input_finished()
+            hearing.ended = True
+
+    def _told(self, req: StageRequest) -> list[Chunk]:
+        hearing: Hearing = req.state
+        text = self._recognizer.get_result(hearing.stream).strip()
+        text = text.lower() if self._ears.capitals else text
+        req.needs_input = not self._recognizer.is_ready(hearing.stream)
+        if hearing.ended and req.needs_input:
+            req.done = True
+            return [Transcript(text, final=True, understood=bool(text))]
+        if text == hearing.told:
+            return []
+        hearing.told = text
+        return [Transcript(text)]
+
+
+STAGE = Ears
+
+
+def _info(config: StageConfig, ears: SherpaEars) -> StageInfo:
+    return StageInfo(
+        takes=kinds(Speech), emits=kinds(Transcript), feeds=kinds(Transcript), slots=config.slots, blocking=True,
+        facets=Facets(heard_languages=ears.languages),
+    )  # fmt: skip
+
+
+def _options(mapping: Mapping[str, Any]) -> Options:
+    return build(Options, dict(mapping), "options")
+
+
+def _loaded(ears: SherpaEars, threads: int) -> Any:
+    library = sherpa_library("asr.sherpa")
+    try:
+        return ears.recognizer(library, threads)
+    except RuntimeError as error:
+        raise WeightsError(f"The ears in {ears.folder} cannot be loaded ({error!s:.200}): fetch them again.") from error

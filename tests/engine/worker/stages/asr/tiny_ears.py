@@ -1,0 +1,110 @@
+"""Streaming ears that sherpa-onnx loads, of a few nodes: what they hear are tokens drawn at random from the spectrum.
+
+Both kinds of zipformer, with the states of one layer. One state is used, so that two streams that were mixed up would
+hear something else.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto as T
+from onnx import helper, numpy_helper
+
+TOKENS = ["<blk>", "▁HELLO", "▁WOR", "LD", "▁IT", "▁IS", "▁A", "▁FINE", "▁DA", "Y", "S", "▁ONE"]
+CHUNK, FRAMES = 45, 32
+"""Frames that a step looks at, and by how many it goes on."""
+SAID = {
+    "encoder_dims": "4", "query_head_dims": "2", "value_head_dims": "2", "num_heads": "1", "num_encoder_layers": "1",
+    "cnn_module_kernels": "3", "left_context_len": "2", "T": f"{CHUNK}", "decode_chunk_len": f"{FRAMES}",
+}  # fmt: skip
+STATES: dict[str, tuple[int, list[int | str]]] = {
+    "key": (T.FLOAT, [2, "N", 2]), "nonlin": (T.FLOAT, [1, "N", 2, 3]), "value1": (T.FLOAT, [2, "N", 2]),
+    "value2": (T.FLOAT, [2, "N", 2]), "conv1": (T.FLOAT, ["N", 4, 1]), "conv2": (T.FLOAT, ["N", 4, 1]),
+    "embed": (T.FLOAT, ["N", 128, 3, 19]), "processed": (T.INT64, ["N"]),
+}  # fmt: skip
+
+
+def transducer(folder: Path, **said: str) -> Path:
+    """Encoder, decoder and joiner."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _network(folder / "encoder-1.onnx", "encoder_out", {"model_type": "zipformer2"} | SAID | said)
+    count = len(TOKENS)
+    embedding = numpy_helper.from_array(np.random.default_rng(2).normal(0, 0.5, (count, count)).astype(np.float32), "e")
+    rows = [helper.make_node("Gather", ["e", "y"], ["rows"]),
+            helper.make_node("ReduceMean", ["rows", "axis1"], ["decoder_out"], keepdims=0)]  # fmt: skip
+    inputs = [helper.make_tensor_value_info("y", T.INT64, ["N", 2])]
+    outputs = [helper.make_tensor_value_info("decoder_out", T.FLOAT, ["N", count])]
+    _save(
+        folder / "decoder-1.onnx", rows, inputs, outputs, [embedding], {"vocab_size": f"{count}", "context_size": "2"}
+    )
+    both = [helper.make_tensor_value_info(name, T.FLOAT, ["N", count]) for name in ("encoder_out", "decoder_out")]
+    logit = [helper.make_tensor_value_info("logit", T.FLOAT, ["N", count])]
+    add = [helper.make_node("Add", ["encoder_out", "decoder_out"], ["logit"])]
+    _save(folder / "joiner-1.onnx", add, both, logit, [], {"joiner_dim": f"{count}"})
+    return _tokens(folder)
+
+
+def ctc(folder: Path, **said: str) -> Path:
+    """One network that tells tokens by itself."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _network(folder / "model.onnx", "log_probs", {"model_type": "zipformer2ctc"} | SAID | said)
+    return _tokens(folder)
+
+
+def _network(path: Path, out: str, said: dict[str, str]) -> None:
+    """Features x [N, CHUNK, 80] -> scores [N, FRAMES / 4, tokens], moved by what was heard before."""
+    drawn = np.random.default_rng(1)
+    weights = drawn.normal(0, 1, (80, len(TOKENS)))
+    weights = (weights - weights.mean(0)) * np.array([0] + [1.0] * (len(TOKENS) - 1))  # what is flat says nothing
+    bias = np.array([6.0] + [0.0] * (len(TOKENS) - 1))
+    values = {"weights": weights.astype(np.float32), "bias": bias.astype(np.float32), "half": np.float32(0.5)}
+    constants = [numpy_helper.from_array(np.array(value), name) for name, value in values.items()]
+    nodes = [
+        helper.make_node("Slice", ["x", "begin", "end", "axis1"], ["frames"]),
+        helper.make_node("Reshape", ["frames", "fours"], ["grouped"]),
+        helper.make_node("ReduceMean", ["grouped", "axis2"], ["pooled"], keepdims=0),
+        helper.make_node("MatMul", ["pooled", "weights"], ["heard"]),
+        helper.make_node("Add", ["heard", "bias"], ["biased"]),
+        helper.make_node("ReduceMean", ["conv1", "axis1"], ["before"], keepdims=1),
+        helper.make_node("Mul", ["heard", "before"], ["moved"]),
+        helper.make_node("Add", ["biased", "moved"], [out]),
+        helper.make_node("ReduceMax", ["heard", "both"], ["loudest"], keepdims=1),
+        helper.make_node("Sin", ["loudest"], ["mood"]),
+        helper.make_node("Mul", ["mood", "half"], ["halved"]),
+        helper.make_node("Expand", ["halved", "four"], ["new_conv1"]),
+        *(helper.make_node("Identity", [name], [f"new_{name}"]) for name in STATES if name != "conv1"),
+    ]
+    inputs = [helper.make_tensor_value_info("x", T.FLOAT, ["N", CHUNK, 80])]
+    inputs += [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in STATES.items()]
+    outputs = [helper.make_tensor_value_info(out, T.FLOAT, ["N", FRAMES // 4, len(TOKENS)])]
+    outputs += [helper.make_tensor_value_info(f"new_{name}", kind, shape) for name, (kind, shape) in STATES.items()]
+    _save(path, nodes, inputs, outputs, constants, said)
+
+
+def _save(path: Path, nodes: list[Any], inputs: list[Any], outputs: list[Any], values: list[Any], said: Any) -> None:
+    integers = {"begin": [0], "end": [FRAMES], "axis1": [1], "axis2": [2], "both": [1, 2],
+                "fours": [0, FRAMES // 4, 4, 80], "four": [1, 4, 1]}  # fmt: skip
+    values = values + [numpy_helper.from_array(np.array(value, np.int64), name) for name, value in integers.items()]
+    graph = helper.make_graph(nodes, "tiny", inputs, outputs, values)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    helper.set_model_props(model, {name: value for name, value in said.items() if value})
+    onnx.save(model, path)
+
+
+def _tokens(folder: Path) -> Path:
+    (folder / "tokens.txt").write_text("".join(f"{token} {i}\n" for i, token in enumerate(TOKENS)), encoding="utf-8")
+    return folder
+
+
+def speech(seconds: float, seed: int) -> np.ndarray:
+    """int16 at 16 kHz: some tones at a time, others every tenth of a second."""
+    drawn = np.random.default_rng(seed)
+    pieces: list[np.ndarray] = []
+    for _ in range(round(seconds * 10)):
+        hz = drawn.uniform(100, 7000, 4)[:, None]
+        pieces.append(np.sin(2 * np.pi * hz * np.arange(1600) / 16_000).sum(0) * drawn.uniform(500, 5000))
+    return np.concatenate(pieces).clip(-32000, 32000).astype(np.int16)
