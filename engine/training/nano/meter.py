@@ -30,6 +30,7 @@ from scipy.signal import resample_poly
 
 from engine.training.nano import teach
 from engine.training.nano.corpus import dictionary
+from engine.training.nano.distance import edits
 from engine.worker.models.nano.voice import VOICES
 from engine.worker.spoken import Speller
 
@@ -101,16 +102,6 @@ def hear(wave: Wave) -> list[str]:
     best = decoder.hyp()
     words = re.sub(r"\(\d+\)", "", best.hypstr).split() if best else []
     return [same for word in words for same in SPELLINGS.get(word, [word])]
-
-
-def edits(a: Sequence[str], b: Sequence[str]) -> int:
-    """Levenshtein distance."""
-    row = list(range(len(b) + 1))
-    for i, x in enumerate(a, 1):
-        diagonal, row[0] = row[0], i
-        for j, y in enumerate(b, 1):
-            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (x != y))
-    return row[-1]
 
 
 def phones_of(words: Iterable[str]) -> list[str]:
