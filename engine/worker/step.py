@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from engine.chunk import Chunk
 from engine.errors import BatchLost, EngineError
 from engine.worker.run import Run
@@ -25,8 +27,7 @@ DEADLINE_S = 10.0
 """How long a step of a blocking stage may take that says nothing else."""
 
 
-@dataclass(frozen=True, slots=True)
-class Computed:
+class Computed(msgspec.Struct, frozen=True):
     """What a step gave each of its requests, and when it began and ended (monotonic seconds)."""
 
     results: Results
