@@ -77,6 +77,9 @@ async def _work(arguments: argparse.Namespace) -> int:
     code = await worker_main.live(link)
     link.close()
     await asyncio.sleep(0)  # let what was written leave
+    if worker_main.in_step:  # a native call cannot be ended, and a process that ends waits for its library's threads
+        logging.shutdown()
+        os._exit(code)
     return code
 
 
@@ -103,6 +106,11 @@ class WorkerMain:
         self._over = asyncio.Event()
         self._worker: Worker | None = None
         self._code = GONE
+
+    @property
+    def in_step(self) -> bool:
+        """Whether a blocking stage is still in a step."""
+        return self._worker is not None and self._worker.in_step
 
     def receive(self, message: wire.Message) -> None:
         match message:

@@ -66,6 +66,11 @@ class Worker:
         return len(self._runs)
 
     @property
+    def in_step(self) -> bool:
+        """Whether a blocking stage is in a step, which nobody can end."""
+        return bool(self._under_way)
+
+    @property
     def free(self) -> dict[str, int]:
         """How many slots of each stage are free."""
         return {name: slots.qsize() for name, slots in self._free.items()}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -30,8 +32,13 @@ class Asks(Streamed):
 
 
 class Voice:
-    """10 ms of silence for each word. "hang" and "hold" are calls that never return, of which the second lets no other
-    thread run; "long" lets none run for longer than a worker may be silent, and returns."""
+    """10 ms of silence for each word, but for these:
+
+    hang   a call that never returns
+    hold   the same, and no other thread runs meanwhile
+    wait   for a library's thread, which never ends
+    long   no other thread runs for longer than a worker may be silent; then it returns
+    """
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
@@ -65,6 +72,8 @@ class Voice:
                 _pause_for_ever(ctypes.CDLL(None))
             case "hold":
                 _pause_for_ever(ctypes.PyDLL(None))
+            case "wait":
+                ThreadPoolExecutor().submit(threading.Event().wait).result()
             case "long":
                 ctypes.PyDLL(None).usleep(1_600_000)
             case _:

@@ -97,10 +97,15 @@ async def test_a_server_that_never_answers_costs_its_request_and_no_worker() -> 
         assert incarnations(engine) == {"thinker": 1, "voice": 1}
 
 
-async def test_an_engine_ends_although_a_native_call_does_not() -> None:
+async def test_a_worker_ends_by_itself_although_its_native_call_does_not() -> None:
+    """One that came from elsewhere has nobody who would kill it."""
     async with serving() as engine:
-        asking = asyncio.create_task(words(engine, asked("bad", "say: hang")))
+        asking = asyncio.create_task(words(engine, asked("bad", "say: wait")))
         await until(lambda: any(life.blocking for life in engine._fleet._membership._lives.values()))
+        (voice,) = (one for one in engine._fleet.placements.values() if one.spec.stages == ("voice",))
+        assert voice.worker is not None
+        process = voice.launcher._processes[voice.worker.id]  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(ReplicaLost):
         await asking
+    assert process.returncode == 0, "it was killed"
     assert not psutil.Process().children()
