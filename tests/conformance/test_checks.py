@@ -79,7 +79,6 @@ PACKAGES = {
     "ai_sdk": ("ai", "@ai-sdk/openai"),
     "litellm": ("litellm",),
     "livekit_agents": ("livekit-agents",),
-    "llamacpp": (),  # no client: a language model's server, for the thinker that asks one
     "open_webui": (),  # an exchange, and nobody's package
     "openai_agents_js": ("@openai/agents-realtime",),
     "openai_agents_python": ("openai-agents",),

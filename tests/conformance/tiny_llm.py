@@ -10,40 +10,39 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
+from tests.conformance.environments import MADE
 
-from tests.conformance.environments import MADE, RECIPES, Environment
-
-ROOT = RECIPES.parents[1]
-SOURCE = ROOT / "engine" / "training" / "tiny_llm"
-ENVIRONMENT = Environment("llamacpp")
-WRITER = ENVIRONMENT.recipe / "write_gguf.py"
+ROOT = MADE.parent
+MAKERS = "engine.training.tiny_llm.train", "engine.training.tiny_llm.write_gguf"
+SERVER = Path(__file__).with_name("serve_gguf.py")
 MAKE_S = 500
 """Training takes half a minute where nothing else runs."""
 
 
 def model_file() -> Path:
-    """The model, as the present scripts make it: trained the first time."""
-    sources = b"".join(path.read_bytes() for path in (SOURCE / "train.py", WRITER))
+    """The model, as the present scripts make it: trained the first time. Its checkpoint lies in a folder beside it."""
+    sources = b"".join((ROOT / f"{name.replace('.', '/')}.py").read_bytes() for name in MAKERS)
     file = MADE / "tiny_llm" / f"{hashlib.sha256(sources).hexdigest()[:16]}.gguf"
     if not file.exists():
         shutil.rmtree(file.parent, ignore_errors=True)
-        folder = file.parent / "checkpoint"
+        folder, half = checkpoint(file), file.with_suffix(".half")
         folder.mkdir(parents=True)
-        train = [sys.executable, "-m", "engine.training.tiny_llm.train", str(folder)]
-        subprocess.run(train, cwd=ROOT, check=True, timeout=MAKE_S, stdout=subprocess.DEVNULL)
-        half = file.with_suffix(".half")
-        subprocess.run([ENVIRONMENT.tool, str(WRITER), str(folder), str(half)], check=True)
+        for name, arguments in zip(MAKERS, ([folder], [folder, half]), strict=True):
+            command = [sys.executable, "-m", name, *map(str, arguments)]
+            subprocess.run(command, cwd=ROOT, check=True, timeout=MAKE_S, stdout=subprocess.DEVNULL)
         half.rename(file)
     return file
 
 
+def checkpoint(file: Path) -> Path:
+    """What transformers reads of the same model."""
+    return file.parent / "checkpoint"
+
+
 @contextmanager
-def served() -> Generator[str]:
-    """llama.cpp's server with that model: its address. Skips the test where its environment is not made."""
-    if not ENVIRONMENT.ready:
-        pytest.skip("llama.cpp is not here: python tests/conformance/environments.py llamacpp")
-    command = [ENVIRONMENT.tool, str(ENVIRONMENT.recipe / "serve.py"), str(model_file())]
+def served(file: Path) -> Generator[str]:
+    """llama.cpp's server with a model: its address."""
+    command = [sys.executable, str(SERVER), str(file)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as server:

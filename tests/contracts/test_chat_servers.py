@@ -80,7 +80,7 @@ async def by_parley() -> AsyncGenerator[ChatServer]:
 @asynccontextmanager
 async def by_llamacpp() -> AsyncGenerator[ChatServer]:
     """llama.cpp's, with the tiny model, which has learned no calls and tells no long stories."""
-    with tiny_llm.served() as url:
+    with tiny_llm.served(tiny_llm.model_file()) as url:
         yield ChatServer(f"{url}/v1", "tiny", question="tell me a joke", long="list the months")
 
 
@@ -185,7 +185,7 @@ async def test_a_model_says_the_same_behind_a_server_as_in_transformers(server: 
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # it leaves a thread behind
-    folder = tiny_llm.model_file().parent / "checkpoint"
+    folder = tiny_llm.checkpoint(tiny_llm.model_file())
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model: Any = LlamaForCausalLM.from_pretrained(folder)
     for question in (server.question, server.long, "hello", "what languages do you speak"):

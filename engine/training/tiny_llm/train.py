@@ -1,12 +1,14 @@
 """Train the tiny model: ``python -m engine.training.tiny_llm.train FOLDER``.
 
 What it learns are the exchanges of nano's dialogues that are words alone: greetings, jokes, days, refusals. The folder
-holds what transformers and vLLM read. Seeds are fixed.
+holds what transformers and vLLM read. Seeds are fixed, and one thread computes: the order of its sums is always the
+same, and a busy machine does not slow it down much.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from engine.training.nano.dialogues import sample_dialogue
+from engine.training.nano.turns import Turn
 from engine.worker.models.nano.tokens import PRIVATE
 
 USER, ASSISTANT, END = "<|user|>", "<|assistant|>", "<|end|>"
@@ -31,6 +34,8 @@ TEMPLATE = (
 VOCABULARY, CONTEXT = 512, 1024
 BATCH, LONGEST, TURNS = 16, 96, 2
 RATE = 4e-3
+STEPS, TRAINING = 500, 0
+"""How long it is trained, and the seed of what it is trained with."""
 NO_LOSS = -100
 
 Talk = list[tuple[str, str]]
@@ -39,9 +44,10 @@ Talk = list[tuple[str, str]]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--steps", type=int, default=STEPS)
     arguments = parser.parse_args()
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     tokenizer = made_tokenizer()
     model = trained(tokenizer, arguments.steps)
     model.save_pretrained(arguments.folder)
@@ -49,17 +55,29 @@ def main() -> None:
 
 
 def talks(rng: random.Random) -> Iterator[Talk]:
+    """Conversations without end: what is said, and what is answered."""
+    for turns in exchanges(rng):
+        yield [(turn.request.text, turn.reply.text) for turn in turns]
+
+
+def exchanges(rng: random.Random) -> Iterator[list[Turn]]:
     """Conversations without end: of each dialogue the exchanges that are words alone."""
     while True:
-        talk: Talk = []
-        while len(talk) < rng.randint(1, TURNS):
-            talk += [
-                (turn.request.text, turn.reply.text)
+        turns: list[Turn] = []
+        while len(turns) < rng.randint(1, TURNS):
+            turns += [
+                turn
                 for turn in sample_dialogue(rng)
                 if turn.request.text and turn.reply.text and turn.scene is None and not turn.called
                 if max(map(ord, turn.reply.text)) < PRIVATE
             ]
-        yield talk[:TURNS]
+        yield turns[:TURNS]
+
+
+def learned_questions(steps: int = STEPS) -> set[str]:
+    """Everything that is asked in so many steps of the training."""
+    drawn = itertools.islice(talks(random.Random(TRAINING)), steps * BATCH)
+    return {asked for talk in drawn for asked, _ in talk}
 
 
 def made_tokenizer() -> PreTrainedTokenizerFast:
@@ -118,7 +136,7 @@ def config_of(tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
 
 def batched(tokenizer: PreTrainedTokenizerFast) -> Iterator[tuple[Tensor, Tensor]]:
     """(ids, labels), int64 [BATCH, LONGEST]; only what the assistant says has labels."""
-    drawn = talks(random.Random(0))
+    drawn = talks(random.Random(TRAINING))
     while True:
         ids = torch.full((BATCH, LONGEST), END_ID)
         labels = torch.full((BATCH, LONGEST), NO_LOSS)

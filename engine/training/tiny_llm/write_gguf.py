@@ -1,7 +1,6 @@
-"""The tiny model as a file for llama.cpp: ``python write_gguf.py FOLDER FILE.gguf``.
+"""The tiny model as a file for llama.cpp, in F32: ``python -m engine.training.tiny_llm.write_gguf FOLDER FILE.gguf``.
 
-Runs in an environment with ``gguf`` and ``safetensors``, and imports nothing of this project. Source: llama.cpp's
-``convert_hf_to_gguf.py`` (LlamaModel).
+Source: llama.cpp's ``convert_hf_to_gguf.py`` (LlamaModel).
 """
 
 from __future__ import annotations

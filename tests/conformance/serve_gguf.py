@@ -1,4 +1,4 @@
-"""llama.cpp's HTTP server for a file: ``python serve.py MODEL.gguf``. Writes its address; ends with its input."""
+"""llama.cpp's HTTP server for a file: ``python serve_gguf.py MODEL.gguf``. Writes its address; ends with its input."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import sys
 
 import xllamacpp
 
+SLOTS = 8
+
 
 def main(model: str) -> None:
     params = xllamacpp.CommonParams()
     params.model.path = model
     params.model_alias = {"tiny"}
     params.port = 0
-    params.n_ctx, params.n_parallel = 2048, 2
+    params.n_parallel, params.n_ctx = SLOTS, SLOTS * 1024
+    params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    params.endpoint_metrics = True
+    params.verbosity = -1
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
     params.n_gpu_layers = 0
     server = xllamacpp.Server(params)

@@ -1,0 +1,222 @@
+"""A language model that talks sense, through each thinker that runs it: the same words as transformers computes.
+
+The tiny model that was trained from nano's dialogues, asked over the WebSocket; `make conformance` runs this. Whoever
+adds a thinker adds how it is served to ``THINKERS``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+import random
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from app.commands.deployment import Parts, deployment
+from engine import EngineSpec, StageSpec
+from engine.training.nano.dialogues import answers_rightly
+from engine.training.nano.turns import Turn
+from engine.training.tiny_llm.train import exchanges, learned_questions
+from engine.worker.llm.llama import Llama
+from engine.worker.stages.llm import llamacpp
+from tests.app.rig import Running, eventually, running, talking
+from tests.conformance import tiny_llm
+from tests.engine.worker.llm.gguf_files import counting, write_model
+
+AT_ONCE = 8
+DIALOGUES = 50
+RIGHT = 0.80
+CLOSE = 1e-3
+"""Where the two likeliest tokens lie so near to each other, rounding may choose."""
+MOST_CLOSE = 0.01
+OPTIONS = {"temperature": 0.0, "instructions_suffix": ""}
+"""The model knows no instructions; llama.cpp would write them into what the user says."""
+
+Messages = Sequence[dict[str, str]]
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(tiny_llm.MAKE_S + 300)]
+
+
+@dataclass
+class Served:
+    """A thinker that runs a model."""
+
+    stage: StageSpec
+    complete: Callable[[dict[str, Any]], Any]
+    """A chat completion, asked of what runs the model itself."""
+    processing: Callable[[], int]
+    """How many answers are computed there now."""
+
+    def ids(self, messages: Messages) -> list[int]:
+        """The tokens of an answer, the one that ends it among them."""
+        body = {"messages": messages, "temperature": 0, "logprobs": True, "top_logprobs": 1, "max_tokens": 200}
+        return [token["id"] for token in self.complete(body)["choices"][0]["logprobs"]["content"]]
+
+
+Serve = Callable[[Path], AbstractAsyncContextManager[Served]]
+
+
+@asynccontextmanager
+async def in_process(file: Path) -> AsyncGenerator[Served]:
+    """`llm.llamacpp`. The worker is a task of this process, so that its llama.cpp can be asked."""
+    made: list[Any] = []
+
+    class Seen(Llama):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            made.append(self)
+
+    stage = StageSpec(
+        use="llm.llamacpp", name="thinker", weights=str(file), max_batch=AT_ONCE,
+        options={"cache_type": "f32", **OPTIONS},
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(llamacpp, "Llama", Seen)
+        yield Served(stage, lambda body: made[-1]._server.handle_chat_completions(body), lambda: made[-1].processing)
+
+
+@asynccontextmanager
+async def by_llamacpps_server(file: Path) -> AsyncGenerator[Served]:
+    """`llm.openai`, with llama.cpp's server behind it."""
+    with tiny_llm.served(file) as url, httpx2.Client(base_url=url) as http:
+        stage = StageSpec(
+            use="llm.openai", name="thinker", max_batch=AT_ONCE,
+            options={"url": f"{url}/v1", "model": "tiny", "context": 1024, **OPTIONS},
+        )  # fmt: skip
+
+        def processing() -> int:
+            lines = http.get("/metrics").text.splitlines()
+            [count] = [line for line in lines if line.startswith("llamacpp:requests_processing ")]
+            return int(count.split()[1])
+
+        yield Served(stage, lambda body: http.post("/v1/chat/completions", json=body).json(), processing)
+
+
+THINKERS = [pytest.param(in_process, id="llm.llamacpp"), pytest.param(by_llamacpps_server, id="llm.openai")]
+
+
+@asynccontextmanager
+async def serving(served: Served) -> AsyncGenerator[Running]:
+    """A server with this thinker, and the scripted family's ears and voice."""
+    async with running(spec_of(served.stage)) as server:
+        yield server
+        await server.empty()
+
+
+def spec_of(thinker: StageSpec) -> EngineSpec:
+    whole = deployment("script", parts=Parts(thinker="llamacpp"))
+    stages = tuple(thinker if stage.name == "thinker" else stage for stage in whole.stages)
+    patient = dataclasses.replace(whole.heartbeat, timeout_s=20.0)
+    return dataclasses.replace(
+        whole, stages=stages, launcher="inline", server={"host": "127.0.0.1", "port": 0}, heartbeat=patient
+    )
+
+
+def held_out() -> list[list[Turn]]:
+    """Dialogues whose questions were never asked in the training."""
+    learned = learned_questions()
+    drawn = (turns for turns in exchanges(random.Random(4711)) if not {turn.request.text for turn in turns} & learned)
+    return list(itertools.islice(drawn, DIALOGUES))
+
+
+async def talked(server: Running, turns: Sequence[Turn]) -> list[str]:
+    """The answers to a dialogue's questions, one after the other in a session of its own."""
+    async with talking(server) as client:
+        responses = [await client.ask(turn.request.text, output_modalities=["text"]) for turn in turns]
+    assert {response["status"] for response in responses} == {"completed"}
+    return [response["output"][0]["content"][0]["text"] for response in responses]
+
+
+def conversations(turns: Sequence[Turn], answers: Sequence[str]) -> list[list[dict[str, str]]]:
+    """What the model was asked for each of the answers."""
+    messages: list[dict[str, str]] = []
+    whole: list[list[dict[str, str]]] = []
+    for turn, answer in zip(turns, answers, strict=True):
+        messages.append({"role": "user", "content": turn.request.text})
+        whole.append([*messages])
+        messages.append({"role": "assistant", "content": answer})
+    return whole
+
+
+class Oracle:
+    """transformers, with the checkpoint that the file was made of."""
+
+    def __init__(self, folder: Path) -> None:
+        from transformers import AutoTokenizer, LlamaForCausalLM
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()  # it leaves a thread behind
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        self._model: Any = LlamaForCausalLM.from_pretrained(folder)
+
+    def text(self, ids: Sequence[int]) -> str:
+        return self.tokenizer.decode(ids, skip_special_tokens=True)
+
+    def judge(self, messages: Messages, ids: Sequence[int]) -> tuple[list[int], int]:
+        """The steps of an answer at which another token is clearly likelier, and how many are too close to say."""
+        import torch
+
+        prompt = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
+        with torch.inference_mode():
+            logits = self._model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1]
+        (best, second), chosen = logits.topk(2).values.T, torch.tensor(ids)
+        close = best - second < CLOSE
+        wrong = (logits.argmax(-1) != chosen) & ~close
+        return wrong.nonzero().flatten().tolist(), int(close.sum())
+
+
+@pytest.fixture(scope="module")
+def oracle() -> Oracle:
+    return Oracle(tiny_llm.checkpoint(tiny_llm.model_file()))
+
+
+@pytest.mark.parametrize("serve", THINKERS)
+async def test_fifty_dialogues_are_what_transformers_computes_and_make_sense(serve: Serve, oracle: Oracle) -> None:
+    wrong: list[str] = []
+    steps = close = right = 0
+    dialogues = held_out()
+    async with serve(tiny_llm.model_file()) as served, serving(served) as server:
+        for turns in dialogues:
+            answers = await talked(server, turns)
+            for turn, answer, messages in zip(turns, answers, conversations(turns, answers), strict=True):
+                ids = served.ids(messages)
+                off, near = oracle.judge(messages, ids)
+                if off or (near == 0 and oracle.text(ids) != answer):
+                    wrong.append(f"{turn.request.text!r} -> {answer!r}, differs at {off}: {oracle.text(ids)!r}")
+                steps, close = steps + len(ids), close + near
+                right += answers_rightly(turn.request.expect, answer)
+    total = sum(map(len, dialogues))
+    print(f"{len(dialogues)} dialogues, {total} answers: {right / total:.0%} right; {steps} steps, {close} too close")
+    assert not wrong, "\n".join(wrong)
+    assert close <= MOST_CLOSE * steps
+    assert right >= RIGHT * total
+
+
+@pytest.mark.parametrize("serve", THINKERS)
+async def test_eight_at_once_say_what_each_says_alone(serve: Serve) -> None:
+    dialogues = held_out()[: 2 * AT_ONCE]
+    async with serve(tiny_llm.model_file()) as served, serving(served) as server:
+        alone = [await talked(server, turns) for turns in dialogues]
+        for n in range(0, len(dialogues), AT_ONCE):
+            together = await asyncio.gather(*(talked(server, turns) for turns in dialogues[n : n + AT_ONCE]))
+            assert list(together) == alone[n : n + AT_ONCE]
+
+
+@pytest.mark.parametrize("serve", THINKERS)
+async def test_an_answer_that_is_cancelled_ends_in_the_engine_behind_it(serve: Serve, tmp_path: Path) -> None:
+    endless = write_model(tmp_path / "counting.gguf", counting())
+    async with serve(endless) as served, serving(served) as server, talking(server) as client:
+        for _ in range(10):
+            await (await client.say("Count.")).send("response.create", response={"output_modalities": ["text"]})
+            await client.until("response.output_text.delta")
+            assert served.processing() == 1
+            await client.send("response.cancel")
+            response = (await client.until("response.done"))["response"]
+            assert response["status"] == "cancelled"
+            await eventually(lambda: served.processing() == 0)
