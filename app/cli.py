@@ -281,7 +281,7 @@ def models() -> None:
 
 @cli.command()
 def pull(
-    name: Annotated[str, typer.Argument(help="A model's name; `parley models` lists them.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME…", help="Models; `parley models` lists them.")],
     source: Annotated[
         Path | None,
         typer.Option("--from", metavar="FOLDER", help="Take the files from this folder; no network is asked."),
@@ -294,14 +294,15 @@ def pull(
         bool, typer.Option("--agree", help="You have read the licence of a model that is not free, and agree to it.")
     ] = False,
 ) -> None:
-    """Bring a model to this machine: checked, and from where an earlier pull broke off. `serve` downloads nothing.
+    """Bring models to this machine: checked, and from where an earlier pull broke off. `serve` downloads nothing.
 
     Example: `parley pull zipformer-en`
     """
     from app.commands import models as listing
 
     with plainly():
-        listing.pull(name, source, hub, token_file, agree)
+        for name in names:
+            listing.pull(name, source, hub, token_file, agree)
 
 
 @cli.command()

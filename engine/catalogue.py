@@ -7,7 +7,7 @@ last: what each file weighs and hashes to. Knows no network.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -108,13 +108,20 @@ def located(weights: str) -> Path:
 
     Raises WeightsError, with the command that gets it, for a model that is not here.
     """
+    check_here([weights])
     path = Path(weights)
-    if path.exists() or weights not in catalogue():
-        return path
-    model, folder = model_of(weights), models_folder() / weights
-    if manifest_of(folder) is None:
+    return path if path.exists() or weights not in catalogue() else models_folder() / weights
+
+
+def check_here(weights: Iterable[str]) -> None:
+    """Raises WeightsError, with the command that gets them, where models of the catalogue are not here."""
+    named = [name for name in weights if name in catalogue() and not Path(name).exists()]
+    missing = [model_of(name) for name in named if manifest_of(models_folder() / name) is None]
+    if missing:
+        names = [model.name for model in missing]
+        are, them = ("is", "it") if len(names) == 1 else ("are", "them")
+        licences = ", ".join(dict.fromkeys(model.licence for model in missing))
         raise WeightsError(
-            f"weights: {weights} is not on this machine; `parley pull {weights}` gets it "
-            f"({model.size_mb} MB, {model.licence})"
+            f"weights: {' and '.join(names)} {are} not on this machine; `parley pull {' '.join(names)}` gets {them} "
+            f"({sum(model.size_mb for model in missing)} MB, {licences})"
         )
-    return folder

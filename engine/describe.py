@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from engine.catalogue import located
+from engine.catalogue import check_here, located
 from engine.config import EngineSpec, StageSpec, WorkerSpec
 from engine.core import ModelInfo, StageInfo
 from engine.errors import ConfigError
@@ -25,6 +25,7 @@ def describe(spec: EngineSpec) -> ModelInfo:
 
 def pipeline_of(spec: EngineSpec) -> Pipeline:
     """The pipeline of a deployment. Raises ConfigError where its stages do not fit each other."""
+    check_here(stage.weights for stage in spec.stages if stage.weights)
     whole = written_out(spec)
     infos = [_described(stage, place, whole.workers) for place, stage in enumerate(whole.stages)]
     return Pipeline(infos, whole.name or "", sources_of(whole))

@@ -179,7 +179,7 @@ def test_ci_runs_what_a_developer_runs() -> None:
 
 @pytest.mark.parametrize("name", sorted(configurations()))
 def test_every_configuration_can_be_read(name: str) -> None:
-    assert load_config(configurations()[name]).model
+    assert load_config(configurations()[name]).title
 
 
 @pytest.mark.fault("S4.2")

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Self
 
+from engine.catalogue import check_here
 from engine.chunk import Chunk
 from engine.config import EngineSpec
 from engine.control.changes import Changes
@@ -25,6 +26,8 @@ class Engine:
 
     def __init__(self, spec: EngineSpec) -> None:
         """Raises ConfigError for what no deployment can be."""
+        if spec.launcher != "ray" and spec.cluster.listen is None:  # else they may lie on other machines
+            check_here(stage.weights for stage in spec.stages if stage.weights)
         self.spec = spec = written_out(spec)
         self._launcher: Launcher = load("engine.control.launchers", spec.launcher, "Launcher")(spec.cluster)
         self._orchestrator = Orchestrator([], spec.stall_s)

@@ -14,7 +14,7 @@ import pytest
 from app.pulling import download, pull
 from app.pulling.errors import PullError
 from app.pulling.hub import Hub
-from engine import catalogue
+from engine import Engine, catalogue, describe, load_config
 from engine.catalogue import File, Manifest, Model, located, manifest_of
 from engine.errors import WeightsError
 from tests.app.pulling.hub import COMMIT, REPOSITORY, FakeHub, serving
@@ -283,3 +283,15 @@ def test_weights_by_name_are_where_they_were_pulled_to(
     with pytest.raises(WeightsError, match="parley pull some"):
         located("some")
     assert located("elsewhere/folder") == Path("elsewhere/folder")
+
+
+def test_all_that_a_deployment_lacks_is_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    spec = load_config("configs/laptop.yaml")
+    everything = (
+        r"zipformer-en and qwen3-1\.7b and kokoro-en are not on this machine; `parley pull zipformer-en qwen3-1\.7b"
+    )
+    with pytest.raises(WeightsError, match=everything):
+        Engine(spec)
+    with pytest.raises(WeightsError, match=everything):
+        describe(spec)
