@@ -26,6 +26,7 @@ from engine.version import ANOTHER, VERSION
 from engine.worker.heartbeat import beats
 from engine.worker.host import build, set_niceness, set_visible_device
 from engine.worker.join_client import Call, connect
+from engine.worker.last_resort import LastResort
 from engine.worker.process import Worker
 
 log = logging.getLogger(__name__)
@@ -138,8 +139,15 @@ class WorkerMain:
         task = await self._task
         if task is None:
             return self._code
+        last_resort = LastResort()
+
+        def send(message: wire.Message) -> None:
+            if isinstance(message, wire.Blocking):
+                last_resort.note(message)
+            link.send(message)
+
         try:
-            self._worker, hello = build(set_visible_device(task), link.send)
+            self._worker, hello = build(set_visible_device(task), send)
         except EngineError as error:
             link.send(wire.Refused(error.code, str(error)))
             return 1

@@ -12,13 +12,16 @@ import pytest
 
 from engine import Engine, EngineSpec, Message, ReplicaLost, Request, Stalled, TextPart, WorkerSpec
 from engine.chunk import Audio, Chunk, Text
-from engine.config import StageSpec
+from engine.config import ClusterSpec, StageSpec
 from engine.core import ANSWER, Want
+from engine.handshake import make_token
+from tests.engine.control.test_joining import free_port, parley_worker
 from tests.engine.fakes import data_of, until
 
 STAGES = Path(__file__).parent / "blocking_stages.py"
 
 
+NO_CLUSTER = ClusterSpec()
 TEXT: frozenset[Want] = frozenset({"text"})
 
 
@@ -28,10 +31,14 @@ def asked(id: str, text: str, wants: frozenset[Want] = ANSWER) -> Request:
 
 @asynccontextmanager
 async def serving(
-    *workers: WorkerSpec, thinker: str = "script.thinker", launcher: str = "local", stall_s: float = 60.0
+    *workers: WorkerSpec,
+    thinker: str = "script.thinker",
+    launcher: str = "local",
+    stall_s: float = 60.0,
+    cluster: ClusterSpec = NO_CLUSTER,
 ) -> AsyncGenerator[Engine]:
     stages = StageSpec(use=thinker, name="thinker"), StageSpec(use=f"{STAGES}:Voice", name="voice")
-    spec = EngineSpec(stages=stages, workers=workers, launcher=launcher, empty_s=20.0, stall_s=stall_s)
+    spec = EngineSpec(stages=stages, workers=workers, launcher=launcher, empty_s=20.0, stall_s=stall_s, cluster=cluster)
     async with Engine(spec) as engine:
         yield engine
 
@@ -60,6 +67,22 @@ async def test_a_native_call_that_never_returns_has_its_worker_fenced_and_nobody
         assert await words(engine, asked("next", "say: here again")) == ("here again", 2)
         assert incarnations(engine) == {"thinker": 1, "voice": 2}
     assert not psutil.Process().children()
+
+
+@pytest.mark.parametrize("call", ["hang", "hold"])
+async def test_a_worker_from_elsewhere_that_nobody_can_kill_ends_by_itself_and_comes_back(
+    call: str, tmp_path: Path
+) -> None:
+    port, token = free_port(), tmp_path / "token"
+    make_token(token)
+    workers = WorkerSpec(stages=("thinker",)), WorkerSpec(stages=("voice",), replicas=0)
+    cluster = ClusterSpec(listen=f"127.0.0.1:{port}", token_file=str(token))
+    with parley_worker(f"127.0.0.1:{port}", token, "--stages", "voice"):
+        async with serving(*workers, cluster=cluster) as engine:
+            with pytest.raises(ReplicaLost, match="given to no other"):
+                await words(engine, asked("bad", f"say: well {call} on"))
+            assert await words(engine, asked("next", "say: here again")) == ("here again", 2)
+            assert incarnations(engine) == {"thinker": 1, "voice": 2}
 
 
 async def test_a_native_call_that_holds_pythons_lock_may_take_as_long_as_its_stage_says() -> None:

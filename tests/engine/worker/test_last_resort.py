@@ -1,0 +1,52 @@
+"""The alarm of a process whose native call never returns: when it is set, and what it does."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from engine import wire
+from engine.worker import last_resort
+from engine.worker.last_resort import GRACE_S, LastResort
+
+
+@pytest.fixture
+def alarms(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Those that were set, in seconds, in place of setting any."""
+    found: list[float] = []
+    monkeypatch.setattr(last_resort.faulthandler, "register", lambda *_, **__: None)
+    monkeypatch.setattr(last_resort.signal, "setitimer", lambda which, left_s: found.append(left_s))
+    return found
+
+
+def test_an_alarm_is_behind_the_last_deadline_and_gone_with_the_last_step(alarms: list[float]) -> None:
+    now_s = 100.0
+    watch = LastResort(lambda: now_s)
+    watch.note(wire.Blocking("ears", 5.0))
+    now_s = 102.0
+    watch.note(wire.Blocking("voice", 1.0))
+    watch.note(wire.Blocking("ears", 0.0))
+    now_s = 110.0
+    watch.note(wire.Blocking("ears", 2.0))
+    watch.note(wire.Blocking("ears", 0.0))
+    watch.note(wire.Blocking("voice", 0.0))
+    assert alarms == [5 + GRACE_S, 3 + GRACE_S, 1 + GRACE_S, 2 + GRACE_S, GRACE_S, 0]
+
+
+def test_a_call_that_holds_pythons_lock_is_ended_and_the_log_tells_where_it_was() -> None:
+    code = (
+        "import ctypes\n"
+        "from engine import wire\n"
+        "from engine.worker import last_resort\n"
+        "last_resort.GRACE_S = 0.05\n"
+        "last_resort.LastResort().note(wire.Blocking('voice', 0.05))\n"
+        "def never_returns():\n"
+        "    ctypes.PyDLL(None).pause()\n"
+        "never_returns()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == -signal.SIGALRM
+    assert "in never_returns" in done.stderr
