@@ -1,6 +1,7 @@
 """What an ONNX file says of itself: its ``metadata_props``, read without the network in it, and without a runtime.
 
-A file is an onnx.ModelProto (protobuf): fields, of which 14 is a pair of strings. All others are stepped over.
+A file is an onnx.ModelProto (protobuf): fields, of which 7 is the network and each
+14 a pair of strings. All others are stepped over.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import IO
 
 from engine.errors import WeightsError
 
-_METADATA, _KEY, _VALUE = 14, 1, 2
+_GRAPH, _METADATA, _KEY, _VALUE = 7, 14, 1, 2
 _LENGTHS = {1: 8, 5: 4}  # of wire types with a fixed length
 MOST_BYTES = 1 << 20  # of one pair
 
@@ -22,9 +23,11 @@ def metadata_of(path: Path) -> dict[str, str]:
     try:
         with path.open("rb") as file:
             size = path.stat().st_size
-            pairs = [
-                dict(_fields(BytesIO(pair), len(pair), {_KEY, _VALUE})) for _, pair in _fields(file, size, {_METADATA})
-            ]
+            found = [*_fields(file, size, {_METADATA})]
+        if all(number != _GRAPH for number, _ in found):
+            raise ValueError("no network")
+        said = [data for number, data in found if number == _METADATA]
+        pairs = [dict(_fields(BytesIO(data), len(data), {_KEY, _VALUE})) for data in said]
         return {pair[_KEY].decode(): pair.get(_VALUE, b"").decode() for pair in pairs}
     except FileNotFoundError as error:
         raise WeightsError(f"{path} is missing") from error
@@ -33,7 +36,7 @@ def metadata_of(path: Path) -> dict[str, str]:
 
 
 def _fields(file: IO[bytes], size: int, wanted: set[int]) -> Iterator[tuple[int, bytes]]:
-    """The fields of these numbers that have a length, each with its bytes. Raises ValueError for no protobuf."""
+    """The fields that have a length, the wanted ones with their bytes. Raises ValueError for what is no protobuf."""
     while file.tell() < size:
         number, wire_type = divmod(_varint(file), 8)
         if wire_type == 0:
@@ -42,10 +45,11 @@ def _fields(file: IO[bytes], size: int, wanted: set[int]) -> Iterator[tuple[int,
         length = _varint(file) if wire_type == 2 else _LENGTHS.get(wire_type, -1)
         if not number or length < 0 or file.tell() + length > size:
             raise ValueError("no protobuf")
-        if number in wanted and wire_type == 2 and length <= MOST_BYTES:
+        if number in wanted and length <= MOST_BYTES:
             yield number, file.read(length)
         else:
             file.seek(length, SEEK_CUR)
+            yield number, b""
 
 
 def _varint(file: IO[bytes]) -> int:

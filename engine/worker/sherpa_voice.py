@@ -7,6 +7,7 @@ ONNX file's metadata; the library itself ends the process where something of tha
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -133,8 +134,12 @@ def _check(folder: Path, model: Path, family: str, metadata: Mapping[str, str], 
     missing = [key for key in NEEDED[family] if not metadata.get(key)]
     if missing:
         raise WeightsError(f"{model} says nothing of its {', '.join(missing)}: it is no voice of sherpa-onnx.")
-    if not metadata["sample_rate"].isdigit() or not 4_000 <= int(metadata["sample_rate"]) <= 192_000:
-        raise WeightsError(f"{model} has a sample rate of {metadata['sample_rate']!r:.20}, which is none.")
+    for key in ("sample_rate", "n_speakers", "style_dim"):
+        said = metadata.get(key, "0")
+        if not re.fullmatch(r"\d{1,6}(,\d{1,6})*", said) or (key != "style_dim" and "," in said):
+            raise WeightsError(f"{model} has a {key} of {said!r:.40}, which is none: it is no voice of sherpa-onnx.")
+    if not 4_000 <= int(metadata["sample_rate"]) <= 192_000:
+        raise WeightsError(f"{model} has a sample_rate of {metadata['sample_rate']}, which is none of speech.")
     files = ["tokens.txt"] + ["voices.bin"] * (family in ("kokoro", "kitten"))
     for name in files:
         if not (folder / name).is_file():
@@ -150,9 +155,8 @@ def _check(folder: Path, model: Path, family: str, metadata: Mapping[str, str], 
 
 
 def _check_styles(path: Path, metadata: Mapping[str, str]) -> None:
-    size = 4 * int(metadata["n_speakers"])
-    for length in metadata["style_dim"].split(","):
-        size *= int(length)
+    numbers = [metadata["n_speakers"], *metadata["style_dim"].split(",")]
+    size = 4 * math.prod(map(int, numbers))
     if path.stat().st_size != size:
         raise WeightsError(f"{path} has {path.stat().st_size} bytes, and should have {size}: fetch it again.")
 
