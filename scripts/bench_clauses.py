@@ -1,10 +1,11 @@
 """How long the first clause of an answer should be: the first sound against what a voice that takes whole texts costs.
 
-    python scripts/bench_clauses.py [--words-a-second 25]
+    python scripts/bench_clauses.py [--words-a-second 25] [--voice FOLDER]
 
 For each length of the first clause, of voices whose call costs so many milliseconds and then so much of each second of
 its sound: the time from the thinker's first word to the first sound, and how many answers in a hundred run dry, and
 for how long. Time is simulated: the machine's speed makes no difference. "whole" waits for the whole answer.
+With a voice of sherpa-onnx its costs are measured first, on this machine.
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -88,14 +93,36 @@ def answers() -> list[list[str]]:
     return found
 
 
+def measured(folder: Path) -> tuple[float, float]:
+    """What a call of a voice costs, in seconds, and then each second of its sound: a line through many calls."""
+    from engine.worker.host import make
+    from engine.worker.stage import StageConfig
+
+    stage: Any = make("tts.sherpa", "voice", 0, StageConfig(weights=folder))
+    lengths_s, took_s = list[float](), list[float]()
+    for words in [words for words in answers() for _ in range(3)]:
+        for count in (3, 6, 12, 24):
+            began_s = time.perf_counter()
+            pieces = stage._generate("".join(words[:count]), 0, 1.0, lambda: False)
+            took_s.append(time.perf_counter() - began_s)
+            lengths_s.append(sum(len(wave) for wave, _ in pieces) / stage._voice.rate_hz)
+    share, fixed_s = np.polyfit(lengths_s, took_s, 1)
+    return max(0.0, float(fixed_s)), max(0.0, float(share))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--words-a-second", type=float, default=25.0, help="how fast the thinker writes")
-    every_s = 1 / parser.parse_args().words_a_second
-    table = Table("first clause, words", *VOICES, title="first sound, p50, ms; answers that run dry; for how long, p50")
+    parser.add_argument("--voice", type=Path, help="the folder of a voice of sherpa-onnx")
+    given = parser.parse_args()
+    every_s, voices = 1 / given.words_a_second, dict(VOICES)
+    if given.voice:
+        fixed_s, share = measured(given.voice)
+        voices[f"{given.voice.name}: {1000 * fixed_s:.0f} ms + {share:.2f}"] = (fixed_s, share)
+    table = Table("first clause, words", *voices, title="first sound, p50, ms; answers that run dry; for how long, p50")
     for first in FIRST:
         cells = [str(first) if first < FIRST[-1] else "whole"]
-        for voice in VOICES.values():
+        for voice in voices.values():
             found = [heard(words, every_s, first, voice) for words in answers()]
             dry = [one.dry_s for one in found if one.dry_s > 0.02]
             first_ms = statistics.median(1000 * (one.first_s or 0) for one in found)

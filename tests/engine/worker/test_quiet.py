@@ -11,11 +11,11 @@ from engine.worker.quiet import without_lines_of
 
 
 def test_the_lines_of_a_library_are_left_out_and_others_come(capfd: pytest.CaptureFixture[str]) -> None:
-    with without_lines_of(b"/project/lib/"):
-        os.write(2, b"/project/lib/a.cc:7 OOV secret\nanother's line\n/project/lib/b.cc:1 secret again\n")
+    with without_lines_of(b"lib/csrc/"):
+        os.write(2, b"/project/lib/csrc/a.cc:7 OOV secret\nanother's line\n/elsewhere/lib/csrc/b.cc:1 secret again\n")
         os.write(2, b"and one more\n")
-    os.write(2, b"/project/lib/a.cc: behind it\n")
-    assert capfd.readouterr().err == "another's line\nand one more\n/project/lib/a.cc: behind it\n"
+    os.write(2, b"/project/lib/csrc/a.cc: behind it\n")
+    assert capfd.readouterr().err == "another's line\nand one more\n/project/lib/csrc/a.cc: behind it\n"
 
 
 def test_an_error_leaves_stderr_as_it_was(capfd: pytest.CaptureFixture[str]) -> None:

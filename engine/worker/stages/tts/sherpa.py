@@ -30,8 +30,8 @@ STEADY = 16
 """Words of a clause at most: a call that has begun is not interrupted, and others wait for its end."""
 
 CLAUSES_AHEAD = 64  # some minutes of speech: text goes on to the client while the voice is behind
-LINES = b"/project/sherpa-onnx/"
-"""How the library's lines begin, which quote what is said."""
+LINES = b"sherpa-onnx/csrc/"
+"""What the library's lines name, which quote what is said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class Speaker:
         number = self._voice.number(req.request.voice, self._options.voice)
         most = round(req.request.max_audio_s * SPEAKER_RATE_HZ)
         sound = ClauseSound(self._voice.rate_hz, left.get("samples", 0), most)
-        req.state = Speaking(sound, number, left.get("said", 0), left.get("count", 0))
+        req.state = Speaking(sound, number, left.get("said", 0), left.get("count", 0), heard=bool(left))
 
     def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Clause]:
         until = req.checkpoint["until"] if req.checkpoint else 0

@@ -257,6 +257,17 @@ async def test_another_replica_goes_on_at_the_clause_that_was_on_its_way(vits: P
             assert np.array_equal(whole(rest), full[given:]), f"behind clause {lost}"
 
 
+async def test_another_replica_that_has_only_unknown_words_left_to_say_ends_well(vits: Path) -> None:
+    text = "Hello world, this is a test. Kowalski Nowak Kowalski Nowak Kowalski Nowak."
+    left = Checkpoint({"samples": 20_000, "said": 29, "count": 2, "until": len(text)}, "voice", {"audio": 20_000})
+    async with working(voice(vits)) as desk:
+        resume = wire.Resume({"audio": 20_000}, {}, None, (left,))
+        desk.put(wire.Open("a", opened("a").request, ("voice",), 10_000, resume=resume))
+        desk.put(wire.Feed("a", Text(text, 0)), wire.End("a"))
+        await desk.ended("a")
+        assert failure(desk, "a") == ""
+
+
 async def test_another_replica_ends_that_clause_where_it_was_to_end(vits: Path) -> None:
     """Though it would have cut the text elsewhere: the first one may have been in a hurry."""
     hasty, calm = voice(vits, first_words=3), voice(vits, first_words=9)
