@@ -180,13 +180,15 @@ def _loaded(settings: LlamaSettings) -> Any:
     with tempfile.TemporaryDirectory(prefix="parley-") as folder:
         params.hostnames = [str(Path(folder) / "llama.sock")]
         try:
-            return xllamacpp.Server(params)
+            server = xllamacpp.Server(params)
         except RuntimeError:
             raise WeightsError(
                 f"{settings.weights}: llama.cpp cannot load it. It is damaged, has a chat template that is no Jinja, "
                 "needs more memory than there is, or is of an architecture that this version does not know: fetch it "
                 "again, give a template, or take a newer xllamacpp."
             ) from None
+    server.handle_metrics()  # its loop runs once it answers; one that is told to end before never does
+    return server
 
 
 def _is_gpu(device: Mapping[str, Any]) -> bool:
