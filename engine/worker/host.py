@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from pathlib import Path
 
 import msgspec
@@ -51,7 +52,11 @@ def _max_batch(spec: StageSpec, task: wire.Task) -> int:
 
 def make(use: str, name: str, order: int, config: StageConfig) -> Stage:
     """A stage by its name in a configuration, warm, with its own name and its place in the line."""
-    stage = stage_type(use, f"stages[{order}].use")(config)
+    kind = stage_type(use, f"stages[{order}].use")
+    try:
+        stage = kind(config)
+    except ImportError as error:
+        raise ConfigError(f"stages[{order}]: {use} cannot be made with {sys.executable}: {error}") from error
     stage.info = msgspec.structs.replace(stage.info, name=name, order=order)
     if warm_up := getattr(stage, "warm_up", None):
         warm_up()

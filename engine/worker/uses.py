@@ -82,7 +82,10 @@ def _of_file(file: str, export: str, path: str) -> Any:
             spec.loader.exec_module(module)
         except Exception as error:
             del sys.modules[title]
-            raise ConfigError(f"{path}: {file} cannot be loaded: {type(error).__name__}: {error}") from error
+            text = f"{path}: {file} cannot be loaded: {type(error).__name__}: {error}"
+            if isinstance(error, ModuleNotFoundError):
+                text += "; install it, or import it where the stage is made if only its worker has it"
+            raise ConfigError(text) from error
     if not hasattr(module, name):
         raise ConfigError(f"{path}: {file} exports no {name}")
     return getattr(module, name)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import engine
-from engine import ConfigError, Engine, Message, Request, TextPart, parse_config
+from engine import ConfigError, Engine, Message, Request, TextPart, describe, parse_config
 from engine.chunk import Text
 from engine.interpreter import NEEDED
 from tests.contracts.test_launchers import no_descriptor_left
@@ -106,6 +106,21 @@ async def test_an_interpreter_that_cannot_run_a_worker_ends_the_start(tmp_path: 
     async with no_descriptor_left():
         with pytest.raises(ConfigError, match=r"workers\[\]\.python: .*/none cannot be started: No such file"):
             await Engine(spec(tmp_path, "none")).__aenter__()
+
+
+async def test_a_library_that_a_workers_environment_lacks_is_one_sentence(tmp_path: Path) -> None:
+    told = rf"stages\[0\]: .*/stage\.py cannot be made with {sys.executable}: No module named 'only_there'"
+    async with no_descriptor_left():
+        with pytest.raises(ConfigError, match=told):
+            await Engine(spec(tmp_path, sys.executable)).__aenter__()
+
+
+async def test_a_library_at_the_top_of_a_stages_file_is_asked_for_in_its_constructor(tmp_path: Path) -> None:
+    """The server looks into the file, too."""
+    whole = spec(tmp_path, sys.executable)
+    (tmp_path / "stage.py").write_text(f"import only_there\n{STAGE}")
+    with pytest.raises(ConfigError, match="No module named 'only_there'; install it, or import it where the stage is"):
+        describe(whole)
 
 
 async def test_a_worker_of_the_servers_own_process_has_no_interpreter_of_its_own(tmp_path: Path) -> None:
