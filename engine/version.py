@@ -16,7 +16,7 @@ from engine import chunk, config, core, wire
 MEANING = 1
 """To be raised where a message comes to mean something else and no field changes."""
 
-ANOTHER = "has another version of Parley: install the same one on both sides"
+ANOTHER = "has another version of Parley: install the same one on both sides, and start both again"
 
 
 def _fields(module: ModuleType) -> list[str]:

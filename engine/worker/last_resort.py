@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import faulthandler
 import signal
+import sys
 import time
 from collections.abc import Callable
 
@@ -23,7 +24,8 @@ class LastResort:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._until_s: dict[str, float] = {}
-        faulthandler.register(signal.SIGALRM, chain=True)  # then the signal's default: the process ends
+        if sys.stderr is not None:
+            faulthandler.register(signal.SIGALRM, chain=True)  # then the signal's default: the process ends
 
     def note(self, step: wire.Blocking) -> None:
         """Set the alarm behind the last deadline of the steps that are under way; without any there is none."""

@@ -113,7 +113,7 @@ async def test_a_blocking_stage_serves_like_any_other(launcher: str) -> None:
 
 async def test_a_server_that_never_answers_costs_its_request_and_no_worker() -> None:
     """A stage that waits for its server has no step under way: its answer is ended, and it serves on."""
-    async with serving(thinker=f"{STAGES}:Asks", stall_s=0.5) as engine:
+    async with serving(thinker=f"{STAGES}:Asks", stall_s=2.0) as engine:
         with pytest.raises(Stalled):
             await words(engine, asked("bad", "never"))
         assert await words(engine, asked("next", "here again")) == ("here again", 1)

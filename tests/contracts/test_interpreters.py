@@ -15,6 +15,7 @@ import engine
 from engine import ConfigError, Engine, Message, Request, TextPart, describe, parse_config
 from engine.chunk import Text
 from engine.interpreter import NEEDED
+from engine.version import ANOTHER
 from tests.contracts.test_launchers import no_descriptor_left
 
 OURS = Path(engine.__file__).parent
@@ -98,8 +99,7 @@ async def test_another_version_of_parley_there_is_one_sentence(older: Path, tmp_
     async with no_descriptor_left():
         with pytest.raises(ConfigError) as caught:
             await Engine(spec(tmp_path, "older/bin/python")).__aenter__()
-    said = f"the environment of {older}/bin/python has another version of Parley: install the same one on both sides"
-    assert str(caught.value) == said
+    assert str(caught.value) == f"the environment of {older}/bin/python {ANOTHER}"
 
 
 async def test_an_interpreter_that_cannot_run_a_worker_ends_the_start(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_an_answer_reflected_is_no_answer() -> None:
 @pytest.mark.parametrize("greeting", [b"parley/1", b"parley/00000000"])
 def test_two_of_different_versions_tell_each_other_so_in_one_sentence(greeting: bytes) -> None:
     """Before either says anything that the other would have to understand."""
-    with pytest.raises(WireError, match="the server has another version of Parley: install the same one on both sides"):
+    with pytest.raises(WireError, match="the server has another version of Parley: install the same one on both"):
         Visitor(TOKEN).feed(greeting + b"\1" * 32)
     with pytest.raises(WireError, match="it has another version of Parley"):
         Doorkeeper(TOKEN).feed(greeting + b"\1" * 64)

@@ -21,6 +21,7 @@ from engine.config import ClusterSpec
 from engine.control import join_listener
 from engine.handshake import GREETING, Visitor, read_token
 from engine.links import SocketLink
+from engine.version import ANOTHER
 from engine.worker.join_client import Call, connect
 from tests.engine.control.test_fleet import answer, remote, workers
 from tests.engine.fakes import until
@@ -181,9 +182,9 @@ async def test_a_worker_of_another_version_and_its_server_are_told_so_in_one_sen
         _, said = await asyncio.to_thread(process.communicate)
     assert process.returncode == 1, "it need not try again"
     (line,) = said.decode().splitlines()
-    assert line.endswith("the server has another version of Parley: install the same one on both sides")
+    assert line.endswith(f"the server {ANOTHER}")
     (record,) = (record for record in caplog.records if "is closed" in record.message)
-    assert record.message.endswith("it has another version of Parley: install the same one on both sides")
+    assert record.message.endswith(f"it {ANOTHER}")
     assert guests(engine) == {}
     assert await answer(engine, "say: undisturbed") == "undisturbed"
 

@@ -36,17 +36,26 @@ def test_an_alarm_is_behind_the_last_deadline_and_gone_with_the_last_step(alarms
     assert alarms == [5 + GRACE_S, 3 + GRACE_S, 1 + GRACE_S, 2 + GRACE_S, GRACE_S, 0]
 
 
+CODE = """
+import ctypes
+from engine import wire
+from engine.worker import last_resort
+
+def never_returns():
+    ctypes.PyDLL(None).pause()
+
+last_resort.GRACE_S = 0.05
+last_resort.LastResort().note(wire.Blocking('voice', 0.05))
+never_returns()
+"""
+
+
 def test_a_call_that_holds_pythons_lock_is_ended_and_the_log_tells_where_it_was() -> None:
-    code = (
-        "import ctypes\n"
-        "from engine import wire\n"
-        "from engine.worker import last_resort\n"
-        "last_resort.GRACE_S = 0.05\n"
-        "last_resort.LastResort().note(wire.Blocking('voice', 0.05))\n"
-        "def never_returns():\n"
-        "    ctypes.PyDLL(None).pause()\n"
-        "never_returns()\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == -signal.SIGALRM
     assert "in never_returns" in done.stderr
+
+
+def test_it_is_ended_where_there_is_no_log_too() -> None:
+    done = subprocess.run(["/bin/sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, CODE], timeout=60, check=False)
+    assert done.returncode == -signal.SIGALRM
