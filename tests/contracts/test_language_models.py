@@ -20,14 +20,17 @@ import httpx2
 import pytest
 
 from app.commands.deployment import Parts, deployment
-from engine import EngineSpec, StageSpec
+from engine import EngineSpec, StageSpec, Text
+from engine.stream import of
 from engine.training.nano.dialogues import answers_rightly
 from engine.training.nano.turns import Turn
 from engine.training.tiny_llm.train import exchanges, learned_questions
 from engine.worker.llm.llama import Llama
+from engine.worker.stage import StageConfig
 from engine.worker.stages.llm import llamacpp
 from tests.app.rig import Running, eventually, running, talking
 from tests.conformance import tiny_llm
+from tests.engine.fakes import request
 from tests.engine.worker.llm.gguf_files import counting, write_model
 
 AT_ONCE = 8
@@ -220,3 +223,20 @@ async def test_an_answer_that_is_cancelled_ends_in_the_engine_behind_it(serve: S
             response = (await client.until("response.done"))["response"]
             assert response["status"] == "cancelled"
             await eventually(lambda: served.processing() == 0)
+
+
+async def test_a_models_file_goes_on_behind_every_beginning_of_an_answer() -> None:
+    """As where its worker was lost: what follows is what would have followed."""
+    options = {"cache_type": "f32", **OPTIONS}
+    stage = llamacpp.Thinker(StageConfig(weights=tiny_llm.model_file(), slots=1, options=options))
+
+    async def texts(question: str, kept: Sequence[Text] = ()) -> list[Text]:
+        answer = stage.answer(request(question), of(()), kept)
+        return [chunk async for chunk in answer if isinstance(chunk, Text)]
+
+    for turns in held_out()[:10]:
+        whole = await texts(turns[0].request.text)
+        for count in range(1, len(whole) + 1):
+            again = await texts(turns[0].request.text, whole[:count])
+            assert "".join(piece.text for piece in again) == "".join(piece.text for piece in whole)
+    await stage.aclose()

@@ -75,15 +75,16 @@ class Llama:
         self._threads = ThreadPoolExecutor(settings.slots, thread_name_prefix="llama")
         self._answers = set[_Answer]()
 
-    async def answer(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[Delta]:
+    async def answer(self, body: Mapping[str, Any], name: str, begun: bool = False) -> AsyncGenerator[Delta]:
         """The answer to a chat completion's body; its Usage is last. To close this generator aborts the answer.
 
-        ``name`` begins the ids of tool calls that the model gives none. Raises one EngineError.
+        ``name`` begins the ids of tool calls that the model gives none. With ``begun``, the body ends with a beginning
+        of the answer, behind which there may be no more. Raises one EngineError.
         """
         settings = self._settings
         who = f"The language model {settings.name}"
         patience = Patience(settings.first_token_s, settings.stall_s, who, self._now)
-        decoder, answer = Decoder(name), _Answer(asyncio.get_running_loop())
+        decoder, answer = Decoder(name, begun), _Answer(asyncio.get_running_loop())
         # How far a prompt has been computed is told as well: so a thread learns that its reader has left.
         asked = msgspec.json.encode({**body, "return_progress": True}).decode()
         self._answers.add(answer)

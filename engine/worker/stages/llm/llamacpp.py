@@ -5,7 +5,7 @@ Nothing else has to run, and nothing leaves the machine. What was computed of a 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from engine.chunk import Text, ToolCall, ToolCallDelta, Transcript, Usage, Voice
 from engine.config import build
 from engine.core import Ability, Facets, StageInfo
 from engine.errors import ConfigError, WeightsError
+from engine.worker.llm.continuing import continued, rest
 from engine.worker.llm.deltas import Delta
 from engine.worker.llm.gguf import PROJECTOR, Header, is_first, read_header
 from engine.worker.llm.llama import Llama, LlamaSettings
@@ -60,8 +61,8 @@ class Options(ModelOptions):
 
 
 class Thinker(ChatThinker):
-    """An answer that has begun is not begun anew where its worker is lost: what is computed together with others
-    differs in the last digits, and so may the words."""
+    """An answer whose worker was lost is gone on with behind its words, and not begun anew: what is computed together
+    with others differs in the last digits, and so may the words."""
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
@@ -69,7 +70,9 @@ class Thinker(ChatThinker):
         sees: frozenset[Ability] = frozenset({"image"} if options.images else ())
         return StageInfo(
             takes=kinds(Transcript), emits=kinds(Text, ToolCallDelta, ToolCall, Usage), feeds=kinds(VoiceText),
-            answers=True, slots=config.slots, replay="never",
+            answers=True, slots=config.slots,
+            replay="never" if options.thinking else "continue",  # its thoughts are not kept, and go before every answer
+            checkpoints=frozenset() if options.thinking else kinds(Text, Usage),
             facets=Facets(model=options.model, sees=sees, context=options.context),
         )  # fmt: skip
 
@@ -89,6 +92,15 @@ class Thinker(ChatThinker):
     async def ask(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[Delta]:
         async with aclosing(self._llama.answer(body, name)) as deltas:
             async for delta in deltas:
+                yield delta
+
+    async def go_on(self, body: Mapping[str, Any], name: str, written: Sequence[Text]) -> AsyncGenerator[Delta]:
+        asked = continued(body, written)
+        async with (
+            aclosing(self._llama.answer(asked, name, begun=True)) as deltas,
+            aclosing(rest(deltas, written)) as placed,
+        ):
+            async for delta in placed:
                 yield delta
 
     async def aclose(self) -> None:

@@ -260,7 +260,7 @@ async def test_llamacpp_goes_on_with_every_beginning_of_an_answer(monkeypatch: p
 
     monkeypatch.setattr(openai, "continued", counting)
     asked = request("list the months", wants=IN_WRITING, sampling=Sampling(greedy=True))
-    with tiny_llm.served() as address:
+    with tiny_llm.served(tiny_llm.model_file()) as address:
         stages = (StageSpec(use="llm.openai", name="thinker", options={"url": address, "model": "tiny"}),)
         workers = (WorkerSpec(stages=("thinker",), replicas=2),)
         async with Engine(EngineSpec(stages=stages, workers=workers, launcher="inline")) as rig:
