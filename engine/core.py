@@ -261,6 +261,8 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     max_pending: int = 8
     checkpoints: frozenset[str] = frozenset()
     replay: Literal["exact", "continue", "never"] = "exact"
+    prepares: bool = False
+    """Whether it can warm up what is known of a prompt while the user still speaks: ``Streamed.prepare``."""
     blocking: bool = False
     facets: Facets = Facets()
 

@@ -132,8 +132,20 @@ class Blocking(Frame, frozen=True, tag="blocking"):
     most_s: float
 
 
+class Prepare(Frame, frozen=True, tag="prepare"):
+    """To the worker: have a stage warm up what is known of a prompt, while the user still speaks.
+
+    It takes no slot, nobody waits for it, and nothing is answered. The session's next one takes its place.
+    """
+
+    run: str
+    stage: str
+    request: Request
+
+
 class Close(Frame, frozen=True, tag="close"):
-    """To the worker: forget the run, wherever it is. Answers to it that are still under way are ignored."""
+    """To the worker: forget the run, or what is prepared under that id, wherever it is. Answers to it that are still
+    under way are ignored."""
 
     run: str
 
@@ -222,7 +234,7 @@ class Task(Frame, frozen=True, tag="task"):
 
 
 Message = (
-    Open | Feed | End | Emit | Marks | Grant | Failed | Trying | Close | Playout  # a run's
+    Open | Prepare | Feed | End | Emit | Marks | Grant | Failed | Trying | Close | Playout  # a run's
     | Task | Hello | Refused | Beat | Blocking | Join | Leave | Mapped | Stop  # a worker's
 )  # fmt: skip
 

@@ -2,13 +2,16 @@
 
     python scripts/bench_thinker.py latency [--rounds N]
     python scripts/bench_thinker.py kills [--times N] [--launcher local|ray]
+    python scripts/bench_thinker.py prepare [--rounds N] [--speech-s S]
 
 latency  first sound behind the remote server's first token, over what nano's own thinker's first token takes to be
          heard, of the same words: answers of both in turn, p50 and p95
 kills    kill -9 of the thinker's worker in mid-answer, with a server that answers differently every time: each answer
          is a beginning of one of the server's and ends with one error, or is whole; none is spliced, none hangs
+prepare  first token behind the end of speech, of a conversation of 2000 tokens that llama.cpp's server has never seen,
+         with and without its prompt being read while the user speaks; a random model of 113 million weights
 
-The server is this script's own, in its process, and answers at once.
+The server is this script's own, in its process, and answers at once; for `prepare` it is llama.cpp's.
 """
 
 from __future__ import annotations
@@ -30,11 +33,27 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import numpy as np
 from rich.console import Console
 
-from engine import Audio, Engine, EngineError, EngineSpec, Message, Request, StageSpec, Text, TextPart, WorkerSpec
+from engine import (
+    IN_WRITING,
+    Audio,
+    Engine,
+    EngineError,
+    EngineSpec,
+    Message,
+    Request,
+    Speech,
+    StageSpec,
+    Text,
+    TextPart,
+    Usage,
+    WorkerSpec,
+)
 from engine.config import ChunkSpec, ClusterSpec
 from engine.errors import ReplicaLost, StageFailed
+from tests.conformance import tiny_llm
 
 QUESTION = "Spell the word morning."
 BEHIND_MS = 20.0
@@ -189,6 +208,62 @@ async def kills(times: int, launcher: str) -> bool:
     return not found.wrong
 
 
+HISTORY = 2000
+SOONER = 3.0
+
+
+def whole_conversation(name: str) -> tuple[Message, ...]:
+    """About HISTORY tokens that no other conversation begins with."""
+    said = [f"{name} {n} tell me about the months of the year and the days of the week please" for n in range(74)]
+    return tuple(Message("assistant" if n % 2 else "user", (TextPart(text),)) for n, text in enumerate(said))
+
+
+async def speech(seconds: float) -> AsyncGenerator[Speech]:
+    """As it is spoken."""
+    for _ in range(round(seconds / 0.02)):
+        yield Speech(np.zeros(320, np.int16))
+        await asyncio.sleep(0.02)
+
+
+async def prepare(rounds: int, speech_s: float) -> bool:
+    found: dict[bool, list[tuple[float, Usage]]] = {False: [], True: []}
+    with tiny_llm.served(tiny_llm.random_file(), 2, 4096, max(1, (os.cpu_count() or 1) - 1)) as url:
+        for n in range(rounds):
+            for ahead in found:
+                options = {"url": url, "model": "tiny", "prepare": ahead, "context": 8192, "first_token_s": 300.0}
+                stages = (
+                    StageSpec(use="script.ears", name="ears"),
+                    StageSpec(use="llm.openai", name="thinker", options=options),
+                )
+                async with Engine(EngineSpec(stages=stages, stall_s=300.0)) as engine:
+                    found[ahead].append(await _first_token(engine, f"{n} {ahead}", speech_s))
+    for ahead, name in ((False, "when the turn is over"), (True, "while the user speaks")):
+        times = [ms for ms, _ in found[ahead]]
+        usage = found[ahead][-1][1]
+        print_(f"prompt read {name:22} first token p50 {statistics.median(times):7.0f} ms   "
+               f"({usage.cached_tokens} of {usage.input_tokens} tokens were read before)")  # fmt: skip
+    ratio = statistics.median([ms for ms, _ in found[False]]) / statistics.median([ms for ms, _ in found[True]])
+    print_(f"sooner: {ratio:.1f} x (bar {SOONER:g} x), {rounds} conversations each, {speech_s:g} s of speech")
+    cold = all(usage.cached_tokens < 100 and usage.input_tokens > HISTORY for _, usage in found[False])
+    warm = all(usage.cached_tokens > 0.9 * HISTORY for _, usage in found[True])
+    return cold and warm and ratio >= SOONER
+
+
+async def _first_token(engine: Engine, name: str, speech_s: float) -> tuple[float, Usage]:
+    """ms from the end of speech to the answer's first text, and what the server counted."""
+    request = Request(
+        id=name, session=name, messages=whole_conversation(name), live=True, wants=IN_WRITING, max_text_tokens=4
+    )
+    first_ms = 0.0
+    async with engine.open(request, speech(speech_s)) as chunks:
+        async for chunk in chunks:
+            if isinstance(chunk, Text):
+                first_ms = first_ms or (time.monotonic() - chunks.timeline.commit_s) * 1000
+            if isinstance(chunk, Usage):
+                return first_ms, chunk
+    raise AssertionError("an answer without its usage")
+
+
 def pool_of(engine: Engine) -> Any:
     return engine._fleet.pools["thinker"]  # pyright: ignore[reportPrivateUsage]
 
@@ -243,12 +318,19 @@ def ray_cluster() -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["latency", "kills"])
-    parser.add_argument("--rounds", type=int, default=105)
+    parser.add_argument("what", choices=["latency", "kills", "prepare"])
+    parser.add_argument("--rounds", type=int, help="latency: 105; prepare: 5")
+    parser.add_argument("--speech-s", type=float, default=20.0, help="how long the user speaks")
     parser.add_argument("--times", type=int, default=100)
     parser.add_argument("--launcher", choices=["local", "ray"], default="local")
     given = parser.parse_args()
-    work = latency(given.rounds) if given.what == "latency" else kills(given.times, given.launcher)
+    match given.what:
+        case "latency":
+            work = latency(given.rounds or 105)
+        case "prepare":
+            work = prepare(given.rounds or 5, given.speech_s)
+        case _:
+            work = kills(given.times, given.launcher)
     sys.exit(0 if asyncio.run(work) else 1)
 
 

@@ -56,6 +56,9 @@ class Hops:
             turn.close()
         else:
             listening = self._group.create_task(self._listen(inputs, turn), name=f"{self._chunks.request.id}:inputs")
+            for pool in self._pools[self._route.ears :] if self._route.ears else ():
+                if pool.info.prepares:
+                    self._group.create_task(self._prepare(pool), name=f"{self._chunks.request.id}:prepare")
             # A second cancel would cut off how the caller's iterator ends.
             hop.add_done_callback(lambda _: listening.cancelling() or listening.cancel())
 
@@ -74,6 +77,18 @@ class Hops:
         self._chunks.timeline.commit_s = time.monotonic()
         self._committed.set()
         turn.close()
+
+    async def _prepare(self, pool: Pool) -> None:
+        """While the user speaks, have a stage warm up what is known of the prompt: dropped where the turn is."""
+        replica = pool.likely(self._chunks.request.session)
+        if replica is None:
+            return
+        drop = replica.host.prepare(wire.Prepare("", pool.info.name, self._chunks.request))
+        try:
+            await self._committed.wait()
+        except asyncio.CancelledError:
+            drop()
+            raise
 
     async def _say(self, turn: Stream) -> None:
         """A text that is spoken as it stands goes to the client and to the voice, word by word."""

@@ -212,6 +212,16 @@ class StagePool(Generic[R]):
             self._empties(member)
             self._serve_waiters()
 
+    def likely(self, session: str) -> R | None:
+        """The replica for what takes no slot: where the session was, else one that has least; None without any."""
+        members = [member for member in self._members.values() if not member.draining]
+        bound = [member for member in members if member.replica.id == self._sessions.get(session)]
+        if not members:
+            return None
+        member = bound[0] if bound else min(members, key=lambda one: len(one.leases))
+        self._bind(session, member)
+        return member.replica
+
     def has_room_on(self, worker: str, slots: int = 1) -> bool:
         """Whether a lease preferring this worker would get a slot there without waiting."""
         return not self._waiters and any(m.free(slots) and m.replica.worker == worker for m in self._members.values())

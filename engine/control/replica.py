@@ -197,6 +197,13 @@ class RemoteWorker:
             del self._runs[id]
             self._send(wire.Close(id))
 
+    def prepare(self, wanted: wire.Prepare) -> Callable[[], None]:
+        """Have a stage warm up a prompt, under an id that is given here. What is returned drops that, at any time."""
+        self._count += 1
+        id = f"{wanted.request.id}/{self._count}"
+        self._send(msgspec.structs.replace(wanted, run=id))
+        return lambda: self._send(wire.Close(id))
+
     def _send(self, message: wire.Message) -> None:
         if self.link is not None:
             self.link.send(message)

@@ -22,6 +22,7 @@ from engine.errors import EngineError
 from engine.worker.listener import Listener
 from engine.worker.pace import ListenerPace
 from engine.worker.prefix import Prefixes
+from engine.worker.preparing import Preparing
 from engine.worker.recovery import Recovery
 from engine.worker.run import Run, Send
 from engine.worker.scheduler import Scheduler
@@ -59,6 +60,7 @@ class Worker:
         self._timer: asyncio.TimerHandle | None = None
         self._broken: asyncio.Future[None] | None = None
         self._group: asyncio.TaskGroup | None = None
+        self._preparing = Preparing()
 
     @property
     def runs(self) -> int:
@@ -158,10 +160,21 @@ class Worker:
                 self._runs[run][0].grant(n)
             case wire.Playout(run, state, skipped_s) if self._has(run):
                 self._runs[run][0].report(state, self._clock() - skipped_s)
+            case wire.Prepare():
+                self._prepare(message)
             case wire.Close(run) if self._has(run):
                 self._close(*self._runs[run])
+            case wire.Close(run):
+                self._preparing.drop(run)
             case _:
                 pass
+
+    def _prepare(self, message: wire.Prepare) -> None:
+        """A stage that is not here, or cannot be had for now, prepares nothing."""
+        assert self._group is not None
+        stage, request = self.stages.get(message.stage), message.request
+        if isinstance(stage, Streamed) and not stage.unavailable:
+            self._preparing.begin(self._group, message.run, request.session, stage.prepare(request))
 
     def _has(self, run: str) -> bool:
         return run in self._runs

@@ -45,6 +45,10 @@ class Streamed(ABC):
     async def watch(self) -> None:  # noqa: B027 - most have nothing to watch
         """Runs beside the answers for as long as the worker does: keeps ``unavailable`` true."""
 
+    async def prepare(self, request: Request) -> None:  # noqa: B027 - most have nothing to warm up
+        """Warm up what is known of a prompt: of a ``live`` request, all but what its user says. For stages whose info
+        ``prepares``. It may be cancelled at any time."""
+
     def open(self, req: StageRequest) -> None:  # noqa: B027
         """Nothing is prepared: the generator begins by itself."""
 

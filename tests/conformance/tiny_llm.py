@@ -14,7 +14,7 @@ from tests.conformance.environments import MADE
 
 ROOT = MADE.parent
 MAKERS = "engine.training.tiny_llm.train", "engine.training.tiny_llm.write_gguf"
-SERVER = Path(__file__).with_name("serve_gguf.py")
+SERVER, RANDOM = (Path(__file__).with_name(name) for name in ("serve_gguf.py", "random_gguf.py"))
 MAKE_S = 500
 """Training takes half a minute where nothing else runs."""
 
@@ -39,10 +39,20 @@ def checkpoint(file: Path) -> Path:
     return file.parent / "checkpoint"
 
 
+def random_file() -> Path:
+    """A random model of 113 million weights with the same tokenizer, which takes as long as a real one of that size."""
+    file = model_file().with_name(f"random-{hashlib.sha256(RANDOM.read_bytes()).hexdigest()[:16]}.gguf")
+    if not file.exists():
+        half = file.with_suffix(".half")
+        subprocess.run([sys.executable, str(RANDOM), str(checkpoint(file)), str(half)], cwd=ROOT, check=True)
+        half.rename(file)
+    return file
+
+
 @contextmanager
-def served(file: Path) -> Generator[str]:
-    """llama.cpp's server with a model: its address."""
-    command = [sys.executable, str(SERVER), str(file)]
+def served(file: Path, *sizes: int) -> Generator[str]:
+    """llama.cpp's server with a model: its address. ``sizes`` are its slots, the context of each, and its threads."""
+    command = [sys.executable, str(SERVER), str(file), *map(str, sizes)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as server:

@@ -13,6 +13,7 @@ from typing import Any, assert_never
 
 import msgspec
 import pybase64
+from msgspec.structs import replace
 
 from engine.core import (
     AudioPart,
@@ -67,6 +68,15 @@ def texts_of(body: Mapping[str, Any]) -> list[str]:
             case _:
                 pass
     return found
+
+
+def beginning_of(request: Request, options: ModelOptions) -> Body | None:
+    """The beginning of what a server will be asked for a request whose user still speaks, as a request for one token;
+    None where nothing is known yet. Raises RequestError as ``body_of`` does."""
+    known = request.messages
+    while known and known[-1].role == "user":
+        known = known[:-1]  # the turn is not over
+    return body_of(replace(request, messages=known, max_text_tokens=1), options) if known else None
 
 
 @dataclass(slots=True)

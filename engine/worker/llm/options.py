@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.config import build
 from engine.errors import ConfigError
+from engine.remote import is_local
 from engine.worker.remote.options import ServerOptions, check_server, check_times
 
 SPOKEN = (
@@ -56,12 +57,19 @@ class Options(ModelOptions, ServerOptions):
     it is told to; most servers do.
     """
 
+    prepare: bool | None = None
+    """Whether the server reads what is known of a prompt while the user still speaks, so that the answer begins sooner.
+    That is asked for as an answer of one token; without a word here, of servers on this machine only."""
     keep_alive: str | int | None = None
     """How long Ollama is to keep the model loaded, as "30m"; -1 is for ever. None leaves the server's own."""
 
     def extras(self) -> dict[str, Any]:
         kept = {} if self.keep_alive is None else {"keep_alive": self.keep_alive}
         return ModelOptions.extras(self) | kept
+
+    @property
+    def prepares(self) -> bool:
+        return is_local(self.url) if self.prepare is None else self.prepare
 
     @property
     def own_api(self) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from engine.chunk import Chunk, Text, ToolCall, ToolCallDelta, Transcript, Usage, VoiceText
 from engine.core import Request, TextPart
+from engine.errors import EngineError, RequestError
 from engine.worker.llm.deltas import Delta, Thought
-from engine.worker.llm.messages import body_of
+from engine.worker.llm.messages import beginning_of, body_of
 from engine.worker.llm.options import ModelOptions
 from engine.worker.llm.spoken_text import SpokenText
 from engine.worker.stage import StageConfig
@@ -30,6 +33,7 @@ class ChatThinker(Streamed):
     def __init__(self, config: StageConfig, options: ModelOptions) -> None:
         super().__init__(config)
         self._asked = options
+        self._warming: dict[str, _Warming] = {}
 
     @abstractmethod
     def ask(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[Delta]:
@@ -45,6 +49,37 @@ class ChatThinker(Streamed):
         """
         raise NotImplementedError
 
+    async def prepare(self, request: Request) -> None:
+        """Have the model read what is known of the prompt. What goes wrong the answer will tell."""
+        try:
+            body = beginning_of(request, self._asked)
+        except RequestError:
+            return
+        task = asyncio.current_task()
+        if body is None or task is None:
+            return
+        warming = self._warming[request.session] = _Warming(body, task)
+        try:
+            async with aclosing(self.ask(body, request.id)) as deltas:
+                async for _ in deltas:
+                    pass
+        except EngineError:
+            pass
+        finally:
+            warming.over.set()
+            if self._warming.get(request.session) is warming:
+                del self._warming[request.session]
+
+    async def _warmed(self, session: str, body: Mapping[str, Any]) -> None:
+        """Wait for what is warmed up of a prompt: to compute it beside that would take longer. What is of another
+        prompt is dropped."""
+        warming = self._warming.get(session)
+        if warming is None:
+            return
+        if not warming.begins(body):
+            warming.task.cancel()
+        await warming.over.wait()
+
     def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         return self.answer(req.request, inputs, req.kept)
 
@@ -57,8 +92,10 @@ class ChatThinker(Streamed):
             for chunk in _as_it_stands(NOT_UNDERSTOOD):
                 yield chunk
             return
+        body = body_of(request, self._asked, said)
+        await self._warmed(request.session, body)
         async with (
-            aclosing(self._deltas(body_of(request, self._asked, said), request.id, kept)) as deltas,
+            aclosing(self._deltas(body, request.id, kept)) as deltas,
             aclosing(_aloud(deltas)) as chunks,
         ):
             async for chunk in chunks:
@@ -74,6 +111,21 @@ class ChatThinker(Streamed):
         async with aclosing(self.go_on(body, name, written) if written else self.ask(body, name)) as deltas:
             async for delta in deltas:
                 yield delta
+
+
+@dataclass(slots=True, eq=False)
+class _Warming:
+    """A prompt's beginning that a model reads ahead, in a task of its own."""
+
+    body: Mapping[str, Any]
+    task: asyncio.Task[Any]
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def begins(self, body: Mapping[str, Any]) -> bool:
+        """Whether a request's prompt begins with it."""
+        messages = self.body["messages"]
+        same = self.body.get("tools") == body.get("tools")
+        return same and body["messages"][: len(messages)] == messages
 
 
 async def _aloud(deltas: AsyncIterator[Delta]) -> AsyncGenerator[Chunk]:

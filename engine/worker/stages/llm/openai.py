@@ -32,7 +32,7 @@ class Thinker(ChatThinker):
         sees: frozenset[Ability] = frozenset({"image"} if options.images else ())
         return StageInfo(
             takes=kinds(Transcript), emits=kinds(Text, ToolCallDelta, ToolCall, Usage), feeds=kinds(VoiceText),
-            answers=True, slots=config.slots,
+            answers=True, slots=config.slots, prepares=options.prepares,
             replay="never" if options.thinking else "continue",  # its thoughts are not kept, and go before every answer
             checkpoints=frozenset() if options.thinking else kinds(Text, Usage),
             facets=Facets(

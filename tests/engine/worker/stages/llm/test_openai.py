@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from engine import Engine, EngineSpec, ReplicaLost, Request, StageFailed, StageSpec, WorkerSpec
 from engine.chunk import Audio, Output, Speech, Text, ToolCall, Transcript, Usage, VoiceText
-from engine.core import IN_WRITING, Pcm, Sampling
+from engine.core import IN_WRITING, Message, Pcm, Sampling, TextPart, Tool
 from engine.stream import of
 from engine.training.nano.eval_ears import SPOKEN
 from engine.training.nano.eval_ears import read as recordings
@@ -23,7 +24,7 @@ from engine.worker.stage_request import StageRequest
 from engine.worker.stages.llm import openai
 from engine.worker.stages.llm.openai import Thinker
 from tests.conformance import tiny_llm
-from tests.engine.fakes import lose, only, request, until
+from tests.engine.fakes import lose, only, request, turns, until
 from tests.engine.worker.llm.scripted import (
     Reply,
     Scripted,
@@ -245,6 +246,98 @@ async def test_an_answer_that_was_whole_is_not_asked_for_again() -> None:
     assert written(got) == "Good day to you all."
     assert only(Audio, got)
     assert len(server.asked) == 1
+
+
+def conversation(*said: str, **fields: Any) -> Request:
+    """A conversation of which the user says the first, the third, and so on."""
+    messages = tuple(Message("assistant" if n % 2 else "user", (TextPart(one),)) for n, one in enumerate(said))
+    return Request(id="r", session="s", messages=messages, **fields)
+
+
+@pytest.fixture
+async def preparing() -> AsyncGenerator[tuple[Scripted, Thinker, asyncio.Task[None]]]:
+    """A thinker whose server still reads the prompt of a conversation, while its next turn is being spoken."""
+    async with scripted(stalled(), stream(*words("yes")), models=answer(200, {"data": []})) as server:
+        stage = thinker(server)
+        task = asyncio.create_task(stage.prepare(conversation("Hello.", "Good day.", live=True)))
+        await until(lambda: bool(server.asked))
+        yield server, stage, task
+        task.cancel()
+        await asyncio.wait([task])
+        await stage.aclose()
+
+
+async def test_a_prompt_s_beginning_is_read_ahead_as_an_answer_of_one_token(preparing: Any) -> None:
+    server, _, _ = preparing
+    body = server.asked[0].body
+    assert body["max_tokens"] == 1
+    assert [message["role"] for message in body["messages"]] == ["system", "user", "assistant"]
+
+
+async def test_an_answer_waits_for_its_own_prompt_and_asks_behind_it(preparing: Any) -> None:
+    """To have it computed twice at once would take longer."""
+    server, stage, task = preparing
+    answering = asyncio.ensure_future(anext(stage.answer(conversation("Hello.", "Good day.", "And?"), of(()))))
+    await turns(50)
+    assert len(server.asked) == 1
+    task.cancel()
+    assert await answering == Text("yes", 0)
+    asked = [one.body["messages"] for one in server.asked]
+    assert asked[1][: len(asked[0])] == asked[0], "a strict beginning of what is asked"
+
+
+async def test_what_is_read_of_another_prompt_is_dropped(preparing: Any) -> None:
+    server, stage, task = preparing
+    chunks = stage.answer(conversation("Hello.", "Good day.", "And?", tools=(Tool("look"),)), of(()))
+    assert await anext(chunks) == Text("yes", 0)
+    await chunks.aclose()
+    assert task.cancelled()
+    assert len(server.asked) == 2
+
+
+async def test_nothing_is_read_ahead_of_a_conversation_that_has_not_begun() -> None:
+    async with scripted(stream(*words("never"))) as server:
+        stage = thinker(server)
+        await stage.prepare(conversation(live=True))
+        await stage.prepare(conversation("Hello.", live=True))
+        await stage.aclose()
+    assert not server.asked
+
+
+async def test_what_cannot_be_read_ahead_is_no_error() -> None:
+    async with scripted(answer(500, {})) as server:
+        stage = thinker(server)
+        await stage.prepare(conversation("Hello.", "Good day.", live=True))
+        await stage.aclose()
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "wanted", "prepares"),
+    [
+        ("http://127.0.0.1:8080", None, True),
+        ("https://llm.example", None, False),
+        ("https://llm.example", True, True),
+        ("http://127.0.0.1:8080", False, False),
+    ],
+)
+def test_only_servers_on_this_machine_read_ahead_unless_it_is_wanted(
+    url: str, wanted: bool | None, prepares: bool
+) -> None:
+    options = {"url": url, "model": "m", "prepare": wanted}
+    assert Thinker.describe(StageConfig(options=options)).prepares is prepares
+
+
+@pytest.mark.conformance
+@pytest.mark.timeout(tiny_llm.MAKE_S + 100)
+async def test_llamacpp_has_read_what_was_prepared() -> None:
+    said = conversation("hello", "Good day. " * 60, "tell me a joke", sampling=Sampling(greedy=True))
+    with tiny_llm.served(tiny_llm.model_file()) as address:
+        stage = Thinker(StageConfig(options={"url": address, "model": "tiny"}))
+        await stage.prepare(replace(said, live=True))
+        [usage] = only(Usage, [chunk async for chunk in stage.answer(said, of(()))])
+        await stage.aclose()
+    assert usage.cached_tokens > 0.8 * usage.input_tokens > 100
 
 
 @pytest.mark.conformance
