@@ -91,8 +91,8 @@ class Speaker:
         self._library, self._tts = _loaded(self._voice, config.threads)
 
     def warm_up(self) -> None:
-        """The library's memory is asked for before somebody waits for it. Nothing that it says is needed."""
-        for text in ("hello", "你好"):
+        """Its memory, and the grammar of English numbers, are asked for before somebody waits for them."""
+        for text in (in_words("hello, 3 times") if self._english else "hello", "你好"):
             self._generate(text, 0, 1.0, lambda: False)
 
     def open(self, req: StageRequest) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import _socket
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -15,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import wire
+from engine import Engine, EngineSpec, Message, Request, StageSpec, TextPart, wire
 from engine.chunk import Audio, Checkpoint, Text, VoiceText, kinds
 from engine.config import ChunkSpec
 from engine.core import SPEAKER_RATE_HZ
@@ -286,6 +288,53 @@ async def test_another_replica_ends_that_clause_where_it_was_to_end(vits: Path) 
 
 def _emits_until(emits: Sequence[wire.Emit], checkpoint: Checkpoint) -> int:
     return next(n for n, emit in enumerate(emits) if checkpoint in emit.kept)
+
+
+def asked(text: str, **fields: Any) -> Request:
+    """What the script's thinker answers with this text."""
+    return Request(id="r", session="s", messages=(Message("user", (TextPart(f"say: {text}"),)),), **fields)
+
+
+def engine_of(folder: Path, **fields: Any) -> Engine:
+    stages = (
+        StageSpec(use="script.thinker", name="thinker"),
+        StageSpec(use="tts.sherpa", name="voice", weights=str(folder)),
+    )
+    return Engine(EngineSpec(stages=stages, empty_s=20.0, **fields))
+
+
+@pytest.mark.slow
+async def test_a_voice_that_is_killed_in_mid_answer_says_the_rest_to_the_sample(vits: Path) -> None:
+    """Its process is; without `workers:` it has one of its own, which leaves the thinker's words alone."""
+    async with engine_of(vits) as engine:
+        assert [member.replica.host.id for member in engine._fleet.pools["voice"].members()] != [
+            member.replica.host.id for member in engine._fleet.pools["thinker"].members()
+        ]
+        async with engine.open(asked(TEXT)) as chunks:
+            full = whole(only(Audio, [chunk async for chunk in chunks]))
+        found, killed = list[Audio](), False
+        async with engine.open(asked(TEXT, lead_s=0.2)) as chunks:
+            async for chunk in chunks:
+                found += [chunk] if isinstance(chunk, Audio) else []
+                if len(found) == 2 and not killed:
+                    killed = True
+                    (member,) = engine._fleet.pools["voice"].members()
+                    os.kill(member.replica.host.hello.result().pid, signal.SIGKILL)
+    assert killed
+    assert np.array_equal(whole(found), full)
+    marks = [mark for audio in found for mark in audio.marks]
+    assert marks == sorted(marks)
+    assert marks[-1] == (len(full), len(TEXT.strip()))
+
+
+async def test_a_given_text_is_spoken_as_it_stands(vits: Path) -> None:
+    stage = voice(vits)
+    async with engine_of(vits, launcher="inline") as engine:
+        request = Request(id="r", session="s", messages=(), say=TEXT, wants=frozenset({"audio"}))
+        async with engine.open(request) as chunks:
+            sound = whole(only(Audio, [chunk async for chunk in chunks]))
+        assert engine.model.voice_ids == ("0", "1", "2")
+    assert np.array_equal(sound, expected(stage, TEXT))
 
 
 async def test_an_unknown_voice_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
