@@ -17,6 +17,9 @@ from engine.worker.onnx_metadata import metadata_of
 from engine.worker.sherpa_library import LANGUAGES
 
 FRAME_S = 0.01
+WHOLE_CLIPS = "EncDec"
+"""How the kinds of NeMo begin, which hear whole clips."""
+
 _ZIPFORMER = (
     "encoder_dims", "query_head_dims", "value_head_dims", "num_heads", "num_encoder_layers", "cnn_module_kernels",
     "left_context_len", "T", "decode_chunk_len",
@@ -45,21 +48,33 @@ class SherpaEars:
 
 def sherpa_ears(folder: Path | None, languages: Sequence[str] = ()) -> SherpaEars:
     """The ears in a folder. Raises WeightsError where something is missing."""
+    folder = folder_of(folder, "asr.sherpa")
+    networks = networks_of(folder)
+    metadata = _checked(networks)
+    known, capitals = written_in(folder, languages)
+    return SherpaEars(folder, networks, FRAME_S * int(metadata["T"]), known, capitals)
+
+
+def folder_of(folder: Path | None, use: str) -> Path:
+    """Raises ConfigError or WeightsError where there is none."""
     if folder is None:
-        raise ConfigError("asr.sherpa needs `weights`: the folder of streaming ears, as sherpa-onnx publishes them")
+        raise ConfigError(f"{use} needs `weights`: the folder of ears, as sherpa-onnx publishes them")
     if not folder.is_dir():
         raise WeightsError(f"There is no folder {folder}: put ears of sherpa-onnx there, or correct `weights`.")
-    tokens = folder / "tokens.txt"
-    if not tokens.is_file():
+    if not (folder / "tokens.txt").is_file():
         raise WeightsError(f"The ears' folder {folder} has no tokens.txt.")
-    networks = _networks(folder)
-    metadata = _checked(networks)
-    letters = "".join(line.split()[0] for line in tokens.read_text("utf-8").splitlines() if line[:1] not in ("<", ""))
-    known = tuple(languages) or tuple(part for part in re.split(r"[-_.]", folder.name) if part in LANGUAGES.values())
-    return SherpaEars(folder, networks, FRAME_S * int(metadata["T"]), known, letters.isupper())
+    return folder
 
 
-def _networks(folder: Path) -> dict[str, Path]:
+def written_in(folder: Path, languages: Sequence[str]) -> tuple[tuple[str, ...], bool]:
+    """The languages that ears understand, and whether they write capital letters alone."""
+    lines = (folder / "tokens.txt").read_text("utf-8").splitlines()
+    letters = "".join(line.split()[0] for line in lines if line.strip() and line[0] != "<")
+    named = [part for part in re.split(r"[-_.]", folder.name) if part in LANGUAGES.values()]
+    return tuple(languages) or tuple(named), letters.isupper()
+
+
+def networks_of(folder: Path) -> dict[str, Path]:
     """A transducer's three, or the only one; of a quantized and a full one the quantized, which is as good."""
     parts = {part: _preferred([*folder.glob(f"{part}*.onnx")]) for part in ("encoder", "decoder", "joiner")}
     found = {part: path for part, path in parts.items() if path is not None}
@@ -67,7 +82,7 @@ def _networks(folder: Path) -> dict[str, Path]:
         return found
     if found:
         missing = ", ".join(part for part in parts if part not in found)
-        raise WeightsError(f"The ears' folder {folder} has no {missing}: only streaming transducers and CTC are known.")
+        raise WeightsError(f"The ears' folder {folder} has no {missing}: only transducers and CTC are known.")
     only = _preferred([*folder.glob("*.onnx")])
     if only is None:
         raise WeightsError(f"The ears' folder {folder} has no encoder, decoder and joiner, nor a model.onnx.")
@@ -83,8 +98,9 @@ def _checked(networks: Mapping[str, Path]) -> Mapping[str, str]:
     hears = networks.get("encoder") or networks["model"]
     metadata = metadata_of(hears)
     wanted = "zipformer2" if "encoder" in networks else "zipformer2ctc"
-    if metadata.get("model_type", wanted) != wanted:
-        raise WeightsError(f"{hears} is of the kind {metadata['model_type']!r:.40}; asr.sherpa knows {wanted} there.")
+    if (kind := metadata.get("model_type", wanted)) != wanted:
+        hint = "; use: asr.sherpa_offline is for it" if kind.startswith(WHOLE_CLIPS) else ""
+        raise WeightsError(f"{hears} is of the kind {kind!r:.40}; asr.sherpa knows {wanted} there{hint}.")
     missing = [key for key in _ZIPFORMER if not metadata.get(key)]
     if "decoder" in networks:
         said = metadata_of(networks["decoder"])

@@ -65,7 +65,10 @@ def test_what_another_package_offers_is_found(monkeypatch: pytest.MonkeyPatch) -
         ("llm.opnai", r"stages\[1\].use: there is no stage 'llm.opnai' \(did you mean 'llm.openai'\?\)"),
         ("nano.talkr", r"there is no stage 'nano.talkr' \(did you mean 'nano.talker'\?\)"),
         ("nano", r"there is no stage 'nano' \(did you mean 'nano"),
-        ("zzzzzzzz", r"there is no stage 'zzzzzzzz' \(known: asr.sherpa, llm.llamacpp, llm.openai, tts.sherpa"),
+        (
+            "zzzzzzzz",
+            r"there is no stage 'zzzzzzzz' \(known: asr.sherpa, asr.sherpa_offline, llm.llamacpp",
+        ),
         ("./none.py", "there is no file ./none.py"),
     ],
 )

@@ -253,7 +253,7 @@ def _without(name: str) -> Callable[[Path], None]:
     ("harm", "reason"),
     [
         (_without("tokens.txt"), "has no tokens.txt"),
-        (_without("joiner-1.onnx"), "has no joiner: only streaming transducers and CTC are known"),
+        (_without("joiner-1.onnx"), "has no joiner: only transducers and CTC are known"),
         (lambda folder: tiny_ears.transducer(folder, T=""), "says nothing of its T: these are no streaming ears"),
         (lambda folder: tiny_ears.transducer(folder, model_type="lstm"), "is of the kind 'lstm'; asr.sherpa knows"),
         (lambda folder: (folder / "encoder-1.onnx").write_bytes(b"x" * 99), "is no ONNX file, or is cut"),

@@ -55,6 +55,68 @@ def ctc(folder: Path, **said: str) -> Path:
     return _tokens(folder)
 
 
+def nemo_ctc(folder: Path, **said: str) -> Path:
+    """Ears of whole clips: one network, as of NeMo."""
+    folder.mkdir(parents=True, exist_ok=True)
+    nodes, inputs, weights = _clip("logprobs")
+    said = {"model_type": "EncDecCTCModelBPE", "normalize_type": "", **_CLIP} | said
+    _save(folder / "model.onnx", nodes, inputs, [_floats("logprobs", "N", "S", _COUNT)], weights, said)
+    return _tokens(folder, [*TOKENS[1:], "<blk>"])
+
+
+def nemo_transducer(folder: Path, **said: str) -> Path:
+    """Ears of whole clips: three networks, as of Parakeet, which tell how many frames a token lasts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    nodes, inputs, weights = _clip("rows")
+    nodes += [helper.make_node("Transpose", ["rows"], ["outputs"], perm=[0, 2, 1]),
+              helper.make_node("Div", ["length", "quarter"], ["lengths"])]  # fmt: skip
+    said = {"model_type": "EncDecRNNTBPEModel", "normalize_type": "", "url": "tiny-tdt", "pred_rnn_layers": "1",
+            "pred_hidden": "2", **_CLIP} | said  # fmt: skip
+    outputs = [_floats("outputs", "N", _COUNT, "S"), helper.make_tensor_value_info("lengths", T.INT64, ["N"])]
+    _save(folder / "encoder.onnx", nodes, inputs, outputs, weights, said)
+    drawn = np.random.default_rng(2).normal(0, 0.5, (_COUNT, _COUNT)).astype(np.float32)
+    nodes = [helper.make_node("Gather", ["e", "targets"], ["rows"]),
+             helper.make_node("Transpose", ["rows"], ["outputs"], perm=[0, 2, 1]),
+             *(helper.make_node("Identity", [name], [f"{name}o"]) for name in ("target_length", "state0", "state1")),
+             ]  # fmt: skip
+    inputs = [helper.make_tensor_value_info("targets", T.INT32, ["N", "U"]),
+              helper.make_tensor_value_info("target_length", T.INT32, ["N"]),
+              _floats("state0", 1, "N", 2), _floats("state1", 1, "N", 2)]  # fmt: skip
+    outputs = [_floats("outputs", "N", _COUNT, "U"), helper.make_tensor_value_info("target_lengtho", T.INT32, ["N"]),
+               _floats("state0o", 1, "N", 2), _floats("state1o", 1, "N", 2)]  # fmt: skip
+    _save(folder / "decoder.onnx", nodes, inputs, outputs, [numpy_helper.from_array(drawn, "e")], {})
+    nodes = [helper.make_node("Add", ["encoder_outputs", "decoder_outputs"], ["both_"]),
+             helper.make_node("Reshape", ["both_", "flat"], ["row"]),
+             helper.make_node("Concat", ["row", "lasts"], ["logit"], axis=3)]  # fmt: skip
+    lasts = numpy_helper.from_array(np.array([[[[0, 1]]]], np.float32), "lasts")  # a token lasts one frame
+    inputs = [_floats("encoder_outputs", 1, _COUNT, 1), _floats("decoder_outputs", 1, _COUNT, 1)]
+    _save(folder / "joiner.onnx", nodes, inputs, [_floats("logit", 1, 1, 1, _COUNT + 2)], [lasts], {})
+    return _tokens(folder, [*TOKENS[1:], "<blk>"])
+
+
+_COUNT = len(TOKENS)
+_CLIP = {"vocab_size": f"{_COUNT - 1}", "subsampling_factor": "4"}
+
+
+def _clip(out: str) -> tuple[list[Any], list[Any], list[Any]]:
+    """Features audio_signal [N, 80, frames] -> scores [N, frames / 4, tokens], the blank's last."""
+    weights = np.random.default_rng(1).normal(0, 1, (80, _COUNT))
+    weights = (weights - weights.mean(0)) * np.array([1.0] * (_COUNT - 1) + [0])
+    values = {"weights": weights, "bias": np.array([0.0] * (_COUNT - 1) + [6.0])}
+    nodes = [
+        helper.make_node("AveragePool", ["audio_signal"], ["pooled"], kernel_shape=[4], strides=[4]),
+        helper.make_node("Transpose", ["pooled"], ["frames"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["frames", "weights"], ["heard"]),
+        helper.make_node("Add", ["heard", "bias"], [out]),
+    ]
+    inputs = [_floats("audio_signal", "N", 80, "frames"), helper.make_tensor_value_info("length", T.INT64, ["N"])]
+    return nodes, inputs, [numpy_helper.from_array(value.astype(np.float32), name) for name, value in values.items()]
+
+
+def _floats(name: str, *shape: int | str) -> Any:
+    return helper.make_tensor_value_info(name, T.FLOAT, shape)
+
+
 def _network(path: Path, out: str, said: dict[str, str]) -> None:
     """Features x [N, CHUNK, 80] -> scores [N, FRAMES / 4, tokens], moved by what was heard before."""
     drawn = np.random.default_rng(1)
@@ -87,7 +149,7 @@ def _network(path: Path, out: str, said: dict[str, str]) -> None:
 
 def _save(path: Path, nodes: list[Any], inputs: list[Any], outputs: list[Any], values: list[Any], said: Any) -> None:
     integers = {"begin": [0], "end": [FRAMES], "axis1": [1], "axis2": [2], "both": [1, 2],
-                "fours": [0, FRAMES // 4, 4, 80], "four": [1, 4, 1]}  # fmt: skip
+                "fours": [0, FRAMES // 4, 4, 80], "four": [1, 4, 1], "flat": [1, 1, 1, -1], "quarter": [4]}  # fmt: skip
     values = values + [numpy_helper.from_array(np.array(value, np.int64), name) for name, value in integers.items()]
     graph = helper.make_graph(nodes, "tiny", inputs, outputs, values)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
@@ -95,8 +157,8 @@ def _save(path: Path, nodes: list[Any], inputs: list[Any], outputs: list[Any], v
     onnx.save(model, path)
 
 
-def _tokens(folder: Path) -> Path:
-    (folder / "tokens.txt").write_text("".join(f"{token} {i}\n" for i, token in enumerate(TOKENS)), encoding="utf-8")
+def _tokens(folder: Path, tokens: list[str] = TOKENS) -> Path:
+    (folder / "tokens.txt").write_text("".join(f"{token} {i}\n" for i, token in enumerate(tokens)), encoding="utf-8")
     return folder
 
 
