@@ -104,9 +104,14 @@ class Llama:
 
     @property
     def processing(self) -> int:
-        """How many answers llama.cpp computes, by its own count. It waits for the next of its steps."""
-        counts = dict(line.split(" ") for line in self._server.handle_metrics().splitlines() if line[:1] != "#")
-        return int(counts["llamacpp:requests_processing"])
+        """How many answers llama.cpp computes, by its own count."""
+        return int(self.counts["requests_processing"])
+
+    @property
+    def counts(self) -> Mapping[str, float]:
+        """What llama.cpp counts of its work, by the names of its `/metrics`. To ask waits for its next step."""
+        lines = [line for line in self._server.handle_metrics().splitlines() if line[:1] not in ("#", "")]
+        return {name.removeprefix("llamacpp:"): float(count) for name, count in (line.split(" ") for line in lines)}
 
     async def aclose(self) -> None:
         """Abort what is under way, and let go of the model."""
