@@ -188,8 +188,9 @@ def _loaded(settings: LlamaSettings) -> Any:
         try:
             server = xllamacpp.Server(params)
         except RuntimeError:
+            named = f"{settings.weights}{', or its projector' if settings.projector else ''}"
             raise WeightsError(
-                f"{settings.weights}: llama.cpp cannot load it. It is damaged, has a chat template that is no Jinja, "
+                f"{named}: llama.cpp cannot load it. It is damaged, has a chat template that is no Jinja, "
                 "needs more memory than there is, or is of an architecture that this version does not know: fetch it "
                 "again, give a template, or take a newer xllamacpp."
             ) from None

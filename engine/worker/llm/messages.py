@@ -142,7 +142,7 @@ def _shown(part: Part, options: ModelOptions) -> str | Body:
         case ImagePart(pixels) if options.images:
             return {"type": "image_url", "image_url": {"url": image_url(pixels)}}
         case ImagePart():
-            raise RequestError(f"{options.model} cannot see pictures here. If it can, set images: true in its options.")
+            raise RequestError(f"{options.model} cannot see pictures here. If it can, {options.to_see()}.")
         case VideoPart():
             raise RequestError(f"{options.model} cannot watch videos here. Send pictures of it.")
         case AudioPart(pcm, _) if options.audio and pcm is not None:

@@ -41,6 +41,10 @@ class ModelOptions:
     instructions_suffix: str = SPOKEN
     """Stands behind the instructions of every conversation; empty for nothing."""
 
+    def to_see(self) -> str:
+        """What gives the model its sight, as the end of a sentence."""
+        return "set images: true in its options"
+
     def extras(self) -> dict[str, Any]:
         """Fields of a request that not every server takes; a client leaves out what a server refuses."""
         if self.thinking:

@@ -56,6 +56,9 @@ class Options(ModelOptions):
     cache_mb: int = 1024
     """Memory for what was computed of conversations whose place another one has taken."""
 
+    def to_see(self) -> str:
+        return "name its projector's file as mmproj in its options"
+
     def extras(self) -> dict[str, Any]:
         return ModelOptions.extras(self) or {"chat_template_kwargs": {"enable_thinking": True}}
 

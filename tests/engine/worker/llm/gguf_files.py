@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.worker.llm.gguf import read_header
+
 gguf: Any = pytest.importorskip("gguf", reason="gguf is not installed: pip install 'parley[dev]'")
 pytest.importorskip("xllamacpp", reason="xllamacpp is not installed: pip install 'parley[local]'")
 
@@ -25,6 +27,7 @@ TEMPLATE = (
 COUNTING = tuple(f"{word} " for word in ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"))
 CONTEXT = 2048
 HEADS = 4
+EYE = 16
 
 Follows = Mapping[str, Sequence[str]]
 """What may come behind each token, equally likely."""
@@ -74,13 +77,38 @@ def write_model(
     return path
 
 
-def write_projector(path: Path) -> Path:
-    """A file that says it is a projector of pictures, and has nothing to do it with."""
+def write_projector(path: Path, model: Path | None = None) -> Path:
+    """Eyes of 2 x 2 patches for a model, of random weights; without one, a file that only says that it is some."""
     writer = gguf.GGUFWriter(path, "clip")
     writer.add_bool("clip.has_vision_encoder", True)
-    writer.add_tensor("mm.0.weight", np.ones((4, 4), np.float32))
+    writer.add_string("clip.projector_type", "mlp")
+    numbers = {"image_size": 28, "patch_size": 14, "embedding_length": EYE, "feed_forward_length": EYE}
+    numbers |= {"block_count": 2, "attention.head_count": 2, "projection_dim": EYE}
+    for name, number in numbers.items():
+        writer.add_uint32(f"clip.vision.{name}", number)
+    writer.add_float32("clip.vision.attention.layer_norm_epsilon", 1e-5)
+    for name in ("image_mean", "image_std"):
+        writer.add_array(f"clip.vision.{name}", [0.5, 0.5, 0.5])
+    writer.add_bool("clip.use_gelu", False)
+    shapes: dict[str, tuple[int, ...]] = {"mm.0.weight": (EYE, EYE)}
+    if model is not None:
+        shapes = _eye_shapes(int(read_header(model).fields["llama.embedding_length"]))
+    rng = np.random.default_rng(0)
+    for name, shape in shapes.items():
+        writer.add_tensor(name, (rng.standard_normal(shape) * 0.1).astype(np.float32))
     _finish(writer)
     return path
+
+
+def _eye_shapes(width: int) -> dict[str, tuple[int, ...]]:
+    """As of LLaVA: a ViT, and two layers from it to embeddings of so many numbers."""
+    whole = {"v.patch_embd.weight": (EYE, 3, 14, 14), "v.class_embd": (EYE,), "v.position_embd.weight": (5, EYE)}
+    squares = [f"v.blk.{n}.{name}" for n in range(2) for name in ("attn_q", "attn_k", "attn_v", "attn_out")]
+    squares += [f"v.blk.{n}.{name}" for n in range(2) for name in ("ffn_up", "ffn_down")]
+    norms = ["v.pre_ln", *(f"v.blk.{n}.{name}" for n in range(2) for name in ("ln1", "ln2"))]
+    for names, shape in ((squares, (EYE, EYE)), (norms, (EYE,)), (["mm.0"], (width, EYE)), (["mm.2"], (width, width))):
+        whole |= {f"{name}.weight": shape for name in names} | {f"{name}.bias": shape[:1] for name in names}
+    return whole
 
 
 def _bytes() -> Iterator[str]:

@@ -14,12 +14,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
 from engine import Engine, EngineSpec, Message, Request, StageSpec, TextPart, WorkerSpec
 from engine.chunk import Audio, Chunk, Output, Text, ToolCall, ToolCallDelta, Usage, VoiceText
-from engine.core import IN_WRITING, Sampling, Tool
+from engine.core import IN_WRITING, ImagePart, Sampling, Tool
 from engine.errors import ConfigError, ContextOverflow, EngineError, RequestError, Stalled, WeightsError
 from engine.stream import of
 from engine.worker.llm import llama
@@ -175,6 +176,35 @@ class TestAnswers:
             with pytest.raises(RequestError, match="Script does not take this request") as refused:
                 await read(stage, request("my secret is a very long one"))
         assert "secret" not in str(refused.value)
+
+
+class TestSight:
+    async def test_a_model_with_its_projector_is_shown_pictures(self, model: Make, tmp_path: Path) -> None:
+        async def asked(stage: Thinker, *parts: Any) -> Usage:
+            chunks = await read(stage, Request(id="r", session="s", messages=(Message("user", parts),)))
+            assert written(chunks) == "I see it."
+            return usage(chunks)
+
+        weights = model(saying("I ", "see ", "it."))
+        eyes = write_projector(tmp_path / "mmproj.gguf", weights)
+        dark, bright = (ImagePart(np.full((40, 50, 3), shade, np.uint8)) for shade in (0, 255))
+        async with thinking(weights, slots=1, mmproj=str(eyes)) as stage:
+            said = await asked(stage, TextPart("What is it?"))
+            seen = await asked(stage, dark, TextPart("What is it?"))
+            again, other = await asked(stage, dark, TextPart("And?")), await asked(stage, bright, TextPart("And?"))
+        assert seen.input_tokens >= said.input_tokens + 4, "a picture is four patches"
+        assert again.cached_tokens > other.cached_tokens, "another picture is another prompt"
+
+    async def test_a_model_without_its_projector_says_what_it_needs(self, model: Make) -> None:
+        picture = Message("user", (ImagePart(np.zeros((8, 8, 3), np.uint8)),))
+        async with thinking(model(saying("Yes."))) as stage:
+            with pytest.raises(RequestError, match=r"Script cannot see pictures here\. If it can, name its projector"):
+                await read(stage, Request(id="r", session="s", messages=(picture,)))
+
+    def test_a_projector_that_cannot_be_loaded_is_told(self, model: Make, tmp_path: Path) -> None:
+        eyes = write_projector(tmp_path / "mmproj.gguf")
+        with pytest.raises(WeightsError, match=r"model\.gguf, or its projector: llama\.cpp cannot load it"):
+            Thinker(config(model(saying("Yes.")), mmproj=str(eyes)))
 
 
 class TestKept:
