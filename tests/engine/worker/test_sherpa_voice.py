@@ -76,7 +76,7 @@ def test_a_voice_of_several_languages_is_prepared_for_one(tmp_path: Path) -> Non
     ],
 )
 def test_a_language_is_the_lexicons_or_what_the_model_says(
-    tmp_path: Path, lexicon: str, said: dict[str, str], languages: tuple[str, ...]
+    tmp_path: Path, lexicon: str, said: dict[str, Any], languages: tuple[str, ...]
 ) -> None:
     folder = tiny_voices.vits(tmp_path, **said)
     (folder / "lexicon.txt").rename(folder / lexicon)
