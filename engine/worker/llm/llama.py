@@ -113,6 +113,11 @@ class Llama:
         lines = [line for line in self._server.handle_metrics().splitlines() if line[:1] not in ("#", "")]
         return {name.removeprefix("llamacpp:"): float(count) for name, count in (line.split(" ") for line in lines)}
 
+    @property
+    def free(self) -> int:
+        """How many more answers could begin at once."""
+        return max(0, self._settings.slots - len(self._answers))
+
     async def aclose(self) -> None:
         """Abort what is under way, and let go of the model."""
         for answer in self._answers:

@@ -15,7 +15,7 @@ import psutil
 
 from engine.chunk import Text, ToolCall, ToolCallDelta, Transcript, Usage, VoiceText, kinds
 from engine.config import build
-from engine.core import Ability, Facets, StageInfo
+from engine.core import Ability, Facets, Request, StageInfo
 from engine.errors import ConfigError, WeightsError
 from engine.worker.llm.continuing import continued, rest
 from engine.worker.llm.deltas import Delta
@@ -24,6 +24,7 @@ from engine.worker.llm.llama import Llama, LlamaSettings
 from engine.worker.llm.options import ModelOptions, check
 from engine.worker.llm.thinker import ChatThinker
 from engine.worker.stage import StageConfig
+from engine.worker.stage_request import StageRequest
 
 CHATML = "chatml"
 """A template that llama.cpp has by name: many models without one of their own were trained on it."""
@@ -73,7 +74,7 @@ class Thinker(ChatThinker):
         sees: frozenset[Ability] = frozenset({"image"} if options.images else ())
         return StageInfo(
             takes=kinds(Transcript), emits=kinds(Text, ToolCallDelta, ToolCall, Usage), feeds=kinds(VoiceText),
-            answers=True, slots=config.slots,
+            answers=True, slots=config.slots, prepares=True,
             replay="never" if options.thinking else "continue",  # its thoughts are not kept, and go before every answer
             checkpoints=frozenset() if options.thinking else kinds(Text, Usage),
             facets=Facets(model=options.model, sees=sees, context=options.context),
@@ -91,6 +92,17 @@ class Thinker(ChatThinker):
     def processing(self) -> int:
         """How many answers are computed now."""
         return self._llama.processing
+
+    def open(self, req: StageRequest) -> None:
+        """An answer needs a place: where there is none, what is read ahead for somebody else gives its own up."""
+        others = [warming for session, warming in self._warming.items() if session != req.request.session]
+        if others and not self._llama.free:
+            others[0].task.cancel()
+
+    async def prepare(self, request: Request) -> None:
+        """In a place that nobody needs now, or not at all."""
+        if self._llama.free:
+            await super().prepare(request)
 
     async def ask(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[Delta]:
         async with aclosing(self._llama.answer(body, name)) as deltas:

@@ -25,7 +25,9 @@ from engine.errors import ConfigError, ContextOverflow, EngineError, RequestErro
 from engine.stream import of
 from engine.worker.llm import llama
 from engine.worker.llm.gguf import read_header
+from engine.worker.pace import OneFrame
 from engine.worker.stage import StageConfig
+from engine.worker.stage_request import StageRequest
 from engine.worker.stages.llm import llamacpp
 from engine.worker.stages.llm.llamacpp import Thinker
 from tests.engine.fakes import lose, only, request, until
@@ -224,6 +226,46 @@ class TestKept:
             first, _, again = [usage(await read(stage, request(who * 400))) for who in ("a", "b", "a")]
         assert first.cached_tokens == 0
         assert (again.cached_tokens > 300) is found
+
+
+class TestReadingAhead:
+    def speaking(self, session: str, before: str = LONG) -> Request:
+        """A user who speaks, after an exchange."""
+        said = (Message("user", (TextPart(before),)), Message("assistant", (TextPart("Yes."),)))
+        return Request(id=session, session=session, messages=said, live=True)
+
+    async def test_what_is_known_of_a_prompt_is_read_while_the_user_speaks(self, model: Make) -> None:
+        async with thinking(model(saying("Yes."))) as stage:
+            assert stage.info.prepares
+            speaking = self.speaking("s")
+            await stage.prepare(speaking)
+            spoken = (*speaking.messages, Message("user", (TextPart("And now?"),)))
+            told = usage(await read(stage, Request(id="r", session="s", messages=spoken)))
+        assert told.cached_tokens > 1800
+
+    async def test_nothing_is_read_ahead_where_all_places_are_taken(self, model: Make) -> None:
+        async with thinking(model(counting()), slots=1) as stage:
+            async with aclosing(stage.answer(request(max_text_tokens=100_000), of(()))) as chunks:
+                await anext(chunks)
+                await asyncio.wait_for(stage.prepare(self.speaking("s")), 10)
+                assert not stage._warming
+            assert stage._llama.free == 1
+
+    async def test_an_answer_takes_the_place_of_what_is_read_ahead_for_another(
+        self, model: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with thinking(model(counting()), slots=1) as stage:
+            monkeypatch.setattr(llama._Answer, "get", lambda self: asyncio.Event().wait())
+            reading = asyncio.create_task(stage.prepare(self.speaking("other")))
+            await until(lambda: stage._llama.free == 0)
+            own = StageRequest(self.speaking("other"), 0, OneFrame())
+            stage.open(own)
+            await asyncio.sleep(0)
+            assert not reading.cancelling(), "its own answer waits for it"
+            stage.open(StageRequest(request(), 0, OneFrame()))
+            await asyncio.gather(reading, return_exceptions=True)
+            assert reading.cancelled()
+            assert stage._llama.free == 1
 
 
 class TestLeaving:
