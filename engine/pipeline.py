@@ -141,7 +141,7 @@ class Pipeline:
 
     def _notes(self) -> tuple[str, ...]:
         facets = [stage.facets for stage in self.stages if not stage.unfit]
-        leaving = [one.leaving for one in facets if one.leaving]
+        leaving = dict.fromkeys(one.leaving for one in facets if one.leaving)
         known = {one.hears_for for one in facets if one.hears_for} - {one.model for one in facets}
         understood = [f"Its ears understand {name}'s own requests only: type anything else." for name in known]
         return (*leaving, *understood)

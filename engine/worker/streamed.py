@@ -6,7 +6,6 @@ it whatever it holds. Knows no server.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
@@ -19,9 +18,10 @@ from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 
 
-class Streamed(ABC):
+class Streamed:
     """Base of such stages: they say in ``info`` what they take and give, and write ``answer``, which may raise one
-    EngineError. Where a stage's info depends on its place, it is ``describe`` that tells it."""
+    EngineError (or ``adapt``, where they need more than the request). Where a stage's info depends on its place, it is
+    ``describe`` that tells it."""
 
     info: StageInfo = StageInfo()
 
@@ -38,21 +38,21 @@ class Streamed(ABC):
     def __init__(self, config: StageConfig) -> None:
         self.info = self.describe(config)
 
-    @abstractmethod
     def answer(self, request: Request, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Chunk]:
         """The chunks of the answer to a request. ``inputs`` are the upstream's."""
+        raise NotImplementedError
 
-    async def watch(self) -> None:  # noqa: B027 - most have nothing to watch
+    async def watch(self) -> None:
         """Runs beside the answers for as long as the worker does: keeps ``unavailable`` true."""
 
-    async def prepare(self, request: Request) -> None:  # noqa: B027 - most have nothing to warm up
+    async def prepare(self, request: Request) -> None:
         """Warm up what is known of a prompt: of a ``live`` request, all but what its user says. For stages whose info
         ``prepares``. It may be cancelled at any time."""
 
-    def open(self, req: StageRequest) -> None:  # noqa: B027
+    def open(self, req: StageRequest) -> None:
         """Nothing is prepared: the generator begins by itself."""
 
-    async def aclose(self) -> None:  # noqa: B027 - most have nothing to close
+    async def aclose(self) -> None:
         """Let go of what the stage holds beside its answers; all of these are over."""
 
     def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:

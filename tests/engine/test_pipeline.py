@@ -147,6 +147,9 @@ def test_each_stage_adds_what_it_knows() -> None:
     assert (model.voices, model.languages, model.heard_languages) == ((voice,), ("en",), ("en", "de"))
     assert model.abilities == {"text", "audio", "speech", "tools", "image"}
     assert model.notes == ("All leaves.",)
+    gone = Facets(leaving="All leaves.")
+    twice = [EARS, named(THINKER, facets=gone), named(TALKER, facets=gone), CODE2WAV]
+    assert Pipeline(twice).model.notes == ("All leaves.",), "it is said once"
     assert Pipeline(WHOLE, "mine").model.name == "mine"
     assert Pipeline(WHOLE).model.name == "ears+thinker+talker+code2wav"
 

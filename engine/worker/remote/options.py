@@ -12,6 +12,7 @@ from engine.errors import ConfigError
 from engine.remote import host_of, is_local
 
 _SIGNS = re.compile(r"[!-~]+")  # RFC 3986: printable ASCII
+_LANGUAGE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")  # RFC 5646, as far as speech needs it
 _ENDPOINTS = re.compile(r"/(?:chat/completions|audio/speech|audio/transcriptions)$")
 
 
@@ -74,3 +75,9 @@ def check_times(options: object, names: Iterable[str], path: str) -> None:
     for name in names:
         if not 0 < getattr(options, name) < math.inf:
             raise ConfigError(f"{path}.{name}: must be above 0")
+
+
+def check_language(language: str, path: str) -> None:
+    """An option that is a language as BCP 47, or nothing. Raises ConfigError."""
+    if language and not _LANGUAGE.fullmatch(language):
+        raise ConfigError(f"{path}.language: {language!r:.80} is no tag of a language; write one like en or de-AT")

@@ -1,4 +1,4 @@
-"""A chat completions server that answers as a test says, down to the byte: for what real servers do on bad days."""
+"""A server that answers as a test says, down to the byte: for what real servers do on bad days."""
 
 from __future__ import annotations
 
@@ -130,6 +130,21 @@ def stalled(*events: Any) -> Reply:
     return reply
 
 
+def sound(*pieces: bytes, kind: str = "audio/pcm", ends: bool = True) -> Reply:
+    """A body of any type, in chunks; where it does not end, the connection is closed within it."""
+
+    async def reply(connection: Connection) -> bool:
+        await connection.send(STREAM_HEAD.replace(b"text/event-stream; charset=utf-8", kind.encode()))
+        for piece in pieces:
+            await connection.send(chunk(piece))
+            await asyncio.sleep(0)
+        if ends:
+            await connection.send(b"0\r\n\r\n")
+        return ends
+
+    return reply
+
+
 def broken(*events: Any, head: bool = True) -> Reply:
     """Sends events, and closes the connection without an end."""
 
@@ -197,4 +212,5 @@ async def _read(connection: Connection) -> Asked | None:
     method, path, _ = lines[0].split(" ")
     head = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:] if line)}
     data = await reader.readexactly(int(head.get("content-length", 0)))
-    return Asked(method, path, head, json.loads(data) if data else None)
+    is_json = data and head.get("content-type", "").startswith("application/json")
+    return Asked(method, path, head, json.loads(data) if is_json else data or None)

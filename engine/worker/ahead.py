@@ -1,0 +1,62 @@
+"""Reads a generator ahead of who takes what it gives. Knows nothing of what that is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    error: Exception | None
+
+
+class Ahead(AsyncIterator[T]):
+    """The items of a generator, in their order, read by a task of its own: at most so many that nobody has taken yet.
+
+    With 1, none is begun before the last one was taken. What the generator raises comes behind what it gave. One
+    reader, once. ``aclose`` must be called, and may be called twice: it closes the generator, wherever that is.
+    """
+
+    def __init__(self, items: AsyncGenerator[T], most: int, name: str) -> None:
+        self.begun = asyncio.Event()
+        """Set once there is an item, or the end."""
+        self._items, self._room = items, asyncio.Semaphore(most)
+        self._read: asyncio.Queue[T | _End] = asyncio.Queue()  # bounded by the room
+        self._task = asyncio.create_task(self._work(), name=name)
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        item = await self._read.get()
+        if isinstance(item, _End):
+            self._read.put_nowait(item)  # for who asks again
+            raise item.error or StopAsyncIteration
+        self._room.release()
+        return item
+
+    async def aclose(self) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _work(self) -> None:
+        try:
+            async with aclosing(self._items) as items:
+                await self._room.acquire()
+                async for item in items:
+                    self._give(item)
+                    await self._room.acquire()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the reader meets it
+            self._give(_End(error))
+        else:
+            self._give(_End(None))
+
+    def _give(self, item: T | _End) -> None:
+        self._read.put_nowait(item)
+        self.begun.set()

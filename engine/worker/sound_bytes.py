@@ -1,0 +1,101 @@
+"""The bytes of a recording or of raw samples as sound, while they come: PCM, and WAV by its header. Sans I/O.
+
+Source: Multimedia Programming Interface and Data Specifications 1.0 (RIFF), and Microsoft's WAVEFORMATEXTENSIBLE.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.core import Wave
+from engine.errors import StageFailed
+
+LARGEST_HEADER = 1 << 16
+"""Bytes before a WAV's samples: its title, and the like."""
+SLOWEST_HZ, FASTEST_HZ = 4_000, 192_000
+MOST_CHANNELS = 8
+
+_PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
+_DTYPES = {(_PCM, 16): "<i2", (_PCM, 32): "<i4", (_FLOAT, 32): "<f4"}
+_PACKED = (b"ID3", b"OggS", b"fLaC", b"\x1aE\xdf\xa3")  # MP3, Ogg, FLAC, WebM
+_FRAMED = ("audio/mpeg", "audio/mp3", "audio/aac")  # MP3 and AAC may begin with a frame: with ones, as samples may
+
+
+class SoundBytes:
+    """One sound of a server that is called ``who`` and says that it is of this media type (``kind``, if it says so).
+
+    ``rate_hz`` is that of raw samples, int16 little-endian mono; a WAV tells its own. Raises StageFailed for what is no
+    sound that can be read, in one sentence.
+    """
+
+    def __init__(self, rate_hz: int, who: str, kind: str = "") -> None:
+        self.rate_hz = rate_hz
+        """Of the sound that ``feed`` gives."""
+        self._who, self._packed = who, (*_PACKED, *([b"\xff"] if kind in _FRAMED else []))
+        self._held = b""
+        self._in_header = True
+        self._dtype, self._channels = np.dtype("<i2"), 1
+        self._left: float = float("inf")  # bytes of samples that are still to come
+
+    def feed(self, data: bytes) -> Wave:
+        """float32 [samples] in [-1, 1], mono: all that is whole by now. More bytes may follow a sound's end."""
+        self._held += data
+        if self._in_header and not self._read_header():
+            return np.empty(0, np.float32)
+        size = self._dtype.itemsize * self._channels
+        count = int(min(len(self._held), self._left)) // size * size
+        self._left -= count
+        samples, self._held = self._held[:count], self._held[count:] if self._left else b""  # no more is its sound
+        return self._mono(np.frombuffer(samples, self._dtype))
+
+    def _read_header(self) -> bool:
+        """Whether the sound's samples come now."""
+        if self._held.startswith(self._packed):
+            raise StageFailed(f"{self._who} sends compressed sound where raw samples (pcm) were asked for.")
+        if len(self._held) < 4:
+            return False
+        if self._held.startswith(b"RIFF"):
+            return self._read_chunks()
+        self._in_header = False
+        return True
+
+    def _read_chunks(self) -> bool:
+        """Read a WAV's chunks up to its samples, if they have all come."""
+        at, form = 12, b""
+        while len(self._held) >= at + 8:
+            name, size = self._held[at : at + 4], int.from_bytes(self._held[at + 4 : at + 8], "little")
+            at += 8
+            if name == b"data":
+                self._understand(form)
+                self._left = size if 0 < size < 0x7FFF_0000 else float("inf")  # of a stream, nobody knows the size
+                self._held, self._in_header = self._held[at:], False
+                return True
+            if len(self._held) >= at + size and name == b"fmt ":
+                form = self._held[at : at + size]
+            at += size + size % 2
+        if len(self._held) > LARGEST_HEADER:
+            raise self._unreadable("its header has no end")
+        return False
+
+    def _understand(self, form: bytes) -> None:
+        if len(form) < 16:
+            raise self._unreadable("it does not say what its samples are")
+        code, channels, rate_hz, _, _, bits = struct.unpack_from("<HHIIHH", form)
+        if code == _EXTENSIBLE and len(form) >= 26:
+            (code,) = struct.unpack_from("<H", form, 24)
+        if (code, bits) not in _DTYPES:
+            raise self._unreadable(f"its samples have {bits} bits, in format {code}")
+        if not (SLOWEST_HZ <= rate_hz <= FASTEST_HZ and 1 <= channels <= MOST_CHANNELS):
+            raise self._unreadable(f"it has {channels} channels at {rate_hz} Hz")
+        self.rate_hz, self._channels, self._dtype = rate_hz, channels, np.dtype(_DTYPES[code, bits])
+
+    def _mono(self, samples: NDArray[np.generic]) -> Wave:
+        full = 1.0 if self._dtype.kind == "f" else float(np.iinfo(self._dtype).max) + 1
+        wave = samples.astype(np.float32) / np.float32(full)
+        return wave.reshape(-1, self._channels).mean(axis=1, dtype=np.float32) if self._channels > 1 else wave
+
+    def _unreadable(self, why: str) -> StageFailed:
+        return StageFailed(f"{self._who} sends a WAV file that cannot be read: {why}.")
