@@ -75,11 +75,11 @@ def thinker_of(text: str) -> Thinker:
     return _asked(model, url or _local(PORTS[name]))
 
 
-def leaving(url: str, *, images: bool = False, audio: bool = False) -> str:
+def leaving(url: str, *, text: bool = True, images: bool = False, audio: bool = False) -> str:
     """Who gets what of a conversation, in one sentence; empty where nothing leaves this machine."""
     if is_local(url):
         return ""
-    what = ["text", *(["pictures"] if images else []), *(["sound"] if audio else [])]
+    what = [name for name, given in (("text", text), ("pictures", images), ("sound", audio)) if given]
     listed = " and ".join(filter(None, [", ".join(what[:-1]), what[-1]]))
     return f"Conversations leave this machine: {host_of(url)} gets their {listed}."
 

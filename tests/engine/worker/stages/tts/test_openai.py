@@ -168,7 +168,7 @@ async def test_marks_lead_through_the_text_to_its_end() -> None:
 async def test_sound_of_another_rate_is_resampled() -> None:
     async with asking(Talker(), rate_hz=16_000) as (_, desk):
         found = await said(desk, "a", "Good day.")
-    given = samples("Good day.") / np.float32(32768)
+    given: Any = samples("Good day.") / np.float32(32768)
     assert np.allclose(whole(found), np.clip(resample(given, 16_000, SPEAKER_RATE_HZ), -1, 1), atol=1e-6)
 
 
@@ -179,7 +179,7 @@ async def test_a_wav_in_place_of_samples_is_read_by_its_header_clause_by_clause(
         found = await said(desk, "a", TEXT)
     parts: list[np.ndarray] = []
     for clause, rate_hz in zip(clauses_of(TEXT), (48_000, 24_000, 22_050), strict=True):
-        wave = samples(clause) / np.float32(32768)
+        wave: Any = samples(clause) / np.float32(32768)
         wave = wave.reshape(-1, 2).mean(axis=1) if rate_hz == 48_000 else wave
         parts.append(np.clip(resample(wave, rate_hz, SPEAKER_RATE_HZ), -1, 1))
     assert np.allclose(whole(found), np.concatenate(parts), atol=1e-6)

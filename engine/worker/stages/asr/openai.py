@@ -1,0 +1,98 @@
+"""The ears that ask a transcription server: any server's ``/v1/audio/transcriptions``, before any thinker.
+
+A turn is sent as a whole once it is over, so there are no words before its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+
+import numpy as np
+
+from engine.chunk import Chunk, Speech, Transcript, kinds
+from engine.core import MIC_RATE_HZ, Facets, Pcm, Request, StageInfo
+from engine.errors import EngineError, RequestError
+from engine.thinkers import leaving
+from engine.worker.remote.transcription import TranscriptionServer, transcription_options
+from engine.worker.remote.watch import Watch
+from engine.worker.stage import StageConfig
+from engine.worker.streamed import Streamed
+
+LONGEST_S = 600
+"""Of one turn: 19 MB. Servers take 25 at most, as OpenAI's does."""
+FRAME = MIC_RATE_HZ * 30 // 1000
+QUIET = 60.0
+"""Root mean square of a frame, in int16 (-55 dBFS): a turn that is nowhere louder is silence. Whisper hears words in
+silence, "Thank you." above all, so it is not asked."""
+_NOISE = re.compile(r"\[[^\]]*\]|\([^)]*\)|\*[^*]*\*")  # "[BLANK_AUDIO]", "(music)", "*laughs*"
+
+
+class Ears(Streamed):
+    """Asked once for each turn that may be over; a speculative answer that is dropped has cost a request."""
+
+    @classmethod
+    def describe(cls, config: StageConfig) -> StageInfo:
+        options = transcription_options(config.options)
+        return StageInfo(
+            takes=kinds(Speech), emits=kinds(Transcript), feeds=kinds(Transcript), slots=config.slots, replay="never",
+            facets=Facets(
+                heard_languages=(options.language,) if options.language else (),
+                leaving=leaving(options.url, text=False, audio=True),
+            ),
+        )  # fmt: skip
+
+    def __init__(self, config: StageConfig, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        super().__init__(config)
+        options = transcription_options(config.options)
+        self._server = TranscriptionServer(options)
+        self._watch = Watch(options.who, self._server.probe, sleep)
+
+    @property
+    def unavailable(self) -> str:
+        return self._watch.unavailable
+
+    async def watch(self) -> None:
+        """Look for the server at the start, and every half minute while it is down; it is asked to hear nothing."""
+        await self._watch.run()
+
+    async def aclose(self) -> None:
+        await self._server.aclose()
+
+    async def answer(self, request: Request, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Chunk]:
+        pcm = await _turn(inputs)
+        text = " ".join((await self._heard(pcm)).split()) if _is_loud(pcm) else ""
+        understood = any(map(str.isalnum, _NOISE.sub("", text)))
+        yield Transcript(text if understood else "", final=True, understood=understood)
+
+    async def _heard(self, pcm: Pcm) -> str:
+        try:
+            text = await self._server.hear(pcm)
+        except EngineError as error:
+            self._watch.failed(error)
+            raise
+        self._watch.answered()
+        return text
+
+
+STAGE = Ears
+
+
+async def _turn(inputs: AsyncIterator[Chunk]) -> Pcm:
+    """All that the user says, once they have finished. Raises RequestError as soon as it is too much."""
+    pieces: list[Pcm] = []
+    count = 0
+    async for chunk in inputs:
+        if isinstance(chunk, Speech):
+            pieces.append(chunk.pcm)
+            count += len(chunk.pcm)
+        if count > LONGEST_S * MIC_RATE_HZ:
+            raise RequestError(f"A turn of more than {LONGEST_S // 60} minutes cannot be heard; speak in shorter ones.")
+    return np.concatenate(pieces) if pieces else np.empty(0, np.int16)
+
+
+def _is_loud(pcm: Pcm) -> bool:
+    """Whether anything in it may be speech."""
+    whole = np.pad(pcm, (0, -len(pcm) % FRAME)).reshape(-1, FRAME).astype(np.float32)
+    return bool(len(whole)) and float(np.sqrt(np.square(whole).mean(axis=1)).max()) > QUIET
