@@ -92,7 +92,9 @@ def _of_catalogue(name: str, part: str) -> StageSpec:
     if name not in fitting:
         no = "no ears are" if part == EARS else f"no {part} is"
         raise ConfigError(f"--{part}: {no} called {name!r} ({nearest(name, fitting)}; see `parley models`)")
-    return StageSpec(use=fitting[name].use, name=part, weights=name)
+    # Ears cannot tell from their files which languages they understand.
+    options = {"languages": list(fitting[name].languages)} if part == EARS else {}
+    return StageSpec(use=fitting[name].use, name=part, weights=name, options=options)
 
 
 def _workers(workers: tuple[WorkerSpec, ...], stages: list[str]) -> tuple[WorkerSpec, ...]:

@@ -29,7 +29,7 @@ class ClauseSound:
         self._share = 0.0
         self._clause = Clause("", ())
         self._marks: list[tuple[int, int]] = []  # those that the samples have not come to
-        self._told = 0  # characters, by those that they have
+        self._marked = 0  # characters, by those that they have
 
     @property
     def full(self) -> bool:
@@ -59,7 +59,7 @@ class ClauseSound:
         end = self.samples + len(rest)
         said = self._clause.end
         self._marks = [(min(sample, end), characters) for sample, characters in self._marks if characters != said]
-        if self._told < said:
+        if self._marked < said:
             self._marks.append((end, said))
         yield from self._give(rest)
 
@@ -69,5 +69,5 @@ class ClauseSound:
             return
         self.samples += len(wave)
         due = tuple(mark for mark in self._marks if mark[0] <= self.samples)
-        self._marks, self._told = self._marks[len(due) :], due[-1][1] if due else self._told
+        self._marks, self._marked = self._marks[len(due) :], due[-1][1] if due else self._marked
         yield Audio(wave, due)

@@ -74,13 +74,13 @@ def _results(stage: Stage, reqs: Sequence[StageRequest]) -> Results:
 def deadline_s(stage: Stage, reqs: Sequence[StageRequest]) -> float:
     """How long a step of a blocking stage may take (s): what the stage says, or DEADLINE_S."""
     try:
-        told_s = getattr(stage, "deadline_s", _default)(reqs)
-        if not 0 < told_s < math.inf:
-            raise ValueError(f"a step cannot have a deadline of {told_s} s")
+        within_s = getattr(stage, "deadline_s", _default)(reqs)
+        if not 0 < within_s < math.inf:
+            raise ValueError(f"a step cannot have a deadline of {within_s} s")
     except Exception:
         log.exception("the stage %s tells no deadline of its step, which may take %g s", stage.info.name, DEADLINE_S)
         return DEADLINE_S
-    return told_s
+    return within_s
 
 
 def _default(reqs: Sequence[StageRequest]) -> float:

@@ -63,6 +63,7 @@ def test_ears_and_a_voice_of_the_catalogue_take_the_configuration_s_places(monke
         ("ears", "asr.some", "zip"), ("thinker", "nano.thinker", None), ("voice", "tts.some", "kokoro"),
     ]  # fmt: skip
     assert workers == [("ears",), ("thinker",), ("voice",)]
+    assert deployment(parts=Parts(ears="zip")).stages[0].options == {"languages": ["en"]}
     stages, workers = parts_of(deployment(parts=Parts(thinker="ollama:m", ears="zip")))
     assert [name for name, _, _ in stages] == ["ears", "thinker", "talker", "code2wav"]
     assert workers == [("ears",), ("thinker", "talker", "code2wav")]

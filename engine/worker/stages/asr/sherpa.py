@@ -37,7 +37,7 @@ class Hearing:
     """One user who speaks: the library's stream, and the words that were told."""
 
     stream: Any
-    told: str = ""
+    emitted: str = ""
     ended: bool = False
 
 
@@ -68,11 +68,11 @@ class Ears:
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
         """Take what came, then decode one chunk of everybody who has one, all at once."""
         failed = {id(req): error for req in reqs if (error := guarded(self, req, self._take))}
-        heard = [req for req in reqs if id(req) not in failed]
-        ready = [req.state.stream for req in heard if self._recognizer.is_ready(req.state.stream)]
+        hearing_reqs = [req for req in reqs if id(req) not in failed]
+        ready = [req.state.stream for req in hearing_reqs if self._recognizer.is_ready(req.state.stream)]
         if ready:
             self._recognizer.decode_streams(ready)
-        return [failed.get(id(req)) or guarded(self, req, self._told) for req in reqs]
+        return [failed.get(id(req)) or guarded(self, req, self._emit) for req in reqs]
 
     def _take(self, req: StageRequest) -> None:
         hearing: Hearing = req.state
@@ -85,7 +85,7 @@ class Ears:
             hearing.stream.input_finished()
             hearing.ended = True
 
-    def _told(self, req: StageRequest) -> list[Chunk]:
+    def _emit(self, req: StageRequest) -> list[Chunk]:
         hearing: Hearing = req.state
         text = self._recognizer.get_result(hearing.stream).strip()
         text = text.lower() if self._ears.capitals else text
@@ -93,9 +93,9 @@ class Ears:
         if hearing.ended and req.needs_input:
             req.done = True
             return [Transcript(text, final=True, understood=bool(text))]
-        if text == hearing.told:
+        if text == hearing.emitted:
             return []
-        hearing.told = text
+        hearing.emitted = text
         return [Transcript(text)]
 
 

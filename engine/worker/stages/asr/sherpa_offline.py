@@ -46,8 +46,8 @@ class Clip:
 
     pieces: list[Wave] = field(default_factory=list[Wave])
     samples: int = 0
-    heard: int = 0
-    told: str = ""
+    decoded_samples: int = 0
+    emitted: str = ""
 
     @property
     def length_s(self) -> float:
@@ -55,7 +55,7 @@ class Clip:
 
     @property
     def new_s(self) -> float:
-        return (self.samples - self.heard) / MIC_RATE_HZ
+        return (self.samples - self.decoded_samples) / MIC_RATE_HZ
 
 
 class Ears:
@@ -92,8 +92,8 @@ class Ears:
         for req in reqs:
             _take(req)
         due = [req for req in reqs if self._is_due(req)]
-        texts = dict(zip(map(id, due), self._heard([req.state for req in due]) if due else (), strict=True))
-        return [guarded(self, req, self._told, texts.get(id(req))) for req in reqs]
+        texts = dict(zip(map(id, due), self._transcribed([req.state for req in due]) if due else (), strict=True))
+        return [guarded(self, req, self._emit, texts.get(id(req))) for req in reqs]
 
     def _is_due(self, req: StageRequest) -> bool:
         """Whether a clip is to be heard now: its end has come, or it costs little beside what is new in it."""
@@ -102,26 +102,26 @@ class Ears:
             return False
         return req.ended or (clip.new_s >= EVERY_S and self._share * clip.length_s <= MOST * clip.new_s)
 
-    def _heard(self, clips: Sequence[Clip]) -> list[str]:
+    def _transcribed(self, clips: Sequence[Clip]) -> list[str]:
         began_s = self._clock()
         streams = [self._recognizer.create_stream() for _ in clips]
         for stream, clip in zip(streams, clips, strict=True):
-            clip.pieces, clip.heard = [np.concatenate(clip.pieces)], clip.samples
+            clip.pieces, clip.decoded_samples = [np.concatenate(clip.pieces)], clip.samples
             stream.accept_waveform(MIC_RATE_HZ, clip.pieces[0])
         self._recognizer.decode_streams(streams)
         share = (self._clock() - began_s) / sum(clip.length_s for clip in clips)
         self._share = share if share > self._share else 0.9 * self._share + 0.1 * share
         return [stream.result.text.strip() for stream in streams]
 
-    def _told(self, req: StageRequest, heard: str | None) -> list[Chunk]:
+    def _emit(self, req: StageRequest, transcript: str | None) -> list[Chunk]:
         clip: Clip = req.state
-        text = clip.told if heard is None else heard.lower() if self._ears.capitals else heard
+        text = clip.emitted if transcript is None else transcript.lower() if self._ears.capitals else transcript
         if req.ended:
             req.done = True
             return [Transcript(text, final=True, understood=bool(text))]
-        if text == clip.told:
+        if text == clip.emitted:
             return []
-        clip.told = text
+        clip.emitted = text
         return [Transcript(text)]
 
 

@@ -56,7 +56,7 @@ class Speaking:
     """Characters of the answer."""
     count: int = 0
     """Clauses."""
-    heard: bool = False
+    sounded: bool = False
     lettered: bool = False
     """Whether there was anything but marks to say."""
 
@@ -100,7 +100,7 @@ class Speaker:
         number = self._voice.number(req.request.voice, self._options.voice)
         most = round(req.request.max_audio_s * SPEAKER_RATE_HZ)
         sound = ClauseSound(self._voice.rate_hz, left.get("samples", 0), most)
-        req.state = Speaking(sound, number, left.get("said", 0), left.get("count", 0), heard=bool(left))
+        req.state = Speaking(sound, number, left.get("said", 0), left.get("count", 0), sounded=bool(left))
 
     def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Clause]:
         until = req.checkpoint["until"] if req.checkpoint else 0
@@ -121,13 +121,13 @@ class Speaker:
         state = {"samples": speaking.sound.samples, "said": speaking.said, "count": speaking.count, "until": clause.end}
         sound = self._sound(req, clause)
         speaking.said, speaking.count = clause.end, speaking.count + 1
-        speaking.heard = speaking.heard or bool(sound)
+        speaking.sounded = speaking.sounded or bool(sound)
         speaking.lettered = speaking.lettered or any(map(str.isalnum, clause.text))
         req.done = speaking.sound.full
         return [Checkpoint(state), *sound] if sound else []
 
     def _end(self, req: StageRequest) -> list[Chunk]:
-        if req.state.lettered and not req.state.heard:
+        if req.state.lettered and not req.state.sounded:
             known = ", ".join(self._voice.languages) or "another language"
             raise StageFailed(f"The voice can say nothing of this answer: it speaks {known}.")
         req.done = True
