@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from engine import wire
-from engine.chunk import Chunk, Counts, Kind
+from engine.chunk import Chunk, Counts, Kind, Usage, kinds
 from engine.control.chunks import Chunks
 from engine.control.hop import Hop, Pool
 from engine.control.replica import RemoteWorker
@@ -74,7 +74,7 @@ class Recovery:
             case "exact":
                 return frozenset()
             case "continue":
-                return emitted - (info.checkpoints & self._log.kinds)
+                return emitted - (info.checkpoints & self._log.kinds) - kinds(Usage)  # with it, nothing is to come
             case "never":
                 return emitted | info.feeds & _kinds(hop.given)
 

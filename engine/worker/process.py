@@ -243,7 +243,15 @@ class Worker:
         )
         reqs = [
             StageRequest(
-                run.request, slot, pace, role, kept=kept, info=info, listener=run.listener, alone=run.recovery.alone
+                run.request,
+                slot,
+                pace,
+                role,
+                kept=kept,
+                info=info,
+                listener=run.listener,
+                alone=run.recovery.alone,
+                whole=run.recovery.whole,
             )
             for role, slot in slots.items()
         ]

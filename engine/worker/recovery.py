@@ -30,6 +30,8 @@ class Recovery:
         """How much sound the listener has got elsewhere."""
         self.covered_s = 0.0
         """How much of it will not be made again."""
+        self.whole = resume is not None and "usage" in resume.client
+        """Whether the answer's text was over."""
         self._client: Counts = dict(resume.client) if resume else {}
         self._onward: Counts = dict(resume.onward) if resume else {}
         self._kept: Sequence[Chunk] = resume.kept if resume else ()

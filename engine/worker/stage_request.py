@@ -54,6 +54,8 @@ class StageRequest:
     closed: bool = False
     """Whether nobody waits for it any more: a step of it that is under way may stop."""
     kept: Sequence[Chunk] = ()
+    whole: bool = False
+    """Whether all of the answer's text was given elsewhere, its Usage too: behind what was kept, nothing more comes."""
     stored: bool = True
     """Whether what the stage gives of its info's ``checkpoints`` is stored; one that may find at ``open`` that it could
     not go on behind it says no there, and the answer ends as soon as the replica is lost."""

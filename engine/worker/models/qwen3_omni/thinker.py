@@ -48,10 +48,12 @@ class Thinker:
             model="qwen3_omni", sees=frozenset({"image", "video"}), context=source.context, cost=TokenCost(),
             tokenizer=tokenizer_of(source.folder),
         )  # fmt: skip
+        exact = source.dtype == torch.float32  # in a smaller dtype, who is in a batch decides what comes out of it
         return StageInfo(
             takes=kinds(Speech), emits=kinds(Text, ToolCall, Usage),
             feeds=kinds(UserTurns, Lead, TextToken, TextEnd, Usage), answers=True, says=True, slots=source.slots,
             max_pending=MAX_PENDING, facets=facets,
+            replay="exact" if exact else "continue", checkpoints=frozenset() if exact else kinds(Text, ToolCall),
         )  # fmt: skip
 
     def __init__(self, config: StageConfig) -> None:
@@ -79,7 +81,14 @@ class Thinker:
             top_k=self.net.top_k,
             top_p=defaults.get("top_p", 0.95) if asked.top_p is None else asked.top_p,
         )
-        req.state = Thought(request.max_text_tokens, params, Pieces(self.chat))
+        req.state = Thought(request.max_text_tokens, params, Pieces(self.chat), kept=self._kept(req))
+
+    def _kept(self, req: StageRequest) -> deque[int]:
+        """The tokens of an answer that was begun elsewhere: they are written again, and the rest behind them."""
+        ids = deque(id for chunk in req.kept if isinstance(chunk, Text | ToolCall) for id in chunk.token_ids)
+        if req.whole and req.kept:
+            ids.append(next(iter(self.ends)))
+        return ids
 
     async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         async with aclosing(self.prompter.prompts(req.request, inputs)) as prompts:
@@ -265,12 +274,14 @@ class Thinker:
         if token == FAILED:
             self.net.cache.clear(req.slot)
             return StageFailed("the thinker's logits are not numbers")
+        if thought.kept:
+            token = thought.kept.popleft()
         thought.last = token
         thought.output_ids.append(token)
         last = token in self.ends or thought.num_output_tokens >= thought.limit
         chunks = [] if token in self.ends else self._word(req, token, spoken=not last)
         if last:
-            chunks += self._text(thought, *thought.pieces.flush())
+            chunks += [*self._text(thought, *thought.pieces.flush()), *thought.speak()]
             chunks.append(self._usage(req, token))
             self._remember(req)
             req.done = True
@@ -285,11 +296,11 @@ class Thinker:
         if token == opened:
             thought.call = [token]
             end = [Tensors.of(TextEnd())] if req.request.speaks else []
-            return [*self._text(thought, *thought.pieces.flush()), *end]
+            return [*self._text(thought, *thought.pieces.flush()), *thought.speak(), *end]
         chunks = self._text(thought, *thought.pieces.feed(token))
         if spoken and req.request.speaks and not thought.called:
-            chunks.append(Tensors.of(TextToken(token, thought.characters)))
-        return chunks
+            thought.unspoken.append(TextToken(token, thought.characters))
+        return [*chunks, *thought.speak()] if chunks else []
 
     def _text(self, thought: Thought, text: str, ids: list[int]) -> list[Chunk]:
         start, thought.characters = thought.characters, thought.characters + len(text)

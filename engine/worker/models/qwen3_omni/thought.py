@@ -11,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.chunk import Chunk
+from engine.chunk import Chunk, Tensors
 from engine.worker.chat import Pieces
 from engine.worker.models.qwen3_omni.prompt import Prompt
+from engine.worker.models.qwen3_omni.speakable import TextToken
 from engine.worker.nn.decode_batch import DecodeInput
 from engine.worker.nn.sampler import FAILED, SamplingParams
 from engine.worker.stage_request import StageRequest
@@ -55,10 +56,20 @@ class Thought:
     output_ids: list[int] = field(default_factory=list[int])
     characters: int = 0
     script: deque[int] | None = None
+    kept: deque[int] = field(default_factory=deque[int])
+    """What a replica that was lost had written, and is to be written again before anything else."""
+    unspoken: list[TextToken] = field(default_factory=list[TextToken])
+    """For the talker, once their character is whole: what it speaks is then what the client reads."""
     call: list[int] | None = None
     called: bool = False
     unkept: bool = False
     """Whether the prompt is still to be kept for the session: when the first token is on its way to the voice."""
+
+    def speak(self) -> list[Chunk]:
+        """What the talker is to get of the tokens whose characters are whole."""
+        chunks: list[Chunk] = [Tensors.of(token) for token in self.unspoken]
+        self.unspoken.clear()
+        return chunks
 
     @property
     def num_output_tokens(self) -> int:

@@ -1,0 +1,154 @@
+"""In bfloat16 Qwen3-Omni's thinker goes on behind the tokens that were given, since it would not draw them again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import Engine, EngineSpec, Sampling, WorkerSpec
+from engine.chunk import Text, ToolCall, Usage
+from engine.config import HeartbeatSpec
+from engine.core import IN_WRITING
+from engine.worker.chat import Chat
+from engine.worker.models.qwen3_omni.thinker import Thinker
+from engine.worker.stage import StageConfig
+from engine.worker.stage_request import StageRequest
+from tests.engine.fakes import lose, until
+from tests.oracles.qwen3_omni import Turn
+from tests.oracles.talk import request
+
+TURNS: list[Turn] = [("user", ["Hello, how are you today?"])]
+TOKENS = 40
+
+
+@dataclass
+class Given:
+    texts: list[Text] = field(default_factory=list)
+    others: list[Any] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "".join(one.text for one in self.texts)
+
+
+def spec(folder: Path, dtype: str = "bfloat16", apart: bool = True) -> EngineSpec:
+    stages = (("thinker",), ("talker", "code2wav")) if apart else (("thinker", "talker", "code2wav"),)
+    workers = tuple(WorkerSpec(stages=one, replicas=2 if "thinker" in one else 1, dtype=dtype) for one in stages)
+    return EngineSpec(
+        model="qwen3_omni", workers=workers, weights=str(folder), launcher="inline", options={"context": 512},
+        heartbeat=HeartbeatSpec(interval_s=1.0, timeout_s=60.0),
+    )  # fmt: skip
+
+
+async def given(engine: Engine, lost_after: int | None, seed: int = 3, **fields: Any) -> tuple[Given, int]:
+    """An answer whose thinker is lost behind so many chunks of text, and how many had been given by then."""
+    found, before = Given(), 0
+    asked = request("t", TURNS, TOKENS, 6, sampling=Sampling(temperature=1.5, seed=seed), **fields)
+    async with engine.open(asked) as chunks:
+        async for chunk in chunks:
+            if isinstance(chunk, Text):
+                found.texts.append(chunk)
+                found.ids += chunk.token_ids
+                if len(found.texts) == lost_after:
+                    before = len(found.ids)
+                    assert lose(engine, "thinker")
+            elif isinstance(chunk, Usage | ToolCall):
+                found.others.append(chunk)
+    return found, before
+
+
+def another_choice(patch: pytest.MonkeyPatch) -> None:
+    """What a batch of other sizes does in bfloat16, only surely: each replica draws by a seed of its own."""
+    opened, seeds = Thinker.open, iter(range(100, 10_000))
+
+    def open_(self: Thinker, req: StageRequest) -> None:
+        opened(self, req)
+        req.state.params = replace(req.state.params, seed=next(seeds))
+
+    patch.setattr(Thinker, "open", open_)
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica that loads sets the dtype of everything that torch makes meanwhile, also where another one computes:
+    in life each has a process of its own."""
+
+    async def directly(work: Any, *given: Any) -> Any:
+        return work(*given)
+
+    monkeypatch.setattr("asyncio.to_thread", directly)
+
+
+@pytest.mark.parametrize("apart", [True, False])
+async def test_what_was_given_is_kept_and_the_rest_is_behind_it(
+    checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, apart: bool
+) -> None:
+    """Although the successor would draw something else: never two answers in one."""
+    another_choice(monkeypatch)
+    spoken = spied(monkeypatch)
+    folder = checkpoint("plain")
+    chat, draw = Chat(folder), random.Random(int(apart))
+    async with Engine(spec(folder, apart=apart)) as engine:
+        for _ in range(4):
+            await until(lambda: all(len(pool) >= 1 for pool in engine._fleet.pools.values()), 10_000)
+            await until(lambda: len(engine._fleet.pools["thinker"]) == 2, 10_000)
+            spoken.clear()
+            found, before = await given(engine, draw.randrange(1, 12))
+            assert before
+            assert found.text == chat.text(found.ids), "one answer, as its own tokens have it"
+            assert [one.start for one in found.texts] == [
+                sum(len(one.text) for one in found.texts[:n]) for n in range(len(found.texts))
+            ]
+            assert {one.output_tokens for one in found.others if isinstance(one, Usage)} <= {*range(1, TOKENS + 1)}
+            heard = list(spoken.values())[-1]
+            assert heard == found.ids[: len(heard)], "the voice was given what the client was"
+
+
+def spied(patch: pytest.MonkeyPatch) -> dict[int, list[int]]:
+    """The text's tokens that each request at the talker was given."""
+    from engine.worker.models.qwen3_omni import talker
+    from engine.worker.models.qwen3_omni.speakable import TextToken, read
+
+    given: dict[int, list[int]] = {}
+    adapt = talker.Talker.adapt
+
+    async def spying(self: Any, req: StageRequest, inputs: Any) -> Any:
+        ids = given[id(req)] = []
+
+        async def noted() -> Any:
+            async for chunk in inputs:
+                token = read(chunk)
+                if isinstance(token, TextToken):
+                    ids.append(token.id)
+                yield chunk
+
+        upstream: Any = noted()
+        async for item in adapt(self, req, upstream):
+            yield item
+
+    patch.setattr(talker.Talker, "adapt", spying)
+    return given
+
+
+async def test_without_what_was_kept_two_answers_would_be_spliced(
+    checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The negative control."""
+    another_choice(monkeypatch)
+    monkeypatch.setattr(Thinker, "_kept", lambda self, req: type(req.pending)())
+    folder = checkpoint("plain")
+    async with Engine(spec(folder)) as engine:
+        found, _ = await given(engine, 8, wants=IN_WRITING)
+    assert found.text != Chat(folder).text(found.ids), "the characters of one answer, and then another's"
+
+
+def test_float32_draws_the_same_again_and_bfloat16_says_that_it_goes_on(checkpoint: Callable[[str], Path]) -> None:
+    config = StageConfig(weights=checkpoint("plain"))
+    assert Thinker.describe(config).replay == "exact"
+    assert Thinker.describe(replace(config, dtype="bfloat16")).replay == "continue"
