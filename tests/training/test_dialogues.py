@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from itertools import islice
 
 import pytest
@@ -95,3 +98,16 @@ def test_the_judge_has_two_verdicts(expect: dict[str, str | int], right: str, wr
 def test_the_judge_rejects_unknown_kinds() -> None:
     with pytest.raises(ValueError, match="knows no kind"):
         answers_rightly({"kind": "sing"}, "la la la")
+
+
+def test_a_seed_draws_the_same_dialogues_in_every_process() -> None:
+    """Python's sets are in another order in each: what is drawn from them was, too."""
+    code = "import random; from engine.training.nano.dialogues import sample_dialogue as draw; rng = random.Random(0); "
+    code += "print([draw(rng) for _ in range(200)])"
+    drawn = {
+        subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(drawn) == 1

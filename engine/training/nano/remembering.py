@@ -151,7 +151,7 @@ def _facts(rng: random.Random, other: Callable[[], Turn]) -> Dialogue:
     turns += tuple(other() for _ in range(rng.choice((0, 0, 1, 1, 2, 2, 3))))
     if rng.random() < 0.15:
         turns += (_called(rng, GREET_ME, {}, lambda _: "greet"),)
-    for fact in {rng.choice(list(known)), rng.choice(list(ASK))}:
+    for fact in dict.fromkeys((rng.choice(list(known)), rng.choice(list(ASK)))):
         turns += (_called(rng, ASK[fact], {}, lambda _, fact=fact: f"recall {fact}"),)
     return turns
 
