@@ -83,7 +83,7 @@ class Talker:
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
         results: dict[int, list[Chunk] | EngineError] = {}
         batch = Batch()
-        for req in to_keep(reqs):
+        for req in to_keep([req for req in reqs if req.state.frames]):  # behind what the first sound waits for
             self._remember(req)
         turns = self._hear_all(reqs, batch, results)
         beginning, going = self._speakers([req for req in reqs if id(req) not in results], batch, results)

@@ -102,7 +102,7 @@ class Thinker:
             if req.pending and (error := guarded(self, req, self._begin)):
                 results[id(req)] = error
         sane = [req for req in reqs if id(req) not in results]
-        for req in to_keep(sane):
+        for req in to_keep([req for req in sane if not req.state.unspoken]):  # behind what the first sound waits for
             self._remember(req)
         results |= self._read(sane)
         writing = [req for req in reqs if req.state.writing and id(req) not in results]
