@@ -116,7 +116,7 @@ def located(weights: str) -> Path:
 def check_here(weights: Iterable[str]) -> None:
     """Raises WeightsError, with the command that gets them, where models of the catalogue are not here."""
     named = [name for name in weights if name in catalogue() and not Path(name).exists()]
-    missing = [model_of(name) for name in named if manifest_of(models_folder() / name) is None]
+    missing = [catalogue()[name] for name in named if manifest_of(models_folder() / name) is None]
     if missing:
         names = [model.name for model in missing]
         are, them = ("is", "it") if len(names) == 1 else ("are", "them")

@@ -180,7 +180,7 @@ class Hops:
             await self._once(hop, replica)
 
     async def _once(self, hop: Hop, replica: StageReplica) -> None:
-        stages = tuple(pool.info.name for pool in self._pools[hop.first : hop.end])
+        stages = tuple(pool.info.name for pool in hop.pools(self._pools))
         opening = wire.Open(
             "", self._chunks.request, stages, wire.CREDIT, self._chunks.state, self._recovery.resume(hop)
         )

@@ -36,6 +36,11 @@ class Clause:
     sources: tuple[int, ...]
 
     @property
+    def lettered(self) -> bool:
+        """Whether there is anything but marks to say."""
+        return any(map(str.isalnum, self.text))
+
+    @property
     def end(self) -> int:
         """How many characters of the answer have been said once it has."""
         return self.sources[-1] + 1
@@ -188,3 +193,8 @@ def _letters(character: str) -> int:
 def _size(words: int, letters: int) -> int:
     """How long a text is in words, or in what takes as long to say."""
     return max(words, letters // WORD_LETTERS)
+
+
+def on_one_line(text: str) -> str:
+    """A text on one line, and without what is no character."""
+    return " ".join(text.encode("utf-8", "ignore").decode().replace("\0", " ").split())

@@ -14,6 +14,7 @@ import msgspec
 from engine.chunk import Chunk
 from engine.core import Request, StageInfo
 from engine.errors import EngineError
+from engine.worker.remote.watch import Watch
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 
@@ -24,11 +25,13 @@ class Streamed:
     ``describe`` that tells it."""
 
     info: StageInfo = StageInfo()
+    server: Watch | None = None
+    """Of a stage that asks a server: whether that is there."""
 
     @property
     def unavailable(self) -> str:
         """Why requests that need the stage fail for now, as a sentence; empty while it can be had."""
-        return ""
+        return "" if self.server is None else self.server.unavailable
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
@@ -43,7 +46,10 @@ class Streamed:
         raise NotImplementedError
 
     async def watch(self) -> None:
-        """Runs beside the answers for as long as the worker does: keeps ``unavailable`` true."""
+        """Runs beside the answers for as long as the worker does: keeps ``unavailable`` true. Nothing is asked of a
+        server but whether it is there."""
+        if self.server is not None:
+            await self.server.run()
 
     async def prepare(self, request: Request) -> None:
         """Warm up what is known of a prompt: of a ``live`` request, all but what its user says. For stages whose info

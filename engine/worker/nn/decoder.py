@@ -102,27 +102,11 @@ class Layer:
         self.between = read("post_attention_layernorm.weight", width)
         self.feed = (Experts if sparse else Dense)(read.below("mlp"), config)
 
-    def forward(
-        self,
-        x: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        where: Where,
-        keys: Tensor,
-        values: Tensor,
-    ) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, where: Where, keys: Tensor, values: Tensor) -> Tensor:
         x = x + self._attend(rms_norm(x, self.before, self.eps), cos, sin, where, keys, values)
         return x + self.feed(rms_norm(x, self.between, self.eps))
 
-    def _attend(
-        self,
-        x: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        where: Where,
-        keys: Tensor,
-        values: Tensor,
-    ) -> Tensor:
+    def _attend(self, x: Tensor, cos: Tensor, sin: Tensor, where: Where, keys: Tensor, values: Tensor) -> Tensor:
         batch, count, _ = x.shape
         heads = F.linear(x, self.qkv, self.qkv_bias).view(batch, count, sum(self.heads), self.dim)
         query, key, value = heads.transpose(1, 2).split(self.heads, 1)

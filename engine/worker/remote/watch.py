@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 
 from engine.errors import EngineError, Overloaded, StageUnavailable
 
@@ -42,10 +43,15 @@ class Watch:
         """It has answered a request."""
         self.unavailable = ""
 
-    def failed(self, error: EngineError) -> None:
-        """It has failed a request: it is lost, where that is what the error says."""
-        if isinstance(error, StageUnavailable) and not isinstance(error, Overloaded):
-            self._lost(error)
+    @contextmanager
+    def asking(self) -> Generator[None]:
+        """A request to it: it is lost, where that is what its error says."""
+        try:
+            yield
+        except EngineError as error:
+            if isinstance(error, StageUnavailable) and not isinstance(error, Overloaded):
+                self._lost(error)
+            raise
 
     def _found(self, reason: str) -> None:
         if self.unavailable:

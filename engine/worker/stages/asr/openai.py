@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.chunk import Chunk, Speech, Transcript, kinds
 from engine.core import MIC_RATE_HZ, Facets, Pcm, Request, StageInfo
-from engine.errors import EngineError, RequestError
+from engine.errors import RequestError
 from engine.thinkers import leaving
 from engine.worker.remote.transcription import TranscriptionServer, transcription_options
 from engine.worker.remote.watch import Watch
@@ -46,32 +46,21 @@ class Ears(Streamed):
     def __init__(self, config: StageConfig, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         super().__init__(config)
         options = transcription_options(config.options)
-        self._server = TranscriptionServer(options)
-        self._watch = Watch(options.who, self._server.probe, sleep)
-
-    @property
-    def unavailable(self) -> str:
-        return self._watch.unavailable
-
-    async def watch(self) -> None:
-        """Look for the server at the start, and every half minute while it is down; it is asked to hear nothing."""
-        await self._watch.run()
+        self._api = TranscriptionServer(options)
+        self.server = self._watch = Watch(options.who, self._api.probe, sleep)
 
     async def aclose(self) -> None:
-        await self._server.aclose()
+        await self._api.aclose()
 
     async def answer(self, request: Request, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Chunk]:
         pcm = await _turn(inputs)
-        text = " ".join((await self._heard(pcm)).split()) if _is_loud(pcm) else ""
+        text = " ".join((await self._transcribe(pcm)).split()) if _is_loud(pcm) else ""
         understood = any(map(str.isalnum, _NOISE.sub("", text)))
         yield Transcript(text if understood else "", final=True, understood=understood)
 
-    async def _heard(self, pcm: Pcm) -> str:
-        try:
-            text = await self._server.hear(pcm)
-        except EngineError as error:
-            self._watch.failed(error)
-            raise
+    async def _transcribe(self, pcm: Pcm) -> str:
+        with self._watch.asking():
+            text = await self._api.hear(pcm)
         self._watch.answered()
         return text
 

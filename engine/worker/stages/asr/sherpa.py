@@ -6,35 +6,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from engine.chunk import Chunk, Speech, Transcript, kinds
-from engine.config import build
-from engine.core import MIC_RATE_HZ, Facets, Pcm, StageInfo
-from engine.errors import EngineError, WeightsError
-from engine.worker.sherpa_ears import FRAME_S, SherpaEars, sherpa_ears
-from engine.worker.sherpa_library import sherpa_library
+from engine.chunk import Chunk, Speech
+from engine.core import MIC_RATE_HZ, Pcm, StageInfo
+from engine.errors import EngineError
+from engine.worker.sherpa_ears import FRAME_S, sherpa_ears
+from engine.worker.sherpa_hearing import ears_info, ears_options, recognizer_of, words
 from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
 
 ROW = 5 * MIC_RATE_HZ  # of a recording that comes at once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """The ``options`` of the stage."""
-
-    languages: tuple[str, ...] = ()
-    """That the ears understand, as BCP 47; none: what the folder's name says."""
-
-
 @dataclass(slots=True)
 class Hearing:
-    """One user who speaks: the library's stream, and the words that were told."""
+    """One user who speaks: the library's stream, and the words that were given."""
 
     stream: Any
     emitted: str = ""
@@ -46,12 +37,12 @@ class Ears:
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
-        return _info(config, sherpa_ears(config.weights, _options(config.options).languages))
+        return ears_info(config, sherpa_ears(config.weights, ears_options(config.options).languages))
 
     def __init__(self, config: StageConfig) -> None:
-        self._ears = sherpa_ears(config.weights, _options(config.options).languages)
-        self.info = _info(config, self._ears)
-        self._recognizer = _loaded(self._ears, config.threads)
+        self._ears = sherpa_ears(config.weights, ears_options(config.options).languages)
+        self.info = ears_info(config, self._ears)
+        self._recognizer = recognizer_of(self._ears, "asr.sherpa", config.threads)
 
     def warm_up(self) -> None:
         warm_up(self, min(self.info.slots, 2), np.zeros(2 * MIC_RATE_HZ, np.int16), steps=2)
@@ -90,32 +81,7 @@ class Ears:
         text = self._recognizer.get_result(hearing.stream).strip()
         text = text.lower() if self._ears.capitals else text
         req.needs_input = not self._recognizer.is_ready(hearing.stream)
-        if hearing.ended and req.needs_input:
-            req.done = True
-            return [Transcript(text, final=True, understood=bool(text))]
-        if text == hearing.emitted:
-            return []
-        hearing.emitted = text
-        return [Transcript(text)]
+        return words(req, text, over=hearing.ended and req.needs_input)
 
 
 STAGE = Ears
-
-
-def _info(config: StageConfig, ears: SherpaEars) -> StageInfo:
-    return StageInfo(
-        takes=kinds(Speech), emits=kinds(Transcript), feeds=kinds(Transcript), slots=config.slots, blocking=True,
-        facets=Facets(heard_languages=ears.languages),
-    )  # fmt: skip
-
-
-def _options(mapping: Mapping[str, Any]) -> Options:
-    return build(Options, dict(mapping), "options")
-
-
-def _loaded(ears: SherpaEars, threads: int) -> Any:
-    library = sherpa_library("asr.sherpa")
-    try:
-        return ears.recognizer(library, threads)
-    except RuntimeError as error:
-        raise WeightsError(f"The ears in {ears.folder} cannot be loaded ({error!s:.200}): fetch them again.") from error

@@ -7,18 +7,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from engine.chunk import Chunk, Speech, Transcript, kinds
-from engine.config import build
-from engine.core import MIC_RATE_HZ, Facets, Pcm, StageInfo, Wave
-from engine.errors import EngineError, WeightsError
-from engine.worker.sherpa_library import sherpa_library
-from engine.worker.sherpa_offline import OfflineEars, offline_ears
+from engine.chunk import Chunk, Speech
+from engine.core import MIC_RATE_HZ, Pcm, StageInfo, Wave
+from engine.errors import EngineError
+from engine.worker.sherpa_hearing import ears_info, ears_options, recognizer_of, words
+from engine.worker.sherpa_offline import offline_ears
 from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
 
@@ -32,17 +30,9 @@ MOST = 0.25
 """Of the time in which it was said, what it may take to hear it anew while the user speaks."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """The ``options`` of the stage."""
-
-    languages: tuple[str, ...] = ()
-    """That the ears understand, as BCP 47; none: what the folder's name says."""
-
-
 @dataclass(slots=True)
 class Clip:
-    """What one user has said, how much of it was heard, and the words that were told."""
+    """What one user has said, how much of it was heard, and the words that were given."""
 
     pieces: list[Wave] = field(default_factory=list[Wave])
     samples: int = 0
@@ -63,12 +53,12 @@ class Ears:
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
-        return _info(config, offline_ears(config.weights, _options(config.options).languages))
+        return ears_info(config, offline_ears(config.weights, ears_options(config.options).languages))
 
     def __init__(self, config: StageConfig, clock: Callable[[], float] = time.monotonic) -> None:
-        self._ears = offline_ears(config.weights, _options(config.options).languages)
-        self.info = _info(config, self._ears)
-        self._recognizer = _loaded(self._ears, config.threads)
+        self._ears = offline_ears(config.weights, ears_options(config.options).languages)
+        self.info = ears_info(config, self._ears)
+        self._recognizer = recognizer_of(self._ears, "asr.sherpa_offline", config.threads)
         self._clock = clock
         self._share = 0.0  # of a clip's length, what it takes to hear it
 
@@ -116,13 +106,7 @@ class Ears:
     def _emit(self, req: StageRequest, transcript: str | None) -> list[Chunk]:
         clip: Clip = req.state
         text = clip.emitted if transcript is None else transcript.lower() if self._ears.capitals else transcript
-        if req.ended:
-            req.done = True
-            return [Transcript(text, final=True, understood=bool(text))]
-        if text == clip.emitted:
-            return []
-        clip.emitted = text
-        return [Transcript(text)]
+        return words(req, text, over=req.ended)
 
 
 STAGE = Ears
@@ -134,22 +118,3 @@ def _take(req: StageRequest) -> None:
         piece = req.pending.popleft().astype(np.float32) / 32768
         clip.pieces.append(piece)
         clip.samples += len(piece)
-
-
-def _info(config: StageConfig, ears: OfflineEars) -> StageInfo:
-    return StageInfo(
-        takes=kinds(Speech), emits=kinds(Transcript), feeds=kinds(Transcript), slots=config.slots, blocking=True,
-        facets=Facets(heard_languages=ears.languages),
-    )  # fmt: skip
-
-
-def _options(mapping: Mapping[str, Any]) -> Options:
-    return build(Options, dict(mapping), "options")
-
-
-def _loaded(ears: OfflineEars, threads: int) -> Any:
-    library = sherpa_library("asr.sherpa_offline")
-    try:
-        return ears.recognizer(library, threads)
-    except RuntimeError as error:
-        raise WeightsError(f"The ears in {ears.folder} cannot be loaded ({error!s:.200}): fetch them again.") from error

@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.chunk import Text, ToolCall, ToolCallDelta, Transcript, Usage, VoiceText, kinds
 from engine.core import Ability, Facets, StageInfo
-from engine.errors import EngineError, StageFailed
+from engine.errors import StageFailed
 from engine.thinkers import ANY_MODEL, leaving
 from engine.worker.llm.client import Client
 from engine.worker.llm.continuing import SERVERS, continued, goes_on, rest
@@ -45,25 +45,18 @@ class Thinker(ChatThinker):
         self._options = options_of(config.options)
         super().__init__(config, self._options)
         self._client = Client(self._options)
-        self._watch = Watch(self._options.who, self._probe, sleep)
+        self.server = self._watch = Watch(self._options.who, self._probe, sleep)
         self._owner: str | None = None  # what the server is, once it was there
-
-    @property
-    def unavailable(self) -> str:
-        return self._watch.unavailable
 
     def open(self, req: StageRequest) -> None:
         req.stored = self._owner is None or self._owner in SERVERS
 
     async def ask(self, body: Mapping[str, Any], name: str, begun: bool = False) -> AsyncGenerator[Delta]:
-        try:
+        with self._watch.asking():
             async with aclosing(self._client.answer(body, name, begun)) as deltas:
                 async for delta in deltas:
                     self._watch.answered()
                     yield delta
-        except EngineError as error:
-            self._watch.failed(error)
-            raise
 
     async def go_on(self, body: Mapping[str, Any], name: str, written: Sequence[Text]) -> AsyncGenerator[Delta]:
         asked = continued(body, written)
@@ -76,10 +69,6 @@ class Thinker(ChatThinker):
         async with aclosing(self.ask(asked, name, begun=True)) as deltas, aclosing(rest(deltas, written)) as placed:
             async for delta in placed:
                 yield delta
-
-    async def watch(self) -> None:
-        """Look for the server at the start, and every half minute while it is down; no model is asked anything."""
-        await self._watch.run()
 
     async def aclose(self) -> None:
         await self._client.aclose()

@@ -11,12 +11,12 @@ import numpy as np
 
 from engine.chunk import Audio, Chunk, Text, VoiceText, kinds
 from engine.core import SPEAKER_RATE_HZ, Facets, StageInfo, Voice, Wave
-from engine.errors import EngineError, StageFailed
+from engine.errors import StageFailed
 from engine.thinkers import leaving
 from engine.worker.ahead import Ahead
 from engine.worker.breaks import is_wide
 from engine.worker.clause_sound import ClauseSound
-from engine.worker.clauses import Clause, clauses
+from engine.worker.clauses import Clause, clauses, on_one_line
 from engine.worker.remote.speech import SpeechServer, speech_options
 from engine.worker.remote.watch import Watch
 from engine.worker.stage import StageConfig
@@ -53,22 +53,14 @@ class Speaker(Streamed):
     def __init__(self, config: StageConfig, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         super().__init__(config)
         self._options = speech_options(config.options)
-        self._server = SpeechServer(self._options)
-        self._watch = Watch(self._options.who, self._server.probe, sleep)
-
-    @property
-    def unavailable(self) -> str:
-        return self._watch.unavailable
-
-    async def watch(self) -> None:
-        """Look for the server at the start, and every half minute while it is down; it is asked to say nothing."""
-        await self._watch.run()
+        self._api = SpeechServer(self._options)
+        self.server = self._watch = Watch(self._options.who, self._api.probe, sleep)
 
     async def aclose(self) -> None:
-        await self._server.aclose()
+        await self._api.aclose()
 
     def open(self, req: StageRequest) -> None:
-        self._server.check_voice(req.request.voice)
+        self._api.check_voice(req.request.voice)
 
     async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         texts = Ahead(clauses(req, inputs), CLAUSES_AHEAD, f"{req.request.id}:clauses")
@@ -96,17 +88,14 @@ class Speaker(Streamed):
 
     async def _sound(self, req: StageRequest, clause: Clause) -> AsyncGenerator[Piece]:
         """What the server makes of a clause; of marks alone nothing, and it is not asked."""
-        if not _lettered(clause):
+        if not clause.lettered:
             return
-        said = self._server.say(_plain(clause.text), req.request.voice, req.request.speed)
-        try:
+        said = self._api.say(on_one_line(clause.text), req.request.voice, req.request.speed)
+        with self._watch.asking():
             async with aclosing(said) as pieces:
                 async for piece in pieces:
                     self._watch.answered()
                     yield piece
-        except EngineError as error:
-            self._watch.failed(error)
-            raise
 
     async def _audio(
         self, req: StageRequest, sayings: AsyncIterator[tuple[Clause, Ahead[Piece]]]
@@ -122,7 +111,7 @@ class Speaker(Streamed):
                         return
                 for audio in answer.end():
                     yield audio
-        if answer.lettered and not answer.heard:
+        if answer.lettered and not answer.sounded:
             raise StageFailed(f"{self._options.who} makes no sound of this text. Does its voice speak the language?")
 
 
@@ -134,7 +123,7 @@ class _Answer:
     since nobody knows how long it gets: as fast as those before it were said."""
 
     def __init__(self, most: int, letter_s: float) -> None:
-        self.heard = self.lettered = False
+        self.sounded = self.lettered = False
         """Whether there was any sound, and whether there was anything but marks to say."""
         self._most, self._letter_s = most, letter_s
         self._sound, self._rate_hz = ClauseSound(SPEAKER_RATE_HZ, 0, most), SPEAKER_RATE_HZ
@@ -149,7 +138,7 @@ class _Answer:
 
     def begin(self, clause: Clause) -> None:
         self._clause, self._given, self._last = clause, 0, self._last[:0]
-        self.lettered = self.lettered or _lettered(clause)
+        self.lettered = self.lettered or clause.lettered
 
     def push(self, wave: Wave, rate_hz: int) -> list[Audio]:
         if not len(self._last):
@@ -169,18 +158,9 @@ class _Answer:
         if rate_hz != self._rate_hz:
             self._sound, self._rate_hz = ClauseSound(rate_hz, self._sound.samples, self._most), rate_hz
         self._sound.begin(self._clause)
-        self.heard = True
+        self.sounded = True
 
     @property
     def _expected_s(self) -> float:
         """How long the clause is, to go by its letters; an ideograph is as long as three."""
         return self._letter_s * sum(3 if is_wide(one) else 1 for one in self._clause.text)
-
-
-def _lettered(clause: Clause) -> bool:
-    return any(map(str.isalnum, clause.text))
-
-
-def _plain(text: str) -> str:
-    """A text on one line, and without what is no character."""
-    return " ".join(text.encode("utf-8", "ignore").decode().replace("\0", " ").split())

@@ -18,7 +18,7 @@ from engine.config import ChunkSpec, build
 from engine.core import SPEAKER_RATE_HZ, Facets, StageInfo
 from engine.errors import ConfigError, EngineError, StageFailed, WeightsError
 from engine.worker.clause_sound import ClauseSound
-from engine.worker.clauses import Clause, Resume, clauses
+from engine.worker.clauses import Clause, Resume, clauses, on_one_line
 from engine.worker.english import in_words
 from engine.worker.quiet import without_lines_of
 from engine.worker.sherpa_library import sherpa_library
@@ -122,7 +122,7 @@ class Speaker:
         sound = self._sound(req, clause)
         speaking.said, speaking.count = clause.end, speaking.count + 1
         speaking.sounded = speaking.sounded or bool(sound)
-        speaking.lettered = speaking.lettered or any(map(str.isalnum, clause.text))
+        speaking.lettered = speaking.lettered or clause.lettered
         req.done = speaking.sound.full
         return [Checkpoint(state), *sound] if sound else []
 
@@ -137,7 +137,7 @@ class Speaker:
         """A clause as sound; none of one that the voice has no word of."""
         sound = req.state.sound
         sound.begin(clause)
-        text = in_words(clause.text) if self._english else _plain(clause.text)
+        text = in_words(clause.text) if self._english else on_one_line(clause.text)
         pieces = self._generate(text, req.state.number, req.request.speed, lambda: req.closed)
         return [audio for wave, share in pieces for audio in sound.push(wave, share)] + [*sound.end()]
 
@@ -182,8 +182,3 @@ def _loaded(voice: SherpaVoice, threads: int) -> tuple[Any, Any]:
         return library, library.OfflineTts(config)
     except RuntimeError as error:
         raise WeightsError(f"{voice.model} cannot be loaded ({error!s:.200}): fetch it again.") from error
-
-
-def _plain(text: str) -> str:
-    """A text on one line, and without what is no character."""
-    return " ".join(text.encode("utf-8", "ignore").decode().replace("\0", " ").split())
