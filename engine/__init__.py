@@ -3,7 +3,7 @@
 These are its public names; ``app`` uses no others. Importing it needs no torch.
 """
 
-from engine.chunk import Audio, Codes, Output, Speech, Text, ToolCall, ToolCallDelta, Transcript, Usage
+from engine.chunk import Audio, Codes, Output, Speech, Text, ToolCall, ToolCallDelta, Transcript, Usage, Word
 from engine.config import ChunkSpec, EngineSpec, StageSpec, WorkerSpec, load_config, parse_config
 from engine.control.chunks import Chunks
 from engine.control.engine import Engine
@@ -98,6 +98,7 @@ __all__ = [
     "Voice",
     "WeightsError",
     "WireError",
+    "Word",
     "WorkerSpec",
     "describe",
     "load_config",

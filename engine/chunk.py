@@ -43,6 +43,16 @@ class Speech(_Chunk, frozen=True, tag="speech"):
     pcm: Pcm
 
 
+class Word(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A word that the user said: when, in seconds from the turn's first sample."""
+
+    text: str
+    start_s: float
+    end_s: float
+    logprob: float | None = None
+    """The natural logarithm of its probability; None where the ears cannot tell."""
+
+
 class Transcript(_Chunk, frozen=True, tag="transcript"):
     """The user's words so far, or with ``final`` all of them; a turn has one final transcript."""
 
@@ -53,6 +63,8 @@ class Transcript(_Chunk, frozen=True, tag="transcript"):
     """Whether the ears are sure of all of the words."""
     complete: bool | None = None
     """Whether the words are a request as they stand; None where the ears cannot tell."""
+    words: tuple[Word, ...] = ()
+    """When each was said: all that ``text`` has, in a final transcript of ears that tell, else none."""
 
 
 class Text(_Chunk, frozen=True, tag="text"):

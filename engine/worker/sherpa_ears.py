@@ -1,110 +1,107 @@
-"""Streaming ears of sherpa-onnx as they lie in a folder: which model they are, their files, their languages.
-
-The names of files are those that the project k2-fsa/sherpa-onnx publishes. The library ends the process where the
-metadata of a network is not what it needs, so that is looked up here.
-"""
+"""Streaming ears of sherpa-onnx as they lie in a folder: which model they are, their files, their languages."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.errors import ConfigError, WeightsError
+from engine.errors import WeightsError
 from engine.worker.onnx_metadata import metadata_of
-from engine.worker.sherpa_library import LANGUAGES
+from engine.worker.sherpa_folder import (
+    folder_of,
+    in_capitals,
+    languages_of,
+    needed_metadata,
+    network_of,
+    only_network_of,
+    tokens_of,
+    whole,
+)
 
+USE = "asr.sherpa"
 FRAME_S = 0.01
-WHOLE_CLIPS = "EncDec"
-"""How the kinds of NeMo begin, which hear whole clips."""
+WHOLE_CLIPS = ("EncDec", "whisper", "sense_voice", "paraformer")
+"""How the kinds begin that hear whole clips."""
 
 _ZIPFORMER = (
     "encoder_dims", "query_head_dims", "value_head_dims", "num_heads", "num_encoder_layers", "cnn_module_kernels",
-    "left_context_len", "T", "decode_chunk_len",
+    "left_context_len", "decode_chunk_len",
 )  # fmt: skip
+_PARAFORMER = (
+    "vocab_size", "lfr_window_size", "lfr_window_shift", "encoder_output_size", "decoder_num_blocks",
+    "decoder_kernel_size",
+)  # fmt: skip
+_PARAFORMER_TAIL_S = 1.3
+"""It looks at 0.6 s at a time, and takes the end of each with the next."""
 
 
 @dataclass(frozen=True, slots=True)
 class SherpaEars:
-    """A streaming zipformer: ``networks`` are a transducer's encoder, decoder and joiner, or one that tells tokens by
-    itself (CTC). ``chunk_s`` is how much sound a step of it looks at."""
+    """A streaming model: ``factory`` of the library's OnlineRecognizer makes it of ``files``.
+
+    Behind the last word there have to be ``tail_s`` of silence, or it is never looked at.
+    """
 
     folder: Path
-    networks: Mapping[str, Path]
-    chunk_s: float
+    factory: str
+    files: Mapping[str, Path]
+    tail_s: float
     languages: tuple[str, ...]
     capitals: bool
     """Whether it writes nothing but capital letters: its text is made lowercase."""
 
     def recognizer(self, library: Any, threads: int) -> Any:
         """The library's recognizer of it, which decodes many streams at once."""
-        recognizer = library.OnlineRecognizer
-        make = recognizer.from_transducer if "joiner" in self.networks else recognizer.from_zipformer2_ctc
-        networks = {name: str(path) for name, path in self.networks.items()}
-        return make(tokens=str(self.folder / "tokens.txt"), num_threads=threads, **networks)
+        make = getattr(library.OnlineRecognizer, self.factory)
+        # What it tells of a token is the logarithm of its probability only where nothing is scaled.
+        settings = {"temperature_scale": 1.0} if self.factory == "from_transducer" else {}
+        return make(num_threads=threads, **settings, **{name: str(path) for name, path in self.files.items()})
 
 
 def sherpa_ears(folder: Path | None, languages: Sequence[str] = ()) -> SherpaEars:
     """The ears in a folder. Raises WeightsError where something is missing."""
-    folder = folder_of(folder, "asr.sherpa")
-    networks = networks_of(folder)
-    metadata = _checked(networks)
-    known, capitals = written_in(folder, languages)
-    return SherpaEars(folder, networks, FRAME_S * int(metadata["T"]), known, capitals)
+    folder = folder_of(folder, USE)
+    encoder = network_of(folder, "encoder")
+    parts = {part: network_of(folder, part) for part in ("decoder", "joiner")}
+    if encoder is not None and metadata_of(encoder).get("model_type") == "paraformer":
+        networks = whole(folder, {"encoder": encoder, "decoder": parts["decoder"]})
+        factory, tail_s, count = _paraformer(networks["encoder"])
+    elif encoder is not None or any(parts.values()):
+        if encoder is not None:
+            _check_kind(encoder, "zipformer2")
+        networks = whole(folder, {"encoder": encoder, **parts})
+        factory, tail_s = "from_transducer", _zipformer_tail_s(networks["encoder"])
+        count = int(needed_metadata(networks["decoder"], ["vocab_size", "context_size"])["vocab_size"])
+    else:
+        networks = {"model": _only(folder)}
+        _check_kind(networks["model"], "zipformer2ctc")
+        factory, tail_s, count = "from_zipformer2_ctc", _zipformer_tail_s(networks["model"]), 0
+    tokens = tokens_of(folder, count)
+    known = languages_of(folder, languages)
+    return SherpaEars(folder, factory, {**networks, "tokens": tokens}, tail_s, known, in_capitals(tokens))
 
 
-def folder_of(folder: Path | None, use: str) -> Path:
-    """Raises ConfigError or WeightsError where there is none."""
-    if folder is None:
-        raise ConfigError(f"{use} needs `weights`: the folder of ears, as sherpa-onnx publishes them")
-    if not folder.is_dir():
-        raise WeightsError(f"There is no folder {folder}: put ears of sherpa-onnx there, or correct `weights`.")
-    if not (folder / "tokens.txt").is_file():
-        raise WeightsError(f"The ears' folder {folder} has no tokens.txt.")
-    return folder
-
-
-def written_in(folder: Path, languages: Sequence[str]) -> tuple[tuple[str, ...], bool]:
-    """The languages that ears understand, and whether they write capital letters alone."""
-    lines = (folder / "tokens.txt").read_text("utf-8").splitlines()
-    letters = "".join(line.split()[0] for line in lines if line.strip() and line[0] != "<")
-    named = [part for part in re.split(r"[-_.]", folder.name) if part in LANGUAGES.values()]
-    return tuple(languages) or tuple(named), letters.isupper()
-
-
-def networks_of(folder: Path) -> dict[str, Path]:
-    """A transducer's three, or the only one; of a quantized and a full one the quantized, which is as good."""
-    parts = {part: _preferred([*folder.glob(f"{part}*.onnx")]) for part in ("encoder", "decoder", "joiner")}
-    found = {part: path for part, path in parts.items() if path is not None}
-    if len(found) == len(parts):
-        return found
-    if found:
-        missing = ", ".join(part for part in parts if part not in found)
-        raise WeightsError(f"The ears' folder {folder} has no {missing}: only transducers and CTC are known.")
-    only = _preferred([*folder.glob("*.onnx")])
-    if only is None:
+def _only(folder: Path) -> Path:
+    if (only := only_network_of(folder)) is None:
         raise WeightsError(f"The ears' folder {folder} has no encoder, decoder and joiner, nor a model.onnx.")
-    return {"model": only}
+    return only
 
 
-def _preferred(paths: Sequence[Path]) -> Path | None:
-    return min(paths, key=lambda path: (".int8." not in path.name, path.name), default=None)
-
-
-def _checked(networks: Mapping[str, Path]) -> Mapping[str, str]:
-    """What the network that hears says of itself. Raises WeightsError for one that is not of the known kinds."""
-    hears = networks.get("encoder") or networks["model"]
-    metadata = metadata_of(hears)
-    wanted = "zipformer2" if "encoder" in networks else "zipformer2ctc"
-    if (kind := metadata.get("model_type", wanted)) != wanted:
+def _check_kind(hears: Path, wanted: str) -> None:
+    """Raises WeightsError for a network of another kind; one that says none is looked at further."""
+    if (kind := metadata_of(hears).get("model_type", wanted)) != wanted:
         hint = "; use: asr.sherpa_offline is for it" if kind.startswith(WHOLE_CLIPS) else ""
-        raise WeightsError(f"{hears} is of the kind {kind!r:.40}; asr.sherpa knows {wanted} there{hint}.")
-    missing = [key for key in _ZIPFORMER if not metadata.get(key)]
-    if "decoder" in networks:
-        said = metadata_of(networks["decoder"])
-        missing += [key for key in ("vocab_size", "context_size") if not said.get(key)]
-    if missing or not metadata["T"].isdigit():
-        raise WeightsError(f"{hears} says nothing of its {', '.join(missing) or 'T'}: these are no streaming ears.")
-    return metadata
+        raise WeightsError(f"{hears} is of the kind {kind!r:.40}; {USE} knows {wanted} there{hint}.")
+
+
+def _zipformer_tail_s(hears: Path) -> float:
+    """Behind the last word there has to be a whole chunk."""
+    return FRAME_S * (int(needed_metadata(hears, ["T"], _ZIPFORMER, "streaming ears")["T"]) + 10)
+
+
+def _paraformer(encoder: Path) -> tuple[str, float, int]:
+    """Its factory, its tail, and how many tokens it has."""
+    metadata = needed_metadata(encoder, _PARAFORMER, ["neg_mean", "inv_stddev"])
+    return "from_paraformer", _PARAFORMER_TAIL_S, int(metadata["vocab_size"])

@@ -15,6 +15,7 @@ from engine.config import build
 from engine.core import Facets, StageInfo
 from engine.errors import WeightsError
 from engine.worker.sherpa_library import sherpa_library
+from engine.worker.sherpa_words import Spoken
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 
@@ -59,16 +60,16 @@ def recognizer_of(ears: EarsFolder, use: str, threads: int) -> Any:
     library = sherpa_library(use)
     try:
         return ears.recognizer(library, threads)
-    except RuntimeError as error:
+    except (RuntimeError, IndexError, ValueError) as error:
         raise WeightsError(f"The ears in {ears.folder} cannot be loaded ({error!s:.200}): fetch them again.") from error
 
 
-def words(req: StageRequest, text: str, over: bool) -> list[Chunk]:
+def transcript(req: StageRequest, spoken: Spoken, over: bool) -> list[Chunk]:
     """The words so far, where they are others than before (``req.state.emitted``); once it is over, all of them."""
     if over:
         req.done = True
-        return [Transcript(text, final=True, understood=bool(text))]
-    if text == req.state.emitted:
+        return [Transcript(spoken.text, final=True, understood=bool(spoken.text), words=spoken.words)]
+    if spoken.text == req.state.emitted:
         return []
-    req.state.emitted = text
-    return [Transcript(text)]
+    req.state.emitted = spoken.text
+    return [Transcript(spoken.text)]

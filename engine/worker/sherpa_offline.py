@@ -1,51 +1,212 @@
-"""Ears of sherpa-onnx that hear whole clips, as they lie in a folder: NeMo's transducers (Parakeet) and CTC.
+"""Ears of sherpa-onnx that hear whole clips, as they lie in a folder: which model they are, their files and languages.
 
-The library ends the process where the metadata of a network is not what it needs, so that is looked up here.
+Known by their files, as the project publishes them: NeMo's transducers (Parakeet) and CTC, Whisper, Moonshine,
+SenseVoice, Paraformer and Qwen3-ASR.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.errors import WeightsError
+import msgspec
+
+from engine.errors import ConfigError, WeightsError
 from engine.worker.onnx_metadata import metadata_of
-from engine.worker.sherpa_ears import WHOLE_CLIPS, folder_of, networks_of, written_in
+from engine.worker.sherpa_folder import (
+    folder_of,
+    in_capitals,
+    languages_of,
+    needed_metadata,
+    network_of,
+    only_network_of,
+    tokens_of,
+    whole,
+)
+from engine.worker.sherpa_library import LANGUAGES
+
+USE = "asr.sherpa_offline"
+LONGEST_S = 29.0
+"""Whisper hears nothing behind 29.5 s, and no model here was made for much more."""
+QWEN3_LONGEST_S, QWEN3_TOKENS = 20.0, 256
+"""What its 512 places hold: 13 a second of sound, and the words. The library's own 128 cut fast speech off."""
+
+_WHISPER = (
+    "n_mels", "n_text_layer", "n_text_ctx", "n_text_state", "n_vocab", "sot", "eot", "blank_id", "translate",
+    "transcribe", "is_multilingual", "no_timestamps", "no_speech",
+)  # fmt: skip
+_SENSE_VOICE_LANGUAGES = ("zh", "en", "ja", "ko", "yue")
+_SENSE_VOICE = (
+    "vocab_size", "lfr_window_size", "lfr_window_shift", "normalize_samples", "with_itn", "without_itn", "lang_auto",
+    *(f"lang_{language}" for language in _SENSE_VOICE_LANGUAGES),
+)  # fmt: skip
+_QWEN3_LANGUAGES = (
+    "zh", "en", "yue", "ar", "de", "fr", "es", "pt", "id", "it", "ko", "ru", "th", "vi", "ja", "tr", "hi", "ms", "nl",
+    "sv", "da", "fi", "pl", "cs", "fil", "fa", "el", "ro", "hu", "mk",
+)  # fmt: skip
+_MOONSHINE = {
+    "preprocessor": "preprocess", "encoder": "encode", "uncached_decoder": "uncached_decode",
+    "cached_decoder": "cached_decode",
+}  # fmt: skip
+_MERGED = {"encoder": "encoder_model.ort", "decoder": "decoder_model_merged.ort"}
 
 
 @dataclass(frozen=True, slots=True)
 class OfflineEars:
-    """``networks`` are a transducer's encoder, decoder and joiner, or one that tells tokens by itself (CTC)."""
+    """``factory`` of the library's OfflineRecognizer makes them of ``arguments``."""
 
     folder: Path
-    networks: Mapping[str, Path]
+    factory: str
+    arguments: Mapping[str, Any]
     languages: tuple[str, ...]
-    capitals: bool
-    """Whether it writes nothing but capital letters: its text is made lowercase."""
+    capitals: bool = False
+    """Whether they write nothing but capital letters: their text is made lowercase."""
+    longest_s: float = LONGEST_S
+    """Of a clip; one that lasts longer is heard in parts."""
+    invents: bool = False
+    """Whether they write words where nobody speaks: silence is not given to them."""
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Of each stream."""
 
     def recognizer(self, library: Any, threads: int) -> Any:
-        """The library's recognizer of it, which decodes many clips at once."""
-        files = {name: str(path) for name, path in self.networks.items()}
-        files["tokens"] = str(self.folder / "tokens.txt")
-        if "joiner" in self.networks:
-            return library.OfflineRecognizer.from_transducer(num_threads=threads, model_type="nemo_transducer", **files)
-        return library.OfflineRecognizer.from_nemo_ctc(num_threads=threads, **files)
+        """The library's recognizer of them, which decodes many clips at once."""
+        return getattr(library.OfflineRecognizer, self.factory)(num_threads=threads, **self.arguments)
+
+    def stream(self, recognizer: Any) -> Any:
+        """The library's stream for one clip."""
+        stream = recognizer.create_stream()
+        for name, value in self.options.items():
+            stream.set_option(name, value)
+        return stream
 
 
 def offline_ears(folder: Path | None, languages: Sequence[str] = ()) -> OfflineEars:
-    """The ears in a folder. Raises WeightsError where something is missing."""
-    folder = folder_of(folder, "asr.sherpa_offline")
-    networks = networks_of(folder)
-    hears = networks.get("encoder") or networks["model"]
-    metadata = metadata_of(hears)
-    kind = metadata.get("model_type", "")
-    if not kind.startswith(WHOLE_CLIPS):
-        hint = "; use: asr.sherpa is for it" if kind.startswith("zipformer2") and metadata.get("T") else ""
-        raise WeightsError(f"{hears} is of the kind {kind!r:.40}; asr.sherpa_offline knows those of NeMo{hint}.")
-    needed = ["vocab_size", "subsampling_factor"] + ["pred_rnn_layers", "pred_hidden"] * ("joiner" in networks)
-    if missing := [key for key in needed if not metadata.get(key, "").isdigit()]:
-        raise WeightsError(f"{hears} says nothing of its {', '.join(missing)}: these are no ears of sherpa-onnx.")
-    known, capitals = written_in(folder, languages)
-    return OfflineEars(folder, networks, known, capitals)
+    """The ears in a folder. Raises WeightsError where something is missing, ConfigError for a language they lack."""
+    folder = folder_of(folder, USE)
+    if network_of(folder, "conv_frontend") or (folder / "tokenizer").is_dir():
+        return _qwen3(folder, languages)
+    if any(network_of(folder, name) for name in _MOONSHINE.values()):
+        return _moonshine(folder, languages)
+    if any(folder.joinpath(name).exists() for name in _MERGED.values()):
+        return _merged_moonshine(folder, languages)
+    encoder = network_of(folder, "encoder")
+    if encoder is not None and metadata_of(encoder).get("model_type", "").startswith("whisper"):
+        return _whisper(folder, encoder, languages)
+    if encoder is not None or network_of(folder, "joiner") or network_of(folder, "decoder"):
+        return _nemo_transducer(folder, languages)
+    return _one_network(folder, languages)
+
+
+def _nemo_transducer(folder: Path, languages: Sequence[str]) -> OfflineEars:
+    files = whole(folder, {part: network_of(folder, part) for part in ("encoder", "decoder", "joiner")})
+    _check_kind(files["encoder"], "EncDec")
+    count = _nemo_tokens(files["encoder"], "pred_rnn_layers", "pred_hidden")
+    return _made(folder, "from_transducer", files, languages, count, model_type="nemo_transducer")
+
+
+def _one_network(folder: Path, languages: Sequence[str]) -> OfflineEars:
+    model = only_network_of(folder)
+    if model is None:
+        raise WeightsError(f"The ears' folder {folder} has no network (*.onnx): copy or fetch all of it.")
+    match _check_kind(model, "EncDec", "sense_voice", "paraformer"):
+        case "sense_voice":
+            return _sense_voice(folder, model, languages)
+        case "paraformer":
+            count = int(needed_metadata(model, _SENSE_VOICE[:3], ["neg_mean", "inv_stddev"])["vocab_size"])
+            return _made(folder, "from_paraformer", {"paraformer": model}, languages, count)
+        case _:
+            return _made(folder, "from_nemo_ctc", {"model": model}, languages, _nemo_tokens(model))
+
+
+def _sense_voice(folder: Path, model: Path, languages: Sequence[str]) -> OfflineEars:
+    count = int(needed_metadata(model, _SENSE_VOICE, ["neg_mean", "inv_stddev"])["vocab_size"])
+    language = _one_of(_SENSE_VOICE_LANGUAGES, languages) or "auto"
+    known = languages or _SENSE_VOICE_LANGUAGES
+    return _made(folder, "from_sense_voice", {"model": model}, known, count, language=language, use_itn=True)
+
+
+def _whisper(folder: Path, encoder: Path, languages: Sequence[str]) -> OfflineEars:
+    files = whole(folder, {"encoder": encoder, "decoder": network_of(folder, "decoder")})
+    metadata = needed_metadata(encoder, _WHISPER, ["sot_sequence"])
+    known, language = ("en",), "en"
+    if metadata["is_multilingual"] != "0":
+        codes = needed_metadata(encoder, lists=["all_language_tokens", "all_language_codes"])
+        known = tuple(codes["all_language_codes"].split(","))
+        if len(known) != len(codes["all_language_tokens"].split(",")):
+            raise WeightsError(f"{encoder} numbers other languages than it names: fetch it again.")
+        language = _one_of(known, languages)
+    return _made(folder, "from_whisper", files, languages or known, language=language, invents=True)
+
+
+def _moonshine(folder: Path, languages: Sequence[str]) -> OfflineEars:
+    files = whole(folder, {part: network_of(folder, name) for part, name in _MOONSHINE.items()})
+    return _made(folder, "from_moonshine", files, languages, invents=True)
+
+
+def _merged_moonshine(folder: Path, languages: Sequence[str]) -> OfflineEars:
+    """As published since 2026: two files in ONNX Runtime's own format."""
+    files = whole(folder, {part: folder / name for part, name in _MERGED.items()})
+    return _made(folder, "from_moonshine_v2", files, languages, invents=True)
+
+
+def _qwen3(folder: Path, languages: Sequence[str]) -> OfflineEars:
+    files = whole(folder, {part: network_of(folder, part) for part in ("conv_frontend", "encoder", "decoder")})
+    tokenizer = folder / "tokenizer"
+    whole(folder, {f"tokenizer/{name}": tokenizer / name for name in ("vocab.json", "merges.txt")})
+    _check_json(tokenizer / "vocab.json")
+    one = _one_of(_QWEN3_LANGUAGES, languages)
+    names = {code: name.capitalize() for name, code in LANGUAGES.items()}
+    return OfflineEars(
+        folder, "from_qwen3_asr",
+        {**{part: str(path) for part, path in files.items()}, "tokenizer": str(tokenizer),
+         "max_new_tokens": QWEN3_TOKENS},
+        tuple(languages) or _QWEN3_LANGUAGES, longest_s=QWEN3_LONGEST_S, invents=True,
+        options={"language": names[one]} if one in names else {},
+    )  # fmt: skip
+
+
+def _check_json(path: Path) -> None:
+    try:
+        msgspec.json.decode(path.read_bytes(), type=dict[str, int])
+    except msgspec.DecodeError as error:
+        raise WeightsError(f"{path} is no JSON, or is cut: fetch it again.") from error
+
+
+def _made(
+    folder: Path, factory: str, files: Mapping[str, Path], languages: Sequence[str], count: int = 0,
+    invents: bool = False, **settings: Any,
+) -> OfflineEars:  # fmt: skip
+    """Ears with a table of tokens, ``count`` of them."""
+    tokens = tokens_of(folder, count)
+    arguments = {**{name: str(path) for name, path in files.items()}, "tokens": str(tokens), **settings}
+    known = languages_of(folder, languages)
+    return OfflineEars(folder, factory, arguments, known, in_capitals(tokens), invents=invents)
+
+
+def _check_kind(network: Path, *kinds: str) -> str:
+    """Which of these a network is. Raises WeightsError for another."""
+    metadata = metadata_of(network)
+    model_type = metadata.get("model_type", "")
+    for kind in kinds:
+        if model_type.startswith(kind):
+            return kind
+    hint = "; use: asr.sherpa is for it" if model_type.startswith("zipformer2") and metadata.get("T") else ""
+    raise WeightsError(
+        f"{network} is of the kind {model_type!r:.40}; {USE} knows NeMo, Whisper, Moonshine, SenseVoice, Paraformer "
+        f"and Qwen3-ASR{hint}."
+    )
+
+
+def _nemo_tokens(network: Path, *also: str) -> int:
+    return int(needed_metadata(network, ["vocab_size", "subsampling_factor", *also])["vocab_size"])
+
+
+def _one_of(known: Sequence[str], languages: Sequence[str]) -> str:
+    """The only language that is to be understood; "": the ears find out. Raises ConfigError for one they lack."""
+    codes = [language.partition("-")[0] for language in languages]  # of "pt-BR" they know "pt"
+    for code in codes:
+        if code not in known:
+            raise ConfigError(f"options.languages: these ears know no {code!r:.20} (they know {', '.join(known)})")
+    return codes[0] if len(codes) == 1 else ""

@@ -6,7 +6,6 @@ A turn is sent as a whole once it is over, so there are no words before its end.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
 import numpy as np
@@ -15,6 +14,7 @@ from engine.chunk import Chunk, Speech, Transcript, kinds
 from engine.core import MIC_RATE_HZ, Facets, Pcm, Request, StageInfo
 from engine.errors import RequestError
 from engine.thinkers import leaving
+from engine.worker.audible import is_loud, spoken
 from engine.worker.remote.transcription import TranscriptionServer, transcription_options
 from engine.worker.remote.watch import Watch
 from engine.worker.stage import StageConfig
@@ -22,11 +22,6 @@ from engine.worker.streamed import Streamed
 
 LONGEST_S = 600
 """Of one turn: 19 MB. Servers take 25 at most, as OpenAI's does."""
-FRAME = MIC_RATE_HZ * 30 // 1000
-QUIET = 60.0
-"""Root mean square of a frame, in int16 (-55 dBFS): a turn that is nowhere louder is silence. Whisper hears words in
-silence, "Thank you." above all, so it is not asked."""
-_NOISE = re.compile(r"\[[^\]]*\]|\([^)]*\)|\*[^*]*\*")  # "[BLANK_AUDIO]", "(music)", "*laughs*"
 
 
 class Ears(Streamed):
@@ -54,9 +49,8 @@ class Ears(Streamed):
 
     async def answer(self, request: Request, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Chunk]:
         pcm = await _turn(inputs)
-        text = " ".join((await self._transcribe(pcm)).split()) if _is_loud(pcm) else ""
-        understood = any(map(str.isalnum, _NOISE.sub("", text)))
-        yield Transcript(text if understood else "", final=True, understood=understood)
+        text = spoken(await self._transcribe(pcm)) if is_loud(pcm) else ""
+        yield Transcript(text, final=True, understood=bool(text))
 
     async def _transcribe(self, pcm: Pcm) -> str:
         with self._watch.asking():
@@ -79,9 +73,3 @@ async def _turn(inputs: AsyncIterator[Chunk]) -> Pcm:
         if count > LONGEST_S * MIC_RATE_HZ:
             raise RequestError(f"A turn of more than {LONGEST_S // 60} minutes cannot be heard; speak in shorter ones.")
     return np.concatenate(pieces) if pieces else np.empty(0, np.int16)
-
-
-def _is_loud(pcm: Pcm) -> bool:
-    """Whether anything in it may be speech."""
-    whole = np.pad(pcm, (0, -len(pcm) % FRAME)).reshape(-1, FRAME).astype(np.float32)
-    return bool(len(whole)) and float(np.sqrt(np.square(whole).mean(axis=1)).max()) > QUIET

@@ -15,8 +15,9 @@ import numpy as np
 from engine.chunk import Chunk, Speech
 from engine.core import MIC_RATE_HZ, Pcm, StageInfo
 from engine.errors import EngineError
-from engine.worker.sherpa_ears import FRAME_S, sherpa_ears
-from engine.worker.sherpa_hearing import ears_info, ears_options, recognizer_of, words
+from engine.worker.sherpa_ears import sherpa_ears
+from engine.worker.sherpa_hearing import ears_info, ears_options, recognizer_of, transcript
+from engine.worker.sherpa_words import Spoken, words_of
 from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
 
@@ -70,18 +71,22 @@ class Ears:
         while req.pending:
             hearing.stream.accept_waveform(MIC_RATE_HZ, req.pending.popleft().astype(np.float32) / 32768)
         if req.ended and not hearing.ended:
-            # Behind the last word there has to be a whole chunk, or it is never looked at.
-            silence = np.zeros(round((self._ears.chunk_s + 10 * FRAME_S) * MIC_RATE_HZ), np.float32)
-            hearing.stream.accept_waveform(MIC_RATE_HZ, silence)
+            hearing.stream.accept_waveform(MIC_RATE_HZ, np.zeros(round(self._ears.tail_s * MIC_RATE_HZ), np.float32))
             hearing.stream.input_finished()
             hearing.ended = True
 
     def _emit(self, req: StageRequest) -> list[Chunk]:
         hearing: Hearing = req.state
-        text = self._recognizer.get_result(hearing.stream).strip()
-        text = text.lower() if self._ears.capitals else text
         req.needs_input = not self._recognizer.is_ready(hearing.stream)
-        return words(req, text, over=hearing.ended and req.needs_input)
+        over = hearing.ended and req.needs_input
+        spoken = self._all(hearing) if over else Spoken(self._recognizer.get_result(hearing.stream).strip())
+        return transcript(req, spoken.lower() if self._ears.capitals else spoken, over)
+
+    def _all(self, hearing: Hearing) -> Spoken:
+        """What was said, with the times of its words."""
+        result = self._recognizer.get_result_all(hearing.stream)
+        text = result.text.strip()
+        return Spoken(text, words_of(text, result.tokens, result.timestamps, logprobs=result.ys_probs))
 
 
 STAGE = Ears

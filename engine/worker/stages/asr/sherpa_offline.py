@@ -9,14 +9,17 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from engine.chunk import Chunk, Speech
-from engine.core import MIC_RATE_HZ, Pcm, StageInfo, Wave
+from engine.core import MIC_RATE_HZ, Pcm, StageInfo
 from engine.errors import EngineError
-from engine.worker.sherpa_hearing import ears_info, ears_options, recognizer_of, words
+from engine.worker.audible import is_loud, spoken
+from engine.worker.sherpa_hearing import ears_info, ears_options, recognizer_of, transcript
 from engine.worker.sherpa_offline import offline_ears
+from engine.worker.sherpa_words import NOTHING, Spoken, words_of
 from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
 
@@ -29,14 +32,22 @@ EVERY_S = 0.8
 MOST = 0.25
 """Of the time in which it was said, what it may take to hear it anew while the user speaks."""
 
+CUT_FRAME = MIC_RATE_HZ // 5
+"""Where a clip that is too long is cut, it is quiet for about so long."""
+
 
 @dataclass(slots=True)
 class Clip:
-    """What one user has said, how much of it was heard, and the words that were given."""
+    """What one user has said since the last cut, how much of it was heard, and the words that were given."""
 
-    pieces: list[Wave] = field(default_factory=list[Wave])
+    pieces: list[Pcm] = field(default_factory=list[Pcm])
     samples: int = 0
     decoded_samples: int = 0
+    settled: Spoken = NOTHING
+    """What was said before it, in parts that are not heard again."""
+    settled_samples: int = 0
+    latest: Spoken = NOTHING
+    """All of it, as it was heard last."""
     emitted: str = ""
 
     @property
@@ -47,9 +58,25 @@ class Clip:
     def new_s(self) -> float:
         return (self.samples - self.decoded_samples) / MIC_RATE_HZ
 
+    def take(self, pcm: Pcm) -> None:
+        self.pieces.append(pcm)
+        self.samples += len(pcm)
+
+    def sound(self) -> Pcm:
+        """int16 [samples]: all of it."""
+        self.pieces = [np.concatenate(self.pieces)] if self.pieces else []
+        return self.pieces[0] if self.pieces else np.empty(0, np.int16)
+
+    def settle(self, samples: int) -> None:
+        """So much of it is not heard again."""
+        rest = self.sound()[samples:]
+        self.pieces, self.samples, self.decoded_samples = [rest], len(rest), 0
+        self.settled, self.settled_samples = self.latest, self.settled_samples + samples
+
 
 class Ears:
-    """Rows are int16 pieces at MIC_RATE_HZ. All who have said enough that is new are heard in one batch."""
+    """Rows are int16 pieces at MIC_RATE_HZ. All who have said enough that is new are heard in one batch; a clip that is
+    longer than its network can hear is heard in parts, which are cut where it is quiet."""
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
@@ -59,6 +86,7 @@ class Ears:
         self._ears = offline_ears(config.weights, ears_options(config.options).languages)
         self.info = ears_info(config, self._ears)
         self._recognizer = recognizer_of(self._ears, "asr.sherpa_offline", config.threads)
+        self._longest = round(self._ears.longest_s * MIC_RATE_HZ)
         self._clock = clock
         self._share = 0.0  # of a clip's length, what it takes to hear it
 
@@ -74,47 +102,77 @@ class Ears:
                 yield chunk.pcm
 
     def deadline_s(self, reqs: Sequence[StageRequest]) -> float:
-        """Ten times as long as was said, and what a busy machine takes besides."""
-        coming = sum(len(pcm) for req in reqs for pcm in req.pending) / MIC_RATE_HZ
-        return 10 + 10 * (coming + sum(req.state.length_s for req in reqs))
+        """Ten times as long as is heard of each at once, and what a busy machine takes besides."""
+        coming = {id(req): sum(map(len, req.pending)) for req in reqs}
+        lengths = [min(req.state.samples + coming[id(req)], self._longest) for req in reqs]
+        return 10 + 10 * sum(lengths) / MIC_RATE_HZ
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
         for req in reqs:
-            _take(req)
-        due = [req for req in reqs if self._is_due(req)]
-        texts = dict(zip(map(id, due), self._transcribed([req.state for req in due]) if due else (), strict=True))
-        return [guarded(self, req, self._emit, texts.get(id(req))) for req in reqs]
+            while req.pending:
+                req.state.take(req.pending.popleft())
+        due = [req.state for req in reqs if self._is_due(req)]
+        cut = {id(clip) for clip in due if clip.samples > self._longest}
+        if due:
+            self._hear(due)
+        return [guarded(self, req, self._emit, id(req.state) in cut) for req in reqs]
 
     def _is_due(self, req: StageRequest) -> bool:
-        """Whether a clip is to be heard now: its end has come, or it costs little beside what is new in it."""
+        """Whether a clip is to be heard now: its end has come, it is too long, or it costs little beside its news."""
         clip: Clip = req.state
         if clip.length_s < SHORTEST_S:
             return False
-        return req.ended or (clip.new_s >= EVERY_S and self._share * clip.length_s <= MOST * clip.new_s)
+        if req.ended or clip.samples > self._longest:
+            return True
+        return clip.new_s >= EVERY_S and self._share * clip.length_s <= MOST * clip.new_s
 
-    def _transcribed(self, clips: Sequence[Clip]) -> list[str]:
+    def _hear(self, clips: Sequence[Clip]) -> None:
+        """Hear these, each as far as its network can hear at once."""
         began_s = self._clock()
-        streams = [self._recognizer.create_stream() for _ in clips]
-        for stream, clip in zip(streams, clips, strict=True):
-            clip.pieces, clip.decoded_samples = [np.concatenate(clip.pieces)], clip.samples
-            stream.accept_waveform(MIC_RATE_HZ, clip.pieces[0])
-        self._recognizer.decode_streams(streams)
-        share = (self._clock() - began_s) / sum(clip.length_s for clip in clips)
+        sounds = [clip.sound()[: _cut(clip.sound(), self._longest)] for clip in clips]
+        results = self._recognized(sounds)
+        share = (self._clock() - began_s) / (sum(map(len, sounds)) / MIC_RATE_HZ)
         self._share = share if share > self._share else 0.9 * self._share + 0.1 * share
-        return [stream.result.text.strip() for stream in streams]
+        for clip, sound, result in zip(clips, sounds, results, strict=True):
+            clip.decoded_samples = clip.samples
+            clip.latest = result.after(clip.settled, clip.settled_samples / MIC_RATE_HZ)
+            if len(sound) < clip.samples:
+                clip.settle(len(sound))
 
-    def _emit(self, req: StageRequest, transcript: str | None) -> list[Chunk]:
+    def _recognized(self, sounds: Sequence[Pcm]) -> list[Spoken]:
+        streams = [self._stream(sound) for sound in sounds]
+        if asked := [stream for stream in streams if stream is not None]:
+            self._recognizer.decode_streams(asked)
+        return [NOTHING if stream is None else self._spoken(stream.result) for stream in streams]
+
+    def _stream(self, sound: Pcm) -> Any:
+        """The library's stream of a sound; None where its network would invent words."""
+        if self._ears.invents and not is_loud(sound):
+            return None
+        stream = self._ears.stream(self._recognizer)
+        stream.accept_waveform(MIC_RATE_HZ, sound.astype(np.float32) / 32768)
+        return stream
+
+    def _spoken(self, result: Any) -> Spoken:
+        text = spoken(result.text) if self._ears.invents else result.text.strip()
+        words = words_of(text, result.tokens, result.timestamps, result.durations, result.ys_log_probs)
+        return Spoken(text, words).lower() if self._ears.capitals else Spoken(text, words)
+
+    def _emit(self, req: StageRequest, cut: bool) -> list[Chunk]:
+        """What was heard; the words of a part alone are not told, they would take back what was told before."""
         clip: Clip = req.state
-        text = clip.emitted if transcript is None else transcript.lower() if self._ears.capitals else transcript
-        return words(req, text, over=req.ended)
+        over = req.ended and not cut
+        req.needs_input = clip.samples <= self._longest
+        return [] if cut else transcript(req, clip.latest, over)
 
 
 STAGE = Ears
 
 
-def _take(req: StageRequest) -> None:
-    clip: Clip = req.state
-    while req.pending:
-        piece = req.pending.popleft().astype(np.float32) / 32768
-        clip.pieces.append(piece)
-        clip.samples += len(piece)
+def _cut(pcm: Pcm, longest: int) -> int:
+    """How many samples of int16 [samples] are heard at once: all, or up to the quietest place of the last third."""
+    if len(pcm) <= longest:
+        return len(pcm)
+    first = longest - longest // 3 // CUT_FRAME * CUT_FRAME
+    frames = pcm[first:longest].reshape(-1, CUT_FRAME).astype(np.float32)
+    return first + int(np.square(frames).mean(axis=1).argmin()) * CUT_FRAME + CUT_FRAME // 2

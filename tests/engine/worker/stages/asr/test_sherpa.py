@@ -27,7 +27,9 @@ pytest.importorskip("onnx")
 from tests.engine.worker.stages.asr import tiny_ears
 from tests.engine.worker.stages.asr.tiny_ears import speech
 
-MAKERS: dict[str, Callable[[Path], Path]] = {"transducer": tiny_ears.transducer, "ctc": tiny_ears.ctc}
+MAKERS: dict[str, Callable[[Path], Path]] = {
+    "transducer": tiny_ears.transducer, "ctc": tiny_ears.ctc, "paraformer": tiny_ears.paraformer,
+}  # fmt: skip
 PIECE = 1600
 
 
@@ -65,7 +67,7 @@ def alone(stage: Any, pcm: np.ndarray, size: int = PIECE) -> tuple[list[str], st
     for piece in pieces(pcm, size):
         stream.accept_waveform(MIC_RATE_HZ, piece.pcm.astype(np.float32) / 32768)
         decode()
-    stream.accept_waveform(MIC_RATE_HZ, np.zeros(MIC_RATE_HZ, np.float32))
+    stream.accept_waveform(MIC_RATE_HZ, np.zeros(2 * MIC_RATE_HZ, np.float32))
     stream.input_finished()
     decode()
     return partials, recognizer.get_result(stream).strip().lower()
@@ -92,12 +94,12 @@ async def test_what_is_heard_is_what_the_library_hears_alone(folder: Path) -> No
     assert len(partials) > 5
     assert told == partials[: len(told)], "the last words may come with the end"
     assert len(told) >= len(partials) - 1
-    assert finals == [Transcript(final, final=True)]
+    assert [(chunk.text, chunk.final) for chunk in finals] == [(final, True)]
 
 
 async def test_words_come_while_the_user_speaks(folder: Path) -> None:
     async with working(ears(folder)) as desk:
-        desk.put(opened("a", "ears", live=True), *(wire.Feed("a", piece) for piece in pieces(speech(1, 3))))
+        desk.put(opened("a", "ears", live=True), *(wire.Feed("a", piece) for piece in pieces(speech(3, 3))))
         await until(lambda: len(heard(desk, "a")[0]) >= 2)
         first, second, *_ = heard(desk, "a")[0]
         assert second.startswith(first)
@@ -240,24 +242,36 @@ def test_of_two_kinds_of_weights_the_quantized_ones_are_taken(tmp_path: Path) ->
     found = tiny_ears.transducer(tmp_path)
     for part in ("encoder", "decoder", "joiner"):
         (found / f"{part}-1.int8.onnx").write_bytes((found / f"{part}-1.onnx").read_bytes())
-    assert {path.name for path in ears(found)._ears.networks.values()} == {
-        "encoder-1.int8.onnx", "decoder-1.int8.onnx", "joiner-1.int8.onnx",
+    assert {path.name for path in ears(found)._ears.files.values()} == {
+        "encoder-1.int8.onnx", "decoder-1.int8.onnx", "joiner-1.int8.onnx", "tokens.txt",
     }  # fmt: skip
 
 
-def _without(name: str) -> Callable[[Path], None]:
+def without(name: str) -> Callable[[Path], Any]:
+    """Harm to a folder: a file is not there."""
     return lambda folder: (folder / name).unlink()
+
+
+def cut(name: str) -> Callable[[Path], Any]:
+    """Harm to a folder: of a file, half is there."""
+    return lambda folder: (folder / name).write_bytes(
+        (folder / name).read_bytes()[: (folder / name).stat().st_size // 2]
+    )
 
 
 @pytest.mark.parametrize(
     ("harm", "reason"),
     [
-        (_without("tokens.txt"), "has no tokens.txt"),
-        (_without("joiner-1.onnx"), "has no joiner: only transducers and CTC are known"),
+        (without("tokens.txt"), "has no tokens.txt"),
+        (without("joiner-1.onnx"), "has no joiner: copy or fetch all of it"),
         (lambda folder: tiny_ears.transducer(folder, T=""), "says nothing of its T: these are no streaming ears"),
         (lambda folder: tiny_ears.transducer(folder, model_type="lstm"), "is of the kind 'lstm'; asr.sherpa knows"),
         (lambda folder: (folder / "encoder-1.onnx").write_bytes(b"x" * 99), "is no ONNX file, or is cut"),
         (lambda folder: (folder / "joiner-1.onnx").write_bytes(b""), "cannot be loaded"),
+        (cut("tokens.txt"), r"tokens\.txt (has \d of 12 tokens, so it is cut|is no table of tokens, or is cut)"),
+        (cut("encoder-1.onnx"), "is no ONNX file, or is cut"),
+        (cut("decoder-1.onnx"), "is no ONNX file, or is cut"),
+        (cut("joiner-1.onnx"), "cannot be loaded"),
     ],
 )
 def test_ears_that_cannot_be_loaded_are_told_in_one_sentence(
@@ -272,7 +286,7 @@ def test_ears_that_cannot_be_loaded_are_told_in_one_sentence(
 def test_ears_that_are_nowhere_are_told_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="There is no folder"):
         ears(tmp_path / "none")
-    with pytest.raises(WeightsError, match=r"has no tokens\.txt"):
+    with pytest.raises(WeightsError, match=r"has no encoder, decoder and joiner, nor a model\.onnx"):
         ears(tmp_path)
     with pytest.raises(ConfigError, match=r"asr\.sherpa needs `weights`"):
         ears(None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,22 @@ from engine.chunk import Speech, Transcript
 from engine.core import MIC_RATE_HZ
 from engine.errors import ConfigError, WeightsError
 from engine.worker.host import make
+from engine.worker.sherpa_offline import _QWEN3_LANGUAGES
 from engine.worker.stage import StageConfig
 from tests.engine.fakes import Desk, opened, until, working
 
 pytest.importorskip("sherpa_onnx")
 pytest.importorskip("onnx")
 
-from tests.engine.worker.stages.asr import tiny_ears
-from tests.engine.worker.stages.asr.test_sherpa import Counting, heard, pieces
+from tests.engine.worker.stages.asr import tiny_clip_ears, tiny_ears
+from tests.engine.worker.stages.asr.test_sherpa import Counting, cut, heard, pieces, without
 from tests.engine.worker.stages.asr.tiny_ears import speech
 
-MAKERS: dict[str, Callable[[Path], Path]] = {"transducer": tiny_ears.nemo_transducer, "ctc": tiny_ears.nemo_ctc}
+MAKERS: dict[str, Callable[[Path], Path]] = {
+    "transducer": tiny_ears.nemo_transducer, "ctc": tiny_ears.nemo_ctc, "whisper": tiny_clip_ears.whisper,
+    "moonshine": tiny_clip_ears.moonshine, "merged moonshine": tiny_clip_ears.merged_moonshine,
+    "sense voice": tiny_clip_ears.sense_voice, "paraformer": tiny_clip_ears.paraformer, "qwen3": tiny_clip_ears.qwen3,
+}  # fmt: skip
 
 
 def ears(folder: Path | None, **options: Any) -> Any:
@@ -45,10 +51,11 @@ def ctc(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def alone(stage: Any, pcm: np.ndarray) -> str:
     """What the library hears of a clip."""
-    stream = stage._recognizer.create_stream()
+    stream = stage._ears.stream(stage._recognizer)
     stream.accept_waveform(MIC_RATE_HZ, pcm.astype(np.float32) / 32768)
     stage._recognizer.decode_stream(stream)
-    return stream.result.text.strip().lower()
+    text = stream.result.text.strip()
+    return text.lower() if stage._ears.capitals else text
 
 
 async def spoken(desk: Desk, run: str, pcm: np.ndarray, size: int = 1600) -> tuple[list[str], list[Transcript]]:
@@ -62,11 +69,13 @@ async def test_what_is_heard_is_what_the_library_hears_of_the_whole(folder: Path
     stage, pcm = ears(folder), speech(3, 7)
     assert alone(stage, pcm)
     async with working(stage) as desk:
-        assert (await spoken(desk, "a", pcm))[1] == [Transcript(alone(stage, pcm), final=True)]
+        (told,) = (await spoken(desk, "a", pcm))[1]
+    assert (told.text, told.final, told.understood) == (alone(stage, pcm), True, True)
 
 
 async def test_words_come_while_the_user_speaks(folder: Path) -> None:
     stage, pcm = ears(folder), speech(2, 3)
+    stage._clock = ticking(0.0)  # it costs nothing
     async with working(stage) as desk:
         desk.put(opened("a", "ears", live=True))
         for second in range(2):
@@ -123,6 +132,74 @@ async def test_silence_and_what_is_too_short_are_not_understood(folder: Path, sa
     assert told == ([], [Transcript("", final=True, understood=False)])
 
 
+@pytest.mark.parametrize("seconds", [29.0, 30.0, 62.0])
+@pytest.mark.parametrize("size", [8000, 10_000_000])
+async def test_a_clip_that_is_too_long_is_heard_in_parts_that_are_cut_where_it_is_quiet(
+    ctc: Path, seconds: float, size: int
+) -> None:
+    """As it comes, or all at once: the library alone hears the same of the same parts."""
+    stage, pcm = ears(ctc), speech(seconds, 6)
+    for quiet_s in (23, 50):
+        pcm[quiet_s * MIC_RATE_HZ : quiet_s * MIC_RATE_HZ + 4800] = 0
+    async with working(stage) as desk:
+        (told,) = (await spoken(desk, "a", pcm, size))[1]
+    if seconds <= 29:
+        assert told.text == alone(stage, pcm)
+        return
+    ends = [0]
+    while len(pcm) - ends[-1] > 29 * MIC_RATE_HZ:
+        ends.append(ends[-1] + _quietest(pcm[ends[-1] :]))
+    parts = [pcm[begin:end] for begin, end in zip(ends, [*ends[1:], len(pcm)], strict=True)]
+    assert told.text == " ".join(alone(stage, part) for part in parts)
+    assert 23 * MIC_RATE_HZ <= ends[1] <= 23 * MIC_RATE_HZ + 4800
+    assert [word.text for word in told.words] == told.text.split(), "each has its time"
+    assert all(one.start_s <= other.start_s for one, other in pairwise(told.words))
+    assert told.words[-1].end_s <= seconds + 0.3
+
+
+def _quietest(pcm: np.ndarray) -> int:
+    """Where a clip is cut: between 19.4 and 29 s, in the middle of the quietest fifth of a second."""
+    first, longest = 29 * MIC_RATE_HZ - 48 * 3200, 29 * MIC_RATE_HZ
+    loudness = [float((pcm[at : at + 3200].astype(np.float64) ** 2).mean()) for at in range(first, longest, 3200)]
+    return first + int(np.argmin(loudness)) * 3200 + 1600
+
+
+async def test_words_that_were_told_are_not_taken_back_where_a_clip_is_cut(ctc: Path) -> None:
+    stage = ears(ctc)
+    stage._clock = ticking(0.0)
+    async with working(stage) as desk:
+        partials, _ = await spoken(desk, "a", speech(40, 8))
+    lengths = [len(partial.split()) for partial in partials]
+    assert len(partials) > 20
+    assert all(later >= sooner - 2 for sooner, later in pairwise(lengths))
+
+
+async def test_a_long_recording_is_heard_a_part_at_a_time_while_another_is_heard_too(ctc: Path) -> None:
+    stage = ears(ctc)
+    stage._recognizer = counting = Counting(stage._recognizer)
+    long = np.tile(speech(60, 3), 4)
+    async with working(stage) as desk:
+        desk.put(opened("long", "ears", credit=10_000), wire.Feed("long", Speech(long)), wire.End("long"))
+        await until(lambda: len(counting.batches) > 2)
+        await spoken(desk, "other", speech(1, 4))
+        assert not desk.of(wire.End, "long"), "the other one does not wait for it"
+        await desk.ended("long")
+    ((told,), final) = heard(desk, "long")[1], heard(desk, "other")[1]
+    assert final[0].text == alone(stage, speech(1, 4))
+    assert told.words[-1].end_s > 239, "of all four minutes"
+    assert len(counting.batches) > 8
+
+
+@pytest.mark.parametrize("kind", ["whisper", "moonshine", "qwen3"])
+async def test_ears_that_invent_words_are_not_asked_of_silence(kind: str, tmp_path: Path) -> None:
+    stage = ears(MAKERS[kind](tmp_path))
+    stage._recognizer = counting = Counting(stage._recognizer)
+    hum = np.random.default_rng(1).normal(0, 10, 32_000).astype(np.int16)
+    async with working(stage) as desk:
+        assert await spoken(desk, "a", hum) == ([], [Transcript("", final=True, understood=False)])
+    assert not counting.batches
+
+
 def test_a_clip_may_take_as_long_as_it_lasts_many_times_over(ctc: Path) -> None:
     from engine.worker.pace import OneFrame
     from engine.worker.stage_request import StageRequest
@@ -131,13 +208,13 @@ def test_a_clip_may_take_as_long_as_it_lasts_many_times_over(ctc: Path) -> None:
     stage, req = ears(ctc), StageRequest(request(), 0, OneFrame())
     stage.open(req)
     req.pending.append(np.zeros(60 * MIC_RATE_HZ, np.int16))
-    assert stage.deadline_s([req]) == 610
+    assert stage.deadline_s([req]) == 10 + 290, "of a clip that is heard in parts, one part is heard at once"
 
 
 @pytest.mark.parametrize(
     ("make_", "harm", "reason"),
     [
-        (tiny_ears.ctc, lambda folder: None, "asr.sherpa_offline knows those of NeMo; use: asr.sherpa is for it"),
+        (tiny_ears.ctc, lambda folder: None, "asr.sherpa_offline knows NeMo, .* use: asr.sherpa is for it"),
         (tiny_ears.nemo_ctc, lambda folder: (folder / "tokens.txt").unlink(), "has no tokens.txt"),
         (tiny_ears.nemo_transducer, lambda folder: (folder / "joiner.onnx").unlink(), "has no joiner"),
         (
@@ -146,6 +223,36 @@ def test_a_clip_may_take_as_long_as_it_lasts_many_times_over(ctc: Path) -> None:
             "says nothing of its vocab_size",
         ),
         (tiny_ears.nemo_ctc, lambda folder: (folder / "model.onnx").write_bytes(b"x"), "is no ONNX file, or is cut"),
+        (
+            tiny_ears.nemo_ctc,
+            cut("tokens.txt"),
+            r"tokens\.txt (has \d+ of 11 tokens, so it is|is no table of tokens, or)",
+        ),
+        (tiny_clip_ears.whisper, without("tiny-decoder.onnx"), "has no decoder: copy or fetch all of it"),
+        (tiny_clip_ears.whisper, without("tiny-tokens.txt"), "has no tokens.txt"),
+        (tiny_clip_ears.whisper, cut("tiny-encoder.onnx"), "is no ONNX file, or is cut"),
+        (tiny_clip_ears.whisper, cut("tiny-decoder.onnx"), "cannot be loaded"),
+        (tiny_clip_ears.whisper, lambda folder: tiny_clip_ears.whisper(folder, eot=""), "says nothing of its eot"),
+        (
+            tiny_clip_ears.whisper,
+            lambda folder: tiny_clip_ears.whisper(folder, all_language_codes="en"),
+            "numbers other languages than it names",
+        ),
+        (tiny_clip_ears.moonshine, without("preprocess.onnx"), "has no preprocessor: copy or fetch"),
+        (tiny_clip_ears.moonshine, without("cached_decode.int8.onnx"), "has no cached_decoder: copy or fetch"),
+        (tiny_clip_ears.moonshine, cut("encode.int8.onnx"), "cannot be loaded"),
+        (tiny_clip_ears.merged_moonshine, without("decoder_model_merged.ort"), "has no decoder: copy or fetch"),
+        (tiny_clip_ears.merged_moonshine, cut("encoder_model.ort"), "cannot be loaded"),
+        (
+            tiny_clip_ears.sense_voice,
+            lambda folder: tiny_clip_ears.sense_voice(folder, inv_stddev="", lang_yue=""),
+            "says nothing of its lang_yue, inv_stddev",
+        ),
+        (tiny_clip_ears.paraformer, cut("model.int8.onnx"), "is no ONNX file, or is cut"),
+        (tiny_clip_ears.qwen3, without("conv_frontend.onnx"), "has no conv_frontend: copy or fetch"),
+        (tiny_clip_ears.qwen3, without("tokenizer/merges.txt"), "has no tokenizer/merges.txt: copy or fetch"),
+        (tiny_clip_ears.qwen3, cut("tokenizer/vocab.json"), "vocab.json is no JSON, or is cut"),
+        (tiny_clip_ears.qwen3, cut("decoder.int8.onnx"), "cannot be loaded"),
     ],
 )
 def test_ears_that_cannot_be_loaded_are_told_in_one_sentence(
@@ -173,4 +280,35 @@ def test_what_ears_say_of_themselves(folder: Path) -> None:
     info = ears(folder).info
     assert info.hears_only
     assert info.blocking
-    assert info.facets.heard_languages == ("en", "fr")
+    assert info.facets.heard_languages == KNOWN.get(folder.parent.name[:-1], ("en", "fr"))
+    assert ears(folder, languages=["en"]).info.facets.heard_languages == ("en",)
+
+
+KNOWN = {"whisper": ("en", "de"), "sense voice": ("zh", "en", "ja", "ko", "yue"), "qwen3": _QWEN3_LANGUAGES}
+"""Of those whose networks or makers say it; the others are what their folder's name says."""
+
+
+@pytest.mark.parametrize("kind", ["whisper", "sense voice", "qwen3"])
+def test_a_language_that_ears_lack_is_refused_with_those_that_they_know(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"options\.languages: these ears know no 'xx' \(they know .*en.*\)"):
+        ears(MAKERS[kind](tmp_path), languages=["xx"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "argument", "one", "many"),
+    [("whisper", "language", "de", ""), ("sense voice", "language", "ja", "auto")],
+)
+def test_one_language_is_what_is_listened_for_and_of_many_the_ears_find_out(
+    kind: str, argument: str, one: str, many: str, tmp_path: Path
+) -> None:
+    folder = MAKERS[kind](tmp_path)
+    assert ears(folder, languages=[one])._ears.arguments[argument] == one
+    assert ears(folder, languages=[f"{one}-XX"])._ears.arguments[argument] == one
+    assert ears(folder)._ears.arguments[argument] == many
+
+
+async def test_qwen3_is_told_the_only_language_and_reads_it(tmp_path: Path) -> None:
+    folder, pcm = tiny_clip_ears.qwen3(tmp_path), speech(3, 2)
+    english, any_ = ears(folder, languages=["en"]), ears(folder)
+    assert english._ears.options == {"language": "English"}
+    assert alone(english, pcm) != alone(any_, pcm), "its prompt is longer"

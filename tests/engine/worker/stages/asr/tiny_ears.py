@@ -55,6 +55,53 @@ def ctc(folder: Path, **said: str) -> Path:
     return _tokens(folder)
 
 
+def paraformer(folder: Path, **said: str) -> Path:
+    """An encoder that tells what is heard and how much of a word it is, and a decoder of the words."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = ["<blank>", *(token.replace("▁", "").lower() for token in TOKENS[1:])]
+    count = len(names)
+    weights = np.random.default_rng(1).normal(0, 1, (560, count))
+    weights = (weights - weights.mean(0)) * np.array([0] + [1.0] * (count - 1))
+    values = {"weights": weights, "quiet": -60.0, "part": 0.004, "none": 0.0, "most": 0.9}
+    constants = [numpy_helper.from_array(np.asarray(value, np.float32), name) for name, value in values.items()]
+    nodes = [
+        helper.make_node("MatMul", ["speech", "weights"], ["enc"]),
+        helper.make_node("ReduceMax", ["enc", "axis2"], ["loudest"], keepdims=0),
+        helper.make_node("Add", ["loudest", "quiet"], ["louder"]),
+        helper.make_node("Mul", ["louder", "part"], ["parts"]),
+        helper.make_node("Clip", ["parts", "none", "most"], ["alphas"]),
+        helper.make_node("Identity", ["speech_lengths"], ["enc_len"]),
+    ]
+    lengths = [helper.make_tensor_value_info(name, T.INT32, [1]) for name in ("speech_lengths", "enc_len")]
+    told = {"model_type": "paraformer", "vocab_size": f"{count}", "lfr_window_size": "7", "lfr_window_shift": "6",
+            "encoder_output_size": f"{count}", "decoder_num_blocks": "1", "decoder_kernel_size": "3",
+            "neg_mean": ",".join(["-8"] * 560), "inv_stddev": ",".join(["3"] * 560)}  # fmt: skip
+    outputs = [_floats("enc", 1, "S", count), lengths[1], _floats("alphas", 1, "S")]
+    _save(
+        folder / "encoder.int8.onnx",
+        nodes,
+        [_floats("speech", 1, "S", 560), lengths[0]],
+        outputs,
+        constants,
+        told | said,
+    )
+    nodes = [
+        helper.make_node("ReduceMean", ["in_cache_0", "axis2"], ["before"], keepdims=0),  # [1, count]
+        helper.make_node("Add", ["acoustic_embeds", "before"], ["logits"]),
+        helper.make_node("ArgMax", ["logits"], ["sample_ids"], axis=2, keepdims=0),
+        helper.make_node("ReduceMean", ["acoustic_embeds", "axis1"], ["mean"], keepdims=0),
+        helper.make_node("Unsqueeze", ["mean", "axis2"], ["column"]),
+        helper.make_node("Concat", ["column", "column"], ["out_cache_0"], axis=2),
+    ]
+    lengths = [helper.make_tensor_value_info(name, T.INT32, [1]) for name in ("enc_len", "acoustic_embeds_len")]
+    inputs = [_floats("enc", 1, "S", count), lengths[0], _floats("acoustic_embeds", 1, "N", count), lengths[1],
+              _floats("in_cache_0", 1, count, 2)]  # fmt: skip
+    outputs = [_floats("logits", 1, "N", count), helper.make_tensor_value_info("sample_ids", T.INT64, [1, "N"]),
+               _floats("out_cache_0", 1, count, 2)]  # fmt: skip
+    _save(folder / "decoder.int8.onnx", nodes, inputs, outputs, [], {})
+    return _tokens(folder, names)
+
+
 def nemo_ctc(folder: Path, **said: str) -> Path:
     """Ears of whole clips: one network, as of NeMo."""
     folder.mkdir(parents=True, exist_ok=True)

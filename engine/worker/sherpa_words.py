@@ -1,0 +1,91 @@
+"""Words out of the tokens that sherpa-onnx tells with a text: when each was said, and how likely it is.
+
+Networks write their tokens in many ways (a space before a word, ``@@`` where it goes on, nothing between Chinese
+characters); what they have in common is the text. So tokens are laid along it, and where they do not make it up, no
+word has a time. Knows no recognizer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.chunk import Word
+
+TOKEN_S = 0.25
+"""How long a token lasts at the most, where the network does not tell."""
+_NO_SPACES = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]")  # Chinese, Japanese, Korean
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """A text, and its words, where the network told when each was said: seconds from the clip's first sample."""
+
+    text: str
+    words: tuple[Word, ...] = ()
+
+    def lower(self) -> Spoken:
+        """In lower case."""
+        words = (Word(word.text.lower(), word.start_s, word.end_s, word.logprob) for word in self.words)
+        return Spoken(self.text.lower(), tuple(words))
+
+    def after(self, other: Spoken, offset_s: float) -> Spoken:
+        """Both, one behind the other: this one was said ``offset_s`` later. No times where one of them has none."""
+        moved = tuple(Word(word.text, _round(word.start_s + offset_s), _round(word.end_s + offset_s), word.logprob)
+                      for word in self.words)  # fmt: skip
+        timed = bool(self.words or not self.text) and bool(other.words or not other.text)
+        return Spoken(joined(other.text, self.text), (*other.words, *moved) if timed else ())
+
+
+NOTHING = Spoken("")
+
+
+def joined(first: str, second: str) -> str:
+    """Two texts, with a space between them where their languages have one."""
+    apart = bool(first and second) and not (_NO_SPACES.match(first[-1]) and _NO_SPACES.match(second[0]))
+    return f"{first} {second}" if apart else first + second
+
+
+def words_of(
+    text: str, tokens: Sequence[str], starts_s: Sequence[float], durations_s: Sequence[float] = (),
+    logprobs: Sequence[float] = (),
+) -> tuple[Word, ...]:  # fmt: skip
+    """The words of a text, by its tokens in their order. () where they do not tell their times, or not all of it."""
+    if not tokens or len(starts_s) != len(tokens):
+        return ()
+    ends_s = _ends_s(starts_s, durations_s)
+    likely: Sequence[float | None] = logprobs if len(logprobs) == len(tokens) else [None] * len(tokens)
+    words: list[Word] = []
+    at = 0
+    for token, start_s, end_s, logprob in zip(tokens, starts_s, ends_s, likely, strict=True):
+        written = token.strip(" ▁").removesuffix("@@")
+        if not written:
+            continue
+        begins = at == 0 or text[at : at + 1].isspace()
+        at += len(text[at:]) - len(text[at:].lstrip())
+        if not text.startswith(written, at):
+            return ()
+        begins = begins or bool(_NO_SPACES.match(written[0]) or _NO_SPACES.match(text[at - 1]))
+        if begins or not words:
+            words.append(Word(written, _round(start_s), _round(end_s), _sum(0.0, logprob)))
+        else:
+            last = words[-1]
+            words[-1] = Word(last.text + written, last.start_s, _round(end_s), _sum(last.logprob, logprob))
+        at += len(written)
+    return () if text[at:].strip() else tuple(words)
+
+
+def _ends_s(starts_s: Sequence[float], durations_s: Sequence[float]) -> list[float]:
+    if len(durations_s) == len(starts_s):
+        return [start_s + lasts_s for start_s, lasts_s in zip(starts_s, durations_s, strict=True)]
+    following = [*starts_s[1:], float("inf")]
+    return [min(start_s + TOKEN_S, max(next_s, start_s)) for start_s, next_s in zip(starts_s, following, strict=True)]
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else round(one + other, 4)
+
+
+def _round(seconds: float) -> float:
+    return round(seconds, 3)
