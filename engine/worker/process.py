@@ -223,8 +223,17 @@ class Worker:
             self._send(wire.Failed(run.id, broken.code, str(broken)))
         finally:
             run.close()
+            self._forget(run)
             for name, slot in taken:
                 self._release(name, slot)
+
+    def _forget(self, run: Run) -> None:
+        """Drop what the stages keep for a run that is over, but for one that a step has in its hands: native work that
+        goes on for it ends with its state."""
+        for group in run.groups:
+            for req in group.reqs:
+                if not req.in_step:
+                    req.state = None
 
     def _release(self, name: str, slot: int) -> None:
         """Give a slot up; one that is in a step under way is free when that has returned."""
@@ -307,7 +316,9 @@ class Worker:
             self._note(self.stages[name], computed)
             for one, result in zip(under_way.batch, computed.results, strict=True):
                 one[2].in_step = False
-                if not one[0].over:
+                if one[0].over:
+                    one[2].state = None
+                else:
                     self._give(one, result, computed)
             for slot in under_way.released:
                 self._free[name].put_nowait(slot)

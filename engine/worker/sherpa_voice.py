@@ -6,7 +6,6 @@ ONNX file's metadata; the library itself ends the process where something of tha
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from engine.core import Voice
 from engine.errors import ConfigError, RequestError, WeightsError
 from engine.worker.onnx_metadata import metadata_of
 from engine.worker.sherpa_library import LANGUAGES
+from engine.worker.voice_names import nearest
 
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "vits": ("sample_rate", "n_speakers", "language", "comment"),
@@ -99,12 +99,6 @@ def sherpa_voice(folder: Path | None, language: str = "") -> SherpaVoice:
         folder, family, model, vocoder, lexicons, _rules(folder, chosen), int(metadata["sample_rate"]),
         _voices(family, metadata, spoken), spoken,
     )  # fmt: skip
-
-
-def nearest(name: str, names: Sequence[str]) -> str:
-    """A hint for a name that there is not."""
-    close = difflib.get_close_matches(name, names, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else f" (there are {', '.join(names[:12])})"
 
 
 def _networks(folder: Path) -> tuple[Path, Mapping[str, str], Path | None]:

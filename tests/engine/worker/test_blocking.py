@@ -143,10 +143,15 @@ async def test_a_step_learns_that_its_request_was_closed() -> None:
 
 async def test_a_request_that_is_closed_in_mid_step_keeps_its_slot_until_the_step_has_returned() -> None:
     slots: list[tuple[str, int]] = []
+    states: dict[str, Any] = {}
 
     def note(req: StageRequest) -> Result:
         slots.append((req.request.id, req.slot))
+        req.state = states.setdefault(req.request.id, {1, 2})
+        old.append(req)
         return echo(req)
+
+    old: list[StageRequest] = []
 
     stage = Held(act=note, slots=1)
     async with working(stage) as desk:
@@ -163,6 +168,7 @@ async def test_a_request_that_is_closed_in_mid_step_keeps_its_slot_until_the_ste
         assert desk.data("new") == [2]
         assert slots == [("old", 0), ("new", 0), ("new", 0)]
         await settled(desk)
+        assert [req.state for req in old] == [None] * 3, "and what the stage held for them is let go of"
 
 
 async def test_a_step_that_raises_in_its_thread_ends_its_request_and_never_the_loop() -> None:

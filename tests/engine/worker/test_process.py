@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any, cast
 
@@ -82,6 +84,34 @@ async def test_a_closed_run_is_not_stepped_again() -> None:
         steps = len(stage.batches)
         await turns()
         assert len(stage.batches) == steps
+
+
+class Keeping(FakeStage):
+    """Holds something for each request, as a native stream."""
+
+    held: weakref.ref[Any]
+
+    def open(self, req: StageRequest) -> None:
+        super().open(req)
+        req.state = cast("Any", Keeping("held"))
+        self.held = weakref.ref(req.state)
+
+
+@pytest.mark.parametrize("last", [wire.Close("r"), wire.End("r")])
+async def test_what_a_stage_holds_for_a_run_goes_with_it(last: wire.Message) -> None:
+    """At once: nothing waits for the garbage collector, which a native stream would run on until."""
+    stage = Keeping()
+    async with working(stage) as desk:
+        desk.put(opened("r"), *fed("r", 1))
+        await until(lambda: desk.data("r") == [1])
+        assert stage.held() is not None
+        gc.disable()
+        try:
+            desk.put(last)
+            await settled(desk)
+            assert stage.held() is None
+        finally:
+            gc.enable()
 
 
 class Refusing(FakeStage):

@@ -27,13 +27,13 @@ from engine.worker.clauses import Clauses
 from engine.worker.host import make
 from engine.worker.stage import StageConfig
 from tests.engine.fakes import Desk, only, opened, until, working
+from tests.engine.worker.stages.tts.saying import TEXT, failure, in_pieces, said, whole
 
 sherpa_onnx = pytest.importorskip("sherpa_onnx")
 pytest.importorskip("onnx")
 
 from tests.engine.worker.stages.tts import tiny_voices  # noqa: E402
 
-TEXT = "Hello world, this is a test of the voice. Today it is very fine; we go and come again. One two three? "
 MAKERS: dict[str, Callable[[Path], Path]] = {
     "vits": tiny_voices.vits,
     "kokoro": tiny_voices.kokoro,
@@ -59,26 +59,6 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture(scope="module")
 def vits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_voices.vits(tmp_path_factory.mktemp("vits"))
-
-
-def in_pieces(text: str, size: int = 5) -> list[VoiceText]:
-    return [VoiceText(text[at : at + size], at) for at in range(0, len(text), size)]
-
-
-async def said(desk: Desk, run: str, text: str, **fields: Any) -> list[Audio]:
-    """The sound of a text."""
-    desk.put(opened(run, "voice", credit=10_000, **fields), *(wire.Feed(run, piece) for piece in in_pieces(text)))
-    desk.put(wire.End(run))
-    await desk.ended(run)
-    return only(Audio, [emit.chunk for emit in desk.of(wire.Emit, run)])
-
-
-def whole(found: Sequence[Audio]) -> np.ndarray:
-    return np.concatenate([audio.wave for audio in found]) if found else np.empty(0, np.float32)
-
-
-def failure(desk: Desk, run: str) -> str:
-    return " ".join(message.message for message in desk.of(wire.Failed, run))
 
 
 def expected(stage: Any, text: str, number: int = 0, speed: float = 1.0) -> np.ndarray:

@@ -1,0 +1,78 @@
+"""The sound of an answer whose voice does not tell how long a clause gets: where its words are is estimated.
+
+Knows no voice.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.chunk import Audio
+from engine.core import SPEAKER_RATE_HZ, Wave
+from engine.worker.breaks import is_wide
+from engine.worker.clause_sound import ClauseSound
+from engine.worker.clauses import Clause
+
+LETTER_S = 0.065
+"""How long a letter takes to say, until the voice has shown it."""
+
+
+class AnswerSound:
+    """An answer's sound, of whatever rates its clauses have. Where a clause's words are is estimated by its letters,
+    since nobody knows how long it gets: as fast as those before it were said.
+
+    ``samples`` of it have been given before, at SPEAKER_RATE_HZ; it ends at ``most``. ``letter_s`` is how long a
+    letter takes to say, as far as that is known.
+    """
+
+    def __init__(self, most: int, letter_s: float = LETTER_S, samples: int = 0) -> None:
+        self.sounded = self.lettered = False
+        """Whether there was any sound, and whether there was anything but marks to say."""
+        self.letter_s = letter_s
+        self._most = most
+        self._sound, self._rate_hz = ClauseSound(SPEAKER_RATE_HZ, samples, most), SPEAKER_RATE_HZ
+        self._clause = Clause("", ())
+        self._given = 0  # samples of the clause
+        self._last = np.empty(0, np.float32)  # its last sample: the marks at its end are given with one
+
+    @property
+    def samples(self) -> int:
+        """How many samples it has by now, at SPEAKER_RATE_HZ."""
+        return self._sound.samples
+
+    @property
+    def full(self) -> bool:
+        """Whether the answer is as long as it may be."""
+        return self._sound.full
+
+    def begin(self, clause: Clause) -> None:
+        """What comes now is this clause's."""
+        self._clause, self._given, self._last = clause, 0, self._last[:0]
+        self.lettered = self.lettered or clause.lettered
+
+    def push(self, wave: Wave, rate_hz: int) -> list[Audio]:
+        """A piece of the clause's sound."""
+        if not len(self._last):
+            self._begin_sound(rate_hz)
+        wave = np.concatenate([self._last, wave])
+        self._last = wave[-1:]
+        self._given += len(wave) - 1
+        return list(self._sound.push(wave[:-1], min(self._given / self._rate_hz / self._expected_s, 0.99)))
+
+    def end(self) -> list[Audio]:
+        """The clause is over: what was held back of it."""
+        if not len(self._last):
+            return []
+        self.letter_s *= (self._given + 1) / self._rate_hz / self._expected_s
+        return [*self._sound.push(self._last, 1.0), *self._sound.end()]
+
+    def _begin_sound(self, rate_hz: int) -> None:
+        if rate_hz != self._rate_hz:
+            self._sound, self._rate_hz = ClauseSound(rate_hz, self._sound.samples, self._most), rate_hz
+        self._sound.begin(self._clause)
+        self.sounded = True
+
+    @property
+    def _expected_s(self) -> float:
+        """How long the clause is, to go by its letters; an ideograph is as long as three."""
+        return self.letter_s * sum(3 if is_wide(one) else 1 for one in self._clause.text)

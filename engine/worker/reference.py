@@ -1,0 +1,74 @@
+"""Recordings of people whose voices are to be cloned: who they are, that they agreed, and their sound.
+
+Knows no voice and no library of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+from engine.core import Wave
+from engine.errors import ConfigError
+from engine.resampler import resample
+
+LEAST_S, MOST_S = 3.0, 30.0
+"""How long a recording must be, and may be: what the voices were trained with is some five to thirty seconds."""
+SILENCE = 0.01
+"""What no sample of it is above: 40 dB below the loudest that there is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clone:
+    """A voice that is made from a recording, as an entry of a stage's ``options.clones``."""
+
+    name: str
+    """What requests call it."""
+    reference: str
+    """A file of this machine: WAV, FLAC, Ogg or MP3."""
+    consent: str
+    """How the speaker agreed: who, when, to what. It is for whoever reads the configuration later."""
+    text: str = ""
+    """What is said in the recording, word by word, for voices that want to know it."""
+
+
+def check_clones(clones: Sequence[Clone], names: Sequence[str]) -> None:
+    """Raises ConfigError for a clone without consent, without a file of this machine, or of a name that is taken."""
+    for i, clone in enumerate(clones):
+        where = f"options.clones[{i}]"
+        if not clone.name.strip() or clone.name in [*names, *(one.name for one in clones[:i])]:
+            raise ConfigError(f"{where}.name: {clone.name!r:.80} is empty, or another voice's name")
+        if not clone.consent.strip():
+            raise ConfigError(f"{where}.consent: say in a sentence how the speaker agreed to be cloned")
+        if "://" in clone.reference:
+            raise ConfigError(f"{where}.reference: {clone.reference!r:.80} is an address: name a file of this machine")
+
+
+def reference_sound(clone: Clone, rate_hz: int) -> Wave:
+    """A clone's recording, mono at ``rate_hz``. Raises ConfigError where no voice can be made of it."""
+    path = Path(clone.reference)
+    try:
+        with soundfile.SoundFile(path) as file:
+            own_hz, length_s = file.samplerate, file.frames / file.samplerate
+            wave = file.read(round((MOST_S + 1) * own_hz), dtype="float32", always_2d=True).mean(axis=1)
+    except (OSError, RuntimeError) as error:
+        what = "there is no such file" if not path.exists() else "it is no recording that can be read"
+        raise ConfigError(f"The reference {path} of the voice {clone.name}: {what}.") from error
+    if reason := _unfit(wave, length_s):
+        raise ConfigError(f"The reference {path} of the voice {clone.name} {reason}.")
+    return resample(np.ascontiguousarray(wave), own_hz, rate_hz)
+
+
+def _unfit(wave: Wave, length_s: float) -> str:
+    """Why no voice can be made of a recording; empty where one can."""
+    if not LEAST_S <= length_s <= MOST_S:
+        return f"is {length_s:.1f} s long; cut it to {LEAST_S:.0f} to {MOST_S:.0f} s of one person who speaks"
+    if not np.isfinite(wave).all():
+        return "has samples that are no numbers; save it again as 16-bit WAV"
+    if np.abs(wave).max() < SILENCE:
+        return "is silent; record the speaker louder"
+    return ""

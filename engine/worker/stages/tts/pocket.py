@@ -1,0 +1,77 @@
+"""Voices of Pocket TTS (Kyutai), on the CPU: seven languages, and voices cloned from a recording.
+
+``weights`` is a folder as Kyutai publishes them; nothing is ever fetched. The library (extra ``pocket``) makes one
+codec frame of 80 ms a step, in a thread of its own, for the listener who needs it most. It knows no speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engine.config import build
+from engine.core import StageInfo, Wave
+from engine.errors import WeightsError
+from engine.worker.clause_speaker import ClauseSpeaker, spoken_by
+from engine.worker.pocket_voice import PocketFiles, PocketVoice, pocket_files
+from engine.worker.reference import Clone, check_clones, reference_sound
+from engine.worker.remote.options import check_language
+from engine.worker.stage import StageConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The ``options`` of the stage."""
+
+    voice: str = ""
+    """Who speaks where a request names nobody; empty: the first one."""
+    model: str = ""
+    """Which of the package's models lies in the folder, as ``german``; empty: the folder's own YAML file, or name."""
+    language: str = ""
+    """What it speaks, as BCP 47, where the model's name does not say it."""
+    clones: tuple[Clone, ...] = ()
+    """Voices that are made from recordings: the model must be one with voice cloning."""
+
+
+class Speaker(ClauseSpeaker):
+    """Text -> sound, a codec frame a step."""
+
+    @classmethod
+    def describe(cls, config: StageConfig) -> StageInfo:
+        options, files = _asked(config)
+        language = options.language or files.language
+        names = [*files.embeddings, *(clone.name for clone in options.clones)]
+        return spoken_by(config, names, options.voice, (language,) if language else ())
+
+    def __init__(self, config: StageConfig) -> None:
+        self.info = self.describe(config)
+        options, files = _asked(config)
+        self._library = PocketVoice(files, config.threads)
+        self.rate_hz = self._library.rate_hz
+        self._voices: Mapping[str, Any] = {
+            **{name: self._library.embedded(path) for name, path in files.embeddings.items()},
+            **{clone.name: self._library.cloned(reference_sound(clone, self.rate_hz)) for clone in options.clones},
+        }
+
+    def warm_up(self) -> None:
+        """Its memory is asked for before somebody waits for it."""
+        for _ in self.pieces("hello", self.info.facets.voices[0].id, 0):
+            pass
+
+    def pieces(self, text: str, voice: str, seed: int) -> Iterator[Wave]:
+        return self._library.frames(text, self._voices[voice], seed)
+
+
+STAGE = Speaker
+
+
+def _asked(config: StageConfig) -> tuple[Options, PocketFiles]:
+    """What the configuration says. Raises ConfigError or WeightsError."""
+    options: Options = build(Options, dict(config.options), "options")
+    check_language(options.language, "options")
+    files = pocket_files(config.weights, options.model)
+    check_clones(options.clones, [*files.embeddings])
+    if not files.embeddings and not options.clones:
+        raise WeightsError(f"The voice's folder {files.home} has no embeddings/NAME.safetensors, and nobody is cloned.")
+    return options, files
