@@ -1,7 +1,8 @@
 """A transcript in the formats of the API: JSON, plain text, and subtitles (SRT, WebVTT).
 
-Times are those of the voice in the recording; no model here tells when each word was said, so none is given. Source:
-openai-python ``types/audio``. Knows no route and no engine.
+Where ears tell when each word was said, there are words, and a segment or a subtitle for a sentence. With others there
+is one segment: from where the voice begins in the recording to where it ends. Source: openai-python ``types/audio``.
+Knows no route and no engine.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from app.http.cues import Cue, cues
 from app.realtime.turns import Vad
-from engine import MIC_RATE_HZ
+from engine import MIC_RATE_HZ, Word
 from engine.core import Pcm
 
 Format = Literal["json", "text", "srt", "verbose_json", "vtt"]
+Granularity = Literal["segment", "word"]
 TIMED: frozenset[Format] = frozenset({"srt", "verbose_json", "vtt"})
 MEDIA_TYPES: dict[Format, str] = {"text": "text/plain", "srt": "application/x-subrip", "vtt": "text/vtt"}
 
@@ -36,12 +39,14 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """What was heard in so many seconds. ``language`` is a BCP 47 code, None where it may be one of several."""
+    """What was heard in so many seconds. ``language`` is a BCP 47 code, None where it may be one of several; ``words``
+    are all that the text has, where the ears tell when each was said."""
 
     text: str
     seconds: float
     language: str | None = None
     span: Span | None = None
+    words: tuple[Word, ...] = ()
 
     @property
     def usage(self) -> dict[str, Any]:
@@ -49,31 +54,48 @@ class Transcript:
 
     def written(self, format: Format) -> str:
         """As text: the words alone, or subtitles of them."""
-        line = " ".join(self.text.split()).replace("-->", "->")
-        if format == "text" or self.span is None or not line:
-            return {"vtt": "WEBVTT\n", "srt": ""}.get(format, self.text + "\n")
+        if format == "text":
+            return self.text + "\n"
+        mark = "." if format == "vtt" else ","
+        blocks = [
+            f"{_clock(cue.start_s, mark)} --> {_clock(cue.end_s, mark)}\n{_on_a_line(cue.text)}\n"
+            for cue in self._cues()
+        ]
         if format == "vtt":
-            return f"WEBVTT\n\n{_clock(self.span.start_s, '.')} --> {_clock(self.span.end_s, '.')}\n{line}\n"
-        return f"1\n{_clock(self.span.start_s, ',')} --> {_clock(self.span.end_s, ',')}\n{line}\n"
+            return "\n".join(["WEBVTT\n", *blocks])
+        return "\n".join(f"{n}\n{block}" for n, block in enumerate(blocks, 1))
 
-    def body(self, format: Format) -> dict[str, Any]:
-        """As JSON."""
+    def body(self, format: Format, granularities: tuple[Granularity, ...] = ()) -> dict[str, Any]:
+        """As JSON. Segments are told where nothing is asked for, too; words where they are."""
         if format == "json":
             return {"text": self.text, "usage": self.usage}
-        about = {"task": "transcribe", "language": self.language, "duration": round(self.seconds, 3)}
-        segments = [self._segment(self.span)] if self.span is not None and self.text else []
-        return {**about, "text": self.text, "segments": segments, "usage": self.usage}
-
-    def _segment(self, span: Span) -> dict[str, Any]:
-        """The one segment. Clients insist on fields of Whisper's that mean nothing here: those are empty or 0."""
-        words = self.text.encode()
-        times = {"start": round(span.start_s, 3), "end": round(span.end_s, 3), "text": self.text}
-        figures = {
-            "avg_logprob": 0.0,
-            "compression_ratio": round(len(words) / len(zlib.compress(words)), 3),
-            "no_speech_prob": round(span.doubt, 3),
+        body: dict[str, Any] = {
+            "task": "transcribe",
+            "language": self.language,
+            "duration": round(self.seconds, 3),
+            "text": self.text,
         }
-        return {"id": 0, "seek": 0, **times, "tokens": [], "temperature": 0.0, **figures}
+        if "segment" in granularities or not granularities:
+            body["segments"] = [self._segment(n, cue) for n, cue in enumerate(self._cues())]
+        if "word" in granularities:
+            body["words"] = [{"word": word.text, "start": word.start_s, "end": word.end_s} for word in self.words]
+        return {**body, "usage": self.usage}
+
+    def _cues(self) -> list[Cue]:
+        if self.words or self.span is None or not self.text.strip():
+            return cues(self.text, self.words)
+        return [Cue(self.span.start_s, self.span.end_s, self.text)]
+
+    def _segment(self, n: int, cue: Cue) -> dict[str, Any]:
+        """One of them. Clients insist on fields of Whisper's that mean nothing here: those are empty or 0."""
+        words = cue.text.encode()
+        times = {"start": round(cue.start_s, 3), "end": round(cue.end_s, 3), "text": cue.text}
+        figures = {
+            "avg_logprob": 0.0 if cue.logprob is None else round(cue.logprob, 4),
+            "compression_ratio": round(len(words) / len(zlib.compress(words)), 3),
+            "no_speech_prob": 0.0 if self.span is None else round(self.span.doubt, 3),
+        }
+        return {"id": n, "seek": 0, **times, "tokens": [], "temperature": 0.0, **figures}
 
 
 def span_of(pcm: Pcm, vad: Vad) -> Span:
@@ -91,3 +113,8 @@ def _clock(seconds: float, mark: str) -> str:
     """``00:00:01,500``, with the decimal mark of the format."""
     ms = round(seconds * 1000)
     return f"{ms // 3_600_000:02}:{ms // 60_000 % 60:02}:{ms // 1000 % 60:02}{mark}{ms % 1000:03}"
+
+
+def _on_a_line(text: str) -> str:
+    """Words can fake no subtitle."""
+    return " ".join(text.split()).replace("-->", "->")

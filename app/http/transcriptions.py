@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Literal
+from typing import Annotated
 
 import orjson
 from fastapi import APIRouter, File, Form, Request, UploadFile
@@ -13,7 +13,7 @@ from app.http.answering import answer
 from app.http.body import Responses, StrictRoute
 from app.http.live import ClientGone, Live, Write, while_there
 from app.http.names import names_of_model
-from app.http.transcript import MEDIA_TYPES, TIMED, Format, Transcript, span_of
+from app.http.transcript import MEDIA_TYPES, TIMED, Format, Granularity, Transcript, span_of
 from app.http.trouble import RESPONSES, HttpRefusal
 from app.realtime.ids import new_id
 from app.service import Service
@@ -21,8 +21,6 @@ from engine import MIC_RATE_HZ, AudioPart, Message, ModelInfo, Output
 from engine import Request as EngineRequest
 from engine import Transcript as Words
 from engine.core import Pcm
-
-Granularity = Literal["segment", "word"]
 
 
 class _Recording(StrictRoute):
@@ -51,7 +49,8 @@ def transcriptions(service: Service) -> APIRouter:
         include: Annotated[list[str] | None, Form(alias="include[]", max_length=8)] = None,
     ) -> Response:
         names = names_of_model(service, model)
-        _check(service.house().engine.model, granularities, include)
+        asked = tuple(granularities or ())
+        _check(service.house().engine.model, response_format, asked, include)
         recording = await service.slices.aside(file.file.read)
         await file.close()  # or it would be held twice
         try:
@@ -61,23 +60,33 @@ def transcriptions(service: Service) -> APIRouter:
             heard = await while_there(request.receive, _transcript(service, recording, response_format))
         except ClientGone:
             return Response(status_code=499)  # nobody reads it
+        _check_words(heard, service.house().engine.model, asked)
         if response_format in MEDIA_TYPES:
             text, media_type = heard.written(response_format), MEDIA_TYPES[response_format]
             return Response(text, media_type=media_type, headers=names.headers)
-        return JSONResponse(heard.body(response_format), headers=names.headers)
+        return JSONResponse(heard.body(response_format, asked), headers=names.headers)
 
     return router
 
 
-def _check(model: ModelInfo, granularities: list[Granularity] | None, include: list[str] | None) -> None:
+def _check(model: ModelInfo, format: Format, granularities: tuple[Granularity, ...], include: list[str] | None) -> None:
     """What can't be told is refused, not left out. Raises HttpRefusal."""
     if "audio" not in model.abilities:
         raise HttpRefusal(400, "unsupported_value", f"{model.name} does not hear.", "model")
-    if "word" in (granularities or ()):
-        message = f"{model.name} does not tell when each word was said: ask for segments."
+    if "word" in granularities and format != "verbose_json":
+        message = (
+            "timestamp_granularities[] needs response_format=verbose_json: no other has a place for times of words."
+        )
         raise HttpRefusal(400, "unsupported_value", message, "timestamp_granularities[]")
     if include:
         raise HttpRefusal(400, "unsupported_parameter", "include[] is not served: leave it out.", "include[]")
+
+
+def _check_words(heard: Transcript, model: ModelInfo, granularities: tuple[Granularity, ...]) -> None:
+    """Raises HttpRefusal where times of words are asked for, and the ears do not tell them."""
+    if "word" in granularities and heard.text and not heard.words:
+        message = f"{model.name} does not tell when each word was said: ask for segments."
+        raise HttpRefusal(400, "unsupported_value", message, "timestamp_granularities[]")
 
 
 async def _samples(service: Service, recording: bytes) -> Pcm:
@@ -88,19 +97,20 @@ async def _samples(service: Service, recording: bytes) -> Pcm:
 async def _transcript(service: Service, recording: bytes, format: Format) -> Transcript:
     """What was heard, and where in the recording, if that is told."""
     pcm, house = await _samples(service, recording), service.house()
-    text = await _heard(service, pcm)
+    words = await _heard(service, pcm)
     span = await asyncio.to_thread(lambda: span_of(pcm, house.vad())) if format in TIMED else None
     languages = house.engine.model.heard_languages
-    return Transcript(text, len(pcm) / MIC_RATE_HZ, languages[0] if len(languages) == 1 else None, span)
+    language = languages[0] if len(languages) == 1 else None
+    return Transcript(words.text, len(pcm) / MIC_RATE_HZ, language, span, words.words)
 
 
-async def _heard(service: Service, pcm: Pcm) -> str:
+async def _heard(service: Service, pcm: Pcm) -> Words:
     """The transcript. Raises HttpRefusal if the model answers to speech without writing down what it heard."""
-    words: list[str] = []
+    words: list[Words] = []
 
     async def take(chunk: Output) -> None:
         if isinstance(chunk, Words) and chunk.final:
-            words.append(chunk.text)
+            words.append(chunk)
 
     asked = EngineRequest(
         id=new_id("heard"),
@@ -116,7 +126,7 @@ async def _heard(service: Service, pcm: Pcm) -> str:
 
 async def _events(service: Service, pcm: Pcm, write: Write) -> None:
     """One delta with all of it: earlier guesses may have been revised, and a delta can't be taken back."""
-    heard = Transcript(await _heard(service, pcm), len(pcm) / MIC_RATE_HZ)
+    heard = Transcript((await _heard(service, pcm)).text, len(pcm) / MIC_RATE_HZ)
     for event in (
         {"type": "transcript.text.delta", "delta": heard.text},
         {"type": "transcript.text.done", "text": heard.text, "usage": heard.usage},

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from app.http.transcript import Span, Transcript, span_of
+from engine import Word
 from tests.app.rig import LoudnessVad
 
 HEARD = Transcript("Hello there.", 3725.5, "en", Span(3723.0045, 3725.2, 0.1))
@@ -30,7 +31,35 @@ def test_silence_has_no_subtitle_and_no_segment() -> None:
     assert silent.body("verbose_json")["segments"] == []
 
 
-def test_verbose_json_has_one_segment_and_no_words() -> None:
+WORDS = (
+    Word("Hello", 0.5, 0.75, -0.1), Word("there.", 0.8, 1.2, -0.3), Word("It", 1.3, 1.4, -0.2),
+    Word("is", 1.5, 1.6, -0.2), Word("fine", 4.0, 4.25, -0.6),
+)  # fmt: skip
+TIMED = Transcript("Hello there. It is fine", 5.0, "en", Span(0.4, 4.3, 0.1), WORDS)
+
+
+def test_words_that_tell_their_times_are_told_and_segments_are_sentences() -> None:
+    body = TIMED.body("verbose_json", ("word", "segment"))
+    assert body["words"][0] == {"word": "Hello", "start": 0.5, "end": 0.75}
+    assert [word["word"] for word in body["words"]] == ["Hello", "there.", "It", "is", "fine"]
+    assert [(one["id"], one["start"], one["end"], one["text"], one["avg_logprob"]) for one in body["segments"]] == [
+        (0, 0.5, 1.2, "Hello there.", -0.2), (1, 1.3, 1.6, "It is", -0.2), (2, 4.0, 4.25, "fine", -0.6),
+    ]  # fmt: skip
+    assert "segments" not in TIMED.body("verbose_json", ("word",))
+    assert "words" not in TIMED.body("verbose_json")
+    assert TIMED.body("json", ("word",)).keys() == {"text", "usage"}
+
+
+def test_subtitles_are_sentences_where_words_tell_their_times() -> None:
+    assert TIMED.written("srt") == (
+        "1\n00:00:00,500 --> 00:00:01,200\nHello there.\n\n"
+        "2\n00:00:01,300 --> 00:00:01,600\nIt is\n\n"
+        "3\n00:00:04,000 --> 00:00:04,250\nfine\n"
+    )
+    assert TIMED.written("vtt").startswith("WEBVTT\n\n00:00:00.500 --> 00:00:01.200\nHello there.\n\n00:00:01.300")
+
+
+def test_verbose_json_has_one_segment_and_no_words_where_ears_tell_no_times() -> None:
     body = HEARD.body("verbose_json")
     assert (body["task"], body["language"], body["duration"], body["text"]) == (
         "transcribe",

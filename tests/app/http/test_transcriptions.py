@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import Any
 
@@ -10,7 +12,9 @@ import pytest
 from openai import APIStatusError, AsyncOpenAI, BadRequestError
 
 from app.http.sound import Format, encoded
+from engine import StageSpec
 from tests.app.http.test_sound import WAVE
+from tests.app.rig import LoudnessVad, running, script_spec
 from tests.app.test_media import KINDS, recorded
 
 
@@ -78,6 +82,7 @@ async def test_a_long_recording_never_lies_in_a_file(openai: AsyncOpenAI, monkey
     ("fields", "param"),
     [
         ({"timestamp_granularities": ["word"], "response_format": "verbose_json"}, "timestamp_granularities[]"),
+        ({"timestamp_granularities": ["word"], "response_format": "json"}, "timestamp_granularities[]"),
         ({"timestamp_granularities": ["segment"] * 9, "response_format": "verbose_json"}, "timestamp_granularities[]"),
         ({"include": ["logprobs"]}, "include[]"),
         ({"response_format": "diarized_json"}, "response_format"),
@@ -110,3 +115,31 @@ async def test_an_upload_over_the_cap_is_refused_as_it_comes(openai: AsyncOpenAI
     with pytest.raises(APIStatusError) as refused:
         await openai.audio.transcriptions.create(model="script", file=("one.wav", bytes(27 * 2**20)))
     assert (refused.value.status_code, refused.value.code) == (413, "request_too_large")
+
+
+async def test_words_have_times_where_the_ears_tell_them(tmp_path: Path) -> None:
+    """sherpa-onnx itself, with networks of a few nodes; its words and times are those of the library alone."""
+    pytest.importorskip("sherpa_onnx")
+    from tests.engine.worker.stages.asr import tiny_ears
+
+    folder = tiny_ears.transducer(tmp_path / "tiny-en")
+    stages = (
+        StageSpec(use="asr.sherpa", name="ears", weights=str(folder)),
+        StageSpec(use="script.thinker", name="thinker"),
+    )
+    spec = dataclasses.replace(script_spec(), model=None, options={}, stages=stages, workers=(), name="tiny")
+    wave = np.divide(tiny_ears.speech(3, 5), 32768, dtype=np.float32)
+    sound = np.interp(np.arange(0, len(wave), 2 / 3), np.arange(len(wave)), wave).astype(np.float32)
+    async with running(spec, vad=LoudnessVad) as server:
+        client = AsyncOpenAI(api_key="none", base_url=f"{server.http}/v1", max_retries=0)
+        heard: Any = await client.audio.transcriptions.create(
+            model="whisper-1", file=("one.wav", encoded(sound, "wav")), response_format="verbose_json",
+            timestamp_granularities=["word", "segment"],
+        )  # fmt: skip
+        await client.close()
+    assert len(heard.words) > 5
+    assert [word.word for word in heard.words] == heard.text.split()
+    assert all(0 <= one.start <= one.end <= 3.3 for one in heard.words)
+    assert [one.start for one in heard.words] == sorted(one.start for one in heard.words)
+    assert " ".join(segment.text for segment in heard.segments) == heard.text
+    assert all(segment.avg_logprob < 0 for segment in heard.segments)

@@ -97,6 +97,34 @@ async def test_what_is_heard_is_what_the_library_hears_alone(folder: Path) -> No
     assert [(chunk.text, chunk.final) for chunk in finals] == [(final, True)]
 
 
+async def test_words_have_the_times_and_the_likelihood_that_the_library_tells(folder: Path) -> None:
+    stage, pcm = ears(folder), speech(4, 2)
+    stream = stage._recognizer.create_stream()
+    for wave in (pcm.astype(np.float32) / 32768, np.zeros(2 * MIC_RATE_HZ, np.float32)):
+        stream.accept_waveform(MIC_RATE_HZ, wave)
+    while stage._recognizer.is_ready(stream):
+        stage._recognizer.decode_stream(stream)
+    result = stage._recognizer.get_result_all(stream)
+    async with working(stage) as desk:
+        (final,) = (await spoken(desk, "a", pcm))[1]
+    starts_s = [start_s for token, start_s in zip(result.tokens, result.timestamps, strict=False) if token[0] == " "]
+    assert [word.start_s for word in final.words] == [pytest.approx(start_s, abs=1e-3) for start_s in starts_s]
+    assert bool(final.words) == bool(result.timestamps)
+    if final.words:
+        assert [word.text for word in final.words] == final.text.split()
+    if result.ys_probs:
+        assert sum(word.logprob or 0 for word in final.words) == pytest.approx(sum(result.ys_probs), abs=0.01)
+        assert all(word.logprob is not None and word.logprob <= 0 for word in final.words)
+    else:
+        assert all(word.logprob is None for word in final.words)
+
+
+def test_what_a_transducer_tells_of_a_token_is_the_logarithm_of_its_probability(tmp_path: Path) -> None:
+    """The library scales by a temperature of 2 unless it is told not to."""
+    stage = ears(tiny_ears.transducer(tmp_path))
+    assert stage._recognizer.config.temperature_scale == 1.0
+
+
 async def test_words_come_while_the_user_speaks(folder: Path) -> None:
     async with working(ears(folder)) as desk:
         desk.put(opened("a", "ears", live=True), *(wire.Feed("a", piece) for piece in pieces(speech(3, 3))))

@@ -73,6 +73,26 @@ async def test_what_is_heard_is_what_the_library_hears_of_the_whole(folder: Path
     assert (told.text, told.final, told.understood) == (alone(stage, pcm), True, True)
 
 
+async def test_words_have_the_times_and_the_likelihood_that_the_library_tells(folder: Path) -> None:
+    stage, pcm = ears(folder), speech(3, 7)
+    stream = stage._ears.stream(stage._recognizer)
+    stream.accept_waveform(MIC_RATE_HZ, pcm.astype(np.float32) / 32768)
+    stage._recognizer.decode_stream(stream)
+    result = stream.result
+    async with working(stage) as desk:
+        (final,) = (await spoken(desk, "a", pcm))[1]
+    assert bool(final.words) == bool(result.timestamps)
+    if not final.words:
+        return
+    assert "".join(word.text for word in final.words) == final.text.replace(" ", "")
+    assert {word.start_s for word in final.words} <= {round(start_s, 3) for start_s in result.timestamps}
+    assert final.words[0].start_s == round(result.timestamps[0], 3)
+    if result.ys_log_probs:
+        assert sum(word.logprob or 0 for word in final.words) == pytest.approx(sum(result.ys_log_probs), abs=0.01)
+    if result.durations:
+        assert final.words[-1].end_s == pytest.approx(result.timestamps[-1] + result.durations[-1], abs=1e-3)
+
+
 async def test_words_come_while_the_user_speaks(folder: Path) -> None:
     stage, pcm = ears(folder), speech(2, 3)
     stage._clock = ticking(0.0)  # it costs nothing
