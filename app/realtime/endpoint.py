@@ -20,8 +20,10 @@ Eagerness = Literal["low", "medium", "high"]
 class Moment:
     """The user has stopped for now. ``words`` are what was understood so far, "" if nothing is known.
 
+    ``listening`` says that ears are about to emit all of them: until then, they and the voice may show that the user
+    will go on, and not that they have finished.
+
     ``whole`` says whether ears that know what can be asked take these words for all of a request; None: they can't say.
-    ``listening`` says that ears are about to tell, so that the voice by itself ends nothing yet.
     ``falling`` says how the voice came to its end: 1 sank as at a sentence's end, -1 was held as one who goes on; 0 is
     neither, or not known.
     """

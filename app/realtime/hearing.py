@@ -40,6 +40,11 @@ class Turn:
         self._news = asyncio.Event()
 
     @property
+    def so_far(self) -> str:
+        """What was said, as far as it is known: all of it up to the present pause, or what ears make of it by now."""
+        return self.words or self._so_far
+
+    @property
     def listening(self) -> bool:
         """Whether ears have heard words in it, and have not told all of them yet."""
         return bool(self._so_far)

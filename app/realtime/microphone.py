@@ -188,7 +188,7 @@ class Microphone:
                 return silence_ms
             case SemanticVad():
                 turn = self._turn
-                said = Moment() if turn is None else Moment(turn.words, self._falling, turn.whole, turn.listening)
+                said = Moment() if turn is None else Moment(turn.so_far, self._falling, turn.whole, turn.listening)
                 return self._house.judge.silence_ms(said, detection.waits)
 
     def _hear(self, pcm: Pcm) -> None:
