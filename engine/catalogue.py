@@ -25,7 +25,7 @@ class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One file of a model. Without a hash it is not pinned: the first pull takes the hub's word, and keeps it."""
 
     path: str
-    """Within the repository; the folder here has the same."""
+    """Within the repository; the folder here has the same. With a ``*`` it stands for all that are there, if any."""
     size: int | None = None
     """In bytes."""
     sha256: str | None = None

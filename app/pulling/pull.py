@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import fnmatch
 import shutil
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,7 @@ def plan(model: Model, hub: Hub) -> Plan:
     commit = hub.commit(model.repository, model.revision)
     listed = hub.listing(model.repository, commit)
     files: list[Wanted] = []
-    for file in model.files:
+    for file in _named(model, listed):
         if (found := listed.get(file.path)) is None:
             raise PullError(f"{model.repository} has no {file.path} at {commit[:8]}; the catalogue is out of date")
         files.append(
@@ -67,7 +68,7 @@ def fetch(plan: Plan, folder: Path, hub: Hub, progress: Callable[[int], None]) -
 def take(model: Model, source: Path, folder: Path, progress: Callable[[int], None]) -> Manifest:
     """Copy a model from a folder, as a machine without a network gets it. Raises PullError."""
     files: list[Wanted] = []
-    for file in model.files:
+    for file in _named(model, [path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()]):
         if not (source / file.path).is_file():
             raise PullError(f"{source}: has no {file.path}, which {model.name} needs")
         files.append(_wanted(model, model.revision, file, (source / file.path).stat().st_size))
@@ -76,6 +77,14 @@ def take(model: Model, source: Path, folder: Path, progress: Callable[[int], Non
         _check_room(brought, folder)
         hashes = {file.path: _copied(file, source / file.path, folder / file.path, progress) for file in files}
         return _finished(brought, folder, hashes)
+
+
+def _named(model: Model, there: Collection[str]) -> list[File]:
+    """The model's files, with those that are there in place of a pattern."""
+    files: list[File] = []
+    for file in model.files:
+        files += [File(path) for path in sorted(fnmatch.filter(there, file.path))] if "*" in file.path else [file]
+    return files
 
 
 def _wanted(model: Model, commit: str, file: File, size: int | None = None) -> Wanted:

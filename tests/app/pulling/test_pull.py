@@ -253,6 +253,26 @@ def test_a_machine_without_a_network_takes_a_folder(tmp_path: Path, what: Callab
     assert manifest_of(folder) is not None
 
 
+SOME = model(File("model.*"), File("lexicon/*.txt"), File("voices/*"))
+
+
+def test_a_pattern_brings_what_the_hub_has_of_it(hub: FakeHub, tmp_path: Path) -> None:
+    manifest = pulled(hub, tmp_path, SOME)
+    assert is_whole(tmp_path)
+    assert sorted(file.path for file in manifest.files) == sorted(FILES)
+    assert all(file.sha256 for file in manifest.files)
+
+
+def test_a_pattern_brings_what_a_folder_has_of_it(tmp_path: Path) -> None:
+    source, folder = tmp_path / "stick", tmp_path / "some"
+    for path, data in {**FILES, "README.md": b"not asked for"}.items():
+        (source / path).parent.mkdir(parents=True, exist_ok=True)
+        (source / path).write_bytes(data)
+    manifest = pull.take(SOME, source, folder, lambda _: None)
+    assert is_whole(folder)
+    assert sorted(file.path for file in manifest.files) == sorted(FILES)
+
+
 def test_a_folder_with_other_files_is_not_taken(tmp_path: Path) -> None:
     source, folder = tmp_path / "stick", tmp_path / "some"
     (source / "lexicon").mkdir(parents=True)
