@@ -46,6 +46,7 @@ from engine.errors import (
     WeightsError,
     WireError,
 )
+from engine.nearest import nearest
 from engine.thinkers import thinker_of
 from engine.wav import wav
 
@@ -102,6 +103,7 @@ __all__ = [
     "WorkerSpec",
     "describe",
     "load_config",
+    "nearest",
     "parse_config",
     "thinker_of",
     "wav",

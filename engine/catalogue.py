@@ -6,7 +6,6 @@ last: what each file weighs and hashes to. Knows no network.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -16,6 +15,7 @@ import msgspec
 import yaml
 
 from engine.errors import WeightsError
+from engine.nearest import nearest
 
 CATALOGUE = Path(__file__).with_name("models.yaml")
 MANIFEST = ".parley.json"
@@ -82,9 +82,7 @@ def model_of(name: str) -> Model:
     """A model by its name. Raises WeightsError, with the nearest name."""
     models = catalogue()
     if name not in models:
-        near = difflib.get_close_matches(name, models, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "`parley models` lists them"
-        raise WeightsError(f"no model is called {name!r} ({hint})")
+        raise WeightsError(f"no model is called {name!r} ({nearest(name, models, '`parley models` lists them')})")
     return models[name]
 
 

@@ -6,10 +6,9 @@ stage: ``engine.describe`` writes out what a model is short for, and finds who i
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -17,6 +16,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import yaml
 
 from engine.errors import ConfigError
+from engine.nearest import nearest
 
 Schedule = Literal["urgency", "arrival"]
 _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<export>\w+))?")
@@ -338,9 +338,9 @@ def _join(path: str, key: object) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
-def _nearest(word: object, known: Any) -> str:
-    close = difflib.get_close_matches(str(word), [str(one) for one in known], n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+def _nearest(word: object, known: Iterable[object]) -> str:
+    hint = nearest(str(word), map(str, known), otherwise="")
+    return f" ({hint})" if hint else ""
 
 
 def _word(value: object) -> str:

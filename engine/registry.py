@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import pkgutil
@@ -11,15 +10,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from engine.errors import ConfigError
+from engine.nearest import nearest
 
 
 def load(package: str, name: str, export: str) -> Any:
     """What the module ``package.name`` exports as ``export``. Raises ConfigError with the nearest known name."""
     known = names(package)
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
-        raise ConfigError(f"{package.rsplit('.', 1)[-1]}: there is no {name!r} ({hint})")
+        raise ConfigError(f"{package.rsplit('.', 1)[-1]}: there is no {name!r} ({nearest(name, known)})")
     with loading(name):
         module = importlib.import_module(f"{package}.{name}")
     if not hasattr(module, export):

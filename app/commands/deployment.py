@@ -6,16 +6,15 @@ Knows no engine that runs; raises ConfigError with the nearest known name.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import yaml
 
-from engine import ConfigError, EngineSpec, StageSpec, WorkerSpec, load_config, thinker_of, written_out
+from engine import ConfigError, EngineSpec, StageSpec, WorkerSpec, load_config, nearest, thinker_of, written_out
 from engine.catalogue import catalogue
 
 DEFAULT = "nano"
@@ -150,13 +149,6 @@ def gpus() -> int:
 def configurations() -> dict[str, Path]:
     """The configurations that come with Parley, by name."""
     return {path.stem: path for folder in FOLDERS for path in sorted(folder.glob("*.yaml"))}
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint for a name that is none of the known ones."""
-    names = sorted(known)
-    close = difflib.get_close_matches(word, names, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}" if names else "there are none"
 
 
 def path_of(config: str) -> Path:

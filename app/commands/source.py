@@ -11,9 +11,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol, Self
 
 from app.commands import terminal
-from app.commands.deployment import nearest
 from app.commands.server import Address, Server
-from engine import Engine, EngineSpec, Ledger, ModelInfo, Output, Request, RequestError, describe
+from engine import Engine, EngineSpec, Ledger, ModelInfo, Output, Request, RequestError, describe, nearest
 
 Target = EngineSpec | Address
 """Whom a command asks."""

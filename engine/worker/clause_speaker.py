@@ -14,11 +14,11 @@ from typing import Any
 from engine.chunk import Audio, Checkpoint, Chunk, Text, VoiceText, kinds
 from engine.core import SPEAKER_RATE_HZ, Facets, StageInfo, Voice, Wave
 from engine.errors import ConfigError, EngineError, RequestError, StageFailed
+from engine.nearest import nearest
 from engine.worker.answer_sound import LETTER_S, AnswerSound
 from engine.worker.clauses import Clause, Resume, clauses, on_one_line
 from engine.worker.stage import StageConfig, guarded
 from engine.worker.stage_request import StageRequest
-from engine.worker.voice_names import nearest
 
 CLAUSES_AHEAD = 64
 """Clauses that wait to be said: some minutes of speech. Text goes on to the client while the voice is behind."""
@@ -120,7 +120,7 @@ class ClauseSpeaker:
         """The voice that a request asks for. What reaches the library is one of these names, and no address."""
         names = [one.id for one in self.info.facets.voices]
         if asked and asked not in names:
-            raise RequestError(f"There is no voice {asked!a:.100}{nearest(asked, names)}.")
+            raise RequestError(f"There is no voice {asked!a:.100} ({nearest(asked, names)}).")
         return asked or (names[0] if names else "")
 
 
@@ -130,7 +130,7 @@ def spoken_by(config: StageConfig, names: Sequence[str], first: str, languages: 
     Raises ConfigError where nobody is called that.
     """
     if first and first not in names:
-        raise ConfigError(f"options.voice: there is no {first!r:.80}{nearest(first, names)}")
+        raise ConfigError(f"options.voice: there is no {first!r:.80} ({nearest(first, names)})")
     ordered = [*([first] if first else []), *(name for name in names if name != first)]
     voices = tuple(Voice(name, name.replace("_", " ").title(), languages[0] if languages else "") for name in ordered)
     return StageInfo(

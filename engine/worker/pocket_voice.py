@@ -21,7 +21,7 @@ import yaml
 
 from engine.core import Wave
 from engine.errors import ConfigError, WeightsError
-from engine.worker.voice_names import nearest
+from engine.nearest import nearest
 
 PACKAGE = "pocket_tts"
 LANGUAGES = {
@@ -231,8 +231,8 @@ def _packaged(name: str) -> Path:
     known = {path.stem: path for path in Path(spec.origin).parent.glob("config/*.yaml")}
     if name not in known:
         raise ConfigError(
-            f"options.model: Pocket TTS has no model {name!r:.80}{nearest(name, sorted(known))}; say which one lies in "
-            "the folder, or put its YAML file there"
+            f"options.model: Pocket TTS has no model {name!r:.80} ({nearest(name, sorted(known))}); "
+            "say which one lies in the folder, or put its YAML file there"
         )
     return known[name]
 

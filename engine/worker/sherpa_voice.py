@@ -15,9 +15,9 @@ from typing import Any
 
 from engine.core import Voice
 from engine.errors import ConfigError, RequestError, WeightsError
+from engine.nearest import nearest
 from engine.worker.onnx_metadata import metadata_of
 from engine.worker.sherpa_library import LANGUAGES
-from engine.worker.voice_names import nearest
 
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "vits": ("sample_rate", "n_speakers", "language", "comment"),
@@ -54,7 +54,7 @@ class SherpaVoice:
         ids = [one.id for one in self.voices]
         asked = voice or default or ids[0]
         if asked not in ids:
-            raise RequestError(f"There is no voice {asked!a:.100}{nearest(asked, ids)}.")
+            raise RequestError(f"There is no voice {asked!a:.100} ({nearest(asked, ids)}).")
         return ids.index(asked)
 
     def config(self, library: Any, threads: int) -> Any:

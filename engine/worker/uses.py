@@ -12,7 +12,6 @@ A family is imported to learn the names of its stages, and a stage when it is as
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import importlib
 import importlib.util
@@ -24,6 +23,7 @@ from typing import Any
 
 from engine.config import file_of
 from engine.errors import ConfigError
+from engine.nearest import nearest
 from engine.registry import load, loading, names
 from engine.worker.stage import StageType
 
@@ -41,7 +41,7 @@ def stage_type(use: str, path: str = "use") -> StageType:
         return _checked(load(f"{STAGES}.{package}", name, "STAGE"), use, path)
     if (point := _entry_point(use)) is not None:
         return _checked(_loaded(point, use, path), use, path)
-    raise ConfigError(f"{path}: there is no stage {use!r:.80}{_nearest(use, known())}")
+    raise ConfigError(f"{path}: there is no stage {use!r:.80} ({nearest(use, known())})")
 
 
 def line_of(model: str) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ def _of_family(family: str, name: str, path: str) -> StageType:
     if name not in stages:
         asked = f"{family}.{name}" if name else family
         uses = [f"{family}.{one}" for one in stages]
-        raise ConfigError(f"{path}: there is no stage {asked!r:.80}{_nearest(asked, uses)}")
+        raise ConfigError(f"{path}: there is no stage {asked!r:.80} ({nearest(asked, uses)})")
     return _loaded(EntryPoint(name, stages[name], GROUP), f"{family}.{name}", path)
 
 
@@ -108,8 +108,3 @@ def _checked(found: Any, use: str, path: str) -> StageType:
         raise ConfigError(f"{path}: {use} is no stage: a stage has describe(place), and is made of a place")
     stage: Any = found
     return stage
-
-
-def _nearest(use: str, uses: list[str]) -> str:
-    close = difflib.get_close_matches(use, uses, n=1, cutoff=0.5)
-    return f" (did you mean {close[0]!r}?)" if close else f" (known: {', '.join(uses)})"

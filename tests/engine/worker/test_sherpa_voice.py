@@ -96,7 +96,7 @@ def test_voices_have_their_names_or_their_numbers(tmp_path: Path) -> None:
     assert [one.id for one in voice.voices] == ["0", "1"], "two of one name are told apart"
     assert sherpa_voice(tiny_voices.kokoro(tmp_path / "d")).number("bm_george", "") == 1
     assert sherpa_voice(tiny_voices.kokoro(tmp_path / "d")).number(None, "zf_xiaoxiao") == 2
-    with pytest.raises(RequestError, match=r"There is no voice '7' \(there are 0, 1\)\."):
+    with pytest.raises(RequestError, match=r"There is no voice '7' \(known: 0, 1\)\."):
         voice.number("7", "")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from engine.chunk import Text, ToolCall, ToolCallDelta, Transcript, Usage, VoiceText, kinds
 from engine.core import Ability, Facets, StageInfo
 from engine.errors import StageFailed
+from engine.nearest import nearest
 from engine.thinkers import ANY_MODEL, leaving
 from engine.worker.llm.client import Client
 from engine.worker.llm.continuing import SERVERS, continued, goes_on, rest
@@ -86,6 +86,4 @@ def _missing(options: Options, names: Sequence[str]) -> str:
     """Why a server with these models cannot answer; empty if it can, or tells no names."""
     if not names or options.model == ANY_MODEL or {options.model, f"{options.model}:latest"} & {*names}:
         return ""
-    close = difflib.get_close_matches(options.model, names, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(names[:8])}"
-    return f"{options.who} has no model {options.model!r} ({hint})."
+    return f"{options.who} has no model {options.model!r} ({nearest(options.model, names)})."

@@ -384,7 +384,7 @@ def test_a_network_that_is_none_is_one_sentence(tmp_path: Path) -> None:
 def test_a_request_error_is_one(vits: Path) -> None:
     from engine.worker.sherpa_voice import sherpa_voice
 
-    with pytest.raises(RequestError, match=r"There is no voice '7' \(there are 0, 1, 2\)"):
+    with pytest.raises(RequestError, match=r"There is no voice '7' \(known: 0, 1, 2\)"):
         sherpa_voice(vits).number("7", "")
 
 
