@@ -11,6 +11,7 @@ import asyncio
 import inspect
 import itertools
 import os
+import re
 import socket
 import threading
 import time
@@ -177,19 +178,17 @@ def _shared_memory() -> set[str]:
     if not SHARED_MEMORY.is_dir():
         return set()
     names = {name for name in os.listdir(SHARED_MEMORY) if not name.startswith("sem.")}
-    return {name for name in names if not _held_elsewhere(name)}
+    return names - _held_elsewhere() if names else names
 
 
-def _held_elsewhere(name: str) -> bool:
-    family = {os.getpid(), *_descendants()}
+def _held_elsewhere() -> set[str]:
+    """The segments of processes that are not ours, read in one pass: there may be many processes."""
+    family, held = {os.getpid(), *_descendants()}, set[str]()
     for maps in Path("/proc").glob("[0-9]*/maps"):
-        try:
-            held = f"{SHARED_MEMORY}/{name}" in maps.read_text()
-        except OSError:
-            continue
-        if held:
-            return int(maps.parent.name) not in family
-    return False
+        if int(maps.parent.name) not in family:
+            with suppress(OSError):
+                held.update(re.findall(rf"{SHARED_MEMORY}/(\S+)", maps.read_text()))
+    return held
 
 
 LOOKS: dict[str, Callable[[], set[str]]] = {
