@@ -1,11 +1,12 @@
-"""The library sherpa-onnx: how it is found, and the names of languages in what its project publishes."""
+"""The library sherpa-onnx: how it is found, how it loads ears, and the names of languages in what is published."""
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
-from engine.errors import ConfigError
+from engine.errors import ConfigError, WeightsError
 
 LANGUAGES = {
     "arabic": "ar", "cantonese": "yue", "catalan": "ca", "chinese": "zh", "czech": "cs", "danish": "da", "dutch": "nl",
@@ -23,3 +24,23 @@ def sherpa_library(use: str) -> Any:
         return importlib.import_module("sherpa_onnx")
     except ImportError as error:
         raise ConfigError(f"{use} needs the package sherpa-onnx: pip install 'parley[local]'") from error
+
+
+class EarsFolder(Protocol):
+    """Ears as they lie in a folder."""
+
+    @property
+    def folder(self) -> Path: ...
+
+    def recognizer(self, library: Any, threads: int) -> Any:
+        """The library's recognizer of them."""
+        ...
+
+
+def recognizer_of(ears: EarsFolder, use: str, threads: int) -> Any:
+    """The library's recognizer, loaded. Raises ConfigError without the library, WeightsError for damaged ears."""
+    library = sherpa_library(use)
+    try:
+        return ears.recognizer(library, threads)
+    except (RuntimeError, IndexError, ValueError) as error:
+        raise WeightsError(f"The ears in {ears.folder} cannot be loaded ({error!s:.200}): fetch them again.") from error

@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,12 @@ import pytest
 
 from engine import AudioPart, Engine, EngineError, EngineSpec, Message, Request, StageSpec, WorkerSpec
 from engine.chunk import Chunk, Speech, Transcript
-from engine.worker import sherpa_hearing
+from engine.worker import moonshine_ears, sherpa_library
 
 pytest.importorskip("sherpa_onnx")
 pytest.importorskip("onnx")
 
-from tests.engine.worker.stages.asr import tiny_clip_ears, tiny_ears
+from tests.engine.worker.stages.asr import tiny_clip_ears, tiny_ears, tiny_moonshine
 from tests.engine.worker.stages.asr.tiny_ears import speech
 
 PIECE = 1600
@@ -48,6 +49,8 @@ EARS = {
     "sense voice": Ears("asr.sherpa_offline", tiny_clip_ears.sense_voice),
     "qwen3": Ears("asr.sherpa_offline", tiny_clip_ears.qwen3),
 }
+if find_spec("moonshine_voice") is not None:
+    EARS["moonshine"] = Ears("asr.moonshine", tiny_moonshine.streaming)
 
 
 @pytest.fixture(scope="module", params=EARS)
@@ -78,6 +81,25 @@ async def transcript(engine: Engine, id: str, pcm: np.ndarray) -> str | EngineEr
     (final,) = finals
     assert final.understood == bool(final.text)
     return final.text
+
+
+class BreakingTranscriber:
+    """Moonshine's transcriber, a stream of which breaks at a MARK."""
+
+    def __init__(self, transcriber: Any) -> None:
+        self._transcriber = transcriber
+
+    def create_stream(self, interval_s: float) -> Any:
+        stream = self._transcriber.create_stream(interval_s)
+        add_audio = stream.add_audio
+
+        def checked(samples: list[float], rate_hz: int) -> None:
+            if samples and round(samples[0] * 32768) == MARK:
+                raise RuntimeError("a node of the network broke")
+            add_audio(samples, rate_hz)
+
+        stream.add_audio = checked
+        return stream
 
 
 class Breaking:
@@ -119,10 +141,14 @@ async def test_ears_that_break_in_one_turn_end_it_in_one_error_and_the_others_he
     said["2"][0] = MARK
     async with Engine(inline(ears)) as engine:
         alone = {id: await transcript(engine, id, pcm) for id, pcm in said.items()}
-    real = sherpa_hearing.recognizer_of
+    real = sherpa_library.recognizer_of
     for module in ("sherpa", "sherpa_offline"):
         where = f"engine.worker.stages.asr.{module}.recognizer_of"
         monkeypatch.setattr(where, lambda *args: Breaking(real(*args)))
+    transcriber = moonshine_ears.MoonshineEars.transcriber
+    monkeypatch.setattr(
+        moonshine_ears.MoonshineEars, "transcriber", lambda ears: BreakingTranscriber(transcriber(ears))
+    )
     async with Engine(inline(ears)) as engine:
         together = await asyncio.gather(*(transcript(engine, id, pcm) for id, pcm in said.items()))
         again = await transcript(engine, "again", said["3"])

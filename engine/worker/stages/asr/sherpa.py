@@ -15,11 +15,12 @@ import numpy as np
 from engine.chunk import Chunk, Speech
 from engine.core import MIC_RATE_HZ, Pcm, StageInfo
 from engine.errors import EngineError
+from engine.worker.hearing import ears_info, ears_options, transcript
 from engine.worker.sherpa_ears import sherpa_ears
-from engine.worker.sherpa_hearing import ears_info, ears_options, recognizer_of, transcript
-from engine.worker.sherpa_words import Spoken, words_of
+from engine.worker.sherpa_library import recognizer_of
 from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
+from engine.worker.timed_words import Spoken, words_of
 
 ROW = 5 * MIC_RATE_HZ  # of a recording that comes at once
 
@@ -38,11 +39,11 @@ class Ears:
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
-        return ears_info(config, sherpa_ears(config.weights, ears_options(config.options).languages))
+        return ears_info(config, sherpa_ears(config.weights, ears_options(config.options).languages).languages)
 
     def __init__(self, config: StageConfig) -> None:
         self._ears = sherpa_ears(config.weights, ears_options(config.options).languages)
-        self.info = ears_info(config, self._ears)
+        self.info = ears_info(config, self._ears.languages)
         self._recognizer = recognizer_of(self._ears, "asr.sherpa", config.threads)
 
     def warm_up(self) -> None:

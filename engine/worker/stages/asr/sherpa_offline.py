@@ -17,11 +17,12 @@ from engine.chunk import Chunk, Speech
 from engine.core import MIC_RATE_HZ, Pcm, StageInfo
 from engine.errors import EngineError
 from engine.worker.audible import is_loud, spoken
-from engine.worker.sherpa_hearing import ears_info, ears_options, recognizer_of, transcript
+from engine.worker.hearing import ears_info, ears_options, transcript
+from engine.worker.sherpa_library import recognizer_of
 from engine.worker.sherpa_offline import offline_ears
-from engine.worker.sherpa_words import NOTHING, Spoken, words_of
 from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
+from engine.worker.timed_words import NOTHING, Spoken, words_of
 
 SHORTEST_S = 0.1
 """A clip that is shorter says nothing, and some networks cannot take it."""
@@ -80,11 +81,11 @@ class Ears:
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
-        return ears_info(config, offline_ears(config.weights, ears_options(config.options).languages))
+        return ears_info(config, offline_ears(config.weights, ears_options(config.options).languages).languages)
 
     def __init__(self, config: StageConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._ears = offline_ears(config.weights, ears_options(config.options).languages)
-        self.info = ears_info(config, self._ears)
+        self.info = ears_info(config, self._ears.languages)
         self._recognizer = recognizer_of(self._ears, "asr.sherpa_offline", config.threads)
         self._longest = round(self._ears.longest_s * MIC_RATE_HZ)
         self._clock = clock

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.chunk import Word
-from engine.worker.sherpa_words import NOTHING, Spoken, joined, words_of
+from engine.worker.timed_words import NOTHING, Spoken, joined, words_of
 
 
 @pytest.mark.parametrize(

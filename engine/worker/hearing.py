@@ -1,0 +1,49 @@
+"""What ears in this process share: their options, what they say of themselves, how words leave.
+
+Knows no library, no kind of network and no schedule: a stage decides what is decoded when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engine.chunk import Chunk, Speech, Transcript, kinds
+from engine.config import build
+from engine.core import Facets, StageInfo
+from engine.worker.stage import StageConfig
+from engine.worker.stage_request import StageRequest
+from engine.worker.timed_words import Spoken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarsOptions:
+    """The ``options`` of such a stage."""
+
+    languages: tuple[str, ...] = ()
+    """That the ears understand, as BCP 47; none: what the folder's name says."""
+
+
+def ears_options(options: Mapping[str, Any]) -> EarsOptions:
+    """Raises ConfigError for others."""
+    return build(EarsOptions, dict(options), "options")
+
+
+def ears_info(config: StageConfig, languages: tuple[str, ...], slots: int | None = None) -> StageInfo:
+    """What the stage says of itself; it takes ``slots`` users at most."""
+    return StageInfo(
+        takes=kinds(Speech), emits=kinds(Transcript), feeds=kinds(Transcript), blocking=True,
+        slots=min(config.slots, slots or config.slots), facets=Facets(heard_languages=languages),
+    )  # fmt: skip
+
+
+def transcript(req: StageRequest, spoken: Spoken, over: bool) -> list[Chunk]:
+    """The words so far, where they are others than before (``req.state.emitted``); once it is over, all of them."""
+    if over:
+        req.done = True
+        return [Transcript(spoken.text, final=True, understood=bool(spoken.text), words=spoken.words)]
+    if spoken.text == req.state.emitted:
+        return []
+    req.state.emitted = spoken.text
+    return [Transcript(spoken.text)]
