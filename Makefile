@@ -11,7 +11,7 @@ HTTPS ?=
 EXTRA ?= $(or $(shell sed -n 's/^\# extra: //p' "$(CONFIG)" 2>/dev/null),base)
 SETUP := pyproject.toml constraints.txt scripts/setup.sh engine/worker/nn/native.c
 
-.PHONY: help serve demo test check words bench doctor format web wheel chaos soak gpu conformance media ray attacks constraints clean
+.PHONY: help serve demo test check words bench doctor format web wheel chaos soak gpu conformance media ray attacks constraints vllm clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -61,8 +61,13 @@ wheel: $(VENV)/dev.stamp  ## try the package on each Python that is here, among 
 constraints: $(VENV)/dev.stamp  ## write constraints.txt anew from what is installed
 	@$(BIN)/python scripts/pin.py
 
+vllm: .vllm/vllm.stamp  ## an environment of vLLM's own, for a thinker with `use: llm.vllm` (for this machine's GPU, else its processor)
+
+.vllm/vllm.stamp: scripts/vllm.sh scripts/vllm.txt pyproject.toml
+	@sh scripts/vllm.sh .vllm
+
 clean:  ## remove everything that was installed or built here
-	rm -rf $(VENV) build out *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache web/node_modules
+	rm -rf $(VENV) .vllm build out *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache web/node_modules
 	find app engine web tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp says that what it stands for is installed: a second `make serve` runs no pip and touches no network.

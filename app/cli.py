@@ -55,8 +55,8 @@ Thinker = Annotated[
     typer.Option(
         metavar="FORM",
         help="Let another language model think: one that runs already (ollama:MODEL, lmstudio:MODEL, llamacpp[:PORT], "
-        "or openai:MODEL@URL for any server of the kind; auto looks for one on this machine), or a file that Parley "
-        "runs itself (gguf:PATH).",
+        "or openai:MODEL@URL for any server of the kind; auto looks for one on this machine), or one that Parley "
+        "runs itself: a file (gguf:PATH), or a checkpoint's folder by vLLM (vllm:PATH, which needs `make vllm` once).",
     ),
 ]
 ThinkerKey = Annotated[
@@ -131,7 +131,7 @@ def serve(
 
     With the language model that you run already: `parley serve --thinker ollama:qwen3.5:4b`
 
-    With one that lies in a file: `parley serve --thinker gguf:model.gguf`
+    With one that lies in a file: `parley serve --thinker gguf:model.gguf`; in a folder: `--thinker vllm:FOLDER`
 
     For phones in your network: `parley serve --host 0.0.0.0 --https auto`
     """

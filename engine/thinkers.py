@@ -6,6 +6,7 @@
 ``lmstudio:MODEL``        LM Studio on this machine, or ``lmstudio:MODEL@URL``
 ``llamacpp``              llama.cpp's server on this machine, or ``llamacpp:PORT``
 ``gguf:PATH``             a model's file, which Parley runs itself
+``vllm:PATH``             a checkpoint's folder, which vLLM runs for Parley
 ======================== ====================================================
 
 Opens no socket and reads no file.
@@ -23,7 +24,7 @@ from typing import Any
 from engine.errors import ConfigError
 from engine.remote import host_of, is_local
 
-USE, USE_FILE = "llm.openai", "llm.llamacpp"
+USE, USE_FILE, USE_FOLDER = "llm.openai", "llm.llamacpp", "llm.vllm"
 ANY_MODEL = "default"
 """Of a server that has one model, and takes any name for it."""
 FORMS = {
@@ -32,12 +33,15 @@ FORMS = {
     "lmstudio": "lmstudio:MODEL",
     "llamacpp": "llamacpp[:PORT]",
     "gguf": "gguf:PATH",
+    "vllm": "vllm:PATH",
 }
 PORTS = {"ollama": 11434, "lmstudio": 1234, "llamacpp": 8080}
 """Where each listens unless it is told otherwise."""
 
 AT_ONCE = 4
 """How many answers a file's model makes at once: each has a context of its own in memory."""
+AT_ONCE_BY_VLLM = 16
+"""So many by vLLM, which gives each no more memory than it fills."""
 
 _AT = re.compile(r"(?P<model>.*)@(?P<url>https?://.*)")  # a model's name may hold an @ of its own
 
@@ -68,9 +72,11 @@ def thinker_of(text: str) -> Thinker:
         return _asked(ANY_MODEL, _local(_port(rest)))  # the server has one model, whatever it is called
     if name == "gguf" and rest:
         return Thinker(USE_FILE, {}, weights=_file(rest), max_batch=AT_ONCE)
+    if name == "vllm" and rest:
+        return Thinker(USE_FOLDER, {}, weights=str(Path(rest).expanduser().absolute()), max_batch=AT_ONCE_BY_VLLM)
     found = _AT.fullmatch(rest)
     model, url = (found["model"], found["url"]) if found else (rest, "")
-    if not model or (name == "openai" and not url) or name == "gguf":
+    if not model or (name == "openai" and not url) or name in ("gguf", "vllm"):
         raise ConfigError(f"--thinker: {text!r:.60} is not complete; write {FORMS[name]}")
     return _asked(model, url or _local(PORTS[name]))
 

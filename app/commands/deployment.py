@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -16,12 +16,15 @@ import yaml
 
 from engine import ConfigError, EngineSpec, StageSpec, WorkerSpec, load_config, nearest, thinker_of, written_out
 from engine.catalogue import catalogue
+from engine.thinkers import USE_FOLDER
 
 DEFAULT = "nano"
 FOLDERS = (Path(__file__).parents[2] / "configs", Path(sys.prefix) / "share" / "parley" / "configs")
 """Where configurations lie: in the repository, and beside an installed package."""
 
 DEVICES = Path("/dev")
+VLLM = Path(__file__).parents[2] / ".vllm" / "bin" / "python"
+"""The interpreter of vLLM's own environment, which `make vllm` makes."""
 EARS, THINKER, VOICE = "ears", "thinker", "voice"
 
 
@@ -30,7 +33,7 @@ class Parts:
     """Stages that the command line names, in place of those of a configuration."""
 
     thinker: str | None = None
-    """A short form, as ``ollama:MODEL`` or ``gguf:PATH``, or a model of the catalogue."""
+    """A short form, as ``ollama:MODEL``, ``gguf:PATH`` or ``vllm:PATH``, or a model of the catalogue."""
     thinker_key_file: str | None = None
     ears: str | None = None
     """A model of the catalogue, by its name; so ``voice``."""
@@ -68,7 +71,7 @@ def _with(spec: EngineSpec, parts: Parts) -> EngineSpec:
         whole.stages[at] if parts.thinker is None else _thinker(parts.thinker, parts.thinker_key_file),
         *(whole.stages[at + 1 :] if parts.voice is None else [_of_catalogue(parts.voice, VOICE)]),
     )
-    workers = _workers(whole.workers, [stage.name for stage in stages])
+    workers = _workers(whole.workers, stages)
     return dataclasses.replace(whole, model=None, weights=None, options={}, stages=stages, workers=workers)
 
 
@@ -96,15 +99,23 @@ def _of_catalogue(name: str, part: str) -> StageSpec:
     return StageSpec(use=fitting[name].use, name=part, weights=name, options=options)
 
 
-def _workers(workers: tuple[WorkerSpec, ...], stages: list[str]) -> tuple[WorkerSpec, ...]:
+def _workers(workers: tuple[WorkerSpec, ...], stages: Sequence[StageSpec]) -> tuple[WorkerSpec, ...]:
     """The same workers for the stages that stay, and one for each that is new: what may block holds up no other."""
+    names = {stage.name for stage in stages if stage.use != USE_FOLDER}
     staying = [
-        dataclasses.replace(worker, stages=tuple(name for name in worker.stages if name in stages))
-        for worker in workers
+        dataclasses.replace(worker, stages=tuple(name for name in worker.stages if name in names)) for worker in workers
     ]
     hosted = {name for worker in staying for name in worker.stages}
-    new = [WorkerSpec(stages=(name,)) for name in stages if name not in hosted]
+    new = [_worker(stage) for stage in stages if stage.name not in hosted]
     return (*(worker for worker in staying if worker.stages), *new)
+
+
+def _worker(stage: StageSpec) -> WorkerSpec:
+    """vLLM has an environment of its own, and the GPU where there is one."""
+    if stage.use != USE_FOLDER:
+        return WorkerSpec(stages=(stage.name,))
+    devices: tuple[str | int, ...] = (0,) if gpus() else ("cpu",)
+    return WorkerSpec(stages=(stage.name,), devices=devices, python=str(VLLM) if VLLM.exists() else None)
 
 
 def written(spec: EngineSpec) -> str:

@@ -30,7 +30,7 @@ from engine.worker.stage import Stage, failed
 from engine.worker.stage_request import StageRequest
 from engine.worker.step import Computed, Stepping, StepUnderWay, compute, deadline_s
 from engine.worker.step_thread import StepThread
-from engine.worker.streamed import Streamed
+from engine.worker.streamed import Broken, Streamed
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,8 @@ class Worker:
         return wire.Beat(id, self.steps, queues, dict(self._scheduler.step_s), now_s, remembered, down)
 
     async def serve(self) -> None:
-        """Step for ever; cancelling ends every run, and waits for no step of a blocking stage."""
+        """Step for ever; cancelling ends every run, and waits for no step of a blocking stage. What a stage's watch
+        raises as Broken ends it, too."""
         self._broken = asyncio.get_running_loop().create_future()
         self._threads = {name: StepThread(name) for name, stage in self.stages.items() if stage.info.blocking}
         try:
@@ -110,9 +111,11 @@ class Worker:
         return [(name, stage) for name, stage in self.stages.items() if isinstance(stage, Streamed)]
 
     async def _watch(self, stage: Streamed) -> None:
-        """A stage's own watch, which ends nobody's answer where it breaks."""
+        """A stage's own watch, which ends nobody's answer where it breaks by itself."""
         try:
             await stage.watch()
+        except Broken:
+            raise
         except Exception:
             log.exception("the stage %s watches its server no more", stage.info.name)
 

@@ -19,6 +19,10 @@ from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 
 
+class Broken(Exception):
+    """What computes a stage's answers is gone for good, and its worker of no use: it ends, and is started again."""
+
+
 class Streamed:
     """Base of such stages: they say in ``info`` what they take and give, and write ``answer``, which may raise one
     EngineError (or ``adapt``, where they need more than the request). Where a stage's info depends on its place, it is
@@ -47,7 +51,7 @@ class Streamed:
 
     async def watch(self) -> None:
         """Runs beside the answers for as long as the worker does: keeps ``unavailable`` true. Nothing is asked of a
-        server but whether it is there."""
+        server but whether it is there. Broken, which it may raise, ends the worker."""
         if self.server is not None:
             await self.server.run()
 

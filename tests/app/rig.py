@@ -114,7 +114,7 @@ class Running:
 
 
 @asynccontextmanager
-async def running(spec: EngineSpec, **make: Any) -> AsyncGenerator[Running]:
+async def running(spec: EngineSpec, ready_s: float = TIMEOUT_S, **make: Any) -> AsyncGenerator[Running]:
     """A server for ``spec``, from ready to gone."""
     service = Service(spec, **make)
     listener = socket.create_server(("127.0.0.1", 0))
@@ -123,7 +123,7 @@ async def running(spec: EngineSpec, **make: Any) -> AsyncGenerator[Running]:
     service.on_ready = ready.set
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="server")
     try:
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(ready_s):
             await ready.wait()
         await eventually(lambda: server.started)
         yield Running(service, server, listener.getsockname()[1])

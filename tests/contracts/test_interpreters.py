@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
-from importlib.metadata import files
+from collections.abc import Iterable, Sequence
+from importlib.metadata import files, requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import engine
 from engine import ConfigError, Engine, Message, Request, TextPart, describe, parse_config
 from engine.chunk import Text
+from engine.core import IN_WRITING
 from engine.interpreter import NEEDED
 from engine.version import ANOTHER
 from tests.contracts.test_launchers import no_descriptor_left
+from tests.engine.worker.llm.fake_vllm import write_checkpoint, write_vllm
 
+BESIDE_VLLM = [
+    re.split("[><=]", line)[0]
+    for line in (Path(__file__).parents[2] / "scripts" / "vllm.txt").read_text().splitlines()
+    if not line.startswith("#")
+]
+"""What `make vllm` installs beside vLLM."""
 OURS = Path(engine.__file__).parent
 STAGE = """
 import sys
@@ -45,14 +56,27 @@ def linked(site: Path, package: str) -> None:
     """Have an environment see a package of ours."""
     here = Path(sysconfig.get_path("platlib"))
     for name in {file.parts[0] for file in files(package) or ()} - {"..", "__pycache__"}:
-        (site / name).symlink_to(here / name)
+        if not (site / name).exists():  # packages may share a folder
+            (site / name).symlink_to(here / name)
 
 
-def made(folder: Path) -> Path:
-    """An environment in a folder that has NEEDED, and a library that we lack; where its packages lie."""
+def whole(packages: Sequence[str]) -> set[str]:
+    """Packages, and all that they need."""
+    found, left = set[str](), [*packages]
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            wanted = [Requirement(one) for one in requires(name) or ()]
+            left += [one.name for one in wanted if one.marker is None or one.marker.evaluate({"extra": ""})]
+    return found
+
+
+def made(folder: Path, packages: Iterable[str] = NEEDED) -> Path:
+    """An environment in a folder that has some packages, and a library that we lack; where its packages lie."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     (site,) = folder.glob("lib/python*/site-packages")
-    for package in NEEDED:
+    for package in packages:
         linked(site, package)
     (site / "only_there.py").write_text("WORDS = 'I am there.'\n")
     return site
@@ -93,6 +117,27 @@ async def test_a_worker_runs_in_its_own_environment_with_the_least_that_it_impor
     found = {name for name in said.split()[4:] if not name.startswith("parley_stage_")}
     guard = {"network", "sitecustomize"}  # the tests' own
     assert found - guard - {"cython_runtime"} == {"engine", "msgspec", "numpy", "yaml", "only_there"}
+
+
+@pytest.fixture
+def of_vllm(tmp_path: Path) -> Path:
+    """One as `make vllm` makes it, but for vLLM: a package that stands in for it."""
+    site = made(tmp_path / "vllm", whole(BESIDE_VLLM))
+    (site / "engine").symlink_to(OURS)
+    write_vllm(site)
+    return tmp_path / "vllm"
+
+
+async def test_a_thinker_that_vllm_runs_needs_what_make_vllm_installs_and_nothing_else(
+    of_vllm: Path, tmp_path: Path
+) -> None:
+    checkpoint = write_checkpoint(tmp_path / "tiny")
+    stages = f"stages: [{{use: llm.vllm, name: thinker, weights: {checkpoint}}}]"
+    workers = f"workers: [{{stages: [thinker], python: {of_vllm}/bin/python}}]"
+    request = Request(id="r", session="s", messages=(Message("user", (TextPart("hello"),)),), wants=IN_WRITING)
+    async with Engine(parse_config(f"{stages}\n{workers}", tmp_path)) as serving, serving.open(request) as chunks:
+        said = "".join([chunk.text async for chunk in chunks if isinstance(chunk, Text)])
+    assert said == "You said: hello "
 
 
 async def test_another_version_of_parley_there_is_one_sentence(older: Path, tmp_path: Path) -> None:

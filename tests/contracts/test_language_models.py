@@ -20,7 +20,7 @@ import httpx2
 import pytest
 
 from app.commands.deployment import Parts, deployment
-from engine import EngineSpec, StageSpec, Text
+from engine import EngineSpec, StageSpec, Text, WorkerSpec
 from engine.stream import of
 from engine.training.nano.dialogues import answers_rightly
 from engine.training.nano.turns import Turn
@@ -29,7 +29,7 @@ from engine.worker.llm.llama import Llama
 from engine.worker.stage import StageConfig
 from engine.worker.stages.llm import llamacpp
 from tests.app.rig import Running, eventually, running, talking
-from tests.conformance import tiny_llm
+from tests.conformance import tiny_llm, vllm_environment
 from tests.engine.fakes import request
 from tests.engine.worker.llm.gguf_files import counting, write_model
 
@@ -39,6 +39,8 @@ RIGHT = 0.80
 CLOSE = 1e-3
 """Where the two likeliest tokens lie so near to each other, rounding may choose."""
 MOST_CLOSE = 0.01
+READY_S = 240.0
+"""vLLM is imported in three processes, one after the other: most of a minute where nothing else runs."""
 OPTIONS = {"temperature": 0.0, "instructions_suffix": ""}
 """The model knows no instructions; llama.cpp would write them into what the user says."""
 
@@ -55,6 +57,8 @@ class Served:
     """A chat completion, asked of what runs the model itself."""
     processing: Callable[[], int]
     """How many answers are computed there now."""
+    python: str | None = None
+    """The interpreter of its worker, which is a process then."""
 
     def ids(self, messages: Messages) -> list[int]:
         """The tokens of an answer, the one that ends it among them."""
@@ -101,24 +105,53 @@ async def by_llamacpps_server(file: Path) -> AsyncGenerator[Served]:
         yield Served(stage, lambda body: http.post("/v1/chat/completions", json=body).json(), processing)
 
 
-THINKERS = [pytest.param(in_process, id="llm.llamacpp"), pytest.param(by_llamacpps_server, id="llm.openai")]
+@asynccontextmanager
+async def by_vllm(file: Path) -> AsyncGenerator[Served]:
+    """`llm.vllm`, with the checkpoint that the file was made of. Its worker lets itself be asked."""
+    if not vllm_environment.PYTHON.exists():
+        pytest.skip("vLLM has no environment here: make vllm")
+    with vllm_environment.asked() as (use, asked):
+        stage = StageSpec(
+            use=use, name="thinker", weights=str(tiny_llm.checkpoint(file)), max_batch=AT_ONCE,
+            options={"context": 1024, **OPTIONS},
+        )  # fmt: skip
+
+        def complete(body: dict[str, Any]) -> Any:
+            [choice] = asked({"complete": {**body, "return_token_ids": True}})["choices"]
+            content = [{"id": id} for id in choice["token_ids"]]
+            return {"choices": [{"logprobs": {"content": content}}]}
+
+        yield Served(stage, complete, lambda: asked({"processing": True}), str(vllm_environment.PYTHON))
+
+
+THINKERS = [
+    pytest.param(in_process, id="llm.llamacpp"),
+    pytest.param(by_llamacpps_server, id="llm.openai"),
+    pytest.param(by_vllm, id="llm.vllm"),
+]
 
 
 @asynccontextmanager
 async def serving(served: Served) -> AsyncGenerator[Running]:
     """A server with this thinker, and the scripted family's ears and voice."""
-    async with running(spec_of(served.stage)) as server:
+    async with running(spec_of(served), ready_s=READY_S) as server:
         yield server
         await server.empty()
 
 
-def spec_of(thinker: StageSpec) -> EngineSpec:
+def spec_of(served: Served) -> EngineSpec:
     whole = deployment("script", parts=Parts(thinker="llamacpp"))
-    stages = tuple(thinker if stage.name == "thinker" else stage for stage in whole.stages)
+    stages = tuple(served.stage if stage.name == "thinker" else stage for stage in whole.stages)
     patient = dataclasses.replace(whole.heartbeat, timeout_s=20.0)
+    workers, launcher = whole.workers, "inline"
+    if served.python is not None:
+        others = tuple(stage.name for stage in stages if stage.name != "thinker")
+        workers = (WorkerSpec(stages=("thinker",), python=served.python), WorkerSpec(stages=others))
+        launcher = "local"
     return dataclasses.replace(
-        whole, stages=stages, launcher="inline", server={"host": "127.0.0.1", "port": 0}, heartbeat=patient
-    )
+        whole, stages=stages, workers=workers, launcher=launcher, server={"host": "127.0.0.1", "port": 0},
+        heartbeat=patient,
+    )  # fmt: skip
 
 
 def held_out() -> list[list[Turn]]:
@@ -188,7 +221,7 @@ async def test_fifty_dialogues_are_what_transformers_computes_and_make_sense(ser
         for turns in dialogues:
             answers = await talked(server, turns)
             for turn, answer, messages in zip(turns, answers, conversations(turns, answers), strict=True):
-                ids = served.ids(messages)
+                ids = await asyncio.to_thread(served.ids, messages)
                 off, near = oracle.judge(messages, ids)
                 if off or (near == 0 and oracle.text(ids) != answer):
                     wrong.append(f"{turn.request.text!r} -> {answer!r}, differs at {off}: {oracle.text(ids)!r}")
@@ -214,6 +247,7 @@ async def test_eight_at_once_say_what_each_says_alone(serve: Serve) -> None:
 @pytest.mark.parametrize("serve", THINKERS)
 async def test_an_answer_that_is_cancelled_ends_in_the_engine_behind_it(serve: Serve, tmp_path: Path) -> None:
     endless = write_model(tmp_path / "counting.gguf", counting())
+    vllm_environment.write_endless(tiny_llm.checkpoint(tiny_llm.model_file()), tiny_llm.checkpoint(endless))
     async with serve(endless) as served, serving(served) as server, talking(server) as client:
         for _ in range(10):
             await (await client.say("Count.")).send("response.create", response={"output_modalities": ["text"]})

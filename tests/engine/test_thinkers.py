@@ -43,6 +43,8 @@ def test_a_short_form_stands_for_a_stage_and_its_options(text: str, model: str, 
         ("openai:@https://api.example.org", "is not complete"),
         ("gguf", "is not complete; write gguf:PATH"),
         ("gguf:", "is not complete"),
+        ("vllm", "is not complete; write vllm:PATH"),
+        ("vllm:", "is not complete"),
         ("guff:m", "did you mean gguf:PATH"),
         ("llamacpp:abc", "'abc' is no port"),
         ("llamacpp:70000", "is no port"),
@@ -73,6 +75,15 @@ def test_a_file_is_meant_by_its_path_from_any_folder_or_by_its_name_in_the_catal
         assert not thinker.has_key
 
 
+def test_a_folder_is_meant_by_its_path_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for text, weights in {"vllm:/models/m": "/models/m", "vllm:m": str(tmp_path / "m")}.items():
+        thinker = thinker_of(text)
+        assert (thinker.use, thinker.options, thinker.weights) == ("llm.vllm", {}, weights)
+        assert thinker.max_batch == 16
+        assert not thinker.has_key
+
+
 def test_what_leaves_the_machine_is_said_in_a_sentence() -> None:
     url = "https://api.example.org/v1"
     assert leaving(url) == "Conversations leave this machine: api.example.org gets their text."
@@ -82,6 +93,6 @@ def test_what_leaves_the_machine_is_said_in_a_sentence() -> None:
     )
 
 
-@pytest.mark.parametrize("form", [name for name in FORMS if name not in ("openai", "gguf")])
+@pytest.mark.parametrize("form", [name for name in FORMS if name not in ("openai", "gguf", "vllm")])
 def test_nothing_leaves_the_machine_by_a_local_form(form: str) -> None:
     assert leaving(str(thinker_of(form + ("" if form == "llamacpp" else ":m")).options["url"])) == ""

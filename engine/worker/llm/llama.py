@@ -19,13 +19,13 @@ from typing import Any
 
 import msgspec
 
-from engine.errors import ConfigError, ContextOverflow, EngineError, RequestError, StageFailed, WeightsError
+from engine.errors import ConfigError, WeightsError
 from engine.worker.llm.decoder import Decoder
 from engine.worker.llm.deltas import Delta
 from engine.worker.llm.messages import texts_of
-from engine.worker.llm.refusals import overflows
+from engine.worker.llm.refusals import error_of_model
 from engine.worker.remote.patience import Patience
-from engine.worker.remote.refusals import Refusal, says
+from engine.worker.remote.refusals import Refusal
 
 MOST_UNREAD = 64
 """Events of one answer that may wait for their reader: behind them its thread waits, and nothing is lost."""
@@ -97,7 +97,7 @@ class Llama:
             for delta in decoder.end():
                 yield delta
         except Refusal as refusal:
-            raise as_engine_error(refusal, settings.name, body) from None
+            raise error_of_model(refusal, settings.name, texts_of(body)) from None
         finally:
             answer.leave()
             self._answers.discard(answer)
@@ -167,16 +167,6 @@ class _Answer:
         """Read no more."""
         self.left = True
         self._room.release()
-
-
-def as_engine_error(refusal: Refusal, name: str, body: Mapping[str, Any]) -> EngineError:
-    """The error that stands for a refusal. Its message holds nothing of the conversation."""
-    said = says(refusal.said, texts_of(body))
-    if overflows(refusal):
-        return ContextOverflow(f"The conversation is longer than {name} can read{said}. Shorten it.")
-    if refusal.status in (400, 413, 422):
-        return RequestError(f"The language model {name} does not take this request{said}.")
-    return StageFailed(f"The language model {name} failed{said}.")
 
 
 def _loaded(settings: LlamaSettings) -> Any:

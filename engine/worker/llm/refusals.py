@@ -1,11 +1,11 @@
-"""What goes wrong with language models' servers alone: a conversation that is too long, and who is no such server."""
+"""What goes wrong with language models alone: a conversation that is too long, and a server that is none."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-from engine.errors import ContextOverflow, EngineError, StageFailed
+from engine.errors import ContextOverflow, EngineError, RequestError, StageFailed
 from engine.worker.llm.options import Options
 from engine.worker.remote import refusals
 from engine.worker.remote.refusals import Refusal, says
@@ -24,6 +24,16 @@ def as_engine_error(refusal: Refusal, options: Options, texts: Iterable[str], ke
         said = says(refusal.said, texts, key)
         return ContextOverflow(f"The conversation is longer than {options.model} can read{said}. Shorten it.")
     return refusals.as_engine_error(refusal, options, texts, key)
+
+
+def error_of_model(refusal: Refusal, name: str, texts: Iterable[str]) -> EngineError:
+    """The same, for a model that runs in the worker itself."""
+    said = says(refusal.said, texts)
+    if overflows(refusal):
+        return ContextOverflow(f"The conversation is longer than {name} can read{said}. Shorten it.")
+    if refusal.status in (400, 413, 422):
+        return RequestError(f"The language model {name} does not take this request{said}.")
+    return StageFailed(f"The language model {name} failed{said}.")
 
 
 def stranger(options: Options) -> EngineError:

@@ -85,3 +85,17 @@ def test_names_of_other_parts_are_one_sentence(monkeypatch: pytest.MonkeyPatch) 
         deployment(parts=Parts(ears="zipp"))
     with pytest.raises(ConfigError, match=r"--voice: no voice is called 'zip' .*known: kokoro"):
         deployment(parts=Parts(voice="zip"))
+
+
+@pytest.mark.parametrize(("gpus", "device"), [(0, "cpu"), (1, 0)])
+def test_vllm_has_a_worker_of_its_own_with_its_own_interpreter(
+    gpus: int, device: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nano's thinker shared its worker with the voice."""
+    monkeypatch.setattr(deployments, "gpus", lambda: gpus)
+    monkeypatch.setattr(deployments, "VLLM", tmp_path / "python")
+    spec = deployment(parts=Parts(thinker="vllm:/models/m"))
+    assert [worker.stages for worker in spec.workers] == [("ears",), ("talker", "code2wav"), ("thinker",)]
+    assert (spec.workers[-1].devices, spec.workers[-1].python) == ((device,), None), "make vllm has not been run"
+    (tmp_path / "python").touch()
+    assert deployment(parts=Parts(thinker="vllm:/models/m")).workers[-1].python == str(tmp_path / "python")

@@ -13,9 +13,13 @@ import pytest
 
 from engine import wire
 from engine.chunk import Audio, Chunk, Speech, Transcript, kinds
-from engine.core import SPEAKER_RATE_HZ, AudioPart, Message, Request
+from engine.config import ChunkSpec
+from engine.core import SPEAKER_RATE_HZ, AudioPart, Message, Request, StageInfo
 from engine.errors import ContextOverflow, RequestError, StageFailed
+from engine.worker.process import Worker
+from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
+from engine.worker.streamed import Broken, Streamed
 from tests.engine.fakes import Desk, FakeStage, Result, data_of, echo, fed, opened, request, turns, until, working, x
 
 
@@ -432,3 +436,33 @@ async def test_a_recording_comes_to_ears_before_what_is_spoken_and_to_nobody_els
             desk.put(wire.Feed("r", Speech(np.ones(4, np.int16))), wire.End("r"))
             await desk.ended("r")
         assert got == lengths
+
+
+class Breaking(Streamed):
+    """A stage of a library that ends when it is told to."""
+
+    info = StageInfo(name="a", answers=True)
+
+    def __init__(self, ends: asyncio.Event, error: Exception) -> None:
+        super().__init__(StageConfig())
+        self._ends, self._error = ends, error
+
+    async def watch(self) -> None:
+        await self._ends.wait()
+        raise self._error
+
+
+@pytest.mark.parametrize(("error", "goes_on"), [(Broken("gone"), False), (ValueError("a bug"), True)])
+async def test_what_is_of_no_use_any_more_ends_its_worker_and_a_watch_that_fails_does_not(
+    error: Exception, goes_on: bool
+) -> None:
+    ends = asyncio.Event()
+    worker = Worker({"a": Breaking(ends, error)}, ChunkSpec(), {"a": 1}, lambda message: None)
+    serving = asyncio.create_task(worker.serve())
+    await turns()
+    ends.set()
+    await turns()
+    assert serving.done() is not goes_on
+    serving.cancel()
+    [ended] = await asyncio.gather(serving, return_exceptions=True)
+    assert isinstance(ended, asyncio.CancelledError if goes_on else ExceptionGroup)

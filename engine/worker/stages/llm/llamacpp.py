@@ -5,26 +5,20 @@ Nothing else has to run, and nothing leaves the machine. What was computed of a 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
 
-from engine.chunk import Text, ToolCall, ToolCallDelta, Transcript, Usage, VoiceText, kinds
 from engine.config import build
-from engine.core import Ability, Facets, Request, StageInfo
+from engine.core import StageInfo
 from engine.errors import ConfigError, WeightsError
-from engine.worker.llm.continuing import continued, rest
-from engine.worker.llm.deltas import Delta
 from engine.worker.llm.gguf import PROJECTOR, Header, is_first, read_header
 from engine.worker.llm.llama import Llama, LlamaSettings
+from engine.worker.llm.local import LocalThinker, info_of
 from engine.worker.llm.options import ModelOptions, check
-from engine.worker.llm.thinker import ChatThinker
 from engine.worker.stage import StageConfig
-from engine.worker.stage_request import StageRequest
 
 CHATML = "chatml"
 """A template that llama.cpp has by name: many models without one of their own were trained on it."""
@@ -64,62 +58,25 @@ class Options(ModelOptions):
         return ModelOptions.extras(self) or {"chat_template_kwargs": {"enable_thinking": True}}
 
 
-class Thinker(ChatThinker):
-    """An answer whose worker was lost is gone on with behind its words, and not begun anew: what is computed together
-    with others differs in the last digits, and so may the words."""
+class Thinker(LocalThinker):
+    """llama.cpp in this process."""
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
-        options = options_of(config)
-        sees: frozenset[Ability] = frozenset({"image"} if options.images else ())
-        return StageInfo(
-            takes=kinds(Transcript), emits=kinds(Text, ToolCallDelta, ToolCall, Usage), feeds=kinds(VoiceText),
-            answers=True, slots=config.slots, prepares=True,
-            replay="never" if options.thinking else "continue",  # its thoughts are not kept, and go before every answer
-            checkpoints=frozenset() if options.thinking else kinds(Text, Usage),
-            facets=Facets(model=options.model, sees=sees, context=options.context),
-        )  # fmt: skip
+        return info_of(config, options_of(config))
 
     def __init__(self, config: StageConfig) -> None:
         options = options_of(config)
-        super().__init__(config, options)
         settings = settings_of(config, options)
         if settings.gpu_layers == 0:
             check_memory(settings, psutil.virtual_memory().available)
         self._llama = Llama(settings)
+        super().__init__(config, options, self._llama)
 
     @property
     def processing(self) -> int:
         """How many answers are computed now."""
         return self._llama.processing
-
-    def open(self, req: StageRequest) -> None:
-        """An answer needs a place: where there is none, what is read ahead for somebody else gives its own up."""
-        others = [warming for session, warming in self._warming.items() if session != req.request.session]
-        if others and not self._llama.free:
-            others[0].task.cancel()
-
-    async def prepare(self, request: Request) -> None:
-        """In a place that nobody needs now, or not at all."""
-        if self._llama.free:
-            await super().prepare(request)
-
-    async def ask(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[Delta]:
-        async with aclosing(self._llama.answer(body, name)) as deltas:
-            async for delta in deltas:
-                yield delta
-
-    async def go_on(self, body: Mapping[str, Any], name: str, written: Sequence[Text]) -> AsyncGenerator[Delta]:
-        asked = continued(body, written)
-        async with (
-            aclosing(self._llama.answer(asked, name, begun=True)) as deltas,
-            aclosing(rest(deltas, written)) as placed,
-        ):
-            async for delta in placed:
-                yield delta
-
-    async def aclose(self) -> None:
-        await self._llama.aclose()
 
 
 STAGE = Thinker

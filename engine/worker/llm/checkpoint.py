@@ -1,0 +1,112 @@
+"""What a checkpoint's folder says of its language model, as Hugging Face lays it out: which one it is, how it is asked,
+what it takes in memory.
+
+Source: transformers 5 (``config.json``, ``chat_template.jinja``, ``tokenizer_config.json``). Reads no weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from engine.errors import WeightsError
+
+VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+_WEIGHTS = ("*.safetensors", "*.bin")
+_OWN_TEMPLATE = "tekken.json"
+"""Mistral's tokenizer writes its conversations itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A model's folder."""
+
+    folder: Path
+    size: int
+    """Bytes of its weights."""
+    config: Mapping[str, Any]
+    template: str
+    """How it is asked, as Jinja; empty where its tokenizer knows that itself."""
+
+    @property
+    def name(self) -> str:
+        return self.folder.resolve().name
+
+    @property
+    def context(self) -> int:
+        """The longest prompt and answer that it was trained on, in tokens; 0 where it does not say."""
+        return int(self._of("max_position_embeddings", 0))
+
+    @property
+    def value_bytes(self) -> int:
+        """Of one weight, as it is stored; 0 where that is not said."""
+        return VALUE_BYTES.get(str(self._of("dtype", self._of("torch_dtype", ""))), 0)
+
+    def reads(self, what: str) -> bool:
+        """Whether the model reads ``what`` itself: "vision" or "audio"."""
+        return f"{what}_config" in self.config
+
+    def cache_bytes(self, tokens: int, value_bytes: int) -> int:
+        """What keys and values of so many tokens take at most; 0 where the folder does not say."""
+        heads = int(self._of("num_attention_heads", 0))
+        width = int(self._of("head_dim", 0) or self._of("hidden_size", 0) // max(1, heads))
+        kv_heads = int(self._of("num_key_value_heads", heads))
+        return 2 * int(self._of("num_hidden_layers", 0)) * kv_heads * width * value_bytes * tokens
+
+    def _of(self, key: str, otherwise: Any) -> Any:
+        """A model that sees has its language model's fields one level below."""
+        text = self.config.get("text_config")
+        found: Any = cast("dict[str, Any]", text).get(key) if isinstance(text, dict) else None
+        found = self.config.get(key) if found is None else found
+        return otherwise if found is None else found
+
+
+def read_checkpoint(folder: Path, template: bool = True) -> Checkpoint:
+    """What lies in a folder. Raises WeightsError for one that holds no language model, or where ``template`` is wanted
+    and there is none."""
+    if not folder.is_dir():
+        what = "must be a checkpoint's folder, not a file" if folder.exists() else "there is no such folder"
+        raise WeightsError(f"{folder}: {what}")
+    config = _json(folder / "config.json")
+    if config is None:
+        raise WeightsError(f"{folder}: holds no config.json, so it is no checkpoint as Hugging Face lays them out")
+    files = next((found for pattern in _WEIGHTS if (found := sorted(folder.glob(pattern)))), [])
+    if not files:
+        raise WeightsError(f"{folder}: holds no weights (files that end with .safetensors)")
+    found = next(filter(None, _templates(folder)), "")
+    if template and not found and not (folder / _OWN_TEMPLATE).exists():
+        raise WeightsError(
+            f"{folder}: has no chat template, so nobody knows how this model is asked. Give one as options.template, "
+            "a file of Jinja."
+        )
+    return Checkpoint(folder, sum(file.stat().st_size for file in files), config, found)
+
+
+def _templates(folder: Path) -> Iterator[str]:
+    """Wherever one may lie; of several in one file the default."""
+    file = folder / "chat_template.jinja"
+    if file.is_file():
+        yield file.read_text(encoding="utf-8", errors="replace")
+    for name in ("chat_template.json", "tokenizer_config.json"):
+        match (_json(folder / name) or {}).get("chat_template"):
+            case str() as text:
+                yield text
+            case list() as several:
+                entries = [cast("dict[str, Any]", one) for one in cast("list[Any]", several) if isinstance(one, dict)]
+                yield next((str(one.get("template", "")) for one in entries if one.get("name") == "default"), "")
+            case _:
+                pass
+
+
+def _json(file: Path) -> dict[str, Any] | None:
+    """An object in a file; None without the file. Raises WeightsError."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise WeightsError(f"{file}: cannot be read: {error}") from None

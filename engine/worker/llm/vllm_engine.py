@@ -1,0 +1,245 @@
+"""vLLM's engine, asked as its own server asks it: AsyncLLM, and the chat completions that vLLM makes of it.
+
+The only file that knows vLLM's names, and these change from version to version: those of the version that `make vllm`
+installs. What renders conversations (templates, pictures, sound) and parses function calls is vLLM's own. No HTTP is
+spoken, no usage is told to anybody, and only local paths get here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import importlib
+import os
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from engine.errors import ConfigError, WeightsError
+from engine.nearest import nearest
+from engine.worker import process_group
+from engine.worker.remote.refusals import Refusal, cleaned
+
+VERSION = "0.32"
+"""What this file was written for, and tried with."""
+NOT_INSTALLED = (
+    "llm.vllm needs vLLM in its worker's environment: `make vllm` makes one, and `python: .vllm/bin/python` in "
+    "workers[] names it, as a path from the configuration's folder"
+)
+ENVIRONMENT = {
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_DO_NOT_TRACK": "1",
+    "DO_NOT_TRACK": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "VLLM_HOST_IP": "127.0.0.1",  # else it asks the system for the way to a public address
+}
+"""Nothing is told to anybody, nothing downloaded, and its processes find each other on this machine."""
+LOG = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_LOGGING_STREAM": "ext://sys.stderr"}
+"""Unless the environment says something else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmSettings:
+    """How a model is loaded."""
+
+    weights: Path
+    name: str
+    context: int
+    """Tokens of one conversation."""
+    slots: int
+    """Conversations that are answered at once."""
+    device: str
+    dtype: str
+    cache_bytes: int | None = None
+    """For keys and values; None is what vLLM finds free."""
+    template: str | None = None
+    """A file of Jinja; None is the checkpoint's own."""
+    tool_parser: str | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """More of vLLM's engine arguments."""
+    first_token_s: float = 30.0
+    stall_s: float = 20.0
+
+
+class VllmEngine:
+    """A model that is loaded, in processes of vLLM's own. Needs ``aclose`` at the end.
+
+    Raises ConfigError or WeightsError. Takes as long as loading takes.
+    """
+
+    def __init__(self, settings: VllmSettings) -> None:
+        os.environ.update(ENVIRONMENT)
+        for name, value in LOG.items():
+            os.environ.setdefault(name, value)
+        version = _version()
+        with _named(version):
+            arguments = _arguments(settings)
+            process_group.lead()
+            self._engine = _loaded(arguments, settings)
+            try:
+                self._chat = _chat(self._engine, settings)
+                self._request: Any = _of("entrypoints.openai.chat_completion.protocol", "ChatCompletionRequest")
+                self._error_of: Any = _of("entrypoints.serve", "create_error_response")
+            except BaseException:
+                self._engine.shutdown(timeout=0)
+                raise
+
+    async def complete(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[str]:
+        """The events of a chat completion, as JSON. To close this generator aborts it, and so does cancelling.
+
+        ``name`` is the request's, among all that are under way. Raises Refusal.
+        """
+        try:
+            asked = self._request.model_validate({**body, "stream": True, "request_id": name})
+            reply = await self._chat.create_chat_completion(asked)
+        except Exception as error:  # noqa: BLE001 - vLLM has a status for each, also where a template raises
+            raise _refusal(self._error_of(error)) from None
+        if not isinstance(reply, AsyncGenerator):
+            raise _refusal(reply)
+        try:
+            async for event in reply:
+                yield event.removeprefix("data:").strip()
+        finally:
+            await reply.aclose()
+            await self._engine.abort(f"chatcmpl-{name}")  # closing alone leaves it to the garbage collector
+
+    async def over(self) -> None:
+        """Returns once the engine has broken, and can be used no more."""
+        self._engine._run_output_handler()  # where no event loop ran yet, it has not begun to read answers
+        await asyncio.wait([self._engine.output_handler])
+
+    @property
+    def broken(self) -> bool:
+        return self._engine.errored
+
+    async def aclose(self) -> None:
+        """End the engine's processes."""
+        self._engine.output_handler.cancel()  # it would report their end as an error
+        await asyncio.to_thread(self._engine.shutdown, timeout=0)
+
+
+def _version() -> str:
+    try:
+        vllm: Any = importlib.import_module("vllm")
+    except ModuleNotFoundError as error:
+        if error.name != "vllm":
+            raise
+        raise ConfigError(NOT_INSTALLED) from None
+    return str(vllm.__version__)
+
+
+@contextmanager
+def _named(version: str) -> Generator[None]:
+    """Say that another version is there, where it is not what this file knows."""
+    try:
+        yield
+    except (ImportError, AttributeError, TypeError) as error:
+        if version.startswith(f"{VERSION}."):
+            raise
+        raise ConfigError(
+            f"llm.vllm knows vLLM {VERSION}, and this worker's environment has {version}, which does not fit: "
+            "`make vllm` makes an environment that does"
+        ) from error
+
+
+def _of(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(f"vllm.{module}"), name)
+
+
+def _arguments(settings: VllmSettings) -> Any:
+    """vLLM's engine arguments. Raises ConfigError."""
+    kind: Any = _of("engine.arg_utils", "AsyncEngineArgs")
+    platform: Any = _of("platforms", "current_platform")
+    _check_device(settings.device, str(platform.device_type))
+    known = {one.name for one in dataclasses.fields(kind)}
+    for name in settings.arguments:
+        if name not in known:
+            hint = nearest(name, known, "its manual lists them")
+            raise ConfigError(f"options.arguments.{name}: vLLM has no such engine argument ({hint})")
+    if platform.is_cpu():
+        cpu = {"enforce_eager": True, "kv_cache_memory_bytes": settings.cache_bytes}  # to compile takes minutes there
+    else:
+        cpu = {}
+        _check_memory(settings, int(platform.get_device_total_memory()))
+    return kind(
+        **{
+            "model": str(settings.weights),
+            "served_model_name": settings.name,
+            "max_model_len": settings.context,
+            "max_num_seqs": settings.slots,
+            "dtype": settings.dtype,
+            "enable_prefix_caching": True,
+            "disable_log_stats": True,
+            **cpu,
+            **settings.arguments,
+        }
+    )
+
+
+def _check_device(wanted: str, there: str) -> None:
+    kind = wanted.partition(":")[0]
+    if kind != there:
+        step = "give it a device (devices: [0])" if kind == "cpu" else "let the worker compute on the cpu"
+        raise ConfigError(
+            f"llm.vllm: the vLLM of this environment computes on {there}, and its worker on {kind}: {step}, or make "
+            "the environment anew on this machine (`make vllm`)"
+        )
+
+
+def _check_memory(settings: VllmSettings, total: int) -> None:
+    """Refuse weights for which the device is too small, before minutes of loading. Raises WeightsError."""
+    weights = sum(file.stat().st_size for file in settings.weights.glob("*.safetensors"))
+    share = float(settings.arguments.get("gpu_memory_utilization", 0.9))
+    if weights > total * share and settings.arguments.get("tensor_parallel_size", 1) == 1:
+        raise WeightsError(
+            f"{settings.weights}: the weights take {weights / 1e9:.1f} GB, and of the device's {total / 1e9:.1f} vLLM "
+            f"takes {share:.0%}. Take a smaller or quantized checkpoint."
+        )
+
+
+def _loaded(arguments: Any, settings: VllmSettings) -> Any:
+    kind: Any = _of("v1.engine.async_llm", "AsyncLLM")
+    try:
+        return kind.from_engine_args(arguments)
+    except (ValueError, OSError, RuntimeError, NotImplementedError, KeyError) as error:
+        said = cleaned(str(error).rpartition("Value error, ")[2], ())
+        raise WeightsError(f"{settings.weights}: vLLM cannot load it: {said.rstrip('.')}; the log says more") from error
+
+
+def _chat(engine: Any, settings: VllmSettings) -> Any:
+    """What answers chat completions in vLLM's server, on an engine of ours. Raises ConfigError."""
+    models: Any = _of("entrypoints.openai.models.serving", "OpenAIServingModels")
+    path: Any = _of("entrypoints.openai.models.protocol", "BaseModelPath")
+    renderer: Any = _of("renderers.online_renderer", "OnlineRenderer")
+    serving: Any = _of("entrypoints.openai.chat_completion.serving", "OpenAIServingChat")
+    template = _of("renderers.chat_utils", "load_chat_template")(settings.template)
+    asked = {
+        "request_logger": None,
+        "chat_template": template,
+        "chat_template_content_format": "auto",
+        "enable_auto_tools": settings.tool_parser is not None,
+        "tool_parser": settings.tool_parser,
+    }
+    try:
+        return serving(
+            engine,
+            models(engine, [path(name=settings.name, model_path=str(settings.weights))]),
+            "assistant",
+            online_renderer=renderer(engine.model_config, engine.renderer, **asked),
+            enable_prompt_tokens_details=True,
+            **asked,
+        )
+    except Exception as error:
+        if settings.tool_parser is None or isinstance(error, TypeError | AttributeError):
+            raise
+        known = ", ".join(_of("tool_parsers", "ToolParserManager").list_registered())
+        raise ConfigError(
+            f"options.tool_parser: {settings.tool_parser!r} is none of vLLM's that fits this model; it has {known}"
+        ) from error
+
+
+def _refusal(reply: Any) -> Refusal:
+    return Refusal(int(reply.error.code), str(reply.error.message), str(reply.error.type))

@@ -1,0 +1,150 @@
+"""The thinker that vLLM runs for its worker: a checkpoint's folder, on a GPU, for many conversations at once.
+
+vLLM pins what other stages cannot have, so its worker has an environment of its own (`make vllm` makes it,
+``workers[].python`` names it). No server is between, and nothing leaves the machine. What was computed of a
+conversation is kept for its next turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from engine.config import build
+from engine.core import StageInfo
+from engine.errors import ConfigError, WeightsError
+from engine.worker.llm.checkpoint import VALUE_BYTES, Checkpoint, read_checkpoint
+from engine.worker.llm.local import LocalThinker, info_of
+from engine.worker.llm.options import ModelOptions, check
+from engine.worker.llm.vllm import Vllm
+from engine.worker.llm.vllm_engine import VllmSettings
+from engine.worker.stage import StageConfig
+
+AS_STORED = "auto"
+"""vLLM's word for the checkpoint's own type of numbers, where that is a small one."""
+TOOL_PARSERS = {
+    "<function=": "qwen3_coder",
+    "<tool_call>": "hermes",
+    "[TOOL_CALLS]": "mistral",
+    "<|python_tag|>": "llama3_json",
+    '"name": function name': "llama3_json",
+}
+"""What a template shows of how its model calls functions, and vLLM's parser of that; the first one counts."""
+OWN_ARGUMENTS = {
+    "model": "the stage's weights",
+    "served_model_name": "options.model",
+    "max_model_len": "options.context",
+    "max_num_seqs": "the stage's max_batch",
+    "dtype": "the stage's dtype",
+    "trust_remote_code": "nothing: a checkpoint's own code is not run",
+}
+"""Engine arguments that are said elsewhere, and where."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options(ModelOptions):
+    """The `options` of a stage whose `weights` name a checkpoint's folder, as Hugging Face lays it out.
+
+    ``model`` is the folder's name, unless one is given. No conversation is longer than what the model was trained on,
+    whatever ``context`` says. A model that sees or hears is shown pictures and sound (``images``, ``audio``). The
+    stage's ``max_batch`` says how many answers are made at once; its ``dtype`` may be bfloat16, float16 or float32: on
+    a device, float32, which nobody has to write, means what the checkpoint has.
+    """
+
+    model: str = ""
+    template: str | None = None
+    """How the model is asked, where its folder does not say or says it wrongly: a file of Jinja."""
+    tool_parser: str | None = None
+    """Which of vLLM's tool parsers reads the model's function calls; without one, the template is looked at."""
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """More of vLLM's engine arguments, by their names in Python, as ``{gpu_memory_utilization: 0.5}``."""
+
+    def extras(self) -> dict[str, Any]:
+        return ModelOptions.extras(self) or {"chat_template_kwargs": {"enable_thinking": True}}
+
+
+class Thinker(LocalThinker):
+    """vLLM, in processes of its own that end with this one."""
+
+    @classmethod
+    def describe(cls, config: StageConfig) -> StageInfo:
+        return info_of(config, options_of(config)[0])
+
+    def __init__(self, config: StageConfig) -> None:
+        options, checkpoint = options_of(config)
+        self._vllm = Vllm(settings_of(config, options, checkpoint))
+        super().__init__(config, options, self._vllm)
+
+    async def watch(self) -> None:
+        await self._vllm.watch()
+
+
+STAGE = Thinker
+
+
+def options_of(config: StageConfig) -> tuple[Options, Checkpoint]:
+    """The options that a configuration gives, with what the checkpoint says. Raises ConfigError or WeightsError."""
+    if config.weights is None:
+        raise ConfigError("weights: must name the checkpoint's folder")
+    options: Options = build(Options, dict(config.options), "options")
+    for name in options.arguments:
+        if name in OWN_ARGUMENTS:
+            raise ConfigError(f"options.arguments.{name}: is said by {OWN_ARGUMENTS[name]}")
+    if options.template is not None and not Path(options.template).is_file():
+        raise ConfigError(f"options.template: there is no file {options.template}")
+    checkpoint = read_checkpoint(config.weights, template=options.template is None)
+    options = replace(
+        options,
+        model=options.model or checkpoint.name,
+        context=min(options.context, checkpoint.context or options.context),
+        images=options.images or checkpoint.reads("vision"),
+        audio=options.audio or checkpoint.reads("audio"),
+        tool_parser=options.tool_parser or _tool_parser(checkpoint.template),
+    )
+    check(options, "options")
+    return options, checkpoint
+
+
+def _tool_parser(template: str) -> str | None:
+    if "tools" not in template:
+        return None
+    return next((parser for mark, parser in TOOL_PARSERS.items() if mark in template), None)
+
+
+def settings_of(config: StageConfig, options: Options, checkpoint: Checkpoint) -> VllmSettings:
+    """How the model is loaded. Raises WeightsError where a processor's memory is too small for it."""
+    on_cpu = config.device == "cpu"
+    value_bytes = VALUE_BYTES.get(config.dtype, 4)
+    cache = checkpoint.cache_bytes(options.context, value_bytes) * (config.slots + 1)  # whole blocks, one to spare
+    if on_cpu:
+        weights = checkpoint.size * value_bytes // (checkpoint.value_bytes or value_bytes)
+        check_memory(checkpoint.folder, weights, cache)
+    return VllmSettings(
+        weights=checkpoint.folder.absolute(),
+        name=options.model,
+        context=options.context,
+        slots=config.slots,
+        device=config.device,
+        dtype=AS_STORED if config.dtype == "float32" and not on_cpu else config.dtype,
+        cache_bytes=cache or None,
+        template=options.template,
+        tool_parser=options.tool_parser,
+        arguments=options.arguments,
+        first_token_s=options.first_token_s,
+        stall_s=options.stall_s,
+    )
+
+
+def check_memory(folder: Path, weights: int, cache: int) -> None:
+    """Refuse a model for which this machine has too little memory, before it swaps. Raises WeightsError."""
+    import psutil
+
+    available = psutil.virtual_memory().available
+    if weights + cache > available:
+        raise WeightsError(
+            f"{folder}: needs {(weights + cache) / 1e9:.1f} GB of memory ({weights / 1e9:.1f} for the weights, the "
+            f"rest for conversations), and {available / 1e9:.1f} are free. Take a smaller model, or lower the "
+            "stage's max_batch or options.context."
+        )

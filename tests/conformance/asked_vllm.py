@@ -1,0 +1,34 @@
+"""The stage `llm.vllm`, with a door for a test: the engine behind it may be asked over a Unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from typing import Any
+
+from engine.worker.stages.llm import vllm
+
+
+class STAGE(vllm.Thinker):
+    async def watch(self) -> None:
+        async with await asyncio.start_unix_server(self._ask, os.environ["PARLEY_TEST_VLLM_SOCKET"]):
+            await super().watch()
+
+    async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        question = json.loads(await reader.readline())
+        reply = await self._complete(question["complete"]) if "complete" in question else await self._processing()
+        writer.write(json.dumps(reply).encode() + b"\n")
+        await writer.drain()
+        writer.close()
+
+    async def _complete(self, body: dict[str, Any]) -> Any:
+        inner: Any = self._vllm._engine
+        reply = await inner._chat.create_chat_completion(inner._request.model_validate(body))
+        return reply.model_dump()
+
+    async def _processing(self) -> int:
+        """By vLLM's front, and where that has none, by its engine: it resets its cache only while nobody uses it."""
+        engine: Any = self._vllm._engine
+        engine = engine._engine
+        return engine.get_num_unfinished_requests() or int(not await engine.reset_prefix_cache())

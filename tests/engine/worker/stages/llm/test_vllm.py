@@ -1,0 +1,358 @@
+"""The thinker that vLLM runs: everything but vLLM itself, which a package of the same names and events stands in for.
+
+The real one is asked through our sockets in ``tests/contracts/test_language_models.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from engine import Engine, EngineSpec, Message, Request, StageSpec, TextPart, WorkerSpec
+from engine.chunk import Chunk, Output, Text, Usage, VoiceText
+from engine.core import IN_WRITING, Sampling, Tool
+from engine.errors import ConfigError, ContextOverflow, EngineError, RequestError, Stalled, WeightsError
+from engine.stream import of
+from engine.worker import process_group
+from engine.worker.llm import vllm_engine
+from engine.worker.stage import StageConfig
+from engine.worker.stages.llm.vllm import Thinker
+from engine.worker.streamed import Broken
+from tests.engine.fakes import only, request, until
+from tests.engine.worker.llm.fake_vllm import write_checkpoint, write_vllm
+
+TIMER = Tool("timer", "Sets a timer.", {"type": "object", "properties": {}})
+HERMES = "{% if tools %}<tool_call>{% endif %}{{ messages }}"
+
+
+def forget() -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Any]:
+    """The package that stands in, once something has imported it: what it was asked, and its engines."""
+    write_vllm(tmp_path / "site")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.setattr(process_group, "lead", lambda: None)  # this process is the tests'
+    for name in {**vllm_engine.ENVIRONMENT, **vllm_engine.LOG}:
+        monkeypatch.setenv(name, "")
+    forget()
+    import vllm.scripted  # pyright: ignore[reportMissingImports]
+
+    yield vllm.scripted
+    forget()
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return write_checkpoint(tmp_path / "tiny")
+
+
+def config(weights: Path | None, slots: int = 2, device: str = "cpu", **options: Any) -> StageConfig:
+    return StageConfig(weights=weights, slots=slots, device=device, options={"instructions_suffix": "", **options})
+
+
+@asynccontextmanager
+async def thinking(weights: Path, slots: int = 2, **options: Any) -> AsyncGenerator[Thinker]:
+    stage = Thinker(config(weights, slots, **options))
+    try:
+        yield stage
+    finally:
+        await stage.aclose()
+
+
+async def read(stage: Thinker, asked: Request) -> list[Chunk]:
+    return [chunk async for chunk in stage.answer(asked, of(()))]
+
+
+def written(chunks: Sequence[Chunk | Output]) -> str:
+    return "".join(chunk.text for chunk in only(Text, chunks))
+
+
+class TestAnswers:
+    async def test_an_answer_comes_word_by_word_and_is_read_aloud(self, library: Any, checkpoint: Path) -> None:
+        async with thinking(checkpoint) as stage:
+            chunks = await read(stage, request("good **day**"))
+        assert [chunk.text for chunk in only(Text, chunks)] == ["You ", "said: ", "good ", "**day** "]
+        assert "".join(chunk.text for chunk in only(VoiceText, chunks)).strip() == "You said: good day"
+        assert chunks[-1] == Usage(input_tokens=7, output_tokens=4, cached_tokens=3, finish="stop")
+
+    async def test_what_is_asked_is_a_chat_completion_and_thinking_is_off(self, library: Any, checkpoint: Path) -> None:
+        async with thinking(checkpoint, context=256) as stage:
+            await read(stage, request("hello", sampling=Sampling(greedy=True), max_text_tokens=100_000))
+            await read(stage, request("hello"))
+        first, second = library.ASKED
+        assert first["messages"] == [{"role": "user", "content": "hello"}]
+        assert (first["stream"], first["temperature"], first["model"]) == (True, 0, "tiny")
+        assert first["max_tokens"] == 256, "vLLM refuses more than its context"
+        assert first["chat_template_kwargs"] == {"enable_thinking": False}
+        assert first["request_id"] != second["request_id"]
+
+    async def test_thinking_is_on_where_it_is_asked_for_and_such_an_answer_is_not_gone_on_with(
+        self, library: Any, checkpoint: Path
+    ) -> None:
+        async with thinking(checkpoint, thinking=True) as stage:
+            await read(stage, request())
+            assert stage.info.replay == "never"
+        assert library.ASKED[0]["chat_template_kwargs"] == {"enable_thinking": True}
+
+    async def test_an_answer_goes_on_behind_what_was_written(self, library: Any, checkpoint: Path) -> None:
+        async with thinking(checkpoint) as stage:
+            assert stage.info.replay == "continue"
+            kept = (Text("You ", 0), Text("said: ", 4))
+            chunks = [chunk async for chunk in stage.answer(request("hello"), of(()), kept)]
+        assert written(chunks) == "You said: and so on."
+        [asked] = library.ASKED
+        assert asked["messages"][-1] == {"role": "assistant", "content": "You said:"}
+        assert (asked["continue_final_message"], asked["add_generation_prompt"]) == (True, False)
+
+    async def test_a_conversation_that_is_too_long_is_told_and_the_next_is_answered(
+        self, library: Any, checkpoint: Path
+    ) -> None:
+        async with thinking(checkpoint) as stage:
+            with pytest.raises(ContextOverflow, match="longer than tiny can read, and says: This model's maximum"):
+                await read(stage, request("hello " * 300))
+            assert written(await read(stage, request("you"))) == "You said: you "
+
+    @pytest.mark.parametrize("said", ["{a secret that is long}", "refused"])
+    async def test_what_is_refused_is_told_without_the_conversation(
+        self, library: Any, checkpoint: Path, said: str
+    ) -> None:
+        async with thinking(checkpoint) as stage:
+            with pytest.raises(RequestError, match="tiny does not take this request") as refused:
+                await read(stage, request(said))
+        assert "secret" not in str(refused.value)
+
+    async def test_an_answer_that_does_not_come_is_given_up(
+        self, library: Any, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def silent(self: Any, *_: Any) -> AsyncGenerator[str]:
+            await asyncio.Event().wait()
+            yield ""
+
+        monkeypatch.setattr(library.OpenAIServingChat, "stream", silent)
+        async with thinking(checkpoint, first_token_s=0.05) as stage:
+            with pytest.raises(Stalled, match="The language model tiny has not begun its answer"):
+                await read(stage, request())
+            assert stage._vllm.free == 2
+        assert len(library.ABORTED) == 1
+
+
+class TestFunctions:
+    async def test_the_template_says_how_functions_are_called(self, library: Any, tmp_path: Path) -> None:
+        async with thinking(write_checkpoint(tmp_path / "m", HERMES)) as stage:
+            assert stage._vllm._settings.tool_parser == "hermes"
+            await read(stage, request(tools=(TIMER,)))
+        assert library.ASKED[0]["tools"][0]["function"]["name"] == "timer"
+
+    async def test_without_a_known_way_functions_are_refused_with_the_next_step(
+        self, library: Any, checkpoint: Path
+    ) -> None:
+        async with thinking(checkpoint) as stage:
+            with pytest.raises(RequestError, match=r"tiny cannot call functions here.* as tool_parser in its"):
+                await read(stage, request(tools=(TIMER,)))
+            assert written(await read(stage, request("you", tools=(TIMER,), tool_choice="none"))) == "You said: you "
+
+    async def test_a_parser_that_there_is_not_is_told_with_those_that_there_are(
+        self, library: Any, checkpoint: Path
+    ) -> None:
+        with pytest.raises(ConfigError, match=r"options\.tool_parser: 'hermse' is none of vLLM's.* hermes, mistral"):
+            Thinker(config(checkpoint, tool_parser="hermse"))
+        assert library.AsyncLLM.made[-1].closed, "its processes have ended"
+
+
+class TestLeaving:
+    async def test_leaving_an_answer_aborts_it_in_vllm(self, library: Any, checkpoint: Path) -> None:
+        async with thinking(checkpoint, slots=1) as stage:
+            async with aclosing(stage.answer(request("endless"), of(()))) as chunks:
+                await anext(chunks)
+                assert stage._vllm.free == 0
+            assert stage._vllm.free == 1
+        [aborted], [asked] = library.ABORTED, library.ASKED
+        assert aborted == f"chatcmpl-{asked['request_id']}"
+
+    async def test_a_reader_who_is_cancelled_has_left(self, library: Any, checkpoint: Path) -> None:
+        async with thinking(checkpoint, slots=1) as stage:
+            reading = asyncio.create_task(read(stage, request("endless")))
+            await until(lambda: bool(library.ASKED))
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            assert stage._vllm.free == 1
+        assert len(library.ABORTED) == 1
+
+    async def test_what_is_read_ahead_takes_a_place_that_nobody_needs(self, library: Any, checkpoint: Path) -> None:
+        said = (Message("user", (TextPart("hello"),)), Message("assistant", (TextPart("Yes."),)))
+        async with thinking(checkpoint, slots=1) as stage:
+            speaking = Request(id="s", session="s", messages=said, live=True)
+            await stage.prepare(speaking)
+            assert library.ASKED[0]["max_tokens"] == 1
+            async with aclosing(stage.answer(request("endless"), of(()))) as chunks:
+                await anext(chunks)
+                await stage.prepare(speaking)
+            assert len(library.ASKED) == 2
+
+    async def test_closing_ends_vllms_processes(self, library: Any, checkpoint: Path) -> None:
+        async with thinking(checkpoint):
+            [engine] = library.AsyncLLM.made
+        assert engine.closed
+
+
+class TestLost:
+    async def test_an_engine_that_breaks_ends_its_worker_and_no_answer(self, library: Any, checkpoint: Path) -> None:
+        """The answer is not ended with an error: it goes on in another worker."""
+        async with thinking(checkpoint) as stage:
+            reading = asyncio.create_task(read(stage, request("die")))
+            with pytest.raises(Broken, match="vLLM's engine, which runs tiny, has ended"):
+                await stage.watch()
+            await asyncio.sleep(0)
+            assert not reading.done()
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    async def test_the_worker_comes_back_and_the_answer_goes_on(
+        self, library: Any, checkpoint: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        spec = EngineSpec(
+            name="v",
+            stages=(StageSpec(use="llm.vllm", name="thinker", weights=str(checkpoint)),),
+            workers=(WorkerSpec(stages=("thinker",)),), launcher="inline",
+        )  # fmt: skip
+        async with Engine(spec) as rig, rig.open(request("die", wants=IN_WRITING)) as chunks:
+            with caplog.at_level(logging.CRITICAL):  # the loss is told in the log
+                got = [chunk async for chunk in chunks]
+        assert written(got) == "You said: and so on."
+        assert len(library.AsyncLLM.made) == 2
+
+
+class TestLoading:
+    async def test_nothing_is_told_to_anybody_from_the_import_on(self, library: Any, checkpoint: Path) -> None:
+        forget()
+        async with thinking(checkpoint):
+            seen = sys.modules["vllm.scripted"].ENVIRONMENT
+        for name in ("VLLM_NO_USAGE_STATS", "VLLM_DO_NOT_TRACK", "DO_NOT_TRACK", "HF_HUB_OFFLINE"):
+            assert seen[name] == "1"
+        assert seen["VLLM_HOST_IP"] == "127.0.0.1", "else it asks for the way to a public address"
+
+    async def test_what_vllm_is_made_with(self, library: Any, tmp_path: Path) -> None:
+        shape: dict[str, Any] = {
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 1,
+            "hidden_size": 64,
+        }
+        folder = write_checkpoint(tmp_path / "m", **shape)
+        async with thinking(folder, slots=3, context=1000, arguments={"quantization": "", "enforce_eager": False}):
+            made = library.AsyncLLM.made[-1].arguments
+        assert (made.model, made.served_model_name) == (str(folder), "m")
+        assert (made.max_model_len, made.max_num_seqs) == (1000, 3)
+        assert (made.enable_prefix_caching, made.disable_log_stats, made.dtype) == (True, True, "float32")
+        assert made.kv_cache_memory_bytes == 2 * 2 * 16 * 4 * 1000 * 4, "for three conversations, and one to spare"
+        assert made.enforce_eager is False, "what the user says counts"
+
+    @pytest.mark.parametrize(("said", "meant"), [("float32", "auto"), ("bfloat16", "bfloat16")])
+    async def test_on_a_device_numbers_are_as_the_checkpoint_has_them(
+        self, library: Any, checkpoint: Path, said: str, meant: str
+    ) -> None:
+        library.current_platform.device_type = "cuda"
+        stage = Thinker(StageConfig(weights=checkpoint, device="cuda:0", dtype=said))
+        made = library.AsyncLLM.made[-1].arguments
+        assert (made.dtype, made.kv_cache_memory_bytes, made.enforce_eager) == (meant, None, False)
+        await stage.aclose()
+
+    @pytest.mark.parametrize(
+        ("options", "error", "said"),
+        [
+            ({"context": 100}, ConfigError, "options.context: must be at least 256"),
+            ({"template": "none.jinja"}, ConfigError, "options.template: there is no file none.jinja"),
+            ({"temprature": 1}, ConfigError, "unknown key .did you mean 'temperature'"),
+            ({"arguments": {"max_model_len": 9}}, ConfigError, r"arguments.max_model_len: is said by options.context"),
+            ({"arguments": {"trust_remote_code": True}}, ConfigError, "own code is not run"),
+            ({"arguments": {"quantisation": "x"}}, ConfigError, "no such engine argument .did you mean 'quantization'"),
+            (
+                {"arguments": {"quantization": "x"}},
+                WeightsError,
+                r"tiny: vLLM cannot load it: Unknown quantization: x; the log says more",
+            ),
+        ],
+    )
+    async def test_what_cannot_be_is_told(
+        self, library: Any, checkpoint: Path, options: dict[str, Any], error: type[EngineError], said: str
+    ) -> None:
+        with pytest.raises(error, match=said):
+            Thinker(config(checkpoint, **options))
+
+    async def test_a_device_that_this_vllm_does_not_compute_on_is_told(self, library: Any, checkpoint: Path) -> None:
+        with pytest.raises(ConfigError, match="computes on cpu, and its worker on cuda: let the worker compute on the"):
+            Thinker(config(checkpoint, device="cuda:0"))
+        library.current_platform.device_type = "cuda"
+        with pytest.raises(ConfigError, match=r"computes on cuda, and its worker on cpu: give it a device"):
+            Thinker(config(checkpoint))
+
+    async def test_a_model_that_is_larger_than_memory_is_told_before_it_is_loaded(
+        self, library: Any, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        library.current_platform.device_type = "cuda"
+        (checkpoint / "model.safetensors").write_bytes(bytes(950))
+        with pytest.raises(WeightsError, match=r"the weights take .* vLLM takes 90%\. Take a smaller or quantized"):
+            Thinker(config(checkpoint, device="cuda:0"))
+        monkeypatch.setattr(psutil, "virtual_memory", lambda: type("", (), {"available": 900}))
+        with pytest.raises(WeightsError, match=r"tiny: needs .* GB of memory .* are free\. Take a smaller model, or"):
+            Thinker(config(checkpoint))
+        assert not library.AsyncLLM.made
+
+    async def test_without_vllm_the_next_step_is_told(self, checkpoint: Path) -> None:
+        with pytest.raises(ConfigError, match=r"`make vllm` makes one, and `python: \.vllm/bin/python` in workers"):
+            Thinker(config(checkpoint))
+
+    async def test_another_version_that_does_not_fit_is_told(
+        self, library: Any, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        del library.OpenAIServingModels
+        sys.modules.pop("vllm.entrypoints.openai.models.serving", None)
+        monkeypatch.setattr(sys.modules["vllm"], "__version__", "0.40.1")
+        with pytest.raises(ConfigError, match=r"knows vLLM 0\.32, and this worker's environment has 0\.40\.1, which"):
+            Thinker(config(checkpoint))
+        assert library.AsyncLLM.made[-1].closed
+
+
+class TestFolder:
+    def test_a_folder_says_what_it_is_before_it_is_loaded_and_vllm_is_not_imported(self, checkpoint: Path) -> None:
+        info = Thinker.describe(config(checkpoint, context=4096))
+        assert (info.facets.model, info.facets.context, info.facets.leaving) == ("tiny", 2048, "")
+        code = (
+            "import sys; from pathlib import Path; from engine.worker.stage import StageConfig; "
+            "from engine.worker.stages.llm.vllm import Thinker; "
+            "Thinker.describe(StageConfig(weights=Path(sys.argv[1]))); "
+            "sys.exit(', '.join({'vllm', 'torch', 'transformers'} & set(sys.modules)) or 0)"
+        )
+        found = subprocess.run([sys.executable, "-c", code, str(checkpoint)], capture_output=True, text=True)
+        assert found.returncode == 0, found.stderr
+
+    def test_a_model_that_sees_is_shown_pictures(self, tmp_path: Path) -> None:
+        assert Thinker.describe(config(write_checkpoint(tmp_path / "a", vision_config={}))).facets.sees == {"image"}
+        assert Thinker.describe(config(write_checkpoint(tmp_path / "b"))).facets.sees == frozenset()
+
+    def test_without_a_folder_there_is_no_model(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="weights: must name the checkpoint's folder"):
+            Thinker.describe(StageConfig())
+        with pytest.raises(WeightsError, match="there is no such folder"):
+            Thinker.describe(config(tmp_path / os.urandom(4).hex()))
+
+    def test_a_template_of_the_users_stands_in_for_one_that_is_missing(self, tmp_path: Path) -> None:
+        folder = write_checkpoint(tmp_path / "m", template="")
+        with pytest.raises(WeightsError, match=r"has no chat template.* Give one as options\.template"):
+            Thinker.describe(config(folder))
+        (tmp_path / "own.jinja").write_text("{{ messages }}")
+        assert Thinker.describe(config(folder, template=str(tmp_path / "own.jinja"))).facets.model == "m"
