@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.telemetry import log
 from engine import ConfigError
+from engine.secret_file import check_secret
 
 MIN_CHARS = 16
 """The least that a server takes for a key, as it is for a worker's token. Of 16 random letters and digits there are
@@ -132,8 +132,7 @@ class _File:
     def read(self) -> tuple[Key, ...]:
         """Raises ConfigError."""
         keys = read_keys(str(self._path), self.name)
-        if self._path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise ConfigError(f"{self.name}: others on this machine can read {self._path}; chmod 600 it")
+        check_secret(self._path, self.name)
         short = [key.name for key in keys if len(key.value) < MIN_CHARS]
         if short:
             message = f"the key {short[0]!r} is too short; {MIN_CHARS} characters are the least (openssl rand -hex 32)"

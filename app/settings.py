@@ -115,8 +115,8 @@ class Settings:
     keys_file: str | None = None
     """A file with one API key a line, ``name: key`` or the key alone (# starts a comment); with it, every route but
     /livez and /health asks for one. The name stands in logs and metrics, and owns what is made with the key. Keys
-    have 16 characters at least, and nobody else may read the file. A change of it counts from the next request on,
-    whoever sends it; what was opened with a key that is gone ends then."""
+    have 16 characters at least, and no other user may read the file, but a group where it is root's. A change of the
+    file counts from the next request on, whoever sends it; what was opened with a key that is gone ends then."""
     metrics: Literal["key", "open"] = "key"
     """Whether /metrics asks for a key where there are any, or is open to everybody who reaches the server."""
     metrics_key_file: str | None = None

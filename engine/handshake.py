@@ -18,10 +18,10 @@ import hashlib
 import hmac
 import os
 import secrets
-import stat
 from pathlib import Path
 
 from engine.errors import ConfigError, WireError
+from engine.secret_file import check_secret
 from engine.version import ANOTHER, VERSION
 
 _OURS = b"parley/"
@@ -100,11 +100,10 @@ def _greets(read: bytes, who: str) -> bool:
 def read_token(path: Path) -> bytes:
     """The token in a file. Raises ConfigError: unreadable, short, or open to others."""
     try:
-        token, mode = path.read_bytes().strip(), path.stat().st_mode
+        token = path.read_bytes().strip()
+        check_secret(path, "The token")
     except OSError as error:
         raise ConfigError(f"{path}: cannot read the token: {error.strerror}") from None
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise ConfigError(f"{path}: others can read the token; chmod 600 it")
     if len(token) < 16:
         raise ConfigError(f"{path}: a token of {len(token)} bytes is too short; 16 are the least")
     return token

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine.errors import ConfigError
+from engine.secret_file import check_secret
 
 LONGEST = 4096
 """Bytes of a key file: signed tokens of clouds have some 2000."""
@@ -24,11 +24,10 @@ def read_key(path: str, name: str = "key_file") -> Key:
     file = Path(path).expanduser()
     try:
         with file.open("rb") as opened:
-            data, mode = opened.read(LONGEST + 1), file.stat().st_mode
+            data = opened.read(LONGEST + 1)
+        check_secret(file, name)
     except OSError as error:
         raise ConfigError(f"{name}: The key file {path} cannot be read: {error.strerror}.") from None
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise ConfigError(f"{name}: Other users of this machine can read {path}. Run: chmod 600 {path}")
     value = data.strip()
     if not value or len(data) > LONGEST or not all(0x21 <= byte <= 0x7E for byte in value):
         raise ConfigError(f"{name}: {path} must hold one key on one line, and nothing else.")

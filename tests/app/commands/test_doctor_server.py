@@ -79,7 +79,7 @@ def test_keys_are_there_and_one_s_own(tmp_path: Path) -> None:
     path.write_text("sk-one-0123456789\nsk-two-0123456789\n")
     path.chmod(0o644)
     assert keys("keys", str(path), False).level == "fail"
-    assert "chmod 600 it" in keys("keys", str(path), False).text
+    assert "chmod 600" in keys("keys", str(path), False).text
     path.chmod(0o600)
     found = keys("keys", str(path), False)
     assert (found.level, found.text) == ("ok", f"2 in {path}")

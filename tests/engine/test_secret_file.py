@@ -1,0 +1,54 @@
+"""Who may read a file of keys: its owner; its group where another user mounted it for the server; never everybody."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from engine.errors import ConfigError
+from engine.secret_file import check_secret, is_secret
+
+SERVER, ROOT, OTHER = 1000, 0, 2000
+
+
+def status(owner: int, mode: int) -> os.stat_result:
+    return os.stat_result((0o100000 | mode, 0, 0, 1, owner, 3000, 0, 0, 0, 0))
+
+
+@pytest.mark.parametrize("owner", [SERVER, ROOT, OTHER])
+@pytest.mark.parametrize("mode", [0o600, 0o400])
+def test_a_file_for_its_owner_alone_is_a_secret(owner: int, mode: int) -> None:
+    assert is_secret(status(owner, mode), SERVER)
+
+
+@pytest.mark.parametrize("owner", [SERVER, ROOT, OTHER])
+@pytest.mark.parametrize("mode", [0o666, 0o644, 0o604, 0o602, 0o601, 0o444, 0o620, 0o610, 0o660])
+def test_what_everybody_reads_or_a_group_writes_is_none(owner: int, mode: int) -> None:
+    assert not is_secret(status(owner, mode), SERVER)
+    assert not is_secret(status(owner, mode), ROOT)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o440])
+def test_a_group_may_read_what_another_user_mounted_for_the_server(mode: int) -> None:
+    """Kubernetes mounts a secret as root's, with mode 0440 for the pod's ``fsGroup``; systemd's credentials look so."""
+    assert is_secret(status(ROOT, mode), SERVER)
+    assert is_secret(status(OTHER, mode), SERVER)
+    assert is_secret(status(ROOT, mode), ROOT), "where the server runs as root, its group is root's"
+    assert not is_secret(status(SERVER, mode), SERVER), "its own user needs no group to read it"
+
+
+def test_the_error_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.touch()
+    path.chmod(0o644)
+    with pytest.raises(
+        ConfigError, match=rf"server\.keys_file: .* can read {path}, or write .*chmod 600 {path}\. .*440"
+    ):
+        check_secret(path, "server.keys_file")
+    path.chmod(0o600)
+    check_secret(path, "server.keys_file")
+    path.unlink()
+    with pytest.raises(ConfigError, match=f"server.keys_file: {path} cannot be read: No such file"):
+        check_secret(path, "server.keys_file")
