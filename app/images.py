@@ -109,8 +109,8 @@ def _header(data: bytes) -> tuple[Literal["png", "mjpeg"], tuple[int, int]]:
 def _jpeg_size(data: bytes) -> tuple[int, int]:
     """Width and height from the start-of-frame segment (ITU-T T.81, B.2.2)."""
     at = 2
-    while at + 9 <= len(data):
-        if data[at] != 0xFF:
+    for _ in range(_MOST_MARKERS):
+        if at + 9 > len(data) or data[at] != 0xFF:
             break
         marker = data[at + 1]
         if marker == 0xFF or marker == 0x01 or 0xD0 <= marker <= 0xD8:
@@ -122,6 +122,10 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
         at += 2 + struct.unpack(">H", data[at + 2 : at + 4])[0]
     raise MediaError("the image is damaged")
 
+
+_MOST_MARKERS = 4096
+"""Fill bytes, and markers without a frame's size, that are read of a JPEG: cameras and editors write some dozens. Ten
+megabytes of them took seconds."""
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _NEEDED = frozenset([b"IHDR", b"PLTE", b"tRNS", b"eXIf", b"IDAT", b"IEND"])

@@ -36,10 +36,16 @@ def decode_base64(text: str) -> bytes:
         raise MediaError("not valid base64 (standard alphabet, with padding)") from None
 
 
-def pcm16(data: bytes) -> Pcm:
-    """Little-endian 16-bit samples as int16 [samples]."""
+def pcm16_count(data: bytes) -> int:
+    """How many 16-bit samples they are."""
     if len(data) % 2:
         raise MediaError(f"{len(data)} bytes are not whole 16-bit samples")
+    return len(data) // 2
+
+
+def pcm16(data: bytes) -> Pcm:
+    """Little-endian 16-bit samples as int16 [samples]."""
+    pcm16_count(data)
     return np.frombuffer(data, "<i2").astype(np.int16, copy=False)
 
 

@@ -38,6 +38,11 @@ TOGETHER, TOGETHER_AT_ONCE_S = 0.25, 0.05
 what one may have, would leave nothing for anybody else; the others of that address then stand in line before them."""
 
 
+LONG_BYTES = 256 * 1024
+"""Of a client's message, from which on it is read off the event loop: that would be held up for milliseconds, while to
+hand it to a thread and back takes a tenth of one."""
+
+
 class Slices:
     """One server's. ``now`` is monotonic seconds."""
 
@@ -56,6 +61,10 @@ class Slices:
         if (bucket := self._together.get(name)) is None:
             bucket = self._together[name] = Bucket(TOGETHER, TOGETHER_AT_ONCE_S)
         return bucket
+
+    async def read(self, work: Callable[[], T], size: int) -> T:
+        """Do what goes through so many bytes of a client's: here, or ``aside`` where they are many."""
+        return await self.aside(work) if size > LONG_BYTES else work()
 
     async def aside(self, work: Callable[[], T]) -> T:
         """Do in a thread what takes long in one piece; one such work at a time, however many clients ask for some.

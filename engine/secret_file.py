@@ -1,6 +1,5 @@
 """Whether a file that holds a secret is one: who else may read it, by its owner and mode. Knows no contents.
 
-
 The rule is PostgreSQL's for the key of its certificate (``src/backend/libpq/be-secure-common.c``), but that it lets a
 group read a third user's file, too: so containers mount what lies on their host.
 """

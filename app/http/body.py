@@ -30,9 +30,6 @@ Responses = dict[int | str, dict[str, Any]]
 MAX_BODY_BYTES = 32 * 1024 * 1024
 """A picture of 10 MiB and a recording of five minutes, both in base64, in one message."""
 
-LONG_BYTES = 256 * 1024
-"""Of JSON, from which on it is parsed off the event loop: that would be held up for milliseconds."""
-
 PIECE_BYTES = 16 * 1024
 """Of a body, between which others have their turn: the parser of a form may have much to do with few bytes."""
 
@@ -101,7 +98,7 @@ class _Bounded(Request):
     async def json(self) -> Any:
         decode = partial(strict_json.decode, await self.body())
         try:
-            return await self._service.slices.aside(decode) if self._size > LONG_BYTES else decode()
+            return await self._service.slices.read(decode, self._size)
         except strict_json.BadJson as error:
             raise json.JSONDecodeError(str(error), "", 0) from None
 

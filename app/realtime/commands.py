@@ -19,6 +19,11 @@ class RawAudio:
     data: bytes
     transcript: str | None = None
 
+    @property
+    def size(self) -> int:
+        """Bytes, as they came."""
+        return len(self.data)
+
 
 @dataclass(frozen=True, slots=True)
 class RawPicture:
@@ -26,6 +31,11 @@ class RawPicture:
 
     url: str
     detail: str = "auto"
+
+    @property
+    def size(self) -> int:
+        """Characters, as they came."""
+        return len(self.url)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +45,11 @@ class Draft:
     id: str
     role: Speaker
     content: tuple[Text | RawAudio | RawPicture, ...]
+
+    @property
+    def size(self) -> int:
+        """What there is to decode."""
+        return sum(part.size for part in self.content if not isinstance(part, Text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 
 from app.images import Image, image_of_url
 from app.media import MediaError
 from app.realtime.commands import Draft, NewItem, RawAudio, RawPicture
-from app.realtime.formats import Format, rate_of, samples_of
+from app.realtime.formats import Format, rate_of, sample_count, samples_of
 from app.realtime.items import Content, Heard, Item, MessageItem, Picture, Text
 from app.realtime.weights import heard_size, picture_size, size_of
 from app.slices import Slices
 from engine import MIC_RATE_HZ
-from engine.core import Pcm
 from engine.resampler import resample
 
 Reserve = Callable[[int], AbstractContextManager[None]]
@@ -31,25 +31,33 @@ async def finished(
 
     ``reserve`` is asked for the bytes of all of them together before anything is decoded. Raises MediaError.
     """
-    weighed = [_Weighed.of(item, format, limit_s) if isinstance(item, Draft) else item for item in items]
+    weigh = partial(_weighed, items, format, limit_s)
+    weighed = await slices.read(weigh, sum(one.size for one in items if isinstance(one, Draft)))
     with reserve(sum(one.size if isinstance(one, _Weighed) else size_of(one) for one in weighed)):
         return tuple([await one.finished(slices) if isinstance(one, _Weighed) else one for one in weighed])
 
 
+def _weighed(items: Sequence[NewItem | Item], format: Format, limit_s: float) -> list[_Weighed | Item]:
+    return [_Weighed.of(item, format, limit_s) if isinstance(item, Draft) else item for item in items]
+
+
 @dataclass(frozen=True, slots=True)
 class _Sound:
-    """Samples at the rate that they came at."""
+    raw: RawAudio
+    format: Format
 
-    pcm: Pcm
-    rate_hz: int
-    transcript: str | None
+    @property
+    def samples(self) -> int:
+        """At the rate that they come at. Raises MediaError."""
+        return sample_count(self.raw.data, self.format)
 
     @property
     def size(self) -> int:
-        return heard_size(len(self.pcm) * MIC_RATE_HZ // self.rate_hz, self.transcript)
+        return heard_size(self.samples * MIC_RATE_HZ // rate_of(self.format), self.raw.transcript)
 
     def content(self) -> Content:
-        return Heard(resample(self.pcm, self.rate_hz, MIC_RATE_HZ), self.transcript)
+        pcm = samples_of(self.raw.data, self.format)
+        return Heard(resample(pcm, rate_of(self.format), MIC_RATE_HZ), self.raw.transcript)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +89,9 @@ class _Weighed:
             match part:
                 case Text():
                     parts.append(part)
-                case RawAudio(data, transcript):
-                    sound = _Sound(samples_of(data, format), rate_of(format), transcript)
-                    left -= _checked(sound, left, limit_s)
+                case RawAudio():
+                    sound = _Sound(part, format)
+                    left -= _checked(sound.samples, left, limit_s, format)
                     parts.append(sound)
                 case RawPicture(url):
                     parts.append(_Image(image_of_url(url), part))
@@ -99,9 +107,9 @@ class _Weighed:
         return MessageItem(id=self.bare.id, role=self.bare.role, content=tuple(content))
 
 
-def _checked(sound: _Sound, left: int, limit_s: float) -> int:
-    """The samples of a sound of which ``left`` may be. Raises MediaError."""
-    if not 0 < len(sound.pcm) <= left:
-        seconds = len(sound.pcm) / sound.rate_hz
+def _checked(samples: int, left: int, limit_s: float, format: Format) -> int:
+    """The samples of a sound, of which ``left`` may be. Raises MediaError."""
+    if not 0 < samples <= left:
+        seconds = samples / rate_of(format)
         raise MediaError(f"audio of an item lasts from one sample to {limit_s:g} s in all, not {seconds:g} s")
-    return len(sound.pcm)
+    return samples

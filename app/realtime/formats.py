@@ -10,7 +10,7 @@ from typing import assert_never
 import numpy as np
 
 from app import g711
-from app.media import pcm16
+from app.media import pcm16, pcm16_count
 from app.realtime.items import Heard, Item, MessageItem
 from app.realtime.options import PcmaFormat, PcmFormat, PcmuFormat, SpeakerFormat
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
@@ -62,6 +62,11 @@ class Encoder:
                 return g711.encode_alaw(pcm)
             case _:
                 assert_never(self._format)
+
+
+def sample_count(data: bytes, format: Format) -> int:
+    """How many samples they are, before any is decoded. Raises MediaError."""
+    return pcm16_count(data) if isinstance(format, PcmFormat) else len(data)
 
 
 def samples_of(data: bytes, format: Format) -> Pcm:

@@ -6,6 +6,7 @@ Knows no wire format and no engine; it tells the answers when the user speaks an
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -124,7 +125,7 @@ class Microphone:
     async def look(self, url: str) -> None:
         """See a picture of the client's camera, if one is due. Raises MediaError."""
         if self.sight.due(self._house.now()):
-            image = image_of_url(url)
+            image = await self._house.slices.read(partial(image_of_url, url), len(url))
             if image.size > MAX_FRAME_BYTES:
                 raise MediaError(f"a camera's picture has at most {MAX_FRAME_BYTES // 3_000_000} million pixels")
             self.see(See(await self._house.slices.aside(image.decode), url))

@@ -18,7 +18,7 @@ from app.transports.leave import Leave, first
 from app.transports.outbox import Outbox
 from app.transports.webrtc.call import Call
 from app.transports.webrtc.calls import Calls
-from app.transports.websocket import accept, deny, frames, say_goodbye, write
+from app.transports.websocket import accept, deny, frames, say_goodbye, told_by, write
 
 
 async def sideband(socket: WebSocket, service: Service, calls: Calls) -> None:
@@ -47,9 +47,7 @@ async def _follow(socket: WebSocket, service: Service, call: Call, outbox: Outbo
             tasks.create_task(write(socket, outbox, limits.send_timeout_s, loop_time), name=f"sideband:{call.id}")
             tasks.create_task(_end_with(call), name=f"sideband-end:{call.id}")
             async for frame in said:
-                loop_time.begin()
-                call.say(frame)
-                await loop_time.pause()
+                call.say(await told_by(frame, loop_time, service.slices), len(frame))
             raise Leave(1000, "the client left", "gone")
     except* Leave as leaves:
         leave = first(leaves)

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from fastapi import WebSocket
@@ -31,7 +32,7 @@ from app.realtime.session import Session
 from app.realtime.trouble import Broken, Refusal
 from app.service import Closed, Service
 from app.settings import Limits
-from app.slices import Counted, LoopTime
+from app.slices import Counted, LoopTime, Slices
 from app.telemetry import audit, log
 from app.transports.leave import GOING_AWAY, SLOW, Leave, first, watch, while_valid
 from app.transports.outbox import Outbox
@@ -189,28 +190,26 @@ def _start(socket: WebSocket) -> dict[str, Any]:
 def _link(socket: WebSocket, service: Service, early: tuple[str | bytes, ...] = ()) -> Link:
     loop_time = service.loop_time(caller_of(socket.scope))
     link = Link(Outbox(service.settings.limits.unsent_s), loop_time)
-    link.told = _told(socket, link, loop_time, early)
+    link.told = _told(socket, link, service.slices, early)
     return link
 
 
-async def _told(
-    socket: WebSocket, link: Link, loop_time: LoopTime, early: tuple[str | bytes, ...]
-) -> AsyncGenerator[Told]:
+async def _told(socket: WebSocket, link: Link, slices: Slices, early: tuple[str | bytes, ...]) -> AsyncGenerator[Told]:
     """What the client says, until it disconnects."""
     for frame in early:
-        yield await _told_in(frame, loop_time)
+        yield await told_by(frame, link.loop_time, slices)
 
     def left(code: int) -> None:
         link.farewell = code == FAREWELL
 
     async with aclosing(frames(socket, left)) as all:
         async for frame in all:
-            yield await _told_in(frame, loop_time)
+            yield await told_by(frame, link.loop_time, slices)
 
 
-async def _told_in(frame: str | bytes, loop_time: LoopTime) -> Told:
-    loop_time.begin()
-    told = told_in(frame)
+async def told_by(frame: str | bytes, loop_time: LoopTime, slices: Slices) -> Told:
+    """The command in a message, read in its client's part of the loop's time, or in a thread where it is large."""
+    told = await Counted(slices.read(partial(told_in, frame), len(frame)), loop_time)
     await loop_time.pause()
     return told
 

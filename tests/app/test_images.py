@@ -47,6 +47,20 @@ def png(
     return b"\x89PNG\r\n\x1a\n" + header + more + chunk(b"IDAT", zlib.compress(rows, 9)) + chunk(b"IEND", b"")
 
 
+FILL = (b"\xff", b"\xff\x01", b"\xff\xd0", b"\xff\xe0\x00\x02")
+"""What may stand before a frame's size: fill bytes, markers that stand alone, segments without content."""
+
+
+@pytest.mark.parametrize("fill", FILL)
+def test_a_header_without_an_end_is_not_read_to_its_end(fill: bytes) -> None:
+    """Of 10 MB of them each server's event loop read for seconds."""
+    data = jpeg()
+    some, many = (data[:2] + fill * count + data[2:] for count in (1000, 5000))
+    assert (image_of(some).width, image_of(some).height) == (48, 32)
+    with pytest.raises(MediaError, match="damaged"):
+        image_of(many)
+
+
 @pytest.mark.fault("I6.3")
 def test_pictures_are_upright() -> None:
     assert image_of(jpeg()).decode().shape == (32, 48, 3)

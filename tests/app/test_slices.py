@@ -119,6 +119,13 @@ async def test_what_takes_long_is_done_in_a_thread_one_at_a_time() -> None:
     assert most == 1
 
 
+@pytest.mark.parametrize(("size", "here"), [(100, True), (slices.LONG_BYTES, True), (slices.LONG_BYTES + 1, False)])
+async def test_only_what_is_long_is_read_in_a_thread(size: int, here: bool) -> None:
+    """To hand a packet of sound to a thread would cost more than to read it."""
+    thread = await Slices().read(threading.get_ident, size)
+    assert (thread == threading.get_ident()) == here
+
+
 async def test_the_work_of_one_who_left_holds_the_next_one_up() -> None:
     """Or as many threads would work at a time as clients come and go."""
     one, under_way = Slices(), list[str]()

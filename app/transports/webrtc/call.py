@@ -13,6 +13,7 @@ from contextlib import aclosing, contextmanager
 from typing import Any
 
 from app.callers import Caller
+from app.realtime.commands import Told
 from app.realtime.events_out import encode
 from app.realtime.house import House
 from app.realtime.line import Line
@@ -25,7 +26,6 @@ from app.transports.outbox import Outbox
 from app.transports.tether import Tether, Tethers
 from app.transports.webrtc.inbox import Inbox
 from app.transports.webrtc.leg import Leg
-from app.transports.websocket import told_in
 
 LEAD_S, PACKET_S = 0.040, 0.020
 """At most 60 ms leave ahead of the listener: a barge-in can't recall them, and a busy machine needs them."""
@@ -104,9 +104,9 @@ class Call:
         self._why = self._why or why
         self._over.set()
 
-    def say(self, message: str | bytes) -> None:
-        """An event for the session of another one who may speak for its client."""
-        self.inbox.put(told_in(message), len(message))
+    def say(self, told: Told, size: int) -> None:
+        """An event for the session, of so many bytes, of another one who may speak for its client."""
+        self.inbox.put(told, size)
 
     def greet(self, outbox: Outbox) -> None:
         """Tell one who comes later what the client was told first."""
