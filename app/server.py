@@ -39,6 +39,7 @@ from app.http.trouble import add_errors
 from app.pages import add_pages, page_paths
 from app.proxies import Peers, shared_by
 from app.realtime.events import MAX_MESSAGE_BYTES
+from app.rehearsal import rehearse
 from app.service import MakeEngine, Service
 from app.telemetry import configure_logging, log
 from app.tls import Certificate
@@ -109,7 +110,9 @@ def _serve(service: Service, on_ready: OnReady, extend: Extend) -> None:
     log("server.listening", url=url, keys=len(service.keys))
     if not service.keys and not is_loopback(service.settings.host):
         log("server.open_to_all", host=service.settings.host, hint="set server.keys_file")
-    Server(config_of(service, extend), service).run(sockets=[listener])
+    config = config_of(service, extend)
+    rehearse(cast("FastAPI", config.app))
+    Server(config, service).run(sockets=[listener])
     if service.failure is not None:
         raise service.failure
 

@@ -16,6 +16,10 @@ PIECE_BYTES = 1024
 """At most 170 frames, half a millisecond to parse."""
 
 
+def _piece_bytes() -> int:
+    return PIECE_BYTES
+
+
 class Intake:
     """``parse`` takes a piece and returns how many messages it held; ``ready``: whether the next one may follow.
 
@@ -32,7 +36,7 @@ class Intake:
         left: Callable[[], None],
         pace: Pace,
         loop_time: LoopTime,
-        piece_bytes: Callable[[], int] = lambda: PIECE_BYTES,
+        piece_bytes: Callable[[], int] = _piece_bytes,
     ) -> None:
         self._parse, self._ready, self._resume, self._left = parse, ready, resume, left
         self._pace, self._loop_time, self._now, self._piece_bytes = pace, loop_time, loop_time.now, piece_bytes
@@ -67,8 +71,14 @@ class Intake:
             self._resume()
 
     def close(self) -> None:
-        """Nothing more is parsed. May be called twice."""
+        """Nothing more is parsed. May be called twice.
+
+        Whom it called is forgotten: a connection that is over is then freed at once, and not by the collector, which
+        would have tens of thousands of objects to look at, all in one turn of the loop.
+        """
         self._closed, self._unread = True, memoryview(b"")
+        self._parse, self._ready, self._resume, self._left = _no_messages, _never, _nothing, _nothing
+        self._piece_bytes = _piece_bytes
         if self._timer is not None:
             self._timer.cancel()
 
@@ -79,9 +89,22 @@ class Intake:
         self._pace.spend(self._parse(piece), len(piece), self._now())
         self._loop_time.count()
         if self._pace.goes_on(self._now()) and not self._closed:
+            left = self._left
             self.close()
-            self._left()
+            left()
 
     def _again(self) -> None:
         self._waits = False
         self.go_on()
+
+
+def _no_messages(data: bytes) -> int:
+    return 0
+
+
+def _never() -> bool:
+    return False
+
+
+def _nothing() -> None:
+    pass

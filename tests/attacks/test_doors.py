@@ -117,7 +117,8 @@ async def comes_back(target: Target) -> float:
     victim = max(before)
     os.kill(victim, signal.SIGKILL)
     begun = time.monotonic()
-    async with httpx.AsyncClient(timeout=10) as http:
+    headers = {"connection": "close"}  # between two of them it would be idle, and go for a new one
+    async with httpx.AsyncClient(timeout=10, headers=headers) as http:
         while time.monotonic() - begun < 60:
             health = await http.get(target.http + "/health")
             now = {process.pid for process in psutil.Process(target.pid).children(recursive=True)}
