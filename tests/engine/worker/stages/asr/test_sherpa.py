@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from engine import AudioPart, Engine, EngineSpec, Message, Request, StageSpec, WorkerSpec, wire
-from engine.chunk import Chunk, Speech, Transcript, kinds
+from engine import AudioPart, Engine, EngineSpec, Message, Request, StageSpec, wire
+from engine.chunk import Speech, Transcript, kinds
 from engine.core import MIC_RATE_HZ
 from engine.errors import ConfigError, WeightsError
 from engine.worker.host import make
@@ -196,50 +193,6 @@ async def test_a_recording_of_a_minute_is_heard_as_it_would_be_in_pieces(ctc: Pa
     stage, pcm = ears(ctc), speech(60, 9)
     async with working(stage) as desk:
         assert (await spoken(desk, "a", pcm, len(pcm)))[1][0].text == alone(stage, pcm)[1]
-
-
-async def live(pcm: np.ndarray, begun: asyncio.Event, go_on: asyncio.Event) -> AsyncGenerator[Chunk]:
-    """Half of what is said; the rest when it may go on."""
-    for piece in pieces(pcm[: len(pcm) // 2]):
-        yield piece
-    begun.set()
-    await go_on.wait()
-    for piece in pieces(pcm[len(pcm) // 2 :]):
-        yield piece
-
-
-def both(folder: Path) -> tuple[StageSpec, ...]:
-    """Ears before a thinker of the script's."""
-    return StageSpec(use="asr.sherpa", name="ears", weights=str(folder)), StageSpec(
-        use="script.thinker", name="thinker"
-    )
-
-
-@pytest.mark.slow
-async def test_ears_that_are_killed_in_mid_sentence_lose_no_word(ctc: Path) -> None:
-    pcm = speech(3, 11)
-    stages = (
-        StageSpec(use="asr.sherpa", name="ears", weights=str(ctc)),
-        StageSpec(use="script.thinker", name="thinker"),
-    )
-    workers = (WorkerSpec(stages=("ears",)), WorkerSpec(stages=("thinker",)))
-    begun, go_on = asyncio.Event(), asyncio.Event()
-    asked = Request(id="r", session="s", messages=(Message("user", ()),), live=True, wants=frozenset({"transcript"}))
-    async with Engine(EngineSpec(stages=stages, workers=workers, empty_s=20.0)) as engine:
-        finals: list[Transcript] = []
-        async with engine.open(asked, live(pcm, begun, go_on)) as chunks:
-            async for chunk in chunks:
-                if isinstance(chunk, Transcript) and chunk.final:
-                    finals.append(chunk)
-                elif begun.is_set() and not go_on.is_set():
-                    os.kill(_pid(engine), signal.SIGKILL)
-                    go_on.set()
-    assert [chunk.text for chunk in finals] == [alone(ears(ctc), pcm)[1]]
-
-
-def _pid(engine: Engine) -> int:
-    """Of the process that hears."""
-    return next(iter(engine._fleet.pools["ears"].members())).replica.host.hello.result().pid
 
 
 async def test_a_transcription_asks_the_ears_alone(ctc: Path) -> None:
