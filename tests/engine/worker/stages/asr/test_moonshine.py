@@ -80,6 +80,18 @@ async def test_what_is_heard_is_what_the_library_hears_alone(folder: Path, said:
     assert len({alone(stage, pcm)[1] for pcm in said}) > 3
 
 
+async def test_a_turn_is_heard_from_its_first_sample_to_its_last_whoever_spoke_before(
+    folder: Path, said: list[Pcm]
+) -> None:
+    """The library's own detector of voices, which it shares between all users, decides nothing here."""
+    stage = ears(folder)
+    async with working(stage) as desk:
+        for n, pcm in enumerate([*said, *reversed(said)]):
+            (final,) = (await spoken(desk, f"{n}", pcm))[1]
+            behind = np.pad(pcm, (0, 2 * 3072))
+            assert final.text == tiny_moonshine.words_of(behind[: len(behind) // 512 * 512])
+
+
 async def test_words_come_while_the_user_speaks(folder: Path, said: list[Pcm]) -> None:
     async with working(ears(folder)) as desk:
         desk.put(opened("a", "ears", live=True), *(wire.Feed("a", piece) for piece in pieces(said[0])))

@@ -21,6 +21,8 @@ TOKENS = ["<unk>", "<s>", "</s>", *(f"▁{word}" for word in WORDS)]
 COUNT, BEGIN, END = len(TOKENS), 1, 2
 BANDS = 8
 """Loudnesses in a frame of 20 ms."""
+BIAS = 1e-6
+"""A word is likelier than the end."""
 STRIDE = 25
 """Frames from word to word."""
 
@@ -47,6 +49,13 @@ def streaming(folder: Path, **told: int) -> Path:
     return folder
 
 
+def words_of(pcm: np.ndarray) -> str:
+    """What the networks say of int16 [samples], computed here: of whole pieces of 80 ms."""
+    wave = pcm[: len(pcm) // 1280 * 1280].astype(np.float32) / 32768
+    scores = np.abs(wave).reshape(-1, BANDS, 320 // BANDS).mean(-1) @ _weights() + BIAS
+    return " ".join(WORDS[word] for word in scores[::STRIDE].argmax(1))
+
+
 def _frontend(path: Path) -> None:
     """1280 samples -> 4 frames; what it keeps between two calls is handed on."""
     nodes = [
@@ -66,16 +75,20 @@ def _frontend(path: Path) -> None:
 
 def _adapter(path: Path) -> None:
     """Frames -> how likely each word is; the sign of a difference says more than its size."""
-    drawn = np.random.default_rng(4).normal(0, 1, (BANDS, len(WORDS))).astype(np.float32)
     wide = np.zeros((BANDS, COUNT), np.float32)
-    wide[:, 3:] = drawn - drawn.mean(0)
-    bias = np.array([0, 0, 0] + [1e-6] * len(WORDS), np.float32)
+    wide[:, 3:] = _weights()
+    bias = np.array([0, 0, 0] + [BIAS] * len(WORDS), np.float32)
     nodes = [_node("MatMul", ["encoded", "weights"], "scores"), _node("Add", ["scores", "bias"], "memory_"),
              _node("Cast", ["pos_offset"], "at", to=T.FLOAT), _node("Mul", ["at", "nothing"], "zero"),
              _node("Add", ["memory_", "zero"], "memory")]  # fmt: skip
     values = {"weights": wide, "bias": bias, "nothing": np.zeros(1, np.float32)}
     inputs = [_floats("encoded", 1, "N", BANDS), _ints("pos_offset")]
     _save(path, nodes, inputs, [_floats("memory", 1, "N", COUNT)], values)
+
+
+def _weights() -> np.ndarray:
+    drawn = np.random.default_rng(4).normal(0, 1, (BANDS, len(WORDS))).astype(np.float32)
+    return drawn - drawn.mean(0)
 
 
 def _decoder(path: Path) -> None:
