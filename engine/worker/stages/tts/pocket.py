@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.config import build
 from engine.core import StageInfo, Wave
-from engine.errors import WeightsError
+from engine.errors import ConfigError, WeightsError
 from engine.worker.clause_speaker import ClauseSpeaker, spoken_by
 from engine.worker.pocket_voice import PocketFiles, PocketVoice, pocket_files
 from engine.worker.reference import Clone, check_clones, reference_sound
@@ -71,6 +71,9 @@ def _asked(config: StageConfig) -> tuple[Options, PocketFiles]:
     options: Options = build(Options, dict(config.options), "options")
     check_language(options.language, "options")
     files = pocket_files(config.weights, options.model)
+    base = options.language.split("-")[0].lower()
+    if base and files.language not in ("", base):
+        raise ConfigError(f"options.language: the voice in {files.home} speaks {files.language}, and no {base}")
     check_clones(options.clones, [*files.embeddings])
     if not files.embeddings and not options.clones:
         raise WeightsError(f"The voice's folder {files.home} has no embeddings/NAME.safetensors, and nobody is cloned.")

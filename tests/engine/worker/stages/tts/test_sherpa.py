@@ -131,19 +131,6 @@ async def test_a_text_of_which_nothing_can_be_said_ends_with_one_error(vits: Pat
         assert len(whole(await said(desk, "b", "hello"))) > 0
 
 
-@pytest.mark.parametrize("text", ["", "😀" * 300, "... !!!", " \n\n", "\0", "\ud800"])
-async def test_a_text_without_a_word_is_silent_and_no_error(vits: Path, text: str) -> None:
-    async with working(voice(vits)) as desk:
-        assert await said(desk, "a", text) == []
-        assert failure(desk, "a") == ""
-
-
-async def test_chinese_from_an_english_voice_ends(vits: Path) -> None:
-    async with working(voice(vits)) as desk:
-        await said(desk, "a", "今天天气很好，我们去公园玩吧。" * 20)
-        assert len(whole(await said(desk, "b", "hello"))) > 0
-
-
 async def test_a_text_of_a_hundred_thousand_characters_without_an_end_is_said_in_pieces(vits: Path) -> None:
     stage = voice(vits)
     calls, generate = [], stage._generate

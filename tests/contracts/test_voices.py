@@ -1,0 +1,212 @@
+"""Every voice that runs here: whatever it is given to say, and whoever leaves, it says what it can and serves on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from engine import wire
+from engine.chunk import Audio, Text
+from engine.core import SPEAKER_RATE_HZ
+from engine.errors import ConfigError
+from tests.contracts.voices import CLONING, PACKAGES, VoiceOf, small_voice
+from tests.engine.fakes import opened, until, working
+from tests.engine.worker.stages.tts.saying import TEXT, failure, said, whole
+
+CHINESE = "今天天气很好，我们去公园玩吧。" * 20
+
+
+@pytest.fixture(scope="module", params=PACKAGES)
+def voice(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> VoiceOf:
+    return small_voice(request.param, tmp_path_factory.mktemp("voice"))
+
+
+@pytest.fixture(scope="module", params=CLONING)
+def cloning(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> VoiceOf:
+    """One whose options may name recordings."""
+    return small_voice(request.param, tmp_path_factory.mktemp("cloning"))
+
+
+@pytest.fixture(scope="module")
+def stage(voice: VoiceOf) -> Any:
+    return voice.stage()
+
+
+@pytest.mark.parametrize("text", ["", "😀" * 300, "... !!!", " \n\n", "\0", "\ud800"])
+async def test_a_text_without_a_word_is_silent_and_no_error(stage: Any, text: str) -> None:
+    async with working(stage) as desk:
+        assert await said(desk, "a", text) == []
+        assert failure(desk, "a") == ""
+        assert len(whole(await said(desk, "b", "hello"))) > 0
+
+
+async def test_words_among_three_hundred_emoji_are_said(stage: Any) -> None:
+    text = "hello " + "😀" * 300 + " world"
+    async with working(stage) as desk:
+        found = await said(desk, "a", text)
+    assert len(whole(found)) > 0
+    assert found[-1].marks[-1] == (len(whole(found)), len(text))
+
+
+async def test_chinese_from_an_english_voice_ends_and_the_next_one_is_served(stage: Any) -> None:
+    async with working(stage) as desk:
+        await said(desk, "a", CHINESE, max_audio_s=10.0)
+        assert failure(desk, "a") == "The voice can say nothing of this answer: it speaks en."
+        assert len(whole(await said(desk, "b", "hello"))) > 0
+
+
+async def test_of_an_answer_in_two_languages_what_is_english_is_said(stage: Any) -> None:
+    async with working(stage) as desk:
+        found = await said(desk, "a", f"{CHINESE[:15]} Hello world.")
+        assert failure(desk, "a") == ""
+        assert len(whole(found)) > 0
+
+
+async def test_a_text_of_a_hundred_thousand_characters_without_an_end_is_said_as_far_as_it_may_be(stage: Any) -> None:
+    calls, say = 0, stage.step
+
+    def counted(reqs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return say(reqs)
+
+    stage.step = counted
+    try:
+        async with working(stage) as desk:
+            found = await said(desk, "a", ("hello world " * 9000)[:100_000], max_audio_s=5.0)
+    finally:
+        del stage.step
+    assert len(whole(found)) == 5 * SPEAKER_RATE_HZ
+    assert calls < 500, "what is beyond the longest answer is not computed"
+
+
+@pytest.mark.parametrize("name", ["nobody", "hf://kyutai/tts-voices/casual.wav", "http://127.0.0.1/a.wav", "../alba"])
+async def test_a_voice_that_there_is_not_is_one_error(stage: Any, name: str) -> None:
+    async with working(stage) as desk:
+        await said(desk, "a", "hello", voice=name)
+        assert failure(desk, "a").startswith(f"There is no voice '{name}'")
+        assert len(whole(await said(desk, "b", "hello"))) > 0
+
+
+async def test_a_voice_is_asked_for_a_language_that_it_has_not(voice: VoiceOf) -> None:
+    with pytest.raises(ConfigError, match=r"options\.language: .* speaks en, and no ja"):
+        voice.stage(language="ja")
+
+
+async def test_two_at_once_are_each_what_they_are_alone(stage: Any) -> None:
+    other = "Three two one? " + TEXT
+    async with working(stage) as desk:
+        alone = [whole(await said(desk, "a", TEXT)), whole(await said(desk, "b", other))]
+        both = await asyncio.gather(said(desk, "c", TEXT), said(desk, "d", other))
+    for one, found in zip(alone, both, strict=True):
+        assert len(one) == len(whole(found))
+        assert np.allclose(one, whole(found), rtol=0, atol=1e-5)
+
+
+async def test_marks_lead_through_the_text_to_its_end(stage: Any) -> None:
+    async with working(stage) as desk:
+        found = await said(desk, "a", TEXT)
+    marks = [mark for audio in found for mark in audio.marks]
+    assert marks == sorted(marks)
+    assert marks[-1] == (len(whole(found)), len(TEXT))
+
+
+async def test_who_leaves_gets_no_further_sample_and_gives_the_slot_back(stage: Any) -> None:
+    async with working(stage) as desk:
+        desk.put(opened("a", "voice", credit=10_000), wire.Feed("a", Text(TEXT * 20, 0)), wire.End("a"))
+        await until(lambda: bool(desk.of(wire.Emit, "a")))
+        desk.put(wire.Close("a"))
+        given = len(desk.of(wire.Emit, "a"))
+        await until(lambda: desk.worker.free["voice"] == stage.info.slots)
+        assert len(desk.of(wire.Emit, "a")) == given
+        assert not desk.of(wire.Failed, "a")
+
+
+async def test_twenty_who_leave_do_not_starve_the_next(stage: Any) -> None:
+    """Steps are counted: of those who left, the one that was on its way is all that is made."""
+    async with working(stage) as desk:
+        await said(desk, "alone", "hello ")
+        steps = desk.worker.steps
+        for n in range(20):
+            desk.put(opened(f"{n}", "voice", credit=10_000), wire.Feed(f"{n}", Text(TEXT, 0)), wire.End(f"{n}"))
+        await until(lambda: desk.worker.in_step)
+        desk.put(*(wire.Close(f"{n}") for n in range(20)))
+        before = desk.worker.steps
+        found = await said(desk, "next", "hello ")
+        assert len(whole(found)) > 0
+        assert desk.worker.steps - before <= steps + 5, "a library may cut the same sound into more pieces"
+        await until(lambda: desk.worker.free["voice"] == stage.info.slots)
+
+
+RATE_HZ = 24_000
+
+
+def _noise(seconds: float) -> np.ndarray:
+    return np.random.default_rng(0).normal(0, 0.1, round(seconds * RATE_HZ)).astype(np.float32)
+
+
+def _broken(wave: np.ndarray) -> np.ndarray:
+    wave[1000] = np.nan
+    return wave
+
+
+@pytest.mark.parametrize(
+    ("write", "reason"),
+    [
+        (lambda path: soundfile.write(path, 0 * _noise(12), RATE_HZ), "is silent; record the speaker louder"),
+        (
+            lambda path: soundfile.write(path, _noise(600), RATE_HZ),
+            "is 600.0 s long; cut it to 3 to 30 s",
+        ),
+        (lambda path: soundfile.write(path, _noise(1), RATE_HZ), "is 1.0 s long; cut it to 3 to 30 s"),
+        (
+            lambda path: soundfile.write(path, _broken(_noise(12)), RATE_HZ, subtype="FLOAT"),
+            "has samples that are no numbers; save it again as 16-bit WAV",
+        ),
+        (lambda path: path.write_bytes(b"RIFF is all it says"), "it is no recording that can be read"),
+        (lambda path: path.write_bytes(b""), "it is no recording that can be read"),
+        (lambda path: path.mkdir(), "it is no recording that can be read"),
+        (lambda path: None, "there is no such file"),
+    ],
+)
+def test_a_recording_of_which_no_voice_can_be_made_is_one_sentence(
+    cloning: VoiceOf, tmp_path: Path, write: Callable[[Path], Any], reason: str
+) -> None:
+    path = tmp_path / "anna.wav"
+    write(path)
+    with pytest.raises(ConfigError, match=reason) as raised:
+        cloning.stage(clones=[{"name": "anna", "reference": str(path), "consent": "A test's own noise."}])
+    assert "voice anna" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"consent": "  "}, r"options.clones\[0\].consent: say in a sentence how the speaker agreed"),
+        ({"reference": "hf://some/voice.wav"}, r"options.clones\[0\].reference: 'hf://some/voice.wav' is an address"),
+        ({"name": "alba"}, r"options.clones\[0\].name: 'alba' is empty, or another voice's name"),
+        ({"name": ""}, r"options.clones\[0\].name: '' is empty, or another voice's name"),
+    ],
+)
+def test_nobody_is_cloned_without_a_name_a_file_and_consent(
+    cloning: VoiceOf, change: dict[str, str], reason: str
+) -> None:
+    clone = {"name": "anna", "reference": "anna.wav", "consent": "A test's own noise."} | change
+    with pytest.raises(ConfigError, match=reason):
+        cloning.stage(clones=[clone])
+
+
+async def test_music_is_cloned_like_anything_else_and_says_something(cloning: VoiceOf, tmp_path: Path) -> None:
+    times = np.arange(12 * 44_100) / 44_100
+    music = sum(np.sin(2 * np.pi * hz * times) for hz in (220, 277, 330)) / 4
+    soundfile.write(tmp_path / "music.flac", np.stack([music, music], axis=1), 44_100)
+    clone = {"name": "band", "reference": str(tmp_path / "music.flac"), "consent": "A test's own music."}
+    async with working(cloning.stage(clones=[clone])) as desk:
+        found: list[Audio] = await said(desk, "a", "hello", voice="band")
+    assert len(whole(found)) > 0
