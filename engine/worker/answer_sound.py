@@ -52,6 +52,8 @@ class AnswerSound:
 
     def push(self, wave: Wave, rate_hz: int) -> list[Audio]:
         """A piece of the clause's sound."""
+        if not len(wave):
+            return []
         if not len(self._last):
             self._begin_sound(rate_hz)
         wave = np.concatenate([self._last, wave])

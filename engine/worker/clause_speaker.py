@@ -58,7 +58,10 @@ class ClauseSpeaker:
     rate_hz: int = SPEAKER_RATE_HZ
 
     def pieces(self, text: str, voice: str, seed: int) -> Iterator[Wave]:
-        """The sound of a text at ``rate_hz``, as it comes. Closing it ends what goes on for it."""
+        """The sound of a text at ``rate_hz``, as it comes; a piece may be empty, so that others take their turn.
+
+        Closing it ends what goes on for it.
+        """
         raise NotImplementedError
 
     def open(self, req: StageRequest) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from engine.core import Wave
@@ -28,6 +29,9 @@ LANGUAGES = {
     "dutch": "nl", "english": "en", "french": "fr", "german": "de", "italian": "it", "portuguese": "pt", "spanish": "es"
 }  # fmt: skip
 """As BCP 47, by the names of the package's models, which begin with them."""
+
+
+NOTHING: Wave = np.empty(0, np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,7 @@ class PocketVoice:
         return self._model.get_state_for_audio_prompt(self._torch.from_numpy(wave)[None])
 
     def frames(self, text: str, voice: Any, seed: int) -> Iterator[Wave]:
-        """What the library says of a text, a codec frame at a time."""
+        """What the library says of a text, a codec frame at a time; between its parts, an empty one."""
         model, noise = self._model, _Noise(self._torch, seed)
         form = (
             model.pad_with_spaces_for_short_inputs, model.remove_semicolons, model.append_terminal_punctuation,
@@ -138,6 +142,7 @@ class PocketVoice:
         model._expand_kv_cache(state, model._flow_lm_current_end(state) + tokens.shape[1] + longest)
         with noise.drawn():
             model._run_flow_lm_and_increment_step(model_state=state, text_tokens=tokens)
+        yield NOTHING
         decode = self._decoder(longest)
         latent = torch.full((1, 1, model.flow_lm.ldim), float("nan"), dtype=model.flow_lm.dtype)  # where it begins
         last = longest
@@ -148,6 +153,7 @@ class PocketVoice:
                 last = n + after
             if n >= last:
                 return
+            yield NOTHING
             yield decode(latent)
 
     def _decoder(self, longest: int) -> Any:

@@ -110,8 +110,9 @@ class Held:
         self.open += 1
         try:
             for wave in self._frames(*asked):
-                self.begun.release()
-                self.go.acquire()
+                if len(wave):
+                    self.begun.release()
+                    self.go.acquire()
                 yield wave
         finally:
             self.open -= 1

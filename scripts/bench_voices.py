@@ -1,0 +1,209 @@
+"""A voice that runs here, measured at a worker: its first sound, its speed, and what it costs to leave it.
+
+    python scripts/bench_voices.py [--use tts.pocket --weights FOLDER] [--threads N] [--rounds N]
+
+first sound    from an answer's first words to the first sample that leaves, p50, and the library's own for the same
+speed          seconds of computing for a second of sound, one answer alone; above 1 a listener runs dry
+leave          from the word to leave until the slot is free, p50 and worst, and samples that left behind the word
+twenty leave   the first sound of who comes as twenty leave, against that of who comes alone
+
+Without ``--use`` it is Pocket TTS in its true shape, with random weights: they cost what real ones do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from rich.console import Console
+
+from engine import wire
+from engine.chunk import Audio, Text
+from engine.config import ChunkSpec
+from engine.core import SPEAKER_RATE_HZ, Request
+from engine.worker.clause_speaker import ClauseSpeaker
+from engine.worker.host import make
+from engine.worker.process import Worker
+from engine.worker.stage import StageConfig
+
+FIRST = "Hello there, how are you?"
+TEXT = "It is a fine day today, and we go to the park with all of our friends. They will be glad to see us again. "
+SLOTS = 32
+LONGEST_S = 4.0
+"""Of sound, of an answer."""
+LEAVE_MS = 100.0
+LOOK_S = 0.0005
+UNCOUNTED = 2
+"""Rounds at the start."""
+print_ = Console(width=120, highlight=False).print
+
+
+class Asked:
+    """A worker with a voice: when each run's sound left it, and how much of it."""
+
+    def __init__(self, stage: Any) -> None:
+        self.stage, self._runs = stage, 0
+        self._came: dict[str, list[tuple[float, int]]] = {}
+        self._over: dict[str, asyncio.Event] = {}
+        self._sound: dict[str, asyncio.Event] = {}
+        self._worker = Worker({"voice": stage}, ChunkSpec(), {"voice": SLOTS}, self._sent)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncGenerator[Asked]:
+        task = asyncio.create_task(self._worker.serve())
+        await asyncio.sleep(0)
+        try:
+            yield self
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def begin(self, text: str) -> str:
+        run, self._runs = f"r{self._runs}", self._runs + 1
+        self._came[run], self._over[run], self._sound[run] = [], asyncio.Event(), asyncio.Event()
+        request = Request(id=run, session=run, messages=(), say=text, max_audio_s=LONGEST_S)
+        for message in (wire.Open(run, request, ("voice",), 1 << 20), wire.Feed(run, Text(text, 0)), wire.End(run)):
+            self._worker.receive(message)
+        return run
+
+    async def first_s(self, text: str) -> float:
+        """Until its first sound; the rest is left."""
+        began_s = time.perf_counter()
+        run = self.begin(text)
+        await self._sound[run].wait()
+        await self._leave(run)
+        return self._came[run][0][0] - began_s
+
+    async def whole_s(self, text: str) -> tuple[float, float]:
+        """How long an answer takes, and how long it is."""
+        began_s = time.perf_counter()
+        run = self.begin(text)
+        await self._over[run].wait()
+        return time.perf_counter() - began_s, sum(count for _, count in self._came[run]) / SPEAKER_RATE_HZ
+
+    async def left_s(self, text: str) -> tuple[float, int]:
+        """Leave behind the first sound, as a step begins: how long until the slot is free, and the samples that left
+        meanwhile."""
+        run = self.begin(text)
+        await self._sound[run].wait()
+        while not self._worker.in_step:  # noqa: ASYNC110 - as unlucky as can be
+            await asyncio.sleep(0)
+        given, began_s = len(self._came[run]), time.perf_counter()
+        await self._leave(run)
+        return time.perf_counter() - began_s, sum(count for _, count in self._came[run][given:])
+
+    async def _leave(self, *runs: str) -> None:
+        """Until their slots are free."""
+        for run in runs:
+            self._worker.receive(wire.Close(run))
+        while self._worker.free["voice"] < SLOTS:  # noqa: ASYNC110 - a worker tells nobody that a slot is free
+            await asyncio.sleep(LOOK_S)
+
+    async def after_twenty_s(self, text: str) -> float:
+        """The first sound of who comes as twenty leave."""
+        runs = [self.begin(TEXT * 4) for _ in range(20)]
+        sounds = [asyncio.create_task(self._sound[run].wait()) for run in runs]
+        await asyncio.wait(sounds, return_when="FIRST_COMPLETED")
+        for run in runs:
+            self._worker.receive(wire.Close(run))
+        for sound in sounds:
+            sound.cancel()
+        return await self.first_s(text)
+
+    def _sent(self, message: wire.Message) -> None:
+        match message:
+            case wire.Emit(run, Audio(wave)):
+                self._came[run].append((time.perf_counter(), len(wave)))
+                self._sound[run].set()
+            case wire.End(run):
+                self._over[run].set()
+            case wire.Failed(_, _, reason):
+                sys.exit(f"error: {reason}")
+            case _:
+                pass
+
+
+def direct_s(stage: Any, text: str) -> float:
+    """The library's first piece of a text, called with nothing between; 0 where it gives a clause at once."""
+    if not isinstance(stage, ClauseSpeaker):
+        return 0.0
+    began_s = time.perf_counter()
+    pieces = stage.pieces(text, stage.info.facets.voices[0].id if stage.info.facets.voices else "", 0)
+    next(piece for piece in pieces if len(piece))
+    return time.perf_counter() - began_s
+
+
+async def measured(stage: Any, rounds: int) -> bool:
+    async with Asked(stage).serving() as asked:
+        alone = [(direct_s(stage, FIRST), await asked.first_s(FIRST)) for _ in range(rounds + UNCOUNTED)][UNCOUNTED:]
+        library_ms, first_ms = (1000 * statistics.median(times) for times in zip(*alone, strict=True))
+        print_(f"first sound    {first_ms:.1f} ms, of the library {library_ms:.1f} ms")
+        whole = [await asked.whole_s(TEXT) for _ in range(max(3, rounds // 4))]
+        print_(f"speed          {sum(took for took, _ in whole) / sum(long for _, long in whole):.3f}")
+        left = [await asked.left_s(TEXT * 4) for _ in range(rounds)]
+        leave_ms, samples = [1000 * took for took, _ in left], sum(count for _, count in left)
+        print_(f"leave          {statistics.median(leave_ms):.1f} ms, worst {max(leave_ms):.1f} ms; {samples} samples")
+        behind = [await asked.after_twenty_s(FIRST) for _ in range(max(3, rounds // 4))]
+        print_(f"twenty leave   {1000 * statistics.median(behind):.1f} ms, alone {first_ms:.1f} ms")
+    return max(leave_ms) <= LEAVE_MS and samples == 0
+
+
+def true_pocket(folder: Path) -> Path:
+    """English Pocket TTS as Kyutai publishes it, but for its weights, which are random."""
+    import torch
+    import yaml
+    from pocket_tts import TTSModel, export_model_state
+    from pocket_tts.utils.config import CONFIGS_DIR
+    from safetensors.torch import save_file
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    from tests.engine.worker.stages.tts.tiny_pocket import recording
+
+    home = folder / "languages" / "english"
+    (home / "embeddings").mkdir(parents=True)
+    settings: Any = yaml.safe_load((CONFIGS_DIR / "english.yaml").read_text())
+    table = settings["flow_lm"]["lookup_table"]
+    letters = [chr(code) for code in range(33, 127)] + ["▁"]
+    names = ["<unk>", *letters, *(f"<{n}>" for n in range(table["n_bins"] - len(letters) - 1))]
+    tokenizer: Any = Tokenizer(models.BPE({name: n for n, name in enumerate(names)}, [], unk_token="<unk>"))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    tokenizer.save(str(home / "tokenizer.json"))
+    table["tokenizer_path"] = str(home / "tokenizer.json")
+    for unset in ("weights_path", "weights_path_without_voice_cloning"):
+        settings.pop(unset, None)
+    (folder / "random.yaml").write_text(yaml.safe_dump(settings))
+    torch.manual_seed(0)
+    model: Any = TTSModel.load_model(config=folder / "random.yaml")
+    (folder / "random.yaml").unlink()
+    torch.nn.init.constant_(model.flow_lm.out_eos.bias, -100.0)  # a clause is as long as it may be
+    save_file(model.state_dict(), home / "model.safetensors")
+    state = model.get_state_for_audio_prompt(torch.from_numpy(recording(0, 10.0))[None])
+    export_model_state(state, home / "embeddings" / "random.safetensors")
+    return folder
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--use", default="tts.pocket")
+    parser.add_argument("--weights", type=Path, help="the folder of the voice")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=20)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        weights = given.weights or true_pocket(Path(folder))
+        stage = make(given.use, "voice", 0, StageConfig(weights=weights, threads=given.threads, slots=SLOTS))
+    sys.exit(not asyncio.run(measured(stage, given.rounds)))
+
+
+if __name__ == "__main__":
+    main()
