@@ -26,7 +26,8 @@ ANSWER_S = 60.0
 
 @contextmanager
 def asked() -> Generator[tuple[str, Callable[[dict[str, Any]], Any]]]:
-    """What a stage's ``use`` is to say, and what asks its worker: ``{"complete": body}``, ``{"processing": True}``."""
+    """What a stage's ``use`` is to say, and what asks its worker: for a completion (``complete``), for the rest of an
+    answer (``go_on``), or how many answers are computed (``processing``)."""
     with tempfile.TemporaryDirectory(prefix="parley-") as folder, pytest.MonkeyPatch.context() as patched:
         path = Path(folder) / "asked"
         patched.setenv(SOCKET, str(path))

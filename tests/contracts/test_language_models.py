@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import psutil
 import pytest
 
 from app.commands.deployment import Parts, deployment
-from engine import EngineSpec, StageSpec, Text, WorkerSpec
+from engine import Engine, EngineSpec, StageSpec, Text, WorkerSpec
+from engine.chunk import Output, Usage
+from engine.core import IN_WRITING
 from engine.stream import of
 from engine.training.nano.dialogues import answers_rightly
 from engine.training.nano.turns import Turn
@@ -30,7 +33,7 @@ from engine.worker.stage import StageConfig
 from engine.worker.stages.llm import llamacpp
 from tests.app.rig import Running, eventually, running, talking
 from tests.conformance import tiny_llm, vllm_environment
-from tests.engine.fakes import request
+from tests.engine.fakes import only, request
 from tests.engine.worker.llm.gguf_files import counting, write_model
 
 AT_ONCE = 8
@@ -59,6 +62,8 @@ class Served:
     """How many answers are computed there now."""
     python: str | None = None
     """The interpreter of its worker, which is a process then."""
+    go_on: Callable[[str, list[str]], list[str]] = lambda question, pieces: []
+    """The pieces of an answer, where so many of them had been given by a worker that was lost."""
 
     def ids(self, messages: Messages) -> list[int]:
         """The tokens of an answer, the one that ends it among them."""
@@ -121,7 +126,11 @@ async def by_vllm(file: Path) -> AsyncGenerator[Served]:
             content = [{"id": id} for id in choice["token_ids"]]
             return {"choices": [{"logprobs": {"content": content}}]}
 
-        yield Served(stage, complete, lambda: asked({"processing": True}), str(vllm_environment.PYTHON))
+        yield Served(
+            stage, complete,
+            processing=lambda: asked({"processing": True}), python=str(vllm_environment.PYTHON),
+            go_on=lambda question, pieces: asked({"go_on": question, "behind": pieces}),
+        )  # fmt: skip
 
 
 THINKERS = [
@@ -274,3 +283,47 @@ async def test_a_models_file_goes_on_behind_every_beginning_of_an_answer() -> No
             again = await texts(turns[0].request.text, whole[:count])
             assert "".join(piece.text for piece in again) == "".join(piece.text for piece in whole)
     await stage.aclose()
+
+
+async def test_vllm_goes_on_behind_every_beginning_of_an_answer() -> None:
+    """The same, in its worker."""
+    async with by_vllm(tiny_llm.model_file()) as served, Engine(alone(served)):
+        for turns in held_out()[:5]:
+            question = turns[0].request.text
+            whole = await asyncio.to_thread(served.go_on, question, [])
+            for count in range(1, len(whole) + 1):
+                again = await asyncio.to_thread(served.go_on, question, whole[:count])
+                assert again[:count] == whole[:count]
+                assert "".join(again) == "".join(whole)
+
+
+async def test_an_answer_goes_on_where_vllms_engine_was_killed_and_nothing_of_it_is_left(tmp_path: Path) -> None:
+    endless = tmp_path / "counting.gguf"
+    vllm_environment.write_endless(tiny_llm.checkpoint(tiny_llm.model_file()), tiny_llm.checkpoint(endless))
+    async with by_vllm(endless) as served, Engine(alone(served)) as rig:
+        processes = vllm_processes()
+        got: list[Output] = []
+        async with rig.open(request("Count.", wants=IN_WRITING, max_text_tokens=400)) as chunks:
+            got.append(await anext(chunks))
+            next(one for one in processes if "EngineCor" in one.name()).kill()
+            got += [chunk async for chunk in chunks]
+        texts = only(Text, got)
+        assert all(before.end == after.start for before, after in itertools.pairwise(texts)), "nothing twice, no gap"
+        [usage] = only(Usage, got)
+        assert (usage.output_tokens, usage.finish) == (400, "length")
+        assert not any(one.is_running() for one in processes)
+        again = vllm_processes()
+    await eventually(lambda: not any(one.is_running() for one in again))
+
+
+def vllm_processes() -> list[psutil.Process]:
+    """Those of the workers of this process."""
+    return [one for one in psutil.Process().children(recursive=True) if one.name().startswith("VLLM::")]
+
+
+def alone(served: Served) -> EngineSpec:
+    """A deployment of this thinker alone, which is waited for where it is started anew."""
+    return EngineSpec(
+        name="tiny", stages=(served.stage,), workers=(WorkerSpec(stages=("thinker",), python=served.python),),
+        empty_s=READY_S, stall_s=READY_S, start_s=READY_S,
+    )  # fmt: skip

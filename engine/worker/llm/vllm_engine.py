@@ -205,7 +205,7 @@ def _loaded(arguments: Any, settings: VllmSettings) -> Any:
     try:
         return kind.from_engine_args(arguments)
     except (ValueError, OSError, RuntimeError, NotImplementedError, KeyError) as error:
-        said = cleaned(str(error).rpartition("Value error, ")[2], ())
+        said = cleaned(str(error).rpartition("Value error, ")[2].partition(" [type=")[0], ())  # as pydantic writes it
         raise WeightsError(f"{settings.weights}: vLLM cannot load it: {said.rstrip('.')}; the log says more") from error
 
 

@@ -50,7 +50,8 @@ class Options(ModelOptions):
     ``model`` is the folder's name, unless one is given. No conversation is longer than what the model was trained on,
     whatever ``context`` says. A model that sees or hears is shown pictures and sound (``images``, ``audio``). The
     stage's ``max_batch`` says how many answers are made at once; its ``dtype`` may be bfloat16, float16 or float32: on
-    a device, float32, which nobody has to write, means what the checkpoint has.
+    a device, float32, which nobody has to write, means what the checkpoint has. A worker sees its own device alone; one
+    whose ``devices`` are ``[cuda]`` sees all, for vLLM's ``tensor_parallel_size`` (not tried).
     """
 
     model: str = ""

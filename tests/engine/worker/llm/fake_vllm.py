@@ -56,7 +56,7 @@ class AsyncLLM:
     def __init__(self, arguments):
         if arguments.quantization:
             said = f"Unknown quantization: {arguments.quantization}."
-            raise ValueError(f"1 validation error for ModelConfig\\n  Value error, {said}")
+            raise ValueError(f"1 validation error for ModelConfig\\n  Value error, {said} [type=value_error, input_value=1]")
         self.arguments, self.model_config, self.renderer = arguments, "config", "renderer"
         self.errored, self.closed = False, False
         self._dead = asyncio.Event()
