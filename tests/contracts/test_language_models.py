@@ -313,10 +313,11 @@ async def test_an_answer_goes_on_where_vllms_engine_was_killed_and_nothing_of_it
         assert (usage.output_tokens, usage.finish) == (400, "length")
         assert not any(one.is_running() for one in processes)
         again = vllm_processes()
-    await eventually(lambda: not any(one.is_running() for one in again))
+        next(one for one in again if "EngineCor" in one.name()).parent().kill()
+        await eventually(lambda: not any(one.is_running() for one in again))
 
 
-def vllm_processes() -> list[psutil.Process]:
+def vllm_processes() -> list[Any]:
     """Those of the workers of this process."""
     return [one for one in psutil.Process().children(recursive=True) if one.name().startswith("VLLM::")]
 
