@@ -55,8 +55,8 @@ class AsyncLLM:
 
     def __init__(self, arguments):
         if arguments.quantization:
-            said = f"Unknown quantization: {arguments.quantization}."
-            raise ValueError(f"1 validation error for ModelConfig\\n  Value error, {said} [type=value_error, input_value=1]")
+            said = f"Unknown quantization: {arguments.quantization}. [type=value_error, input_value=1]"
+            raise ValueError(f"1 validation error for ModelConfig\\n  Value error, {said}")
         self.arguments, self.model_config, self.renderer = arguments, "config", "renderer"
         self.errored, self.closed = False, False
         self._dead = asyncio.Event()
