@@ -71,6 +71,7 @@ def sherpa_ears(folder: Path | None, languages: Sequence[str] = ()) -> SherpaEar
     elif encoder is not None or any(parts.values()):
         if encoder is not None:
             _check_kind(encoder, "zipformer2")
+            _check_streams(encoder)
         networks = whole(folder, {"encoder": encoder, **parts})
         factory, tail_s = "from_transducer", _zipformer_tail_s(networks["encoder"])
         count = int(needed_metadata(networks["decoder"], ["vocab_size", "context_size"])["vocab_size"])
@@ -94,6 +95,13 @@ def _check_kind(hears: Path, wanted: str) -> None:
     if (kind := metadata_of(hears).get("model_type", wanted)) != wanted:
         hint = "; use: asr.sherpa_offline is for it" if kind.startswith(WHOLE_CLIPS) else ""
         raise WeightsError(f"{hears} is of the kind {kind!r:.40}; {USE} knows {wanted} there{hint}.")
+
+
+def _check_streams(encoder: Path) -> None:
+    """Raises WeightsError for a zipformer that hears whole clips: it says nothing of the frames that it looks at."""
+    metadata = metadata_of(encoder)
+    if metadata.get("model_type") and not any(metadata.get(key) for key in ("T", "decode_chunk_len")):
+        raise WeightsError(f"{encoder} hears whole clips; use: asr.sherpa_offline is for it.")
 
 
 def _zipformer_tail_s(hears: Path) -> float:

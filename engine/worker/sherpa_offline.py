@@ -1,7 +1,7 @@
 """Ears of sherpa-onnx that hear whole clips, as they lie in a folder: which model they are, their files and languages.
 
-Known by their files, as the project publishes them: NeMo's transducers (Parakeet) and CTC, Whisper, Moonshine,
-SenseVoice, Paraformer and Qwen3-ASR.
+Known by their files, as the project publishes them: NeMo's transducers (Parakeet) and CTC, zipformers (transducers),
+Whisper, Moonshine, SenseVoice, Paraformer and Qwen3-ASR.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ LONGEST_S = 29.0
 QWEN3_LONGEST_S, QWEN3_TOKENS = 20.0, 256
 """What its 512 places hold: 13 a second of sound, and the words. The library's own 128 cut fast speech off."""
 
+_ZIPFORMERS = ("zipformer", "conformer")
+"""Of the kinds of icefall, those that hear whole clips; one that streams says how many frames it looks at, its T."""
 _WHISPER = (
     "n_mels", "n_text_layer", "n_text_ctx", "n_text_state", "n_vocab", "sot", "eot", "blank_id", "translate",
     "transcribe", "is_multilingual", "no_timestamps", "no_speech",
@@ -95,15 +97,17 @@ def offline_ears(folder: Path | None, languages: Sequence[str] = ()) -> OfflineE
     if encoder is not None and metadata_of(encoder).get("model_type", "").startswith("whisper"):
         return _whisper(folder, encoder, languages)
     if encoder is not None or network_of(folder, "joiner") or network_of(folder, "decoder"):
-        return _nemo_transducer(folder, languages)
+        return _transducer(folder, languages)
     return _one_network(folder, languages)
 
 
-def _nemo_transducer(folder: Path, languages: Sequence[str]) -> OfflineEars:
+def _transducer(folder: Path, languages: Sequence[str]) -> OfflineEars:
     files = whole(folder, {part: network_of(folder, part) for part in ("encoder", "decoder", "joiner")})
-    _check_kind(files["encoder"], "EncDec")
-    count = _nemo_tokens(files["encoder"], "pred_rnn_layers", "pred_hidden")
-    return _made(folder, "from_transducer", files, languages, count, model_type="nemo_transducer")
+    if _check_kind(files["encoder"], "EncDec", *_ZIPFORMERS) == "EncDec":
+        count = _nemo_tokens(files["encoder"], "pred_rnn_layers", "pred_hidden")
+        return _made(folder, "from_transducer", files, languages, count, model_type="nemo_transducer")
+    count = int(needed_metadata(files["decoder"], ["vocab_size", "context_size"])["vocab_size"])
+    return _made(folder, "from_transducer", files, languages, count, model_type="transducer")
 
 
 def _one_network(folder: Path, languages: Sequence[str]) -> OfflineEars:
@@ -189,13 +193,14 @@ def _check_kind(network: Path, *kinds: str) -> str:
     """Which of these a network is. Raises WeightsError for another."""
     metadata = metadata_of(network)
     model_type = metadata.get("model_type", "")
+    streams = model_type.startswith(_ZIPFORMERS) and bool(metadata.get("T"))
     for kind in kinds:
-        if model_type.startswith(kind):
+        if model_type.startswith(kind) and not streams:
             return kind
-    hint = "; use: asr.sherpa is for it" if model_type.startswith("zipformer2") and metadata.get("T") else ""
+    hint = "; use: asr.sherpa is for it" if streams else ""
     raise WeightsError(
-        f"{network} is of the kind {model_type!r:.40}; {USE} knows NeMo, Whisper, Moonshine, SenseVoice, Paraformer "
-        f"and Qwen3-ASR{hint}."
+        f"{network} is of the kind {model_type!r:.40}; {USE} knows NeMo, zipformers, Whisper, Moonshine, SenseVoice, "
+        f"Paraformer and Qwen3-ASR{hint}."
     )
 
 

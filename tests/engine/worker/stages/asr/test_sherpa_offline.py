@@ -28,7 +28,8 @@ from tests.engine.worker.stages.asr.test_sherpa import Counting, cut, heard, pie
 from tests.engine.worker.stages.asr.tiny_ears import speech
 
 MAKERS: dict[str, Callable[[Path], Path]] = {
-    "transducer": tiny_ears.nemo_transducer, "ctc": tiny_ears.nemo_ctc, "whisper": tiny_clip_ears.whisper,
+    "transducer": tiny_ears.nemo_transducer, "ctc": tiny_ears.nemo_ctc,
+    "zipformer": tiny_ears.clip_zipformer, "whisper": tiny_clip_ears.whisper,
     "moonshine": tiny_clip_ears.moonshine, "merged moonshine": tiny_clip_ears.merged_moonshine,
     "sense voice": tiny_clip_ears.sense_voice, "paraformer": tiny_clip_ears.paraformer, "qwen3": tiny_clip_ears.qwen3,
 }  # fmt: skip
@@ -236,6 +237,12 @@ def test_a_clip_may_take_as_long_as_it_lasts_many_times_over(ctc: Path) -> None:
     [
         (tiny_ears.ctc, lambda folder: None, "asr.sherpa_offline knows NeMo, .* use: asr.sherpa is for it"),
         (tiny_ears.nemo_ctc, lambda folder: (folder / "tokens.txt").unlink(), "has no tokens.txt"),
+        (tiny_ears.clip_zipformer, cut("tokens.txt"), r"tokens\.txt (has \d of 12 tokens, so it is|is no table of)"),
+        (
+            tiny_ears.clip_zipformer,
+            lambda folder: tiny_ears.clip_zipformer(folder, T="45"),
+            "asr.sherpa_offline knows NeMo, .* use: asr.sherpa is for it",
+        ),
         (tiny_ears.nemo_transducer, lambda folder: (folder / "joiner.onnx").unlink(), "has no joiner"),
         (
             tiny_ears.nemo_ctc,
@@ -288,6 +295,10 @@ def test_streaming_ears_name_the_others(tmp_path: Path) -> None:
     found = tiny_ears.nemo_transducer(tmp_path)
     with pytest.raises(WeightsError, match=r"use: asr\.sherpa_offline is for it"):
         make("asr.sherpa", "ears", 0, StageConfig(weights=found))
+    with pytest.raises(WeightsError, match=r"hears whole clips; use: asr\.sherpa_offline is for it"):
+        make("asr.sherpa", "ears", 0, StageConfig(weights=tiny_ears.clip_zipformer(tmp_path / "zipformer")))
+    with pytest.raises(WeightsError, match=r"use: asr\.sherpa_offline is for it"):
+        make("asr.sherpa", "ears", 0, StageConfig(weights=tiny_clip_ears.whisper(tmp_path / "whisper")))
 
 
 def test_without_the_package_it_is_said_how_to_install_it(ctc: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,17 +141,37 @@ def nemo_transducer(folder: Path, **said: str) -> Path:
     return _tokens(folder, [*TOKENS[1:], "<blk>"])
 
 
+def clip_zipformer(folder: Path, **said: str) -> Path:
+    """Ears of whole clips: a transducer of icefall's, whose blank is the first token."""
+    folder.mkdir(parents=True, exist_ok=True)
+    nodes, inputs, weights = _clip("encoder_out", source="frames_", blank=0)
+    nodes = [helper.make_node("Transpose", ["x"], ["frames_"], perm=[0, 2, 1]), *nodes,
+             helper.make_node("Div", ["x_lens", "quarter"], ["encoder_out_lens"])]  # fmt: skip
+    inputs = [_floats("x", "N", "frames", 80), helper.make_tensor_value_info("x_lens", T.INT64, ["N"])]
+    outputs = [
+        _floats("encoder_out", "N", "S", _COUNT),
+        helper.make_tensor_value_info("encoder_out_lens", T.INT64, ["N"]),
+    ]
+    told = {"model_type": "zipformer2", "comment": "non-streaming zipformer2"} | said
+    _save(folder / "encoder-epoch-1-avg-1.onnx", nodes, inputs, outputs, weights, told)
+    transducer(folder / "streaming")
+    for part in ("decoder", "joiner"):
+        (folder / "streaming" / f"{part}-1.onnx").rename(folder / f"{part}-epoch-1-avg-1.onnx")
+    return _tokens(folder)
+
+
 _COUNT = len(TOKENS)
 _CLIP = {"vocab_size": f"{_COUNT - 1}", "subsampling_factor": "4"}
 
 
-def _clip(out: str) -> tuple[list[Any], list[Any], list[Any]]:
-    """Features audio_signal [N, 80, frames] -> scores [N, frames / 4, tokens], the blank's last."""
+def _clip(out: str, source: str = "audio_signal", blank: int = -1) -> tuple[list[Any], list[Any], list[Any]]:
+    """Features audio_signal [N, 80, frames] -> scores [N, frames / 4, tokens]; the blank is likeliest in silence."""
     weights = np.random.default_rng(1).normal(0, 1, (80, _COUNT))
-    weights = (weights - weights.mean(0)) * np.array([1.0] * (_COUNT - 1) + [0])
-    values = {"weights": weights, "bias": np.array([0.0] * (_COUNT - 1) + [6.0])}
+    words, bias = np.ones(_COUNT), np.zeros(_COUNT)
+    words[blank], bias[blank] = 0, 6
+    values = {"weights": (weights - weights.mean(0)) * words, "bias": bias}
     nodes = [
-        helper.make_node("AveragePool", ["audio_signal"], ["pooled"], kernel_shape=[4], strides=[4]),
+        helper.make_node("AveragePool", [source], ["pooled"], kernel_shape=[4], strides=[4]),
         helper.make_node("Transpose", ["pooled"], ["frames"], perm=[0, 2, 1]),
         helper.make_node("MatMul", ["frames", "weights"], ["heard"]),
         helper.make_node("Add", ["heard", "bias"], [out]),
