@@ -17,7 +17,10 @@ from engine.core import Voice
 from engine.errors import ConfigError, RequestError, WeightsError
 from engine.nearest import nearest
 from engine.worker.onnx_metadata import metadata_of
+from engine.worker.reference import Clone
 from engine.worker.sherpa_library import LANGUAGES
+from engine.worker.sherpa_zipvoice import LANGUAGES as ZIPVOICE
+from engine.worker.sherpa_zipvoice import decoder_of, encoder_of, voices_of
 
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "vits": ("sample_rate", "n_speakers", "language", "comment"),
@@ -35,8 +38,8 @@ _REGION_FIRST = re.compile(r"(us|gb)-en")
 
 @dataclass(frozen=True, slots=True)
 class SherpaVoice:
-    """``family`` is a key of NEEDED; ``voices`` stand in the order of their numbers, the first language is the one that
-    text is prepared for."""
+    """``family`` is a key of NEEDED, or "zipvoice"; ``voices`` stand in the order of their numbers, the first language
+    is the one that text is prepared for."""
 
     folder: Path
     family: str
@@ -48,6 +51,8 @@ class SherpaVoice:
     rate_hz: int
     voices: tuple[Voice, ...]
     languages: tuple[str, ...]
+    encoder: Path | None = None
+    """Of ZipVoice, whose ``model`` is its decoder."""
 
     def number(self, voice: str | None, default: str) -> int:
         """Of the voice that a request asks for. Raises RequestError where there is none."""
@@ -70,6 +75,10 @@ class SherpaVoice:
                 model = library.OfflineTtsMatchaModelConfig(
                     acoustic_model=str(self.model), vocoder=str(self.vocoder or ""), **files
                 )
+            case "zipvoice":
+                model = library.OfflineTtsZipvoiceModelConfig(
+                    encoder=str(self.encoder), decoder=str(self.model), vocoder=str(self.vocoder), **files
+                )
             case _:
                 model = library.OfflineTtsVitsModelConfig(model=str(self.model), **files)
         return library.OfflineTtsConfig(
@@ -79,15 +88,20 @@ class SherpaVoice:
         )
 
 
-def sherpa_voice(folder: Path | None, language: str = "") -> SherpaVoice:
+def sherpa_voice(folder: Path | None, language: str = "", clones: Sequence[Clone] = ()) -> SherpaVoice:
     """The voice in a folder, for text of a language (BCP 47; "" is the voice's own first one).
 
-    Raises WeightsError where something is missing, ConfigError for a language that it does not speak.
+    Raises WeightsError where something is missing, ConfigError for a language that it does not speak, and for clones
+    of a voice that clones nobody.
     """
     if folder is None:
         raise ConfigError("tts.sherpa needs `weights`: the folder of a voice, as sherpa-onnx publishes them")
     if not folder.is_dir():
         raise WeightsError(f"There is no folder {folder}: put a voice of sherpa-onnx there, or correct `weights`.")
+    if (encoder := encoder_of(folder)) is not None:
+        return _zipvoice(folder, encoder, language, clones)
+    if clones:
+        raise ConfigError(f"options.clones: the voice in {folder} clones nobody; leave them out")
     model, metadata, vocoder = _networks(folder)
     family = _family(folder, metadata, vocoder)
     _check(folder, model, family, metadata, vocoder)
@@ -98,6 +112,17 @@ def sherpa_voice(folder: Path | None, language: str = "") -> SherpaVoice:
     return SherpaVoice(
         folder, family, model, vocoder, lexicons, _rules(folder, chosen), int(metadata["sample_rate"]),
         _voices(family, metadata, spoken), spoken,
+    )  # fmt: skip
+
+
+def _zipvoice(folder: Path, encoder: Path, language: str, clones: Sequence[Clone]) -> SherpaVoice:
+    decoder, vocoder, rate_hz = decoder_of(folder)
+    chosen = _chosen(language or ZIPVOICE[0], ZIPVOICE, folder)
+    languages = tuple(dict.fromkeys((chosen, *ZIPVOICE)))
+    voices = voices_of(clones, folder)
+    return SherpaVoice(
+        folder, "zipvoice", decoder, vocoder, (folder / "lexicon.txt",), _rules(folder, chosen), rate_hz, voices,
+        languages, encoder,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Voices of sherpa-onnx, clause by clause: Kokoro, Matcha, Kitten and VITS, on the CPU and without torch.
+"""Voices of sherpa-onnx, clause by clause: Kokoro, Matcha, Kitten, VITS and ZipVoice, on the CPU and without torch.
 
 ``weights`` is a folder as the project k2-fsa/sherpa-onnx publishes them; nothing is ever fetched. The library (extra
 ``local``) computes one clause at a time, in a thread of its own.
@@ -21,8 +21,10 @@ from engine.worker.clause_sound import ClauseSound
 from engine.worker.clauses import Clause, Resume, clauses, on_one_line
 from engine.worker.english import in_words
 from engine.worker.quiet import without_lines_of
+from engine.worker.reference import Clone, check_clones, reference_sound
 from engine.worker.sherpa_library import sherpa_library
 from engine.worker.sherpa_voice import SherpaVoice, sherpa_voice
+from engine.worker.sherpa_zipvoice import STEPS
 from engine.worker.stage import StageConfig, guarded
 from engine.worker.stage_request import StageRequest
 
@@ -44,6 +46,8 @@ class Options:
     """What the answers are in, as BCP 47, of a voice that speaks several; empty: English, or the voice's first."""
     first_words: int = 6
     """Words of an answer's first clause. Fewer give an earlier first sound, which a slow voice cannot follow up."""
+    clones: tuple[Clone, ...] = ()
+    """Voices that ZipVoice makes from recordings, with the text that is spoken in each."""
 
 
 @dataclass(slots=True)
@@ -71,7 +75,7 @@ class Speaker:
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
         options = _options(config.options)
-        voice = sherpa_voice(config.weights, options.language)
+        voice = sherpa_voice(config.weights, options.language, options.clones)
         if options.voice and options.voice not in {one.id for one in voice.voices}:
             raise ConfigError(f"options.voice: the voice in {voice.folder} has no {options.voice!r:.80}")
         first = [one for one in voice.voices if one.id == options.voice]
@@ -83,7 +87,8 @@ class Speaker:
 
     def __init__(self, config: StageConfig) -> None:
         self.info, self._options = self.describe(config), _options(config.options)
-        self._voice = sherpa_voice(config.weights, self._options.language)
+        self._voice = sherpa_voice(config.weights, self._options.language, self._options.clones)
+        self._references = [reference_sound(clone, self._voice.rate_hz) for clone in self._options.clones]
         self._words = ChunkSpec(
             first=self._options.first_words, growth=1.5, steady=max(STEADY, self._options.first_words)
         )
@@ -156,6 +161,9 @@ class Speaker:
             return pieces
         wanted = self._library.GenerationConfig()
         wanted.sid, wanted.speed = number, speed
+        if self._references:
+            wanted.reference_audio, wanted.reference_sample_rate = self._references[number], self._voice.rate_hz
+            wanted.reference_text, wanted.num_steps = on_one_line(self._options.clones[number].text), STEPS
         with without_lines_of(LINES):
             whole = self._tts.generate(text, wanted, take)
         if not pieces and not left() and (samples := whole.samples):  # as of Kitten, which tells nothing meanwhile
@@ -170,6 +178,7 @@ def _options(mapping: Mapping[str, Any]) -> Options:
     options: Options = build(Options, dict(mapping), "options")
     if not 1 <= options.first_words <= 100:
         raise ConfigError("options.first_words: must be 1 to 100")
+    check_clones(options.clones, ())
     return options
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 
 from engine import Engine, EngineSpec, Message, Request, StageSpec, TextPart, wire
 from engine.chunk import Audio, Checkpoint, Text, VoiceText, kinds
@@ -61,6 +62,13 @@ def vits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_voices.vits(tmp_path_factory.mktemp("vits"))
 
 
+def said_as(stage: Any, text: str) -> list[str]:
+    """The clauses of a lowercase text, as the library gets them."""
+    cutter = Clauses(stage._words)
+    clauses = [*cutter.feed(text, 0), cutter.flush()]
+    return [clause.text.strip() for clause in clauses if clause is not None]
+
+
 def expected(stage: Any, text: str, number: int = 0, speed: float = 1.0) -> np.ndarray:
     """What the library makes of each clause when it is called for it, at the speaker's rate."""
     cutter = Clauses(stage._words)
@@ -83,6 +91,88 @@ async def test_streamed_sound_is_the_librarys_own_for_the_same_clauses(folder: P
         fast = whole(await said(desk, "b", TEXT, voice=id, speed=2.0))
         assert np.array_equal(fast, expected(stage, TEXT, last, 2.0))
         assert len(fast) < 0.7 * len(expected(stage, TEXT))
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Two people whose recordings lie there."""
+    folder, clones = tmp_path_factory.mktemp("recorded"), list[dict[str, str]]()
+    for name, loudness in (("anna", 0.2), ("bela", 0.02)):
+        noise = np.random.default_rng(0).normal(0, loudness, 4 * 24_000).clip(-1, 1)
+        soundfile.write(folder / f"{name}.wav", noise, 24_000)
+        consent = "A test's own noise, which agreed."
+        clones.append(
+            {"name": name, "reference": str(folder / f"{name}.wav"), "consent": consent, "text": "hello world"}
+        )
+    return {"clones": clones}
+
+
+@pytest.fixture(scope="module")
+def zipvoice(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_voices.zipvoice(tmp_path_factory.mktemp("zipvoice"))
+
+
+async def test_zipvoice_speaks_as_each_recording_does_and_as_the_library_does(
+    zipvoice: Path, recorded: dict[str, Any]
+) -> None:
+    stage = voice(zipvoice, language="en", **recorded)
+    assert [one.id for one in stage.info.facets.voices] == ["anna", "bela"]
+    assert stage.info.facets.languages == ("en", "zh")
+    spoken, text = list[np.ndarray](), "hello world, this is a test of the voice."
+    async with working(stage) as desk:
+        for number, name in enumerate(("anna", "bela")):
+            sound = whole(await said(desk, name, text, voice=name))
+            wanted = sherpa_onnx.GenerationConfig()
+            wanted.reference_audio, wanted.reference_sample_rate = stage._references[number], 24_000
+            wanted.reference_text, wanted.num_steps = "hello world", 4
+            made = [np.array(stage._tts.generate(one, wanted).samples, np.float32) for one in said_as(stage, text)]
+            assert np.allclose(sound, np.concatenate(made).clip(-1, 1), rtol=0, atol=1e-5), (
+                "noise is left over in its last digits"
+            )
+            spoken.append(sound)
+    assert np.abs(spoken[0]).max() > 0.01
+    assert np.abs(spoken[0] - spoken[1]).max() > 0.001
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"text": " "}, r"options.clones\[0\].text: say word by word what is spoken in .*anna.wav"),
+        ({"consent": ""}, r"options.clones\[0\].consent: say in a sentence how the speaker agreed"),
+        ({"reference": "none.wav"}, "The reference none.wav of the voice anna: there is no such file"),
+    ],
+)
+def test_zipvoice_clones_nobody_without_consent_a_recording_and_its_text(
+    zipvoice: Path, recorded: dict[str, Any], change: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        voice(zipvoice, clones=[recorded["clones"][0] | change])
+
+
+def test_zipvoice_without_a_recording_says_what_it_needs(zipvoice: Path) -> None:
+    with pytest.raises(ConfigError, match=r"options.clones: ZipVoice in .* has no voice of its own; name a recording"):
+        voice(zipvoice)
+
+
+def test_other_voices_clone_nobody(vits: Path, recorded: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"options.clones: the voice in .* clones nobody; leave them out"):
+        voice(vits, **recorded)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("vocos_24khz.onnx", "has no vocoder: put vocos_24khz.onnx beside the model"),
+        ("tokens.txt", "has no tokens.txt"),
+        ("lexicon.txt", "has no lexicon.txt"),
+    ],
+)
+def test_a_folder_of_zipvoice_that_is_not_whole_is_one_sentence(
+    tmp_path: Path, recorded: dict[str, Any], name: str, reason: str
+) -> None:
+    (tiny_voices.zipvoice(tmp_path) / name).unlink()
+    with pytest.raises(WeightsError, match=reason):
+        voice(tmp_path, **recorded)
 
 
 async def test_marks_lead_through_the_text_to_its_end(folder: Path) -> None:

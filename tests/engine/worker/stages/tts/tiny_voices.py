@@ -68,6 +68,48 @@ def matcha(folder: Path, **metadata: str) -> Path:
     return _save(folder / "vocoder.onnx", sound, [_floats("mel", 1, "C", "T")], {"model_type": "hifigan"})
 
 
+LOUDNESS = {"volume": 0.3, "quiet": 0.005}
+BINS = 16
+"""Of ZipVoice's spectrum."""
+TOKEN_FRAMES = 16
+
+
+def zipvoice(folder: Path, rate_hz: int = 24_000, **metadata: str) -> Path:
+    """ZipVoice, which speaks as a recording does: of each token some frames of its number, louder as that is."""
+    speaker = [_node("ReduceMean", "speech", out="how", keepdims=1), _node("Add", "text", "how", out="target")]
+    flow = [_node("Sub", "target", "x", out="far"), _node("Cast", "one", to=T.FLOAT, out="whole"),
+            _node("Sub", "whole", "t", out="left"), _node("Div", "far", "left", out="y")]  # fmt: skip
+    wide = ("text", "speech")
+    inputs = [_floats("t", 1), _floats("x", 1, "T", BINS), *(_floats(name, 1, "T", BINS) for name in wide),
+              _floats("guidance", 1)]  # fmt: skip
+    said = {"model_type": "zipvoice", "version": "1", "feat_dim": f"{BINS}", "num_mels": f"{BINS}", "n_fft": "1024",
+            "sample_rate": f"{rate_hz}", "hop_length": "256", "window_length": "1024"}  # fmt: skip
+    _files(folder, "lexicon.txt")
+    _save(folder / "decoder.int8.onnx", [*speaker, *flow], inputs, said | metadata)
+    _save(folder / "encoder.int8.onnx", _frames(), [_ints("tokens", 1, "N"), _ints("prompt", 1, "M"),
+          _ints("length", 1), _floats("speed", 1)], {"use_espeak": "0"})  # fmt: skip
+    sound = [_node("Abs", "mel", out="loud"), _node("Mul", "loud", "quiet", out="magnitude"),
+             _node("Sub", "mel", "mel", out="imaginary"), _node("Add", "imaginary", "turns", out="real")]  # fmt: skip
+    said = {"model_type": "vocos", "sample_rate": f"{rate_hz}", "n_fft": f"{2 * BINS - 2}", "hop_length": f"{BINS - 1}",
+            "win_length": f"{2 * BINS - 2}", "center": "1", "normalized": "0", "window_type": "hann"}  # fmt: skip
+    inputs = [_floats("mel", 1, BINS, "T")]
+    return _save(folder / "vocos_24khz.onnx", sound, inputs, said, ("magnitude", "real", "imaginary"))
+
+
+def _frames() -> list[onnx.NodeProto]:
+    """``y`` [1, length + N * TOKEN_FRAMES, BINS]: nothing for the recording, then each token's frames."""
+    return [
+        _node("Cast", "tokens", to=T.FLOAT, out="number"),
+        _node("Unsqueeze", "number", "axis2", out="column"),
+        _node("Tile", "column", "often", out="several"),
+        _node("Reshape", "several", "rows_of_one", out="said"),
+        _node("Concat", "one_1d", "length", "one_1d", out="shape", axis=0),
+        _node("ConstantOfShape", "shape", out="before"),
+        _node("Concat", "before", "said", out="all", axis=1),
+        _node("Tile", "all", "bins", out="y"),
+    ]
+
+
 def _tones(tokens: str, slowness: str, rate_hz: int) -> list[onnx.NodeProto]:
     """Of each token in ``tokens`` [1, L] a tone of TOKEN_S, so many times longer: ``y`` [1, 1, samples].
 
@@ -112,11 +154,28 @@ def _files(folder: Path, name: str) -> None:
     (folder / name).write_text(lexicon())
 
 
-def _save(path: Path, nodes: list[onnx.NodeProto], inputs: list[onnx.ValueInfoProto], said: dict[str, str]) -> Path:
-    constants: dict[str, Any] = {"zero": 0, "one": 1, "axis0": [0], "axis2": [2], "last": [1], "flat": [1, 1, -1]}
+def _save(
+    path: Path, nodes: list[onnx.NodeProto], inputs: list[onnx.ValueInfoProto], said: dict[str, str],
+    outputs: tuple[str, ...] = ("y",),
+) -> Path:  # fmt: skip
+    constants: dict[str, Any] = {
+        "zero": 0,
+        "one": 1,
+        "axis0": [0],
+        "axis2": [2],
+        "last": [1],
+        "flat": [1, 1, -1],
+        "often": [1, 1, TOKEN_FRAMES],
+        "rows_of_one": [1, -1, 1],
+        "one_1d": [1],
+        "bins": [1, 1, BINS],
+    }
     values = [numpy_helper.from_array(np.array(value, np.int64), name) for name, value in constants.items()]
-    values.append(numpy_helper.from_array(np.array(0.3, np.float32), "volume"))
-    graph = helper.make_graph(nodes, "tiny", inputs, [helper.make_tensor_value_info("y", T.FLOAT, None)], values)
+    turns = np.cos(np.pi * np.arange(BINS, dtype=np.float32)).reshape(1, -1, 1)  # all in the middle of a window
+    values.append(numpy_helper.from_array(turns, "turns"))
+    values += [numpy_helper.from_array(np.array(loud, np.float32), name) for name, loud in LOUDNESS.items()]
+    given = [helper.make_tensor_value_info(name, T.FLOAT, None) for name in outputs]
+    graph = helper.make_graph(nodes, "tiny", inputs, given, values)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     helper.set_model_props(model, {name: value for name, value in said.items() if value})
     onnx.save(model, path)
