@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import soundfile
 
-from engine import wire
+from engine import Engine, EngineSpec, StageSpec, wire
 from engine.chunk import Audio, Text
 from engine.core import SPEAKER_RATE_HZ
 from engine.errors import ConfigError
 from tests.contracts.voices import CLONING, PACKAGES, VoiceOf, small_voice
-from tests.engine.fakes import opened, until, working
+from tests.engine.fakes import only, opened, request, until, working
 from tests.engine.worker.stages.tts.saying import TEXT, failure, said, whole
 
 CHINESE = "今天天气很好，我们去公园玩吧。" * 20
@@ -142,6 +145,33 @@ async def test_twenty_who_leave_do_not_starve_the_next(stage: Any) -> None:
         assert len(whole(found)) > 0
         assert desk.worker.steps - before <= steps + 5, "a library may cut the same sound into more pieces"
         await until(lambda: desk.worker.free["voice"] == stage.info.slots)
+
+
+@pytest.mark.slow
+async def test_a_voice_that_is_killed_in_mid_answer_says_the_rest(voice: VoiceOf) -> None:
+    """Its process is; without `workers:` it has one of its own, which leaves the thinker's words alone."""
+    stages = (
+        StageSpec(use="script.thinker", name="thinker"),
+        StageSpec(use=voice.use, name="voice", weights=str(voice.folder)),
+    )
+    asked = request(f"say: {TEXT}")
+    async with Engine(EngineSpec(stages=stages, empty_s=60.0)) as engine:
+        async with engine.open(asked) as chunks:
+            full = whole(only(Audio, [chunk async for chunk in chunks]))
+        found, killed = list[Audio](), False
+        async with engine.open(msgspec.structs.replace(asked, lead_s=0.2)) as chunks:
+            async for chunk in chunks:
+                found += [chunk] if isinstance(chunk, Audio) else []
+                if len(found) == 2 and not killed:
+                    killed = True
+                    (member,) = engine._fleet.pools["voice"].members()
+                    os.kill(member.replica.host.hello.result().pid, signal.SIGKILL)
+    assert killed
+    assert len(whole(found)) == len(full)
+    assert np.allclose(whole(found), full, rtol=0, atol=1e-5)
+    marks = [mark for audio in found for mark in audio.marks]
+    assert marks == sorted(marks)
+    assert marks[-1] == (len(full), len(TEXT.strip()))
 
 
 RATE_HZ = 24_000

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import _socket
 import asyncio
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -358,30 +356,6 @@ def engine_of(folder: Path, **fields: Any) -> Engine:
         StageSpec(use="tts.sherpa", name="voice", weights=str(folder)),
     )
     return Engine(EngineSpec(stages=stages, empty_s=20.0, **fields))
-
-
-@pytest.mark.slow
-async def test_a_voice_that_is_killed_in_mid_answer_says_the_rest_to_the_sample(vits: Path) -> None:
-    """Its process is; without `workers:` it has one of its own, which leaves the thinker's words alone."""
-    async with engine_of(vits) as engine:
-        assert [member.replica.host.id for member in engine._fleet.pools["voice"].members()] != [
-            member.replica.host.id for member in engine._fleet.pools["thinker"].members()
-        ]
-        async with engine.open(asked(TEXT)) as chunks:
-            full = whole(only(Audio, [chunk async for chunk in chunks]))
-        found, killed = list[Audio](), False
-        async with engine.open(asked(TEXT, lead_s=0.2)) as chunks:
-            async for chunk in chunks:
-                found += [chunk] if isinstance(chunk, Audio) else []
-                if len(found) == 2 and not killed:
-                    killed = True
-                    (member,) = engine._fleet.pools["voice"].members()
-                    os.kill(member.replica.host.hello.result().pid, signal.SIGKILL)
-    assert killed
-    assert np.array_equal(whole(found), full)
-    marks = [mark for audio in found for mark in audio.marks]
-    assert marks == sorted(marks)
-    assert marks[-1] == (len(full), len(TEXT.strip()))
 
 
 async def test_a_given_text_is_spoken_as_it_stands(vits: Path) -> None:
