@@ -388,6 +388,8 @@ class Answers:
             self.transcripts.unheard(reply.heard_id)
         if reply is self._current:
             self.ear.answered(reply.unplayed_s())
+        if reply is not self._listening:
+            reply.forget_turn()
 
     def _refuse_second(self, reply: Reply) -> None:
         message = f"Conversation already has an active response in progress: {reply.answer.id}."

@@ -95,6 +95,7 @@ class Reply:
         self._opened = asyncio.Event()
         self._finish = "stop"
         self._held_s: float | None = None  # since when the answer is made although the turn may go on
+        self._started = False
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -103,9 +104,16 @@ class Reply:
 
     def start(self, group: asyncio.TaskGroup, root: Root, ended: Callable[[Reply], None]) -> None:
         """Run in ``group``, once: ``root`` awaits ``run`` and meets its errors; ``ended`` is called in any case."""
-        if self._task is None:
-            self._task = group.create_task(root(self), name=f"reply:{self.answer.id}")
-            self._task.add_done_callback(lambda _: ended(self))  # a task that is cancelled before it ran has no finally
+        if self._started:
+            return
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._task = None  # of one that was cancelled the frames are kept, and what they know of the request
+            ended(self)
+
+        self._started = True
+        self._task = group.create_task(root(self), name=f"reply:{self.answer.id}")
+        self._task.add_done_callback(done)  # a task that is cancelled before it ran has no finally
 
     def hold(self) -> None:
         """The answer is made, but nobody is to know of it before ``open``: the turn may go on."""
@@ -179,6 +187,10 @@ class Reply:
     def forget(self) -> None:
         """The request is over: what it was about is not needed any more. May be called twice."""
         self.request = replace(self.request, messages=())
+
+    def forget_turn(self) -> None:
+        """The same for the turn that it answered: the conversation has what was said and shown. May be called twice."""
+        self.turn, self.basis = None, self.basis._replace(seen=())
 
     def report(self, metrics: Metrics, session_id: str) -> None:
         """Count how it went, and log one line."""

@@ -232,11 +232,16 @@ class Worker:
 
     def _forget(self, run: Run) -> None:
         """Drop what the stages keep for a run that is over, but for one that a step has in its hands: native work that
-        goes on for it ends with its state."""
+        goes on for it ends with its state.
+
+        What refers to itself is taken apart: so the request is freed at once, pictures and all, and does not wait for
+        the collector, which does not know how large they are.
+        """
+        run.inputs.set_reader(None)
         for group in run.groups:
             for req in group.reqs:
                 if not req.in_step:
-                    req.state = None
+                    req.state = req.group = None
 
     def _release(self, name: str, slot: int) -> None:
         """Give a slot up; one that is in a step under way is free when that has returned."""
