@@ -18,6 +18,7 @@ from packaging.utils import canonicalize_name
 
 from app.commands.deployment import configurations
 from engine import load_config
+from engine.worker.llm import vllm_engine
 from tests.guard import tools as guard_tools
 
 ROOT = Path(__file__).parent.parent
@@ -101,6 +102,14 @@ def test_serving_does_not_install_what_only_developing_needs(tmp_path: Path) -> 
     for config, extra in (("configs/qwen3_omni_1gpu.yaml", "hf"), ("configs/nano.yaml", "base"), ("nano", "base")):
         install = make("-n", "serve", f"VENV={tmp_path}", f"CONFIG={config}").splitlines()[0]
         assert install == f"sh scripts/setup.sh {tmp_path} {extra}", "a configuration says what it needs"
+
+
+def test_vllm_is_installed_where_it_is_asked_for_and_nowhere_else_in_the_version_that_is_known(tmp_path: Path) -> None:
+    assert "sh scripts/vllm.sh .vllm" in make("-n", "-W", "scripts/vllm.sh", "vllm")
+    for target in ("serve", "test", "conformance"):
+        assert "scripts/vllm.sh" not in make("-n", target, f"VENV={tmp_path}")
+    script = (ROOT / "scripts" / "vllm.sh").read_text()
+    assert re.search(rf"^version={re.escape(vllm_engine.VERSION)}\.\d+ ", script, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
