@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,8 @@ from engine.errors import ConfigError, RequestError, WeightsError
 from engine.nearest import nearest
 from engine.worker.onnx_metadata import metadata_of
 from engine.worker.reference import Clone
+from engine.worker.sherpa_clones import Cloner, cloner_in
 from engine.worker.sherpa_library import LANGUAGES
-from engine.worker.sherpa_zipvoice import LANGUAGES as ZIPVOICE
-from engine.worker.sherpa_zipvoice import decoder_of, encoder_of, voices_of
 
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "vits": ("sample_rate", "n_speakers", "language", "comment"),
@@ -38,7 +37,7 @@ _REGION_FIRST = re.compile(r"(us|gb)-en")
 
 @dataclass(frozen=True, slots=True)
 class SherpaVoice:
-    """``family`` is a key of NEEDED, or "zipvoice"; ``voices`` stand in the order of their numbers, the first language
+    """``family`` is a key of NEEDED, or a cloner's; ``voices`` stand in the order of their numbers, the first language
     is the one that text is prepared for."""
 
     folder: Path
@@ -51,8 +50,8 @@ class SherpaVoice:
     rate_hz: int
     voices: tuple[Voice, ...]
     languages: tuple[str, ...]
-    encoder: Path | None = None
-    """Of ZipVoice, whose ``model`` is its decoder."""
+    networks: Mapping[str, Path] = field(default_factory=dict[str, Path])
+    """Of one that clones, all its files."""
 
     def number(self, voice: str | None, default: str) -> int:
         """Of the voice that a request asks for. Raises RequestError where there is none."""
@@ -76,9 +75,9 @@ class SherpaVoice:
                     acoustic_model=str(self.model), vocoder=str(self.vocoder or ""), **files
                 )
             case "zipvoice":
-                model = library.OfflineTtsZipvoiceModelConfig(
-                    encoder=str(self.encoder), decoder=str(self.model), vocoder=str(self.vocoder), **files
-                )
+                model = library.OfflineTtsZipvoiceModelConfig(**self._networks)
+            case "pocket":
+                model = library.OfflineTtsPocketModelConfig(**self._networks)
             case _:
                 model = library.OfflineTtsVitsModelConfig(model=str(self.model), **files)
         return library.OfflineTtsConfig(
@@ -86,6 +85,10 @@ class SherpaVoice:
             rule_fsts=",".join(str(rule) for rule in self.rules if rule.suffix == ".fst"),
             rule_fars=",".join(str(rule) for rule in self.rules if rule.suffix == ".far"),
         )
+
+    @property
+    def _networks(self) -> dict[str, str]:
+        return {name: str(path) for name, path in self.networks.items()}
 
 
 def sherpa_voice(folder: Path | None, language: str = "", clones: Sequence[Clone] = ()) -> SherpaVoice:
@@ -98,8 +101,8 @@ def sherpa_voice(folder: Path | None, language: str = "", clones: Sequence[Clone
         raise ConfigError("tts.sherpa needs `weights`: the folder of a voice, as sherpa-onnx publishes them")
     if not folder.is_dir():
         raise WeightsError(f"There is no folder {folder}: put a voice of sherpa-onnx there, or correct `weights`.")
-    if (encoder := encoder_of(folder)) is not None:
-        return _zipvoice(folder, encoder, language, clones)
+    if (cloner := cloner_in(folder)) is not None:
+        return _cloning(folder, cloner, language, clones)
     if clones:
         raise ConfigError(f"options.clones: the voice in {folder} clones nobody; leave them out")
     model, metadata, vocoder = _networks(folder)
@@ -115,14 +118,13 @@ def sherpa_voice(folder: Path | None, language: str = "", clones: Sequence[Clone
     )  # fmt: skip
 
 
-def _zipvoice(folder: Path, encoder: Path, language: str, clones: Sequence[Clone]) -> SherpaVoice:
-    decoder, vocoder, rate_hz = decoder_of(folder)
-    chosen = _chosen(language or ZIPVOICE[0], ZIPVOICE, folder)
-    languages = tuple(dict.fromkeys((chosen, *ZIPVOICE)))
-    voices = voices_of(clones, folder)
+def _cloning(folder: Path, cloner: Cloner, language: str, clones: Sequence[Clone]) -> SherpaVoice:
+    chosen = _chosen(language or cloner.languages[0], cloner.languages, folder)
+    languages = tuple(dict.fromkeys((chosen, *cloner.languages)))
+    model = cloner.networks["decoder"]
     return SherpaVoice(
-        folder, "zipvoice", decoder, vocoder, (folder / "lexicon.txt",), _rules(folder, chosen), rate_hz, voices,
-        languages, encoder,
+        folder, cloner.family, model, None, (), _rules(folder, chosen), cloner.rate_hz,
+        cloner.voices(clones, folder), languages, cloner.networks,
     )  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""Voices of sherpa-onnx, clause by clause: Kokoro, Matcha, Kitten, VITS and ZipVoice, on the CPU and without torch.
+"""Voices of sherpa-onnx, clause by clause: Kokoro, Matcha, Kitten, VITS, and, as recordings speak, ZipVoice and
+Pocket: on the CPU and without torch.
 
 ``weights`` is a folder as the project k2-fsa/sherpa-onnx publishes them; nothing is ever fetched. The library (extra
 ``local``) computes one clause at a time, in a thread of its own.
@@ -18,13 +19,14 @@ from engine.config import ChunkSpec, build
 from engine.core import SPEAKER_RATE_HZ, Facets, StageInfo
 from engine.errors import ConfigError, EngineError, StageFailed, WeightsError
 from engine.worker.clause_sound import ClauseSound
+from engine.worker.clause_speaker import can_say
 from engine.worker.clauses import Clause, Resume, clauses, on_one_line
 from engine.worker.english import in_words
 from engine.worker.quiet import without_lines_of
 from engine.worker.reference import Clone, check_clones, reference_sound
+from engine.worker.sherpa_clones import STEPS
 from engine.worker.sherpa_library import sherpa_library
 from engine.worker.sherpa_voice import SherpaVoice, sherpa_voice
-from engine.worker.sherpa_zipvoice import STEPS
 from engine.worker.stage import StageConfig, guarded
 from engine.worker.stage_request import StageRequest
 
@@ -47,7 +49,7 @@ class Options:
     first_words: int = 6
     """Words of an answer's first clause. Fewer give an earlier first sound, which a slow voice cannot follow up."""
     clones: tuple[Clone, ...] = ()
-    """Voices that ZipVoice makes from recordings, with the text that is spoken in each."""
+    """Voices that ZipVoice and Pocket make from recordings; ZipVoice wants to know the text that is spoken in each."""
 
 
 @dataclass(slots=True)
@@ -92,7 +94,9 @@ class Speaker:
         self._words = ChunkSpec(
             first=self._options.first_words, growth=1.5, steady=max(STEADY, self._options.first_words)
         )
-        self._english = self._voice.languages[:1] != () and self._voice.languages[0].startswith("en")
+        self._reads = self._voice.family == "pocket"  # written text, without a lexicon: it babbles what it cannot
+        english = self._voice.languages[:1] != () and self._voice.languages[0].startswith("en")
+        self._english = english and not self._reads
         self._library, self._tts = _loaded(self._voice, config.threads)
 
     def warm_up(self) -> None:
@@ -157,12 +161,13 @@ class Speaker:
             pieces.append((wave, share))
             return int(not left())
 
-        if not any(map(str.isalnum, text)):
+        if not any(map(str.isalnum, text)) or (self._reads and not can_say(text, self._voice.languages)):
             return pieces
         wanted = self._library.GenerationConfig()
         wanted.sid, wanted.speed = number, speed
         if self._references:
             wanted.reference_audio, wanted.reference_sample_rate = self._references[number], self._voice.rate_hz
+        if self._voice.family == "zipvoice":
             wanted.reference_text, wanted.num_steps = on_one_line(self._options.clones[number].text), STEPS
         with without_lines_of(LINES):
             whole = self._tts.generate(text, wanted, take)

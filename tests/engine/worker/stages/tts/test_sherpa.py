@@ -148,7 +148,7 @@ def test_zipvoice_clones_nobody_without_consent_a_recording_and_its_text(
 
 
 def test_zipvoice_without_a_recording_says_what_it_needs(zipvoice: Path) -> None:
-    with pytest.raises(ConfigError, match=r"options.clones: ZipVoice in .* has no voice of its own; name a recording"):
+    with pytest.raises(ConfigError, match=r"options.clones: the model in .* has no voice of its own; name a recording"):
         voice(zipvoice)
 
 
@@ -160,7 +160,7 @@ def test_other_voices_clone_nobody(vits: Path, recorded: dict[str, Any]) -> None
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("vocos_24khz.onnx", "has no vocoder: put vocos_24khz.onnx beside the model"),
+        ("vocos_24khz.onnx", r"has no vocos\*.onnx: put it beside the other files"),
         ("tokens.txt", "has no tokens.txt"),
         ("lexicon.txt", "has no lexicon.txt"),
     ],
@@ -171,6 +171,26 @@ def test_a_folder_of_zipvoice_that_is_not_whole_is_one_sentence(
     (tiny_voices.zipvoice(tmp_path) / name).unlink()
     with pytest.raises(WeightsError, match=reason):
         voice(tmp_path, **recorded)
+
+
+async def test_pocket_speaks_as_each_recording_does_and_as_the_library_does(
+    tmp_path: Path, recorded: dict[str, Any]
+) -> None:
+    stage = voice(tiny_voices.pocket(tmp_path), **recorded)
+    assert [one.id for one in stage.info.facets.voices] == ["anna", "bela"]
+    assert stage.info.facets.languages == ("en",)
+    spoken, text = list[np.ndarray](), "Hello world, this is a test of the voice."
+    async with working(stage) as desk:
+        for number, name in enumerate(("anna", "bela")):
+            sound = whole(await said(desk, name, text, voice=name))
+            wanted = sherpa_onnx.GenerationConfig()
+            wanted.reference_audio, wanted.reference_sample_rate = stage._references[number], 24_000
+            made = [np.array(stage._tts.generate(one, wanted).samples, np.float32) for one in said_as(stage, text)]
+            assert np.allclose(sound, np.concatenate(made).clip(-1, 1), rtol=0, atol=1e-5), "but for the noise"
+            spoken.append(sound)
+        assert np.abs(spoken[0] - spoken[1]).max() > 0.001
+        assert await said(desk, "c", "今天天气很好", voice="anna") == []
+        assert failure(desk, "c") == "The voice can say nothing of this answer: it speaks en."
 
 
 async def test_marks_lead_through_the_text_to_its_end(folder: Path) -> None:

@@ -5,6 +5,7 @@ The files are those of the voices that the project publishes: a network with met
 
 from __future__ import annotations
 
+import json
 import string
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from onnx import helper, numpy_helper
 WORDS = "hello world this is a test of the voice one two three we go and come again today it very fine"
 TOKENS = ["$", " ", ",", ".", "!", "?", ";", "'", *string.ascii_lowercase]
 TOKEN_S = 0.02
+PIECES = ["<unk>", "<s>", "</s>", "▁", *string.ascii_lowercase, *string.ascii_uppercase, *".,;:!?'",
+          *(f"<0x{n:02X}>" for n in range(256))]  # fmt: skip
+"""Of Pocket's tokenizer."""
 STYLES, STYLE = 510, 4
 KOKORO = "af_heart,bm_george,zf_xiaoxiao"
 
@@ -68,7 +72,7 @@ def matcha(folder: Path, **metadata: str) -> Path:
     return _save(folder / "vocoder.onnx", sound, [_floats("mel", 1, "C", "T")], {"model_type": "hifigan"})
 
 
-LOUDNESS = {"volume": 0.3, "quiet": 0.005}
+LOUDNESS = {"volume": 0.3, "quiet": 0.005, "four": 4.0}
 BINS = 16
 """Of ZipVoice's spectrum."""
 TOKEN_FRAMES = 16
@@ -108,6 +112,54 @@ def _frames() -> list[onnx.NodeProto]:
         _node("Concat", "before", "said", out="all", axis=1),
         _node("Tile", "all", "bins", out="y"),
     ]
+
+
+LATENT, WIDTH, FRAME = 32, 1024, 1920
+
+
+def pocket(folder: Path) -> Path:
+    """Pocket, which speaks as a recording does: as many frames as letters, each as loud as these and the recording."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(PIECES)}))
+    (folder / "token_scores.json").write_text(json.dumps(dict.fromkeys(PIECES, 0.0)))
+    heard = [_node("Abs", "audio", out="loud"), _node("ReduceMean", "loud", "axis2", out="mean"),
+             _node("Tile", "mean", "widths", out="y")]  # fmt: skip
+    _save(folder / "encoder.onnx", heard, [_floats("audio", 1, 1, "N")], {})
+    read = [_node("Cast", "ids", to=T.FLOAT, out="number"), _node("Unsqueeze", "number", "axis2", out="column"),
+            _node("Tile", "column", "widths", out="y")]  # fmt: skip
+    _save(folder / "text_conditioner.onnx", read, [_ints("ids", 1, "N")], {})
+    flow = [_node("Cast", "one", to=T.FLOAT, out="whole"), _node("Sub", "whole", "s", out="left"),
+            _node("Sub", "c", "x", out="far"), _node("Div", "far", "left", out="y")]  # fmt: skip
+    inputs = [_floats("c", 1, LATENT), _floats("s", 1, 1), _floats("t", 1, 1), _floats("x", 1, LATENT)]
+    _save(folder / "lm_flow.int8.onnx", flow, inputs, {})
+    _language_model(folder / "lm_main.int8.onnx")
+    sound = [_node("ReduceMean", "latent", "axis2", out="mean"), _node("Tile", "mean", "frame", out="long"),
+             _node("Reshape", "long", "flat", out="y"), _node("Identity", "state", out="next")]  # fmt: skip
+    latent = [_floats("latent", 1, "T", LATENT), _floats("state", 1)]
+    return _save(folder / "decoder.int8.onnx", sound, latent, {}, ("y", "next"))
+
+
+def _language_model(path: Path) -> None:
+    """How much it was told, and how long it may speak, are its state: ``told``, ``frames``, ``letters``."""
+    nodes = [
+        _node("ReduceSum", "told_now", "axis12", keepdims=0, out="sum"),
+        _node("Mul", "sum", "quiet", out="some"),
+        _node("Add", "told", "some", out="told_next"),
+        _node("Shape", "seq", start=1, end=2, out="steps"),
+        _node("Cast", "steps", to=T.FLOAT, out="step"),
+        _node("Add", "frames", "step", out="frames_next"),
+        _node("Shape", "told_now", start=1, end=2, out="words"),
+        _node("Cast", "words", to=T.FLOAT, out="word"),
+        _node("Add", "letters", "word", out="letters_next"),
+        _node("Sub", "frames_next", "letters_next", out="late"),
+        _node("Sub", "late", "four", out="eos"),
+        _node("Sin", "told_next", out="voice"),
+        _node("Reshape", "voice", "row", out="one_row"),
+        _node("Tile", "one_row", "latents", out="y"),
+    ]
+    inputs = [_floats("seq", 1, "S", LATENT), _floats("told_now", 1, "E", WIDTH)]
+    states = [_floats(name, 1) for name in ("told", "frames", "letters")]
+    _save(path, nodes, [*inputs, *states], {}, ("y", "eos", "told_next", "frames_next", "letters_next"))
 
 
 def _tones(tokens: str, slowness: str, rate_hz: int) -> list[onnx.NodeProto]:
@@ -169,6 +221,11 @@ def _save(
         "rows_of_one": [1, -1, 1],
         "one_1d": [1],
         "bins": [1, 1, BINS],
+        "widths": [1, 1, WIDTH],
+        "axis12": [1, 2],
+        "row": [1, 1],
+        "latents": [1, LATENT],
+        "frame": [1, 1, FRAME],
     }
     values = [numpy_helper.from_array(np.array(value, np.int64), name) for name, value in constants.items()]
     turns = np.cos(np.pi * np.arange(BINS, dtype=np.float32)).reshape(1, -1, 1)  # all in the middle of a window
