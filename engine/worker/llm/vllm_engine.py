@@ -35,6 +35,7 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
     "VLLM_HOST_IP": "127.0.0.1",  # else it asks the system for the way to a public address
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a fork would hold the worker's connection to the server open
 }
 """Nothing is told to anybody, nothing downloaded, and its processes find each other on this machine."""
 LOG = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_LOGGING_STREAM": "ext://sys.stderr"}

@@ -244,6 +244,7 @@ class TestLoading:
         for name in ("VLLM_NO_USAGE_STATS", "VLLM_DO_NOT_TRACK", "DO_NOT_TRACK", "HF_HUB_OFFLINE"):
             assert seen[name] == "1"
         assert seen["VLLM_HOST_IP"] == "127.0.0.1", "else it asks for the way to a public address"
+        assert seen["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn", "else its processes hold the worker's connection"
 
     async def test_what_vllm_is_made_with(self, library: Any, tmp_path: Path) -> None:
         shape: dict[str, Any] = {
