@@ -15,6 +15,7 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.budgets import Budgets
 from app.callers import Caller
 from app.keys import Keys
 from app.secrets import PREFIX, Secrets
@@ -45,6 +46,9 @@ ANSWER_ROUTES = frozenset(
 )
 """What takes a place among the answers over HTTP, from before its body is read."""
 
+PACE = "parley.pace"
+"""The extension of ASGI with the pace of a request's connection: what it sends is counted as its caller's."""
+
 CALLER = "parley.caller"
 """Where the scope carries the Caller that a request came from."""
 
@@ -65,10 +69,11 @@ class Gate:
         secrets: Secrets,
         throttle: Throttle,
         shares: Shares,
+        budgets: Budgets,
         open_paths: frozenset[str],
     ) -> None:
         self._app, self._open_paths, self._secrets, self._throttle = app, open_paths, secrets, throttle
-        self._shares = shares
+        self._shares, self._budgets = shares, budgets
         self._hosts = {name.lower() for name in ("localhost", settings.host, *settings.allowed_hosts)}
         self._origins = {origin.lower().rstrip("/") for origin in settings.allowed_origins}
         self._keys, self._metrics_keys = keys, metrics_keys
@@ -81,6 +86,8 @@ class Gate:
             return
         refusal = self._refusal(scope)
         ASKED.set(Asked(ASKED.get().id, owner_of(scope) or "-"))
+        if (pace := scope.get("extensions", {}).get(PACE)) is not None:
+            self._budgets.charge(pace["pace"], caller_of(scope))
         if refusal is None:
             refusal = await self._pass(scope, receive, send)
         if refusal is not None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Protocol
+
 BURST_S = 10.0
 """Seconds of its budget that a client may use at once: a history, a minute of sound that waited in a laptop."""
 
@@ -36,28 +39,55 @@ class Bucket:
         return min(self._burst_s, self._burst_s - (self._paid_s - now_s)) * self._rate_s
 
 
+class Shared(Protocol):
+    """A budget of bytes that several clients share."""
+
+    def take(self, size: int, now_s: float) -> float:
+        """Take so much, whether it is there or not; the seconds until that is paid for."""
+        ...
+
+
 class Pace:
-    """One client's budget of messages and bytes. A frame without content is a message, and so are pings and pongs."""
+    """One client's budget of messages and bytes. A frame without content is a message, and so are pings and pongs.
+
+    Who shares a budget with others waits for what they sent themselves, behind what was sent before: in turn.
+    """
 
     def __init__(self, messages_s: float, bytes_s: float) -> None:
         self._messages_s = messages_s
         self._messages = Bucket(messages_s, messages_s * BURST_S)
         self._bytes = Bucket(bytes_s, bytes_s * BURST_S)
         self._slowed_s: float | None = None  # since when it has sent more than it may
+        self._shared: Sequence[Shared] = ()
+        self._nobodys = 0  # bytes that came while nobody shared
+        self._turn_s = float("-inf")  # when it is its turn among those it shares with
+
+    def share(self, budgets: Sequence[Shared], now_s: float) -> None:
+        """What is taken in counts for these, too, from now on, as does what came before anybody knew whose it is."""
+        if list(budgets) != list(self._shared):
+            self._shared = budgets
+            self._take_shared(0, now_s)
 
     def spend(self, messages: int, size: int, now_s: float) -> None:
         """So many messages of so many bytes in all were taken in."""
         self._messages.take(messages, now_s)
         self._bytes.take(size, now_s)
+        self._take_shared(size, now_s)
         free = self._messages.free(now_s)
         if free >= self._messages_s:  # it has rested for a second
             self._slowed_s = None
         elif free < 0 and self._slowed_s is None:
             self._slowed_s = now_s
 
+    def _take_shared(self, size: int, now_s: float) -> None:
+        self._nobodys += size
+        if self._shared:
+            self._turn_s = now_s + max(one.take(self._nobodys, now_s) for one in self._shared)
+            self._nobodys = 0
+
     def wait_s(self, now_s: float) -> float:
         """How long nothing more is to be taken in; 0: go on."""
-        return max(self._messages.wait_s(now_s), self._bytes.wait_s(now_s))
+        return max(self._messages.wait_s(now_s), self._bytes.wait_s(now_s), self._turn_s - now_s, 0.0)
 
     def goes_on(self, now_s: float) -> bool:
         """Whether the client has sent more messages than it may for PATIENCE_S: more bytes alone are only slow."""

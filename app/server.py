@@ -228,6 +228,7 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
         secrets=service.secrets,
         throttle=service.throttle,
         shares=service.shares,
+        budgets=service.budgets,
         open_paths=OPEN_PATHS | page_paths(),
     )
     _add_cors(app, service.settings.allowed_origins)

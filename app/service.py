@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequen
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from typing import Literal, Protocol
 
+from app.budgets import Budgets
 from app.callers import Caller
 from app.decoding import Decoding
 from app.keys import Keys
@@ -90,6 +91,7 @@ class Service:
         self.admin_keys = Keys.of_file(self.settings.admin_key_file, "server.admin_key_file")
         self.metrics_keys = Keys.of_file(self.settings.metrics_key_file, "server.metrics_key_file")
         self.shares = Shares(self.settings.limits, lambda: len(self.keys) > 1)
+        self.budgets = Budgets(self.settings.limits)
         self.memory = Memory(int(self.settings.limits.held_mb * 1e6), self.shares)
         self.secrets = Secrets(self.settings.limits.secrets, shares=self.shares)
         self.keys.withdrawn = self._withdraw_key
@@ -101,6 +103,7 @@ class Service:
             lambda: self._engine.stats() if self._engine else {},
             lambda: self._engine.replicas() if self._engine else (),
             self.shares,
+            self.budgets,
         )
         self.failure: EngineError | None = None
         self.draining = asyncio.Event()
@@ -168,10 +171,13 @@ class Service:
             address=caller.address if caller is not None else "",
         )  # fmt: skip
 
-    def pace(self) -> Pace:
-        """What one client may send."""
+    def pace(self, caller: Caller | None = None) -> Pace:
+        """What one client may send; of a connection the caller is known once it has asked for something."""
         limits = self.settings.limits
-        return Pace(limits.messages_s, limits.received_mb_s * 1e6)
+        pace = Pace(limits.messages_s, limits.received_mb_s * 1e6)
+        if caller is not None:
+            self.budgets.charge(pace, caller)
+        return pace
 
     def loop_time(self, caller: Caller) -> LoopTime:
         """A connection's part of the event loop's time."""

@@ -72,6 +72,11 @@ class Limits:
     its microphone needs 188. Faster ones are read more slowly, and closed (1008) after a minute of it."""
     received_mb_s: float = 4.0
     """What one client may send in a second, and ten times as much at once; faster ones are read more slowly."""
+    key_received_mb_s: float = 32.0
+    """The same for all clients of one key together: a backend's sixty users who speak send 4, a minute of theirs that
+    waited, all at once, goes through."""
+    address_received_mb_s: float = 16.0
+    """The same for all clients of one address, or of one IPv6 network of 64 bits; this machine's own is not bounded."""
     send_timeout_s: float = 2.0
     """A client that takes nothing for so long is disconnected."""
 
@@ -175,6 +180,8 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
         "unsent_s",
         "messages_s",
         "received_mb_s",
+        "key_received_mb_s",
+        "address_received_mb_s",
         "send_timeout_s",
     ):
         if getattr(settings.limits, name) <= 0:

@@ -36,6 +36,12 @@ class Held(Protocol):
     def refused(self) -> Iterable[tuple[str, str, int]]: ...
 
 
+class Received(Protocol):
+    """What keys have sent: the key's name, bytes, and how often a client of it was made to wait."""
+
+    def received(self) -> Iterable[tuple[str, int, int]]: ...
+
+
 Stats = Mapping[str, Mapping[str, int]]
 Replicas = Sequence[ReplicaInfo]
 
@@ -48,6 +54,7 @@ class Metrics:
         stats: Callable[[], Stats] = dict,
         replicas: Callable[[], Replicas] = tuple,
         shares: Held | None = None,
+        budgets: Received | None = None,
     ) -> None:
         self.registry = CollectorRegistry()
         self.sessions = Gauge("parley_sessions", "Open sessions", registry=self.registry)
@@ -87,6 +94,8 @@ class Metrics:
         self.registry.register(_Prefixes(replicas))
         if shares is not None:
             self.registry.register(_Shares(shares))
+        if budgets is not None:
+            self.registry.register(_Received(budgets))
 
     def page(self) -> bytes:
         """The Prometheus text format."""
@@ -176,6 +185,21 @@ class _Shares(Collector):
             for kind, owner, count in figures:
                 family.add_metric([kind, owner], count)
         return held, refused
+
+
+class _Received(Collector):
+    """What the clients of each key have sent, and how often they had to wait for its budget."""
+
+    def __init__(self, budgets: Received) -> None:
+        self._budgets = budgets
+
+    def collect(self) -> Iterable[Metric]:
+        received = CounterMetricFamily("parley_received_bytes", "Bytes that a key's clients sent", labels=["key"])
+        slowed = CounterMetricFamily("parley_received_slowed", "Waits for the budget of a key's bytes", labels=["key"])
+        for owner, size, waits in self._budgets.received():
+            received.add_metric([owner], size)
+            slowed.add_metric([owner], waits)
+        return received, slowed
 
 
 def _latest(replicas: Replicas) -> dict[tuple[str, str], ReplicaInfo]:

@@ -20,6 +20,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from app.addresses import plain
+from app.auth import PACE
 from app.pace import Pace
 from app.slices import Counted, LoopTime, Slices
 from app.transports import intake
@@ -43,7 +44,7 @@ class HttpProtocol(H11Protocol):
     ) -> None:
         super().__init__(*args, **kwargs)
         self._connection, self._upgraded, self._own = connection, False, own
-        self._loop_time = LoopTime(shared)
+        self._loop_time, self._pace = LoopTime(shared), pace
         self._parser = self.conn = _Parser(h11.SERVER)
         self._intake = Intake(
             self._parse, self._ready, self._resume_reading, connection.close, pace, self._loop_time, self._piece_bytes
@@ -111,6 +112,7 @@ class HttpProtocol(H11Protocol):
         if self.scope is not None:  # pyright: ignore[reportUnnecessaryComparison] - uvicorn's word for: no request yet
             extensions = cast("dict[str, object]", self.scope.setdefault("extensions", {}))
             extensions["parley.abort"] = {"call": self.transport.abort}
+            extensions[PACE] = {"pace": self._pace}
 
     def send_400_response(self, msg: str) -> None:
         """What came is no HTTP: the end of this connection, and of the request on it whose body it was to be."""

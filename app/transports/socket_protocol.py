@@ -22,6 +22,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.http11 import Request
 
 from app.addresses import plain
+from app.auth import PACE
 from app.pace import Pace
 from app.slices import LoopTime, Slices
 from app.transports.connections import DEADLINES_S, Connection, State
@@ -46,7 +47,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         super().__init__(*args, **kwargs)
         self._parsed, self._pongs = 0, b""
         self._silence: asyncio.TimerHandle | None = None
-        self._loop_time, self._own = LoopTime(slices), own
+        self._loop_time, self._own, self._pace = LoopTime(slices), own, pace
         self._intake = Intake(self._parse, self._ready, self._resume_reading, self._leave, pace, self._loop_time)
 
     def connection_made(self, transport: BaseTransport) -> None:
@@ -64,6 +65,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         if self.response.status_code == 101:
             extensions = cast("dict[str, object]", self.scope.get("extensions"))
             extensions["parley.abort"] = {"call": self.transport.abort}
+            extensions[PACE] = {"pace": self._pace}
 
     async def send(self, message: ASGISendEvent) -> None:
         await super().send(message)

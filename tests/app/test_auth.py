@@ -13,6 +13,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from app.auth import OPEN_PATHS, Gate, owner_of
+from app.budgets import Budgets
 from app.callers import Caller
 from app.keys import Key, Keys
 from app.secrets import Secrets
@@ -197,7 +198,9 @@ def gate_of(*keys: Key) -> tuple[Gate, Secrets]:
     secrets = Secrets(8)
     settings, passing = settings_of({}), Shares(Limits(), lambda: False)
     app: Any = None
-    return Gate(app, settings, Keys(keys), Keys(), secrets, Throttle(), passing, frozenset()), secrets
+    return Gate(
+        app, settings, Keys(keys), Keys(), secrets, Throttle(), passing, Budgets(Limits()), frozenset()
+    ), secrets
 
 
 async def test_a_route_is_told_whose_key_a_request_came_with() -> None:

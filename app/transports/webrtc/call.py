@@ -46,7 +46,7 @@ class Call:
         maker: Caller | None = None,
     ) -> None:
         self._service, house, self._tethers = home
-        self.id, self.inbox = id, Inbox(self._service.pace(), house.now)
+        self.id, self.inbox = id, Inbox(self._service.pace(maker), house.now)
         self.now = house.now
         self.loop_time = house.loop_time()
         """Of the event loop, for what comes in over its connections."""
