@@ -14,7 +14,7 @@ from typing import Any
 from engine import wire
 from engine.config import EngineSpec
 from engine.control.join_listener import Cluster, JoiningWorker
-from engine.control.membership import Membership
+from engine.control.membership import Membership, ProcessorTime
 from engine.control.placement import JoiningWorkers, Launcher, Placement
 from engine.control.pool import Member, StagePool
 from engine.control.replica import RemoteWorker, StageReplica
@@ -150,7 +150,7 @@ class Fleet:
         worker.on_beat = lambda beat: self._beat(placement, worker, beat)
         worker.on_blocking = lambda step: self._blocking(worker, step)
         worker.on_leave = lambda: self.spawn(self.retire(worker), f"retire:{worker.id}")
-        self._membership.join(worker.id, worker.waited_s())
+        self._membership.join(worker.id, worker.processor_time())
         self._changed.set()
 
     def _check_vocabulary(self, info: StageInfo) -> None:
@@ -163,7 +163,7 @@ class Fleet:
             )
 
     def _beat(self, placement: Placement, worker: RemoteWorker, beat: wire.Beat) -> None:
-        if self._membership.beat(worker.id, beat, worker.waited_s()) is not None:
+        if self._membership.beat(worker.id, beat, worker.processor_time()) is not None:
             behind_s = self._loop.time() - beat.at_s if beat.at_s is not None else 0.0
             worker.behind_s = behind_s if abs(behind_s) > SAME_CLOCK_S else 0.0
             for stage in beat.queues:
@@ -186,12 +186,12 @@ class Fleet:
             except TimeoutError:
                 for _ in range(UNREAD):
                     await asyncio.sleep(0)
-                for loss in self._membership.look(self._waited_s):
+                for loss in self._membership.look(self._processor_time):
                     self._give_up(loss.worker, loss.why)
 
-    def _waited_s(self, id: str) -> float:
+    def _processor_time(self, id: str) -> ProcessorTime | None:
         here = (placement.worker for placement in self.placements.values())
-        return next((worker.waited_s() for worker in here if worker is not None and worker.id == id), 0.0)
+        return next((worker.processor_time() for worker in here if worker is not None and worker.id == id), None)
 
     def _give_up(self, id: str, why: str) -> None:
         for placement in self.placements.values():

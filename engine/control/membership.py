@@ -27,6 +27,14 @@ STEADY_S = 60.0  # whoever lives so long has not been flapping
 LONELY_S = 1.0  # the longest penalty of a worker that nobody stands in for
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessorTime:
+    """What a worker's first thread has had in all its life: time on a processor, and time ready to run without one."""
+
+    computed_s: float
+    waited_s: float
+
+
 @dataclass(slots=True)
 class BlockingStep:
     """The step of a blocking stage: until when it may take (monotonic seconds), which is its deadline of ``most_s``."""
@@ -43,8 +51,10 @@ class Life:
     last_seen_s: float
     moved_s: float
     """When it last made a step, or had nothing to do."""
-    waited_s: float = 0.0
-    """How long it had waited for a processor in all its life, when it was last heard of."""
+    spent: ProcessorTime | None = None
+    """When it was last heard of; None where nobody can tell."""
+    excused_s: float = 0.0
+    """How much of what it has waited for a processor since then was given back."""
     steps: int = 0
     queues: dict[str, int] = field(default_factory=dict[str, int])
     step_s: dict[str, float] = field(default_factory=dict[str, float])
@@ -88,10 +98,10 @@ class Membership:
         self._incarnations[name] += 1
         return f"{name}#{self._incarnations[name]}"
 
-    def join(self, worker: str, waited_s: float = 0.0) -> None:
-        """Watch an incarnation from now on; ``waited_s`` is how long it has waited for a processor by now."""
+    def join(self, worker: str, spent: ProcessorTime | None = None) -> None:
+        """Watch an incarnation from now on; ``spent`` is what it has had by now."""
         now_s = self._now()
-        self._lives[worker] = Life(now_s, now_s, now_s, waited_s)
+        self._lives[worker] = Life(now_s, now_s, now_s, spent)
 
     def leave(self, worker: str) -> None:
         """Forget an incarnation. Unknown ones are ignored."""
@@ -103,7 +113,7 @@ class Membership:
     def life(self, worker: str) -> Life | None:
         return self._lives.get(worker)
 
-    def beat(self, sender: str, beat: Beat, waited_s: float = 0.0) -> Life | None:
+    def beat(self, sender: str, beat: Beat, spent: ProcessorTime | None = None) -> Life | None:
         """Take a heartbeat that came on ``sender``'s link; None, with one warning, for one that cannot be true.
 
         Chunks need not count as signs of life: they come on the same link, in order, from the loop that beats.
@@ -118,7 +128,7 @@ class Membership:
         now_s = self._now()
         if beat.steps != life.steps or not any(beat.queues.values()):
             life.moved_s = now_s
-        life.last_seen_s, life.waited_s = now_s, waited_s
+        life.last_seen_s, life.spent, life.excused_s = now_s, spent, 0.0
         life.steps, life.queues, life.step_s, life.remembered = beat.steps, beat.queues, beat.step_s, beat.remembered
         life.unavailable = beat.unavailable
         return life
@@ -146,8 +156,8 @@ class Membership:
         self._planned_s = min((self._deadline_s(life) for life in self._lives.values()), default=math.inf)
         return self._planned_s
 
-    def look(self, waited: Callable[[str], float] = lambda worker: 0.0) -> list[Loss]:
-        """Who has to be let go by now. Time for which a worker has ``waited`` for a processor is no silence of its own.
+    def look(self, spent: Callable[[str], ProcessorTime | None] = lambda worker: None) -> list[Loss]:
+        """Who has to be let go by now. Time for which a worker has waited for a processor is no silence of its own.
 
         If this very call comes late, the caller was held up, and heard nobody meanwhile: that is nobody's fault.
         Everyone gets that time again, and an interval for what lies unread.
@@ -159,10 +169,13 @@ class Membership:
             for life in self._lives.values():
                 _give_back(life, late_s + self._spec.interval_s)
             return []
+        lost: list[Loss] = []
         for id, life in self._lives.items():
+            if self._deadline_s(life) > now_s:
+                continue
+            computed = _excused(life, spent(id))
             if self._deadline_s(life) <= now_s:
-                _excuse(life, waited(id) - life.waited_s)
-        lost = [Loss(id, self._why(life, now_s)) for id, life in self._lives.items() if self._deadline_s(life) <= now_s]
+                lost.append(Loss(id, self._why(life, now_s) + computed))
         for loss in lost:
             self.leave(loss.worker)
         return lost
@@ -208,11 +221,18 @@ class Membership:
             log.warning("a heartbeat of %s is ignored: %s", sender, wrong)
 
 
-def _excuse(life: Life, waited_s: float) -> None:
-    """Give a worker the time back for which it was ready to run and was not let."""
-    if waited_s > 0:
-        _give_back(life, waited_s)
-        life.waited_s += waited_s
+def _excused(life: Life, spent: ProcessorTime | None) -> str:
+    """Give a worker the time back for which it was ready to run and was not let; what it did since it was heard of, as
+    the end of a sentence."""
+    if spent is None or life.spent is None:
+        return ""
+    waited_s = spent.waited_s - life.spent.waited_s
+    if waited_s > life.excused_s:
+        _give_back(life, waited_s - life.excused_s)
+        life.excused_s = waited_s
+    computed_s = spent.computed_s - life.spent.computed_s
+    did = f"computed for {computed_s:.1f} s and waited for a processor for {waited_s:.1f} s"
+    return f" (since it was last heard of, it has {did})"
 
 
 def _give_back(life: Life, lost_s: float) -> None:

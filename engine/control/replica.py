@@ -10,6 +10,7 @@ import msgspec
 
 from engine import links, wire
 from engine.chunk import Chunk
+from engine.control.membership import ProcessorTime
 from engine.errors import EngineError, ReplicaLost, error_of
 from engine.stream import ReplayBuffer, Taken
 
@@ -101,8 +102,8 @@ class RemoteWorker:
         self.on_beat: Callable[[wire.Beat], None] = lambda beat: None
         self.on_blocking: Callable[[wire.Blocking], None] = lambda step: None
         self.on_leave: Callable[[], None] = lambda: None
-        self.waited_s: Callable[[], float] = lambda: 0.0
-        """How long it has waited for a processor in all its life; what cannot be known is 0."""
+        self.processor_time: Callable[[], ProcessorTime | None] = lambda: None
+        """What it has had of the processors in all its life; None where nobody can tell."""
         self.gone = asyncio.Event()
         self.fenced = False
         self.hung = False

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from engine import interpreter, links, spawn, wire
 from engine.config import ClusterSpec
+from engine.control.membership import ProcessorTime
 from engine.control.replica import RemoteWorker
 from engine.version import VERSION
 
@@ -18,12 +19,13 @@ REAPED_S = 1.0  # from the end of a process's link to its exit status
 GRACE_S = 2.0  # from Stop to SIGKILL: a step takes far less
 
 
-def waited_s(pid: int) -> float:
-    """How long a process's first thread was ready to run and waited for a processor: Linux's run delay."""
+def processor_time(pid: int) -> ProcessorTime | None:
+    """What a process's first thread has had, by Linux's own count; time that the machine's host took is waited for."""
     try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
-        return 0.0
+        computed_ns, waited_ns, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
+        return ProcessorTime(int(computed_ns) / 1e9, int(waited_ns) / 1e9 + stolen_s())
+    except (OSError, ValueError):
+        return None
 
 
 def stolen_s(file: Path = Path("/proc/stat")) -> float:
@@ -70,7 +72,7 @@ class Launcher:
                     env=spawn.environment(), stdin=asyncio.subprocess.DEVNULL, pass_fds=(theirs.fileno(),),
                 )  # fmt: skip
             self._processes[worker.id] = process
-            worker.waited_s = lambda: waited_s(process.pid) + stolen_s()
+            worker.processor_time = lambda: processor_time(process.pid)
             worker.crashed = lambda: crashed(process)
             ours.setblocking(False)
             await asyncio.get_running_loop().create_connection(lambda: link, sock=ours)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Callable
 
 import msgspec
 import pytest
 
 from engine.config import HeartbeatSpec
-from engine.control.membership import LAST_PENALTY_S, LONELY_S, STEADY_S, Loss, Membership
+from engine.control.membership import LAST_PENALTY_S, LONELY_S, STEADY_S, Loss, Membership, ProcessorTime
 from engine.core import Remembered
 from engine.wire import Beat, Blocking
 
@@ -53,8 +54,13 @@ def pass_time(members: Membership, clock: Clock, seconds: float) -> list[Loss]:
 
 def alive(members: Membership, name: str = "worker0.0") -> str:
     id = members.issue(name)
-    members.join(id)
+    members.join(id, ProcessorTime(0.0, 0.0))
     return id
+
+
+def having_waited(seconds: float) -> Callable[[str], ProcessorTime]:
+    """Every worker's time so far, of which one second was on a processor."""
+    return lambda worker: ProcessorTime(1.0, seconds)
 
 
 @pytest.mark.seed("A1.16")
@@ -222,10 +228,10 @@ def test_a_blocking_step_is_not_charged_for_a_stall_of_the_server_nor_for_a_busy
     clock.now_s = members.due_s + 7.0
     assert members.look() == []
     clock.now_s = members.due_s
-    assert members.look(lambda worker: 0.5) == []
+    assert members.look(having_waited(0.5)) == []
     assert members.due_s == pytest.approx(clock.now_s + 0.5)
     clock.now_s = members.due_s
-    assert [loss.worker for loss in members.look(lambda worker: 0.5)] == [id]
+    assert [loss.worker for loss in members.look(having_waited(0.5))] == [id]
 
 
 @pytest.mark.parametrize("most_s", [-1.0, float("nan"), float("inf")])
@@ -242,26 +248,37 @@ def test_a_blocking_step_without_a_time_is_ignored_with_one_warning(
 
 def test_waiting_for_a_processor_is_no_silence(members: Membership, clock: Clock) -> None:
     id = alive(members)
-    members.beat(id, beat(id, steps=1, queue=1), 5.0)
+    members.beat(id, beat(id, steps=1, queue=1), ProcessorTime(1.0, 5.0))
     clock.now_s = members.due_s
-    assert members.look(lambda worker: 5.7) == [], "0.7 s of that second it was not let run"
+    assert members.look(having_waited(5.7)) == [], "0.7 s of that second it was not let run"
     assert members.due_s == pytest.approx(clock.now_s + 0.7)
     clock.now_s = members.due_s
-    assert [loss.worker for loss in members.look(lambda worker: 5.7)] == [id], "and no time counts twice"
+    assert [loss.worker for loss in members.look(having_waited(5.7))] == [id], "and no time counts twice"
+
+
+def test_a_loss_tells_what_the_worker_did_meanwhile(members: Membership, clock: Clock) -> None:
+    id = alive(members)
+    members.beat(id, beat(id), ProcessorTime(0.25, 5.0))
+    clock.now_s = members.due_s
+    (loss,) = members.look(having_waited(5.0))
+    assert loss.why == (
+        "it has been silent for 1.0 s "
+        "(since it was last heard of, it has computed for 0.8 s and waited for a processor for 0.0 s)"
+    )
 
 
 def test_what_a_worker_waited_for_before_it_joined_excuses_nothing(members: Membership, clock: Clock) -> None:
     id = members.issue("worker0.0")
-    members.join(id, 3.0)
+    members.join(id, ProcessorTime(1.0, 3.0))
     clock.now_s = members.due_s
-    assert [loss.worker for loss in members.look(lambda worker: 3.0)] == [id]
+    assert [loss.worker for loss in members.look(having_waited(3.0))] == [id]
 
 
 def test_who_is_stopped_waits_for_no_processor(members: Membership, clock: Clock) -> None:
     id = alive(members)
-    members.beat(id, beat(id), 5.0)
+    members.beat(id, beat(id), ProcessorTime(1.0, 5.0))
     clock.now_s = members.due_s
-    assert [loss.worker for loss in members.look(lambda worker: 5.0)] == [id]
+    assert [loss.worker for loss in members.look(having_waited(5.0))] == [id]
 
 
 def test_nobody_is_given_up_for_a_stall_of_the_server_itself(members: Membership, clock: Clock) -> None:
