@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 import soundfile
 
-from engine import Engine, EngineSpec, StageSpec, wire
+from engine import Engine, EngineSpec, StageSpec, describe, wire
+from engine.catalogue import catalogue
 from engine.chunk import Audio, Text
 from engine.core import SPEAKER_RATE_HZ
-from engine.errors import ConfigError
+from engine.errors import ConfigError, WeightsError
 from tests.contracts.voices import CLONING, PACKAGES, VoiceOf, small_voice
 from tests.engine.fakes import only, opened, request, until, working
 from tests.engine.worker.stages.tts.saying import TEXT, failure, said, whole
@@ -172,6 +173,19 @@ async def test_a_voice_that_is_killed_in_mid_answer_says_the_rest(voice: VoiceOf
     marks = [mark for audio in found for mark in audio.marks]
     assert marks == sorted(marks)
     assert marks[-1] == (len(full), len(TEXT.strip()))
+
+
+@pytest.mark.parametrize("name", ["kokoro-en", "phonon", "pocket", "pocket-de"])
+def test_a_voice_that_is_not_on_this_machine_is_one_sentence_with_the_command(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    stages = (
+        StageSpec(use="script.thinker", name="thinker"),
+        StageSpec(use=catalogue()[name].use, name="voice", weights=name),
+    )
+    with pytest.raises(WeightsError, match=f"{name} is not on this machine; `parley pull {name}` gets it"):
+        describe(EngineSpec(stages=stages))
 
 
 RATE_HZ = 24_000
