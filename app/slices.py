@@ -28,6 +28,10 @@ SLICE_S = 0.002
 AHEAD_S = 1.0
 """How far ahead in the line a client may stand for having been there before others."""
 
+BEHIND, BEHIND_S = 20.0, 2.0
+"""How far back one stands who had more than their part: so many times the seconds in which that is paid for, and no
+further than this. So a user beside fifty who flood is before all of them, and nobody is put off for ever."""
+
 LINE = 0.5
 """What part of the loop's time those in the line have, all together."""
 
@@ -154,7 +158,8 @@ class LoopTime:
 
         now_s = self._slices.now()
         ahead_s = min(now_s - self._since_s, AHEAD_S)
-        self._slices.join(granted, self._mine.wait_s(now_s) - ahead_s)
+        behind_s = min(BEHIND * self._mine.wait_s(now_s), BEHIND_S)
+        self._slices.join(granted, behind_s - ahead_s)
 
     @property
     def now(self) -> Callable[[], float]:

@@ -74,6 +74,23 @@ async def test_who_had_least_is_next(clock: Clock) -> None:
         assert len(done) - before <= 4 * SLICE_S / 0.0002
 
 
+async def test_who_had_less_is_before_those_who_stand_there_for_longer(clock: Clock) -> None:
+    """Thirty who flood have their slices one after the other, and pay for one while the others have theirs."""
+    one, order = Slices(clock), list[str]()
+    flooding, speaking = [LoopTime(one) for _ in range(30)], LoopTime(one)
+    clock.now_s += slices.AHEAD_S
+    for loop_time in flooding:
+        loop_time.begin()
+        clock.now_s += SLICE_S
+        loop_time.count()
+        loop_time.join(lambda: order.append("flooding"))
+        clock.now_s += SLICE_S
+    speaking.begin()
+    speaking.join(lambda: order.append("speaking"))
+    await eventually(lambda: len(order) == 31)
+    assert order[0] == "speaking"
+
+
 async def test_one_who_leaves_the_line_holds_nobody_up(clock: Clock) -> None:
     one, done = Slices(clock), list[str]()
     gone = asyncio.create_task(_work(LoopTime(one), clock, "gone", done, 10, 1.0))
