@@ -1,9 +1,8 @@
 """The event loop's time, shared between the clients: a little for each at once, more of it slice by slice in one line.
 
-However many clients have much to be done, one of them works at a time, for SLICE_S at most, and half of the loop's time
-is left for everybody else. Whoever stands there for longest is next, but whoever had more than their part stands as
-much further back, and whoever is connected for longer up to a second further ahead: a user who speaks waits neither
-behind those who flood nor behind those who come anew. Knows no client and nothing of what is done for it.
+However many clients have much to be done, one of them works at a time, for SLICE_S, and half of the loop's time is left
+for everybody else. Whoever had least so far is next: a user who speaks does not wait behind those who flood. Knows no
+client and nothing of what is done for it.
 """
 
 from __future__ import annotations
@@ -25,15 +24,8 @@ T = TypeVar("T")
 SLICE_S = 0.002
 """How long a client may work before another one in the line does."""
 
-AHEAD_S = 1.0
-"""How far ahead in the line a client may stand for having been there before others."""
-
-BEHIND, BEHIND_S = 20.0, 2.0
-"""How far back one stands who had more than their part: so many times the seconds in which that is paid for, and no
-further than this. So a user beside fifty who flood is before all of them, and nobody is put off for ever."""
-
-LINE = 0.5
-"""What part of the loop's time those in the line have, all together."""
+EVERY_S = 2 * SLICE_S
+"""From the beginning of one slice to that of the next."""
 
 FREE, AT_ONCE_S = 0.025, 0.0005
 """What part of the loop's time a client has without standing in line: speech at its own pace takes a fifth of that.
@@ -41,10 +33,9 @@ FREE, AT_ONCE_S = 0.025, 0.0005
 At once it is little: fifty who begin to flood in the same moment must not hold up everybody else.
 """
 
-TOGETHER, TOGETHER_AT_ONCE_S = 0.25, 0.02
+TOGETHER, TOGETHER_AT_ONCE_S = 0.25, 0.05
 """What part of it the connections of one address have so, all together: speech of a dozen. Fifty that flood, each with
-what one may have, would leave nothing for anybody else; the others of that address then stand in line before them. At
-once it is what a page's own requests take: everybody else waits for that."""
+what one may have, would leave nothing for anybody else; the others of that address then stand in line before them."""
 
 
 LONG_BYTES = 256 * 1024
@@ -59,8 +50,8 @@ class Slices:
         self.now = now
         self._line: list[tuple[float, int, Callable[[], None]]] = []  # a heap; each client stands in it once
         self._order = count()
-        self._granted = Bucket(LINE, SLICE_S)
         self._aside = asyncio.Semaphore(1)
+        self._next_s = float("-inf")
         self._timer: asyncio.TimerHandle | None = None
         self._together = WeakValueDictionary[str, Bucket]()
 
@@ -90,26 +81,21 @@ class Slices:
         if not work.cancelled():
             work.exception()  # whoever waited for it may have left
 
-    def join(self, go: Callable[[], None], behind_s: float) -> None:
-        """Call ``go`` once, when its turn has come: as if it had joined so much later. Nobody stands there for ever."""
-        heappush(self._line, (self.now() + behind_s, next(self._order), go))
+    def join(self, go: Callable[[], None], had_s: float) -> None:
+        """Call ``go`` once, when its turn has come: before those who had more of the loop's time."""
+        heappush(self._line, (had_s, next(self._order), go))
         if self._timer is None:
-            self._set_timer()
+            self._set_timer(max(0.0, self._next_s - self.now()))
 
-    def spend(self, seconds: float) -> None:
-        """One who stood in the line has worked so long: the next one waits for as long again, within reason."""
-        self._granted.take(min(seconds, 2 * SLICE_S), self.now())
-
-    def _set_timer(self) -> None:
-        """At the earliest in the loop's next turn: whoever was called works in that, too, and before."""
-        self._timer = asyncio.get_running_loop().call_later(self._granted.wait_s(self.now()), self._grant)
+    def _set_timer(self, wait_s: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._grant)
 
     def _grant(self) -> None:
-        self._timer = None
-        *_, go = heappop(self._line)
+        self._next_s, self._timer = self.now() + EVERY_S, None
+        _, _, go = heappop(self._line)
+        if self._line:
+            self._set_timer(EVERY_S)
         go()
-        if self._line and self._timer is None:
-            self._set_timer()
 
 
 class LoopTime:
@@ -120,7 +106,7 @@ class LoopTime:
         self._mine = Bucket(FREE, AT_ONCE_S)
         self._ours = Bucket(1.0, 1.0)
         self.belong(address)
-        self._begun_s = self._since_s = slices.now()
+        self._begun_s = slices.now()
         self._slice_s = 0.0  # what is left of the slice that was granted
 
     def belong(self, address: str) -> None:
@@ -135,12 +121,9 @@ class LoopTime:
     def count(self) -> None:
         """It is done."""
         now_s = self._slices.now()
-        worked_s = now_s - self._begun_s
-        self._mine.take(worked_s, now_s)
-        self._ours.take(worked_s, now_s)
-        if self._slice_s > 0:
-            self._slice_s -= worked_s
-            self._slices.spend(worked_s)
+        self._mine.take(now_s - self._begun_s, now_s)
+        self._ours.take(now_s - self._begun_s, now_s)
+        self._slice_s -= now_s - self._begun_s
         self._begun_s = now_s
 
     @property
@@ -156,10 +139,7 @@ class LoopTime:
             self._slice_s = SLICE_S
             go()
 
-        now_s = self._slices.now()
-        ahead_s = min(now_s - self._since_s, AHEAD_S)
-        behind_s = min(BEHIND * self._mine.wait_s(now_s), BEHIND_S)
-        self._slices.join(granted, behind_s - ahead_s)
+        self._slices.join(granted, self._mine.wait_s(self._slices.now()))
 
     @property
     def now(self) -> Callable[[], float]:

@@ -183,14 +183,9 @@ class _Flow(FlowControl):
 
 
 def counted(app: ASGIApp, loop_time: LoopTime) -> ASGIApp:
-    """The same application, whose work is counted, and waits for a slice where the client's part is used up.
-
-    Hundreds of requests that come in one turn of the loop are not answered in the next one.
-    """
+    """The same application, whose work is counted."""
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
-        loop_time.begin()
-        await loop_time.pause()
         await Counted(cast("Coroutine[Any, Any, None]", app(scope, receive, send)), loop_time)
 
     return run

@@ -670,7 +670,7 @@ async def test_a_client_learns_which_voices_there_are_and_what_may_be_said() -> 
 
 async def test_others_have_their_turn_between_messages_that_lie_in_one_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand wrong ones, each of which takes a millisecond: a few of them between two turns of the loop."""
-    monkeypatch.setattr("app.slices.LINE", 1e9)  # the loop's own timers do not know this clock
+    monkeypatch.setattr("app.slices.EVERY_S", 0.0)  # the loop's own timers do not know this clock
     async with talking() as talk:
         talk.work_s = 0.001
         seen = [0]
@@ -685,7 +685,7 @@ async def test_others_have_their_turn_between_messages_that_lie_in_one_read(monk
 
 async def test_long_sound_is_heard_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten seconds that come at once are heard step by step, and others have their turn in between."""
-    monkeypatch.setattr("app.slices.LINE", 1e9)
+    monkeypatch.setattr("app.slices.EVERY_S", 0.0)
     async with talking() as talk:
         talk.work_s = 0.001
         turns, heard = 0, asyncio.create_task(talk.session._microphone.hear(np.zeros(160_000, np.int16)))

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
-
-import pytest
 
 from app.pace import PATIENCE_S, Pace
 from app.slices import LoopTime, Slices
 from app.transports import intake
-from app.transports.http_protocol import counted
 from app.transports.intake import PIECE_BYTES, Intake
 from tests.app.rig import eventually
 
@@ -86,30 +82,6 @@ async def test_one_who_goes_on_is_left_once() -> None:
     for _ in range(2):
         parser.intake.put(bytes(PIECE_BYTES))
         assert (parser.lost, len(parser.pieces)) == (1, 2)
-
-
-async def test_a_request_that_was_parsed_waits_for_its_client_s_slice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hundreds were parsed in one turn of the loop, each in its time, and answered in the next one, all of them."""
-    calls, answered = list[Callable[[], None]](), list[str]()
-    monkeypatch.setattr(Slices, "join", lambda self, go, behind_s: calls.append(go))
-    now_s = 0.0
-    loop_time = LoopTime(Slices(lambda: now_s))
-    now_s = 1.0
-    loop_time.count()
-
-    async def app(*_: Any) -> None:
-        answered.append("")
-
-    task = asyncio.create_task(_run(counted(app, loop_time)))
-    await eventually(lambda: len(calls) == 1)
-    assert not answered
-    calls[0]()
-    await task
-    assert answered
-
-
-async def _run(app: Any) -> None:
-    await app({}, None, None)
 
 
 async def test_nothing_is_parsed_once_it_is_closed() -> None:
