@@ -23,7 +23,7 @@ from scripts.pin import closure
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"(?:<!-- test: (\w+) -->\n)?```(bash|python)\n(.*?)```", re.DOTALL)
-TEXTS = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "app/README.md")]
+TEXTS = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "app/README.md", "configs/README.md")]
 BLOCKS = [block for text in TEXTS for block in BLOCK.findall(text)]
 WRITTEN_ADDRESS = "127.0.0.1:8000"
 OURS = "parley"

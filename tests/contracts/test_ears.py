@@ -19,6 +19,7 @@ import pytest
 
 from engine import AudioPart, Engine, EngineError, EngineSpec, Message, Request, StageSpec, WorkerSpec
 from engine.chunk import Chunk, Speech, Transcript
+from engine.core import Want
 from engine.worker import moonshine_ears, sherpa_library
 
 pytest.importorskip("sherpa_onnx")
@@ -67,7 +68,7 @@ def inline(ears: StageSpec) -> EngineSpec:
 def asked(id: str, pcm: np.ndarray | None = None) -> Request:
     """A transcript, of a recording or of what is spoken meanwhile."""
     parts = () if pcm is None else (AudioPart(pcm),)
-    wants = frozenset({"transcript"})
+    wants: frozenset[Want] = frozenset({"transcript"})
     return Request(id=id, session=id, messages=(Message("user", parts),), live=pcm is None, wants=wants)
 
 
