@@ -316,6 +316,13 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return tuple(voice.id for voice in self.voices)
 
 
+class ProcessorTime(msgspec.Struct, frozen=True):
+    """What a worker's first thread has had in all its life: time on a processor, and time ready to run without one."""
+
+    computed_s: float
+    waited_s: float
+
+
 class Remembered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a stage has kept of its sessions' prompts, and what that was good for. Counts since its worker began."""
 

@@ -14,11 +14,11 @@ from typing import Any
 from engine import wire
 from engine.config import EngineSpec
 from engine.control.join_listener import Cluster, JoiningWorker
-from engine.control.membership import Membership, ProcessorTime
+from engine.control.membership import Membership
 from engine.control.placement import JoiningWorkers, Launcher, Placement
 from engine.control.pool import Member, StagePool
 from engine.control.replica import RemoteWorker, StageReplica
-from engine.core import ReplicaInfo, StageInfo
+from engine.core import ProcessorTime, ReplicaInfo, StageInfo
 from engine.describe import sources_of
 from engine.errors import EngineError, ReplicaLost, StageUnavailable, WeightsError, plain
 from engine.pipeline import Pipeline

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from engine.config import HeartbeatSpec
-from engine.core import Remembered
+from engine.core import ProcessorTime, Remembered
 from engine.wire import Beat, Blocking
 
 log = logging.getLogger(__name__)
@@ -25,14 +25,6 @@ STEPS = 5  # a step may take so many times what it took, before the worker count
 FIRST_PENALTY_S, LAST_PENALTY_S = 0.5, 30.0
 STEADY_S = 60.0  # whoever lives so long has not been flapping
 LONELY_S = 1.0  # the longest penalty of a worker that nobody stands in for
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessorTime:
-    """What a worker's first thread has had in all its life: time on a processor, and time ready to run without one."""
-
-    computed_s: float
-    waited_s: float
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ import msgspec
 
 from engine import links, wire
 from engine.chunk import Chunk
-from engine.control.membership import ProcessorTime
+from engine.core import ProcessorTime
 from engine.errors import EngineError, ReplicaLost, error_of
 from engine.stream import ReplayBuffer, Taken
 

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from engine.config import HeartbeatSpec
-from engine.control.membership import LAST_PENALTY_S, LONELY_S, STEADY_S, Loss, Membership, ProcessorTime
-from engine.core import Remembered
+from engine.control.membership import LAST_PENALTY_S, LONELY_S, STEADY_S, Loss, Membership
+from engine.core import ProcessorTime, Remembered
 from engine.wire import Beat, Blocking
 
 TIMEOUT_S, INTERVAL_S = 1.0, 0.2

@@ -12,7 +12,9 @@ CONTROL = Path(__file__).parents[3] / "engine" / "control"
 MAY_KNOW = {
     "membership": {"engine.config", "engine.core", "engine.wire"},  # who lives: no socket, no task, no pool
     "pool": {"engine.core", "engine.errors"},  # who serves next: no worker, no request's state
-    "replica": {"engine.chunk", "engine.errors", "engine.links", "engine.stream", "engine.wire"},  # one link
+    "replica": {  # one link
+        "engine.chunk", "engine.core", "engine.errors", "engine.links", "engine.stream", "engine.wire",
+    },
     "join_listener": {  # registration: no fleet
         "engine.config", "engine.control.replica", "engine.errors", "engine.handshake", "engine.links", "engine.wire",
     },
