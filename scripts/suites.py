@@ -31,7 +31,7 @@ from tests.guard import tools
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("chaos", "soak", "gpu", "conformance", "media", "ray", "attacks")
 TOOLS = ("chromium", "node")  # whose absence is told
-WORKERS = "3"  # on two cores: with as many as there are, a quarter of their time is spent waiting
+WORKERS = "2"  # on two cores: three and four are no sooner done, and a browser's call has too little of them
 SLOWEST = 20  # tests that are listed
 NPM = ("npm", "ci", "--no-audit", "--no-fund", "--loglevel", "error", "--fetch-retries", "1")
 NO_TESTS = 5  # pytest's exit code when nothing was selected
