@@ -134,9 +134,10 @@ def _descendants() -> set[int]:
 
 def _listed(pid: int) -> set[int]:
     found: set[int] = set()
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            found |= {int(child) for child in children.read_text().split()}
+    with suppress(OSError):  # it ends meanwhile
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError):
+                found |= {int(child) for child in Path(f"/proc/{pid}/task/{thread}/children").read_text().split()}
     return found.union(*map(_listed, found))
 
 

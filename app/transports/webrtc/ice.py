@@ -97,6 +97,12 @@ def use_ports(transport: Any, settings: Settings, followed: Callable[[], None]) 
     connection.get_component_candidates = partial(_candidates, connection, settings, make)
 
 
+def close_ports(transport: Any) -> None:
+    """Let go of an RTCIceTransport's ports at once, whatever else still waits there."""
+    for protocol in transport._connection._protocols:
+        protocol.transport.abort()
+
+
 async def _candidates(
     connection: Any,
     settings: Settings,
@@ -108,11 +114,14 @@ async def _candidates(
     """What takes the place of aioice's method of the same parameters; no candidates where no port is free."""
     if settings.ice_address is not None and addresses:
         addresses = ["::" if ":" in settings.ice_address else "0.0.0.0"]
-    hosts = [one for host in addresses if (one := await _listening(host, settings.ice_ports, make)) is not None]
-    for protocol in hosts:
+    hosts: list[PeerProtocol] = []
+    for address in addresses:
+        if (protocol := await _listening(address, settings.ice_ports, make)) is None:
+            continue
         host, port = protocol.transport.get_extra_info("sockname")[:2]
         protocol.local_candidate = _host_candidate(component, settings.ice_address or host, port)
-    connection._protocols += hosts
+        hosts.append(protocol)
+        connection._protocols.append(protocol)  # at once: whoever leaves meanwhile closes those that are there
     more = await _answered(connection, hosts, make, component)
     connection._protocols += [protocol for _, protocol in more if protocol is not None]
     return [*(one.local_candidate for one in hosts), *(candidate for candidate, _ in more)]

@@ -33,7 +33,7 @@ from app.transports.webrtc.camera import Camera, ignore
 from app.transports.webrtc.channel import Channel
 from app.transports.webrtc.ears import Ears
 from app.transports.webrtc.guard import guard_connecting, guard_datagrams
-from app.transports.webrtc.ice import use_ports
+from app.transports.webrtc.ice import close_ports, use_ports
 from app.transports.webrtc.inbox import Inbox
 from app.transports.webrtc.messages import bound_messages
 from app.transports.webrtc.offer import checked
@@ -80,6 +80,7 @@ class Leg:
         self._channel: asyncio.Future[RTCDataChannel] = asyncio.get_running_loop().create_future()
         self._followed, self._connected, self._over = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._leave = Leave(1000, "", "gone")
+        self._closing: asyncio.Task[None] | None = None
 
     @property
     def lag_s(self) -> float:
@@ -158,14 +159,22 @@ class Leg:
             log("call.goodbye_unheard", call=self._id)
 
     async def close(self) -> None:
-        """Free the connection. May be called twice."""
+        """Free the connection, also where who waits for that is cancelled meanwhile. May be called twice."""
         self._end()
         self._ears.close()
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._free(), name=f"close:{self._id}")
+        await asyncio.shield(self._closing)
+
+    async def _free(self) -> None:
+        """aiortc's close, cut short, leaves its sockets open, and calling it again frees nothing."""
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self._connection.close()
         except TimeoutError:
             log("call.close_late", call=self._id, after_s=CLOSE_S)
+            for transport in self._transports():
+                close_ports(transport.transport)
 
     def _transports(self) -> set[Any]:
         """Of sound, pictures and events: one, where they are bundled."""
