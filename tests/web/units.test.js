@@ -327,6 +327,27 @@ test("a spoken turn's first sound runs from the last word: the silence that ende
   assert.deepEqual(told, [[360, "spoken"], [400, "spoken"], [30, "ended"], [20, "ended"]]);
 });
 
+test("an answer that sounds before the end of the turn is known, as over a busy call, took no time beyond the silence", () => {
+  const told = [];
+  const clock = new FirstSoundClock(({ heard_ms, after }) => told.push([heard_ms, after]));
+  const ledger = { ttfa_ms: 5, terms_ms: { talker: 5 }, turn_ms: 320 };
+  clock.audible(900); // of the answer before
+  clock.forget(); // the user speaks
+  clock.audible(990);
+  clock.begin("spoken", 1000);
+  clock.settle(ledger);
+  clock.audible(1900); // goes on after a pause
+  clock.forget();
+  clock.begin("spoken", 3000);
+  assert.equal(clock.running, true);
+  clock.audible(3010);
+  clock.settle(ledger);
+  clock.audible(3900);
+  clock.begin("sent", 4000);
+  assert.equal(clock.running, true);
+  assert.deepEqual(told, [[320, "spoken"], [330, "spoken"]]);
+});
+
 /** A conversation over a call: its line plays when the test says so. */
 function calling() {
   const told = [];

@@ -20,6 +20,7 @@ type Heard = { readonly ms: number; readonly after: Turn["after"] };
 
 export class FirstSoundClock {
   private turn: Turn | null = null; // until its answer sounds
+  private early = false; // something sounds for which nobody waited
   private heard: Heard | null = null; // until the answer's ledger comes
   private ledger: Ledger | null | undefined; // of an answer that is complete and does not sound yet; null: it has none
 
@@ -35,16 +36,25 @@ export class FirstSoundClock {
     return this.heard !== null;
   }
 
-  /** The user's turn ended at `at_ms`; of a spoken one that is when the server said so. */
+  /**
+   * The user's turn ended at `at_ms`; of a spoken one that is when the server said so. Over a call the answer may sound
+   * before that is known: sound and events go two ways.
+   */
   begin(after: Turn["after"], at_ms: number): void {
+    const early = after === "spoken" && this.early;
     this.turn = { at_ms, after };
     this.heard = null;
     this.ledger = undefined;
+    this.early = false;
+    if (early) this.audible(at_ms);
   }
 
   /** The answer's first sample sounds at `at_ms`. A spoken turn's figure waits for the silence that ended it. */
   audible(at_ms: number): void {
-    if (this.turn === null) return;
+    if (this.turn === null) {
+      this.early = true;
+      return;
+    }
     const { after } = this.turn;
     this.heard = { ms: at_ms - this.turn.at_ms, after };
     this.turn = null;
@@ -58,9 +68,10 @@ export class FirstSoundClock {
     this.heard = null;
   }
 
-  /** No sound will come. */
+  /** No sound will come; what began to sound before does not count. */
   forget(): void {
     this.turn = null;
+    this.early = false;
   }
 }
 
