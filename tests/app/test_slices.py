@@ -40,7 +40,7 @@ async def _work(loop_time: LoopTime, clock: Clock, name: str, done: list[str], p
 
 
 async def test_a_slice_is_all_that_is_done_before_others_have_their_turn(clock: Clock) -> None:
-    one, done, piece_s = Slices(clock), list[str](), 0.0001
+    one, done, piece_s = Slices(clock, clock), list[str](), 0.0001
     async with asyncio.TaskGroup() as tasks:
         for name in "abc":
             tasks.create_task(_work(LoopTime(one), clock, name, done, 200, piece_s))
@@ -49,7 +49,7 @@ async def test_a_slice_is_all_that_is_done_before_others_have_their_turn(clock: 
 
 
 async def test_who_does_little_never_waits(clock: Clock) -> None:
-    one, done = Slices(clock), list[str]()
+    one, done = Slices(clock, clock), list[str]()
     loop_time = LoopTime(one)
     for _ in range(1000):
         clock.now_s += 0.020
@@ -62,7 +62,7 @@ async def test_who_does_little_never_waits(clock: Clock) -> None:
 
 async def test_who_had_least_is_next(clock: Clock) -> None:
     """Fifty flood; a user whose one command took long is asked to wait, and goes before all of them."""
-    one, done = Slices(clock), list[str]()
+    one, done = Slices(clock, clock), list[str]()
     async with asyncio.TaskGroup() as tasks:
         for _ in range(50):
             tasks.create_task(_work(LoopTime(one), clock, "flood", done, 300, 0.0002))
@@ -73,7 +73,7 @@ async def test_who_had_least_is_next(clock: Clock) -> None:
 
 
 async def test_one_who_leaves_the_line_holds_nobody_up(clock: Clock) -> None:
-    one, done = Slices(clock), list[str]()
+    one, done = Slices(clock, clock), list[str]()
     gone = asyncio.create_task(_work(LoopTime(one), clock, "gone", done, 10, 1.0))
     await asyncio.sleep(0)
     gone.cancel()
@@ -150,8 +150,20 @@ async def test_the_work_of_one_who_left_holds_the_next_one_up() -> None:
     assert await after == []
 
 
+async def test_what_others_take_of_the_processor_is_not_counted() -> None:
+    """Ten datagrams in as many seconds, each of 50 µs, in the middle of which others ran for a second."""
+    clock, worked = Clock(), Clock()
+    loop_time = LoopTime(Slices(clock, worked))
+    for _ in range(10):
+        loop_time.begin()
+        worked.now_s += 0.00005
+        clock.now_s += 1.0
+        loop_time.count()
+        assert not loop_time.used_up
+
+
 async def test_what_a_coroutine_does_between_its_waits_is_counted(clock: Clock) -> None:
-    loop_time, go_on = LoopTime(Slices(clock)), asyncio.Event()
+    loop_time, go_on = LoopTime(Slices(clock, clock)), asyncio.Event()
 
     async def work() -> str:
         clock.now_s += AT_ONCE_S
@@ -197,7 +209,7 @@ async def _awaited(work: Counted[Any]) -> Any:
 
 async def test_the_connections_of_one_address_have_a_bounded_part_together(clock: Clock) -> None:
     """Fifty of them, each with what one may have, had more than all of the loop's time."""
-    one, waited, piece_s = Slices(clock), list[str](), 0.0001
+    one, waited, piece_s = Slices(clock, clock), list[str](), 0.0001
     many = [LoopTime(one, "203.0.113.7") for _ in range(50)]
     other = LoopTime(one, "203.0.113.8")
     freely_s = 0.0
@@ -218,7 +230,7 @@ async def test_the_connections_of_one_address_have_a_bounded_part_together(clock
 
 
 async def test_who_had_little_is_before_the_others_of_an_address(clock: Clock) -> None:
-    one, done = Slices(clock), list[str]()
+    one, done = Slices(clock, clock), list[str]()
     flooding, speaking = LoopTime(one, "203.0.113.7"), LoopTime(one, "203.0.113.7")
     flooding.begin()
     clock.now_s += 1.0

@@ -138,6 +138,12 @@ EAR = """async () => {
 }"""
 
 
+# What a page shows, and what went over the wire at last: for who reads that a test failed.
+SITUATION = """`it shows ${JSON.stringify(document.getElementById("main")?.innerText ?? document.body.innerText)} at \
+${Math.round(performance.now())} ms; last on the wire ${(window.wire ?? []).slice(-60).map(({ at, out, type }) =>
+  `${Math.round(at)} ${out ? ">" : "<"} ${type}`).join(", ")}`"""
+
+
 class Chromium:
     """A browser; ``page`` opens one in a context of its own."""
 
@@ -204,7 +210,8 @@ class Page:
 
     async def until(self, expression: str) -> None:
         """Wait until an expression of the page's is true. (playwright's own wait is refused by the page's policy.)"""
-        assert await self.value(UNTIL % (expression, PATIENCE_MS)), f"never came true: {expression}"
+        if not await self.value(UNTIL % (expression, PATIENCE_MS)):
+            raise AssertionError(f"never came true: {expression}; {await self.value(SITUATION)}")
 
     async def value(self, expression: str) -> Any:
         return await self.do("evaluate", expression)

@@ -42,7 +42,7 @@ from engine import (
     Voice,
 )
 from engine.chunk import Audio, Output, Speech, Text, ToolCall, ToolCallDelta, Transcript, Usage
-from tests.app.rig import LoudnessVad, check_event, silence, tone
+from tests.app.rig import LoudnessVad, check_event, eventually, silence, tone
 from tests.app.test_images import png
 
 WORD = np.full(2_400, 0.1, np.float32)  # 100 ms
@@ -151,7 +151,7 @@ class Talk:
             turns or TurnSettings(),
             LoudnessVad,
             now=lambda: self.now_s,
-            slices=Slices(self._worked),
+            slices=Slices(self._worked, self._worked),
         )
         self.session = Session(house, self._tell)
 
@@ -574,7 +574,8 @@ async def test_what_an_answer_was_about_is_forgotten_with_it(monkeypatch: pytest
         await talk.quiet_down()
         assert talk.statuses() == ["completed"]
         talk.engine.asked.clear()
-        assert [one() for one in pixels] == [None]
+        assert len(pixels) == 1
+        await eventually(lambda: pixels[0]() is None)  # the thread that decoded it may be late to let go
 
 
 async def test_a_bug_of_ours_is_one_error_and_the_session_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
