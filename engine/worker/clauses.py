@@ -25,6 +25,9 @@ LONGEST = 40
 WORD_LETTERS = 8
 """A row of so many characters without a blank, or of a quarter as many ideographs, counts as a word."""
 
+CLAUSES_AHEAD = 64
+"""Clauses that wait to be said: some minutes of speech. Text goes on to the client while the voice is behind."""
+
 AT_ONCE = 1024  # characters of a long text that are looked at without a pause: some milliseconds
 
 

@@ -13,6 +13,7 @@ from engine.core import Voice
 from engine.errors import ConfigError, WeightsError
 from engine.worker.onnx_metadata import metadata_of
 from engine.worker.reference import Clone
+from engine.worker.speaking import named
 
 STEPS = 4
 """Of ZipVoice's decoder, for a sound: as its project recommends for the distilled one."""
@@ -40,7 +41,7 @@ class Cloner:
         for i, clone in enumerate(clones):
             if self.family == "zipvoice" and not clone.text.strip():
                 raise ConfigError(f"options.clones[{i}].text: say word by word what is spoken in {clone.reference}")
-        return tuple(Voice(clone.name, clone.name.replace("_", " ").title()) for clone in clones)
+        return tuple(named(clone.name) for clone in clones)
 
 
 def cloner_in(folder: Path) -> Cloner | None:

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from engine.core import Voice
-from engine.errors import ConfigError, RequestError, WeightsError
-from engine.nearest import nearest
+from engine.errors import ConfigError, WeightsError
 from engine.worker.onnx_metadata import metadata_of
 from engine.worker.reference import Clone
 from engine.worker.sherpa_clones import Cloner, cloner_in
 from engine.worker.sherpa_library import LANGUAGES
+from engine.worker.speaking import asked_voice, named
 
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "vits": ("sample_rate", "n_speakers", "language", "comment"),
@@ -55,11 +55,8 @@ class SherpaVoice:
 
     def number(self, voice: str | None, default: str) -> int:
         """Of the voice that a request asks for. Raises RequestError where there is none."""
-        ids = [one.id for one in self.voices]
-        asked = voice or default or ids[0]
-        if asked not in ids:
-            raise RequestError(f"There is no voice {asked!a:.100} ({nearest(asked, ids)}).")
-        return ids.index(asked)
+        asked = asked_voice(voice or default, self.voices)
+        return next(number for number, one in enumerate(self.voices) if one.id == asked)
 
     def config(self, library: Any, threads: int) -> Any:
         """What sherpa_onnx.OfflineTts is made of."""
@@ -237,11 +234,7 @@ def _voices(family: str, metadata: Mapping[str, str], languages: Sequence[str]) 
     names = [name.strip() for name in metadata.get("speaker_names", "").split(",") if name.strip()]
     ids = names if len(names) == count == len({*names}) else [str(number) for number in range(count)]
     only = languages[0] if len(languages) == 1 else ""
-    return tuple(Voice(id, _title(id), _language(family, id, languages) or only) for id in ids)
-
-
-def _title(id: str) -> str:
-    return f"Voice {id}" if id.isdigit() else id.replace("_", " ").title()
+    return tuple(named(id, _language(family, id, languages) or only) for id in ids)
 
 
 def _language(family: str, id: str, languages: Sequence[str]) -> str:

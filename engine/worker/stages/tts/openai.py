@@ -13,15 +13,13 @@ from engine.errors import StageFailed
 from engine.thinkers import leaving
 from engine.worker.ahead import Ahead
 from engine.worker.answer_sound import LETTER_S, AnswerSound
-from engine.worker.clauses import Clause, clauses, on_one_line
+from engine.worker.clauses import CLAUSES_AHEAD, Clause, clauses, on_one_line
 from engine.worker.remote.speech import SpeechServer, speech_options
 from engine.worker.remote.watch import Watch
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.streamed import Streamed
 
-CLAUSES_AHEAD = 64
-"""Clauses that wait to be said: some minutes of speech. Text goes on to the client while the voice is behind."""
 PIECES_AHEAD = 256
 """Pieces of a clause's sound, of up to 64 kB, that wait for its listener: the server need not."""
 

@@ -18,9 +18,10 @@ import orjson
 from engine.config import build
 from engine.core import StageInfo, Wave
 from engine.errors import ConfigError, WeightsError
-from engine.worker.clause_speaker import ClauseSpeaker, spoken_by
+from engine.worker.clause_speaker import ClauseSpeaker
 from engine.worker.reference import Clone, check_clones, reference_sound
 from engine.worker.remote.options import check_language
+from engine.worker.speaking import named, voice_info
 from engine.worker.stage import StageConfig
 
 PACKAGE = "ptts"
@@ -49,7 +50,8 @@ class Speaker(ClauseSpeaker):
     def describe(cls, config: StageConfig) -> StageInfo:
         folder, options, settings = _asked(config)
         names = [*_names(folder, settings), *(clone.name for clone in options.clones)]
-        return spoken_by(config, names, options.voice, _languages(options.language, settings))
+        languages = _languages(options.language, settings)
+        return voice_info(config, [named(name, languages[0]) for name in names], options.voice, languages)
 
     def __init__(self, config: StageConfig) -> None:
         self.info = self.describe(config)
@@ -60,11 +62,6 @@ class Speaker(ClauseSpeaker):
             self._clone(clone)
         if missing := sorted({voice.id for voice in self.info.facets.voices} - {*self._tts.voices}):
             raise WeightsError(f"The voice {missing[0]} in {folder} cannot be read: fetch it again.")
-
-    def warm_up(self) -> None:
-        """Its memory is asked for before somebody waits for it."""
-        for _ in self.pieces("hello", self._voice_of(None), 0):
-            pass
 
     def pieces(self, text: str, voice: str, seed: int) -> Iterator[Wave]:
         try:

@@ -13,10 +13,11 @@ from typing import Any
 from engine.config import build
 from engine.core import StageInfo, Wave
 from engine.errors import ConfigError, WeightsError
-from engine.worker.clause_speaker import ClauseSpeaker, spoken_by
+from engine.worker.clause_speaker import ClauseSpeaker
 from engine.worker.pocket_voice import PocketFiles, PocketVoice, pocket_files
 from engine.worker.reference import Clone, check_clones, reference_sound
 from engine.worker.remote.options import check_language
+from engine.worker.speaking import named, voice_info
 from engine.worker.stage import StageConfig
 
 
@@ -42,7 +43,8 @@ class Speaker(ClauseSpeaker):
         options, files = _asked(config)
         language = options.language or files.language
         names = [*files.embeddings, *(clone.name for clone in options.clones)]
-        return spoken_by(config, names, options.voice, (language,) if language else ())
+        voices = [named(name, language) for name in names]
+        return voice_info(config, voices, options.voice, (language,) if language else ())
 
     def __init__(self, config: StageConfig) -> None:
         self.info = self.describe(config)
@@ -53,11 +55,6 @@ class Speaker(ClauseSpeaker):
             **{name: self._library.embedded(path) for name, path in files.embeddings.items()},
             **{clone.name: self._library.cloned(reference_sound(clone, self.rate_hz)) for clone in options.clones},
         }
-
-    def warm_up(self) -> None:
-        """Its memory is asked for before somebody waits for it."""
-        for _ in self.pieces("hello", self.info.facets.voices[0].id, 0):
-            pass
 
     def pieces(self, text: str, voice: str, seed: int) -> Iterator[Wave]:
         return self._library.frames(text, self._voices[voice], seed)

@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.chunk import Audio, Checkpoint, Chunk, Text, VoiceText, kinds
+from engine.chunk import Audio, Checkpoint, Chunk
 from engine.config import ChunkSpec, build
-from engine.core import SPEAKER_RATE_HZ, Facets, StageInfo
-from engine.errors import ConfigError, EngineError, StageFailed, WeightsError
+from engine.core import SPEAKER_RATE_HZ, StageInfo
+from engine.errors import ConfigError, EngineError, WeightsError
 from engine.worker.clause_sound import ClauseSound
-from engine.worker.clause_speaker import can_say
 from engine.worker.clauses import Clause, Resume, clauses, on_one_line
 from engine.worker.english import in_words
 from engine.worker.quiet import without_lines_of
@@ -27,13 +26,13 @@ from engine.worker.reference import Clone, check_clones, reference_sound
 from engine.worker.sherpa_clones import STEPS
 from engine.worker.sherpa_library import sherpa_library
 from engine.worker.sherpa_voice import SherpaVoice, sherpa_voice
+from engine.worker.speaking import can_say, unsayable, voice_info
 from engine.worker.stage import StageConfig, guarded
 from engine.worker.stage_request import StageRequest
 
 STEADY = 16
 """Words of a clause at most: a call that has begun is not interrupted, and others wait for its end."""
 
-CLAUSES_AHEAD = 64  # some minutes of speech: text goes on to the client while the voice is behind
 LINES = b"sherpa-onnx/csrc/"
 """What the library's lines name, which quote what is said."""
 
@@ -78,14 +77,7 @@ class Speaker:
     def describe(cls, config: StageConfig) -> StageInfo:
         options = _options(config.options)
         voice = sherpa_voice(config.weights, options.language, options.clones)
-        if options.voice and options.voice not in {one.id for one in voice.voices}:
-            raise ConfigError(f"options.voice: the voice in {voice.folder} has no {options.voice!r:.80}")
-        first = [one for one in voice.voices if one.id == options.voice]
-        others = [one for one in voice.voices if one.id != options.voice]
-        return StageInfo(
-            takes=kinds(Text, VoiceText), emits=kinds(Audio), slots=config.slots, batch=1, blocking=True,
-            max_pending=CLAUSES_AHEAD, facets=Facets(voices=(*first, *others), languages=voice.languages),
-        )  # fmt: skip
+        return voice_info(config, voice.voices, options.voice, voice.languages)
 
     def __init__(self, config: StageConfig) -> None:
         self.info, self._options = self.describe(config), _options(config.options)
@@ -137,8 +129,7 @@ class Speaker:
 
     def _end(self, req: StageRequest) -> list[Chunk]:
         if req.state.lettered and not req.state.sounded:
-            known = ", ".join(self._voice.languages) or "another language"
-            raise StageFailed(f"The voice can say nothing of this answer: it speaks {known}.")
+            raise unsayable(self._voice.languages)
         req.done = True
         return []
 
