@@ -5,7 +5,6 @@ The names of files are those that Moonshine AI publishes. Knows no request and n
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import ConfigError, WeightsError
+from engine.worker.installed import installed
 
 USE = "asr.moonshine"
 _CONFIG = "streaming_config.json"
@@ -56,9 +56,7 @@ class MoonshineEars:
 def moonshine_library(module: str) -> Any:
     """A module of the package; never the one that opens a microphone. Raises ConfigError where it is not there."""
     try:
-        return importlib.import_module(f"moonshine_voice.{module}")
-    except ImportError as error:
-        raise ConfigError(f"{USE} needs the package moonshine-voice: pip install 'parley[moonshine]'") from error
+        return installed(USE, f"moonshine_voice.{module}", "moonshine-voice", "moonshine")
     except OSError as error:
         raise ConfigError(
             f"{USE}: moonshine-voice cannot be loaded here, it needs glibc 2.34 ({error!s:.200})"

@@ -23,14 +23,13 @@ import yaml
 from engine.core import Wave
 from engine.errors import ConfigError, WeightsError
 from engine.nearest import nearest
+from engine.worker.installed import installed
 
 PACKAGE = "pocket_tts"
 LANGUAGES = {
     "dutch": "nl", "english": "en", "french": "fr", "german": "de", "italian": "it", "portuguese": "pt", "spanish": "es"
 }  # fmt: skip
 """As BCP 47, by the names of the package's models, which begin with them."""
-
-
 NOTHING: Wave = np.empty(0, np.float32)
 
 
@@ -88,7 +87,7 @@ class PocketVoice:
 
     def __init__(self, files: PocketFiles, threads: int) -> None:
         os.environ["HF_HUB_OFFLINE"] = "1"  # only paths of this machine reach it; this is the second lock
-        library = _library()
+        library = installed("tts.pocket", PACKAGE, "pocket-tts", "pocket")
         import torch
 
         logging.getLogger(PACKAGE).setLevel(logging.ERROR)  # its warnings quote what is said
@@ -192,14 +191,6 @@ class _Noise:
         finally:
             self._state = self._torch.get_rng_state()
             self._torch.set_rng_state(others)
-
-
-def _library() -> Any:
-    """The package. Raises ConfigError, with what installs it, where there is none."""
-    try:
-        return importlib.import_module(PACKAGE)
-    except ImportError as error:
-        raise ConfigError("tts.pocket needs the package pocket-tts: pip install 'parley[pocket]'") from error
 
 
 def _loaded(kind: Any, files: PocketFiles) -> Any:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any, Protocol
 
-from engine.errors import ConfigError, WeightsError
+from engine.errors import WeightsError
+from engine.worker.installed import installed
 
 LANGUAGES = {
     "arabic": "ar", "cantonese": "yue", "catalan": "ca", "chinese": "zh", "czech": "cs", "danish": "da", "dutch": "nl",
@@ -20,10 +20,7 @@ LANGUAGES = {
 
 def sherpa_library(use: str) -> Any:
     """The package. Raises ConfigError, with what installs it, where there is none."""
-    try:
-        return importlib.import_module("sherpa_onnx")
-    except ImportError as error:
-        raise ConfigError(f"{use} needs the package sherpa-onnx: pip install 'parley[local]'") from error
+    return installed(use, "sherpa_onnx", "sherpa-onnx", "local")
 
 
 class EarsFolder(Protocol):

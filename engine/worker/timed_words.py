@@ -1,4 +1,4 @@
-"""Words out of the tokens that sherpa-onnx tells with a text: when each was said, and how likely it is.
+"""Words out of the tokens that ears' libraries tell with a text: when each was said, and how likely it is.
 
 Networks write their tokens in many ways (a space before a word, ``@@`` where it goes on, nothing between Chinese
 characters); what they have in common is the text. So tokens are laid along it, and where they do not make it up, no

@@ -7,7 +7,6 @@ to the event loop. Knows no stage and no request of the engine, and reaches no n
 from __future__ import annotations
 
 import asyncio
-import importlib
 import tempfile
 import threading
 import time
@@ -20,6 +19,7 @@ from typing import Any
 import msgspec
 
 from engine.errors import ConfigError, WeightsError
+from engine.worker.installed import installed
 from engine.worker.llm.decoder import Decoder
 from engine.worker.llm.deltas import Delta
 from engine.worker.llm.messages import texts_of
@@ -34,7 +34,6 @@ BATCH = 256
 gets its next token."""
 QUIET = -1
 """llama.cpp's own log tells what is said; its errors come to us as well."""
-NOT_INSTALLED = "llm.llamacpp needs llama.cpp in this environment: pip install 'parley[local]'"
 NO_GPU = (
     "llm.llamacpp: the xllamacpp that is installed sees no GPU. Install its build for yours (its page names them), or "
     "let the worker compute on the cpu."
@@ -170,10 +169,7 @@ class _Answer:
 
 
 def _loaded(settings: LlamaSettings) -> Any:
-    try:
-        xllamacpp: Any = importlib.import_module("xllamacpp")
-    except ModuleNotFoundError:
-        raise ConfigError(NOT_INSTALLED) from None
+    xllamacpp = installed("llm.llamacpp", "xllamacpp", "xllamacpp", "local")
     if settings.gpu_layers and not any(_is_gpu(device) for device in xllamacpp.get_device_info()):
         raise ConfigError(NO_GPU)
     params = _params(xllamacpp, settings)

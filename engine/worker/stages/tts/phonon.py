@@ -7,7 +7,6 @@ threads of its own, and waits where nobody takes them. It spells numbers and sig
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +18,12 @@ from engine.config import build
 from engine.core import StageInfo, Wave
 from engine.errors import ConfigError, WeightsError
 from engine.worker.clause_speaker import ClauseSpeaker
+from engine.worker.installed import installed
 from engine.worker.reference import Clone, check_clones, reference_sound
 from engine.worker.remote.options import check_language
 from engine.worker.speaking import named, voice_info
 from engine.worker.stage import StageConfig
 
-PACKAGE = "ptts"
 NORMALIZED = ("de", "en", "es", "fr", "pt")
 """Languages whose numbers and signs the library spells out."""
 
@@ -120,10 +119,7 @@ def _languages(asked: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _loaded(folder: Path, options: Options, language: str, threads: int) -> Any:
     """The library's model. Only paths of this machine reach it, also where it looks for voices that it lacks."""
-    try:
-        library = importlib.import_module(PACKAGE)
-    except ImportError as error:
-        raise ConfigError("tts.phonon needs the package ptts: pip install 'parley[phonon]'") from error
+    library = installed("tts.phonon", "ptts", "ptts", "phonon")
     base = language.split("-")[0].lower()
     stored = "q8_0" if (folder / "model.q8.gguf").is_file() else "f32"
     here = str(folder.absolute())
