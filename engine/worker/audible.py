@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.core import MIC_RATE_HZ, Pcm
 
@@ -19,8 +20,13 @@ _NOISE = re.compile(r"\[[^\]]*\]|\([^)]*\)|\*[^*]*\*")  # "[BLANK_AUDIO]", "(mus
 
 def is_loud(pcm: Pcm) -> bool:
     """Whether anything in int16 [samples] at MIC_RATE_HZ may be speech."""
-    whole = np.pad(pcm, (0, -len(pcm) % FRAME)).reshape(-1, FRAME).astype(np.float32)
-    return bool(len(whole)) and float(np.sqrt(np.square(whole).mean(axis=1)).max()) > QUIET
+    return bool(loudness(np.pad(pcm, (0, -len(pcm) % FRAME)), FRAME).max(initial=0.0) > QUIET)
+
+
+def loudness(pcm: Pcm, frame: int) -> NDArray[np.float32]:
+    """Root mean square [frames] of int16 [samples], in frames of so many; less than one at the end does not count."""
+    frames = pcm[: len(pcm) // frame * frame].reshape(-1, frame).astype(np.float32)
+    return np.sqrt(np.square(frames).mean(axis=1))
 
 
 def spoken(text: str) -> str:

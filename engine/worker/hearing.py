@@ -1,20 +1,23 @@
-"""What ears in this process share: their options, what they say of themselves, how words leave.
+"""What ears share: their options, what they say of themselves, how sound comes in and how words leave.
 
 Knows no library, no kind of network and no schedule: a stage decides what is decoded when.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from engine.chunk import Chunk, Speech, Transcript, kinds
 from engine.config import build
-from engine.core import Facets, StageInfo
+from engine.core import MIC_RATE_HZ, Facets, Pcm, StageInfo
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.timed_words import Spoken
+
+ROW = 5 * MIC_RATE_HZ
+"""Samples of a recording that comes at once, which a step takes whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,15 @@ def ears_info(config: StageConfig, languages: tuple[str, ...], slots: int | None
         takes=kinds(Speech), emits=kinds(Transcript), feeds=kinds(Transcript), blocking=True,
         slots=min(config.slots, slots or config.slots), facets=Facets(heard_languages=languages),
     )  # fmt: skip
+
+
+async def pcm_of(inputs: AsyncIterator[Chunk], longest: int = 1 << 62) -> AsyncGenerator[Pcm]:
+    """What the user says, int16 [samples] at MIC_RATE_HZ, as it comes: what has more samples than ``longest``, in
+    pieces."""
+    async for chunk in inputs:
+        if isinstance(chunk, Speech):
+            for at in range(0, len(chunk.pcm), longest):
+                yield chunk.pcm[at : at + longest]
 
 
 def transcript(req: StageRequest, spoken: Spoken, over: bool) -> list[Chunk]:

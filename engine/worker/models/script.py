@@ -55,6 +55,7 @@ from engine.core import (
     Facets,
     ImagePart,
     Part,
+    Pcm,
     Request,
     StageInfo,
     TextPart,
@@ -62,6 +63,7 @@ from engine.core import (
     Voice,
 )
 from engine.errors import EngineError, RequestError, StageFailed
+from engine.worker.hearing import pcm_of
 from engine.worker.stage import Books, StageConfig, Window, frames_of, state_due
 from engine.worker.stage_request import StageRequest
 
@@ -87,10 +89,8 @@ class Ears:
     def open(self, req: StageRequest) -> None:
         req.state = 0
 
-    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        async for chunk in inputs:
-            if isinstance(chunk, Speech):
-                yield chunk.pcm
+    def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Pcm]:
+        return pcm_of(inputs)
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
         return [self._hear(req) for req in reqs]

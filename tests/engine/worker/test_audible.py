@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.core import MIC_RATE_HZ
-from engine.worker.audible import FRAME, is_loud, spoken
+from engine.worker.audible import FRAME, is_loud, loudness, spoken
 
 QUIET = np.random.default_rng(1).normal(0, 20, MIC_RATE_HZ).astype(np.int16)
 
@@ -21,6 +21,11 @@ def test_one_word_anywhere_is_loud(at: int) -> None:
     pcm = QUIET.copy()
     pcm[at : at + FRAME] = 1000
     assert is_loud(pcm)
+
+
+def test_loudness_is_that_of_whole_frames() -> None:
+    assert loudness(np.array([3, -3, 4, 4, 9], np.int16), 2).tolist() == [3.0, 4.0]
+    assert loudness(np.array([3], np.int16), 2).tolist() == []
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ import numpy as np
 from engine.chunk import Chunk, Speech, Transcript, kinds
 from engine.core import MIC_RATE_HZ, Facets, Pcm, StageInfo
 from engine.errors import EngineError, WeightsError
+from engine.worker.audible import loudness
+from engine.worker.hearing import ROW, pcm_of
 from engine.worker.models.nano.deaf import hears, why
 from engine.worker.models.nano.examples import EXAMPLES
 from engine.worker.models.nano.hush import Hush, Voices, Wiener, noise_of, through
@@ -35,7 +37,6 @@ log = logging.getLogger(__name__)
 
 WEIGHTS = Path(__file__).parents[3] / "weights" / "nano"
 PIECE = MIC_RATE_HZ // 5  # samples a step searches at most: 10 to 20 ms of work
-ROW = 5 * MIC_RATE_HZ  # of a recording that comes at once: it is taken by a step whole
 SPEAKERS = 8  # at once: each one's decoders take 60 MB while he speaks
 CEPSTRUM = MIC_RATE_HZ // 100  # samples between two cepstra: the unit of the decoder's positions
 MEAN_PRIOR = 500  # frames that the mean set before counts for (CMN_WIN in its cmn_live.c)
@@ -103,9 +104,8 @@ class Search:
     def coverage(self) -> float:
         """After ``end``: how much of what is loud lies within the words, 0 to 1. Noise is loud beside them too."""
         pcm = np.concatenate([np.empty(0, np.int16), *self.user_audio])
-        frames = pcm[: len(pcm) - len(pcm) % CEPSTRUM].reshape(-1, CEPSTRUM).astype(np.float32)
-        loudness = np.sqrt(np.square(frames).mean(1))
-        loud = loudness > loudness.max(initial=0) / 4
+        levels = loudness(pcm, CEPSTRUM)
+        loud = levels > levels.max(initial=0) / 4
         within = np.zeros(len(loud), bool)
         for segment in self.requests.seg() or ():
             if segment.word[0] not in "<[(":
@@ -150,11 +150,8 @@ class Ears:
         self._release(req.slot)
         req.state = Hearing()
 
-    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        async for chunk in inputs:
-            if isinstance(chunk, Speech):
-                for at in range(0, len(chunk.pcm), ROW):
-                    yield chunk.pcm[at : at + ROW]
+    def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Pcm]:
+        return pcm_of(inputs, ROW)
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
         """One search starts over at most: where eight users begin at once, a step would last for over a second, with

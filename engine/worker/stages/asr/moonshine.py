@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from engine.chunk import Chunk, Speech
+from engine.chunk import Chunk
 from engine.config import build
 from engine.core import MIC_RATE_HZ, Pcm, StageInfo
 from engine.errors import ConfigError, EngineError
-from engine.worker.audible import is_loud
-from engine.worker.hearing import ears_info, transcript
+from engine.worker.audible import is_loud, loudness
+from engine.worker.hearing import EarsOptions, ears_info, pcm_of, transcript
 from engine.worker.moonshine_ears import moonshine_ears
 from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
@@ -40,11 +40,9 @@ PAUSE = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(EarsOptions):
     """The ``options`` of the stage."""
 
-    languages: tuple[str, ...] = ()
-    """That the ears understand, as BCP 47; none: what the folder's name says."""
     users: int = 4
     """Who are heard at once. Each has the networks for themselves: the library hears one line at a time in them."""
 
@@ -114,10 +112,8 @@ class Ears:
     def open(self, req: StageRequest) -> None:
         req.state = Hearing()
 
-    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Pcm]:
-        async for chunk in inputs:
-            if isinstance(chunk, Speech):
-                yield chunk.pcm
+    def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Pcm]:
+        return pcm_of(inputs)
 
     def deadline_s(self, reqs: Sequence[StageRequest]) -> float:
         """Ten times what is heard of each at once, and what loading takes besides."""
@@ -198,13 +194,12 @@ def _options(options: Mapping[str, Any]) -> Options:
 
 def _line_end(hearing: Hearing, block: Pcm) -> int:
     """After how many samples of a block its line ends: at a pause, or where it is quietest; all of them: not in it."""
-    frames = block[: len(block) // FRAME * FRAME].reshape(-1, FRAME).astype(np.float32)
+    frames = loudness(block, FRAME)
     if not len(frames):
         return len(block)
-    loudness = np.sqrt(np.square(frames).mean(axis=1))
-    hearing.loudest = max(hearing.loudest, float(loudness.max()))
-    quietest = int(loudness.argmin())
-    pauses = loudness[quietest] < PAUSE * hearing.loudest
+    hearing.loudest = max(hearing.loudest, float(frames.max()))
+    quietest = int(frames.argmin())
+    pauses = frames[quietest] < PAUSE * hearing.loudest
     if hearing.line >= LATEST or (hearing.line >= SOON and pauses):
         return quietest * FRAME + FRAME // 2
     return len(block)

@@ -15,6 +15,7 @@ from engine.core import MIC_RATE_HZ, Facets, Pcm, Request, StageInfo
 from engine.errors import RequestError
 from engine.thinkers import leaving
 from engine.worker.audible import is_loud, spoken
+from engine.worker.hearing import pcm_of
 from engine.worker.remote.transcription import TranscriptionServer, transcription_options
 from engine.worker.remote.watch import Watch
 from engine.worker.stage import StageConfig
@@ -66,10 +67,9 @@ async def _turn(inputs: AsyncIterator[Chunk]) -> Pcm:
     """All that the user says, once they have finished. Raises RequestError as soon as it is too much."""
     pieces: list[Pcm] = []
     count = 0
-    async for chunk in inputs:
-        if isinstance(chunk, Speech):
-            pieces.append(chunk.pcm)
-            count += len(chunk.pcm)
+    async for pcm in pcm_of(inputs):
+        pieces.append(pcm)
+        count += len(pcm)
         if count > LONGEST_S * MIC_RATE_HZ:
             raise RequestError(f"A turn of more than {LONGEST_S // 60} minutes cannot be heard; speak in shorter ones.")
     return np.concatenate(pieces) if pieces else np.empty(0, np.int16)

@@ -12,17 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from engine.chunk import Chunk, Speech
+from engine.chunk import Chunk
 from engine.core import MIC_RATE_HZ, Pcm, StageInfo
 from engine.errors import EngineError
-from engine.worker.hearing import ears_info, ears_options, transcript
+from engine.worker.hearing import ROW, ears_info, ears_options, pcm_of, transcript
 from engine.worker.sherpa_ears import sherpa_ears
 from engine.worker.sherpa_library import recognizer_of
 from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
 from engine.worker.timed_words import Spoken, words_of
-
-ROW = 5 * MIC_RATE_HZ  # of a recording that comes at once
 
 
 @dataclass(slots=True)
@@ -52,11 +50,8 @@ class Ears:
     def open(self, req: StageRequest) -> None:
         req.state = Hearing(self._recognizer.create_stream())
 
-    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Pcm]:
-        async for chunk in inputs:
-            if isinstance(chunk, Speech):
-                for at in range(0, len(chunk.pcm), ROW):
-                    yield chunk.pcm[at : at + ROW]
+    def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Pcm]:
+        return pcm_of(inputs, ROW)
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
         """Take what came, then decode one chunk of everybody who has one, all at once."""

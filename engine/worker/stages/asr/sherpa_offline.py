@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from engine.chunk import Chunk, Speech
+from engine.chunk import Chunk
 from engine.core import MIC_RATE_HZ, Pcm, StageInfo
 from engine.errors import EngineError
-from engine.worker.audible import is_loud, spoken
-from engine.worker.hearing import ears_info, ears_options, transcript
+from engine.worker.audible import is_loud, loudness, spoken
+from engine.worker.hearing import ears_info, ears_options, pcm_of, transcript
 from engine.worker.sherpa_library import recognizer_of
 from engine.worker.sherpa_offline import offline_ears
 from engine.worker.stage import StageConfig, guarded, warm_up
@@ -97,10 +97,8 @@ class Ears:
     def open(self, req: StageRequest) -> None:
         req.state = Clip()
 
-    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Pcm]:
-        async for chunk in inputs:
-            if isinstance(chunk, Speech):
-                yield chunk.pcm
+    def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Pcm]:
+        return pcm_of(inputs)
 
     def deadline_s(self, reqs: Sequence[StageRequest]) -> float:
         """Ten times as long as is heard of each at once, and what a busy machine takes besides."""
@@ -175,5 +173,4 @@ def _cut(pcm: Pcm, longest: int) -> int:
     if len(pcm) <= longest:
         return len(pcm)
     first = longest - longest // 3 // CUT_FRAME * CUT_FRAME
-    frames = pcm[first:longest].reshape(-1, CUT_FRAME).astype(np.float32)
-    return first + int(np.square(frames).mean(axis=1).argmin()) * CUT_FRAME + CUT_FRAME // 2
+    return first + int(loudness(pcm[first:longest], CUT_FRAME).argmin()) * CUT_FRAME + CUT_FRAME // 2
