@@ -20,6 +20,7 @@ from transformers import AutoTokenizer
 
 from engine.core import AudioPart, ImagePart, Message, TextPart, Tool, ToolCallPart, ToolResultPart, VideoPart
 from engine.errors import RequestError, WeightsError
+from engine.worker.llm.checkpoint import template_in
 
 _HELD = re.compile("\ue000(\\d+)\ue001")  # stands for a user's words while the template is rendered
 _VOCABULARY = ("tokenizer.json", "vocab.json", "merges.txt", "added_tokens.json", "tokenizer.model")
@@ -50,7 +51,9 @@ class Chat:
         except (OSError, ValueError) as error:
             raise WeightsError(f"{folder}: has no tokenizer that can be read ({error})") from None
         self.tokenizer = tokenizer_of(folder)
-        self._template = self._whole.chat_template or _template_of(folder)
+        self._template = self._whole.chat_template or template_in(folder)
+        if not self._template:
+            raise WeightsError(f"{folder}: has no chat template")
         backend = json.loads(self._whole.backend_tokenizer.to_str())
         self.added: dict[str, int] = {token["content"]: token["id"] for token in backend["added_tokens"]}
         self._plain = Tokenizer.from_str(json.dumps({**backend, "added_tokens": [], "post_processor": None}))
@@ -150,15 +153,6 @@ def tokenizer_of(folder: Path) -> str:
         file = folder / name
         digest.update(file.read_bytes() if file.exists() else b"-")
     return f"sha256:{digest.hexdigest()[:16]}"
-
-
-def _template_of(folder: Path) -> str:
-    """Where the tokenizer has no template: the processor's file (chat_template.json of older repositories)."""
-    file = folder / "chat_template.json"
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))["chat_template"]
-    except (OSError, ValueError, KeyError):
-        raise WeightsError(f"{folder}: has no chat template") from None
 
 
 def _shown(message: Message, ids: tuple[int, ...], held: list[str | tuple[int, ...]]) -> dict[str, Any]:

@@ -77,13 +77,19 @@ def read_checkpoint(folder: Path, template: bool = True) -> Checkpoint:
     files = next((found for pattern in _WEIGHTS if (found := sorted(folder.glob(pattern)))), [])
     if not files:
         raise WeightsError(f"{folder}: holds no weights (files that end with .safetensors)")
-    found = next(filter(None, _templates(folder)), "")
+    found = template_in(folder)
     if template and not found and not (folder / _OWN_TEMPLATE).exists():
         raise WeightsError(
             f"{folder}: has no chat template, so nobody knows how this model is asked. Give one as options.template, "
             "a file of Jinja."
         )
     return Checkpoint(folder, sum(file.stat().st_size for file in files), config, found)
+
+
+def template_in(folder: Path) -> str:
+    """How a checkpoint's model is asked, as Jinja; empty where the folder does not say. Raises WeightsError for a file
+    that cannot be read."""
+    return next(filter(None, _templates(folder)), "")
 
 
 def _templates(folder: Path) -> Iterator[str]:

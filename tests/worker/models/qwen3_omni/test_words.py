@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from engine import Engine, Message, RequestError, TextPart, TokenIds, Tool, ToolCallPart, ToolResultPart
+from engine.errors import WeightsError
 from engine.worker.chat import Chat
 from engine.worker.models.qwen3_omni.prompt import Prompter
 from engine.worker.models.qwen3_omni.source import Source
@@ -102,3 +104,15 @@ def test_an_outline_is_rendered_once_unless_it_is_dated_or_long(
             assert ids == Chat(folder).prompt(messages)
             assert first in chat.text(ids)
     assert len(rendered) == renders
+
+
+def test_a_template_lies_where_older_checkpoints_have_it_or_is_missed(checkpoint: Folder, tmp_path: Path) -> None:
+    folder = shutil.copytree(checkpoint("plain"), tmp_path / "copy")
+    messages = [Message("user", (TextPart("Hello."),))]
+    expected = Chat(folder).prompt(messages)
+    template = (folder / "chat_template.jinja").read_text()
+    (folder / "chat_template.jinja").unlink()
+    with pytest.raises(WeightsError, match=f"{folder}: has no chat template"):
+        Chat(folder)
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": template}))
+    assert Chat(folder).prompt(messages) == expected
