@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import threading
-import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +19,6 @@ import msgspec
 
 from engine.errors import ConfigError, WeightsError
 from engine.worker.installed import installed
-from engine.worker.llm.decoder import Decoder
-from engine.worker.llm.deltas import Delta
-from engine.worker.llm.messages import texts_of
-from engine.worker.llm.refusals import error_of_model
-from engine.worker.remote.patience import Patience
 from engine.worker.remote.refusals import Refusal
 
 MOST_UNREAD = 64
@@ -58,8 +52,6 @@ class LlamaSettings:
     template: str = ""
     """Jinja, or a name that llama.cpp knows; empty for the file's own."""
     projector: Path | None = None
-    first_token_s: float = 30.0
-    stall_s: float = 20.0
 
 
 class Llama:
@@ -68,35 +60,26 @@ class Llama:
     Raises WeightsError where llama.cpp cannot load it, ConfigError where there is no llama.cpp.
     """
 
-    def __init__(self, settings: LlamaSettings, now: Callable[[], float] = time.monotonic) -> None:
-        self._settings, self._now = settings, now
+    broken = False
+    """Where llama.cpp breaks, this process breaks with it."""
+
+    def __init__(self, settings: LlamaSettings) -> None:
+        self._settings = settings
         self._server: Any = _loaded(settings)
         self._threads = ThreadPoolExecutor(settings.slots, thread_name_prefix="llama")
         self._answers = set[_Answer]()
 
-    async def answer(self, body: Mapping[str, Any], name: str, begun: bool = False) -> AsyncGenerator[Delta]:
-        """The answer to a chat completion's body; its Usage is last. To close this generator aborts the answer.
-
-        ``name`` begins the ids of tool calls that the model gives none. With ``begun``, the body ends with a beginning
-        of the answer, behind which there may be no more. Raises one EngineError.
-        """
-        settings = self._settings
-        who = f"The language model {settings.name}"
-        patience = Patience(settings.first_token_s, settings.stall_s, who, self._now)
-        decoder, answer = Decoder(name, begun), _Answer(asyncio.get_running_loop())
+    async def events(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[str]:
+        """The events of a chat completion, as JSON; llama.cpp has no use for a ``name``. To close this generator aborts
+        it, and so does cancelling. Raises Refusal."""
+        answer = _Answer(asyncio.get_running_loop())
         # How far a prompt has been computed is told as well: so a thread learns that its reader has left.
         asked = msgspec.json.encode({**body, "return_progress": True}).decode()
         self._answers.add(answer)
         self._threads.submit(self._ask, asked, answer)
         try:
-            while (event := await patience.wait(answer.get())) is not None:
-                patience.progress()
-                for delta in decoder.feed(event):
-                    yield delta
-            for delta in decoder.end():
-                yield delta
-        except Refusal as refusal:
-            raise error_of_model(refusal, settings.name, texts_of(body)) from None
+            while (event := await answer.get()) is not None:
+                yield event
         finally:
             answer.leave()
             self._answers.discard(answer)

@@ -1,35 +1,48 @@
-"""What the thinkers share whose language model runs in the worker itself: places for answers, and reading ahead in
-those that are free."""
+"""What the thinkers share whose language model runs in the worker itself: places for answers, reading ahead in those
+that are free, and how long an answer is waited for."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any, Protocol
 
-from engine.chunk import Text, ToolCall, ToolCallDelta, Transcript, Usage, VoiceText, kinds
-from engine.core import Ability, Facets, Request, StageInfo
+from engine.chunk import Text
+from engine.core import Request
+from engine.errors import WeightsError
 from engine.worker.llm.continuing import continued, rest
+from engine.worker.llm.decoder import Decoder
 from engine.worker.llm.deltas import Delta
+from engine.worker.llm.messages import texts_of
 from engine.worker.llm.options import ModelOptions
+from engine.worker.llm.refusals import error_of_model
 from engine.worker.llm.thinker import ChatThinker
+from engine.worker.remote.patience import Patience
+from engine.worker.remote.refusals import Refusal
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 
 
 class LocalModel(Protocol):
-    """A language model in this process, or in one of its own."""
+    """A language model that is loaded, in this process or in one of its own."""
 
     @property
     def free(self) -> int:
         """How many more answers could begin at once."""
         ...
 
-    def answer(self, body: Mapping[str, Any], name: str, begun: bool = False) -> AsyncGenerator[Delta]:
-        """The answer to a chat completion's body; its Usage is last. To close this generator aborts the answer.
+    @property
+    def broken(self) -> bool:
+        """Whether it is gone for good, and its worker about to end."""
+        ...
 
-        ``name`` begins the ids of tool calls that the model gives none. With ``begun``, the body ends with a beginning
-        of the answer, behind which there may be no more. Raises one EngineError.
+    def events(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[str]:
+        """The events of a chat completion, as JSON. To close this generator aborts it, and so does cancelling.
+
+        ``name`` is the request's. Raises Refusal or RequestError.
         """
         ...
 
@@ -45,9 +58,11 @@ class LocalThinker(ChatThinker):
     others differs in the last digits, and so may the words.
     """
 
-    def __init__(self, config: StageConfig, options: ModelOptions, model: LocalModel) -> None:
+    def __init__(
+        self, config: StageConfig, options: ModelOptions, model: LocalModel, now: Callable[[], float] = time.monotonic
+    ) -> None:
         super().__init__(config, options)
-        self._model = model
+        self._model, self._now = model, now
 
     def open(self, req: StageRequest) -> None:
         """An answer needs a place: where there is none, what is read ahead for somebody else gives its own up."""
@@ -60,17 +75,27 @@ class LocalThinker(ChatThinker):
         if self._model.free:
             await super().prepare(request)
 
-    async def ask(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[Delta]:
-        async with aclosing(self._model.answer(body, name)) as deltas:
-            async for delta in deltas:
+    async def ask(self, body: Mapping[str, Any], name: str, begun: bool = False) -> AsyncGenerator[Delta]:
+        options = self._asked
+        who = f"The language model {options.model}"
+        patience = Patience(options.first_token_s, options.stall_s, who, self._now)
+        decoder = Decoder(name, begun)
+        try:
+            async with aclosing(self._model.events(body, name)) as events:
+                while (event := await patience.wait(anext(events, None))) is not None:
+                    patience.progress()
+                    for delta in decoder.feed(event):
+                        yield delta
+            for delta in decoder.end():
                 yield delta
+        except Refusal as refusal:
+            if self._model.broken:
+                await asyncio.Event().wait()  # the worker ends, and the answer goes on in another one
+            raise error_of_model(refusal, options.model, texts_of(body)) from None
 
     async def go_on(self, body: Mapping[str, Any], name: str, written: Sequence[Text]) -> AsyncGenerator[Delta]:
         asked = continued(body, written)
-        async with (
-            aclosing(self._model.answer(asked, name, begun=True)) as deltas,
-            aclosing(rest(deltas, written)) as placed,
-        ):
+        async with aclosing(self.ask(asked, name, begun=True)) as deltas, aclosing(rest(deltas, written)) as placed:
             async for delta in placed:
                 yield delta
 
@@ -78,13 +103,15 @@ class LocalThinker(ChatThinker):
         await self._model.aclose()
 
 
-def info_of(config: StageConfig, options: ModelOptions) -> StageInfo:
-    """What such a thinker says of itself."""
-    sees: frozenset[Ability] = frozenset({"image"} if options.images else ())
-    return StageInfo(
-        takes=kinds(Transcript), emits=kinds(Text, ToolCallDelta, ToolCall, Usage), feeds=kinds(VoiceText),
-        answers=True, slots=config.slots, prepares=True,
-        replay="never" if options.thinking else "continue",  # its thoughts are not kept, and go before every answer
-        checkpoints=frozenset() if options.thinking else kinds(Text, Usage),
-        facets=Facets(model=options.model, sees=sees, context=options.context),
-    )  # fmt: skip
+def check_memory(model: Path, weights: int, cache: int, conversations: str) -> None:
+    """Refuse a model for which this machine has too little memory, before it swaps: so many bytes for its weights, and
+    for keys and values of its conversations. Raises WeightsError."""
+    import psutil  # the environment of a library's own may lack it until the library is there
+
+    available = psutil.virtual_memory().available
+    if weights + cache > available:
+        raise WeightsError(
+            f"{model}: needs {(weights + cache) / 1e9:.1f} GB of memory ({weights / 1e9:.1f} for the weights, the rest "
+            f"for {conversations}), and {available / 1e9:.1f} are free. Take a smaller or quantized model, or lower "
+            "the stage's max_batch or options.context."
+        )

@@ -9,8 +9,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from engine.chunk import Chunk, Text, ToolCall, ToolCallDelta, Transcript, Usage, VoiceText
-from engine.core import Request, TextPart
+from engine.chunk import Chunk, Text, ToolCall, ToolCallDelta, Transcript, Usage, VoiceText, kinds
+from engine.core import Ability, Facets, Request, StageInfo, TextPart
 from engine.errors import EngineError, RequestError
 from engine.worker.llm.deltas import Delta, Thought
 from engine.worker.llm.messages import beginning_of, body_of
@@ -111,6 +111,18 @@ class ChatThinker(Streamed):
         async with aclosing(self.go_on(body, name, written) if written else self.ask(body, name)) as deltas:
             async for delta in deltas:
                 yield delta
+
+
+def thinker_info(config: StageConfig, options: ModelOptions, prepares: bool = True, leaving: str = "") -> StageInfo:
+    """What such a thinker says of itself; ``leaving`` is who gets what of a conversation."""
+    sees: frozenset[Ability] = frozenset({"image"} if options.images else ())
+    return StageInfo(
+        takes=kinds(Transcript), emits=kinds(Text, ToolCallDelta, ToolCall, Usage), feeds=kinds(VoiceText),
+        answers=True, slots=config.slots, prepares=prepares,
+        replay="never" if options.thinking else "continue",  # its thoughts are not kept, and go before every answer
+        checkpoints=frozenset() if options.thinking else kinds(Text, Usage),
+        facets=Facets(model=options.model, sees=sees, context=options.context, leaving=leaving),
+    )  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)

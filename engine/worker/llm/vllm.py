@@ -5,21 +5,13 @@ Knows no stage and no request of the engine.
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from itertools import count
 from typing import Any, Protocol
 
 from engine.errors import RequestError
-from engine.worker.llm.decoder import Decoder
-from engine.worker.llm.deltas import Delta
-from engine.worker.llm.messages import texts_of
-from engine.worker.llm.refusals import error_of_model
 from engine.worker.llm.vllm_engine import VllmEngine, VllmSettings
-from engine.worker.remote.patience import Patience
-from engine.worker.remote.refusals import Refusal
 from engine.worker.streamed import Broken
 
 
@@ -39,11 +31,8 @@ class ChatEngine(Protocol):
 class Vllm:
     """A model that is loaded. Needs ``aclose`` at the end. Raises ConfigError or WeightsError."""
 
-    def __init__(
-        self, settings: VllmSettings, now: Callable[[], float] = time.monotonic,
-        load: Callable[[VllmSettings], ChatEngine] = VllmEngine,
-    ) -> None:  # fmt: skip
-        self._settings, self._now = settings, now
+    def __init__(self, settings: VllmSettings, load: Callable[[VllmSettings], ChatEngine] = VllmEngine) -> None:
+        self._settings = settings
         self._engine = load(settings)
         self._under_way, self._count = 0, count()
 
@@ -52,28 +41,22 @@ class Vllm:
         """How many more answers could begin at once."""
         return max(0, self._settings.slots - self._under_way)
 
-    async def answer(self, body: Mapping[str, Any], name: str, begun: bool = False) -> AsyncGenerator[Delta]:
-        """The answer to a chat completion's body; its Usage is last. To close this generator aborts the answer.
+    @property
+    def broken(self) -> bool:
+        """Whether the engine has ended, as ``watch`` tells."""
+        return self._engine.broken
 
-        ``name`` begins the ids of tool calls that the model gives none. With ``begun``, the body ends with a beginning
-        of the answer, behind which there may be no more. Raises one EngineError.
+    async def events(self, body: Mapping[str, Any], name: str) -> AsyncGenerator[str]:
+        """The events of a chat completion, as JSON. To close this generator aborts it, and so does cancelling.
+
+        ``name`` begins that by which vLLM knows it. Raises Refusal or RequestError.
         """
-        settings = self._settings
-        patience = Patience(settings.first_token_s, settings.stall_s, f"The language model {settings.name}", self._now)
-        decoder, asked = Decoder(name, begun), self._asked(body)
+        asked = self._asked(body)
         self._under_way += 1
         try:
             async with aclosing(self._engine.complete(asked, f"{name}-{next(self._count)}")) as events:
-                while (event := await patience.wait(anext(events, None))) is not None:
-                    patience.progress()
-                    for delta in decoder.feed(event):
-                        yield delta
-            for delta in decoder.end():
-                yield delta
-        except Refusal as refusal:
-            if self._engine.broken:
-                await asyncio.Event().wait()  # the worker ends, and the answer goes on in another one
-            raise error_of_model(refusal, settings.name, texts_of(body)) from None
+                async for event in events:
+                    yield event
         finally:
             self._under_way -= 1
 

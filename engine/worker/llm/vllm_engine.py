@@ -61,8 +61,6 @@ class VllmSettings:
     tool_parser: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """More of vLLM's engine arguments."""
-    first_token_s: float = 30.0
-    stall_s: float = 20.0
 
 
 class VllmEngine:

@@ -16,8 +16,9 @@ from engine.core import StageInfo
 from engine.errors import ConfigError, WeightsError
 from engine.worker.llm.gguf import PROJECTOR, Header, is_first, read_header
 from engine.worker.llm.llama import Llama, LlamaSettings
-from engine.worker.llm.local import LocalThinker, info_of
+from engine.worker.llm.local import LocalThinker, check_memory
 from engine.worker.llm.options import ModelOptions, check
+from engine.worker.llm.thinker import thinker_info
 from engine.worker.stage import StageConfig
 
 CHATML = "chatml"
@@ -63,13 +64,13 @@ class Thinker(LocalThinker):
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
-        return info_of(config, options_of(config))
+        return thinker_info(config, options_of(config))
 
     def __init__(self, config: StageConfig) -> None:
         options = options_of(config)
         settings = settings_of(config, options)
         if settings.gpu_layers == 0:
-            check_memory(settings, psutil.virtual_memory().available)
+            _check_memory(settings)
         self._llama = Llama(settings)
         super().__init__(config, options, self._llama)
 
@@ -158,8 +159,6 @@ def settings_of(config: StageConfig, options: Options) -> LlamaSettings:
         cache_mb=options.cache_mb,
         template=_template(options.template),
         projector=None if options.mmproj is None else Path(options.mmproj),
-        first_token_s=options.first_token_s,
-        stall_s=options.stall_s,
     )
 
 
@@ -173,15 +172,11 @@ def _template(given: str | None) -> str:
         raise ConfigError(f"options.template: {given} cannot be read: {reason}") from None
 
 
-def check_memory(settings: LlamaSettings, available: int) -> None:
-    """Refuse a model for which ``available`` bytes are too few, before the machine swaps. Raises WeightsError."""
+def _check_memory(settings: LlamaSettings) -> None:
+    """Raises WeightsError where this machine has too little."""
     files = [settings.weights, *([settings.projector] if settings.projector else [])]
-    weights = sum(read_header(file).size for file in files)
     cache = read_header(settings.weights).cache_bytes(settings.context, CACHE_BYTES[settings.cache_type])
-    needed = weights + cache * settings.slots
-    if needed > available:
-        raise WeightsError(
-            f"{settings.weights}: needs {needed / 1e9:.1f} GB of memory ({weights / 1e9:.1f} for the weights, the rest "
-            f"for {settings.slots} conversations of {settings.context} tokens), and {available / 1e9:.1f} are free. "
-            "Take a smaller model or quantization, or lower the stage's max_batch or options.context."
-        )
+    check_memory(
+        settings.weights, sum(read_header(file).size for file in files), cache * settings.slots,
+        f"{settings.slots} conversations of {settings.context} tokens",
+    )  # fmt: skip

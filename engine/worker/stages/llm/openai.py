@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import aclosing
 from typing import Any
 
-from engine.chunk import Text, ToolCall, ToolCallDelta, Transcript, Usage, VoiceText, kinds
-from engine.core import Ability, Facets, StageInfo
+from engine.chunk import Text
+from engine.core import StageInfo
 from engine.errors import StageFailed
 from engine.nearest import nearest
 from engine.thinkers import ANY_MODEL, leaving
@@ -16,7 +16,7 @@ from engine.worker.llm.client import Client
 from engine.worker.llm.continuing import SERVERS, continued, goes_on, rest
 from engine.worker.llm.deltas import Delta
 from engine.worker.llm.options import Options, options_of
-from engine.worker.llm.thinker import ChatThinker
+from engine.worker.llm.thinker import ChatThinker, thinker_info
 from engine.worker.remote.watch import Watch
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
@@ -29,17 +29,8 @@ class Thinker(ChatThinker):
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
         options = options_of(config.options)
-        sees: frozenset[Ability] = frozenset({"image"} if options.images else ())
-        return StageInfo(
-            takes=kinds(Transcript), emits=kinds(Text, ToolCallDelta, ToolCall, Usage), feeds=kinds(VoiceText),
-            answers=True, slots=config.slots, prepares=options.prepares,
-            replay="never" if options.thinking else "continue",  # its thoughts are not kept, and go before every answer
-            checkpoints=frozenset() if options.thinking else kinds(Text, Usage),
-            facets=Facets(
-                model=options.model, sees=sees, context=options.context,
-                leaving=leaving(options.url, images=options.images, audio=options.audio),
-            ),
-        )  # fmt: skip
+        leaves = leaving(options.url, images=options.images, audio=options.audio)
+        return thinker_info(config, options, options.prepares, leaves)
 
     def __init__(self, config: StageConfig, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._options = options_of(config.options)

@@ -14,10 +14,11 @@ from typing import Any
 
 from engine.config import build
 from engine.core import StageInfo
-from engine.errors import ConfigError, WeightsError
+from engine.errors import ConfigError
 from engine.worker.llm.checkpoint import VALUE_BYTES, Checkpoint, read_checkpoint
-from engine.worker.llm.local import LocalThinker, info_of
+from engine.worker.llm.local import LocalThinker, check_memory
 from engine.worker.llm.options import ModelOptions, check
+from engine.worker.llm.thinker import thinker_info
 from engine.worker.llm.vllm import Vllm
 from engine.worker.llm.vllm_engine import VllmSettings
 from engine.worker.stage import StageConfig
@@ -71,7 +72,7 @@ class Thinker(LocalThinker):
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
-        return info_of(config, options_of(config)[0])
+        return thinker_info(config, options_of(config)[0])
 
     def __init__(self, config: StageConfig) -> None:
         options, checkpoint = options_of(config)
@@ -121,7 +122,7 @@ def settings_of(config: StageConfig, options: Options, checkpoint: Checkpoint) -
     cache = checkpoint.cache_bytes(options.context, value_bytes) * (config.slots + 1)  # whole blocks, one to spare
     if on_cpu:
         weights = checkpoint.size * value_bytes // (checkpoint.value_bytes or value_bytes)
-        check_memory(checkpoint.folder, weights, cache)
+        check_memory(checkpoint.folder, weights, cache, f"{config.slots} conversations of {options.context} tokens")
     return VllmSettings(
         weights=checkpoint.folder.absolute(),
         name=options.model,
@@ -133,19 +134,4 @@ def settings_of(config: StageConfig, options: Options, checkpoint: Checkpoint) -
         template=options.template,
         tool_parser=options.tool_parser,
         arguments=options.arguments,
-        first_token_s=options.first_token_s,
-        stall_s=options.stall_s,
     )
-
-
-def check_memory(folder: Path, weights: int, cache: int) -> None:
-    """Refuse a model for which this machine has too little memory, before it swaps. Raises WeightsError."""
-    import psutil
-
-    available = psutil.virtual_memory().available
-    if weights + cache > available:
-        raise WeightsError(
-            f"{folder}: needs {(weights + cache) / 1e9:.1f} GB of memory ({weights / 1e9:.1f} for the weights, the "
-            f"rest for conversations), and {available / 1e9:.1f} are free. Take a smaller model, or lower the "
-            "stage's max_batch or options.context."
-        )

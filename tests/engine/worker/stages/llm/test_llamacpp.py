@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,6 +41,7 @@ from tests.engine.worker.llm.gguf_files import (
     write_model,
     write_projector,
 )
+from tests.engine.worker.stages.llm.answering import config, loaded, read, written
 
 ANSWER = ("**Good** ", "day ", "to ", "you, ", "[friend](http://x.example/).")
 ALOUD = "Good day to you, friend."
@@ -86,25 +87,8 @@ def model(tmp_path: Path) -> Make:
     return make
 
 
-def config(weights: Path | None, slots: int = 2, **options: Any) -> StageConfig:
-    return StageConfig(weights=weights, slots=slots, options={"instructions_suffix": "", **options})
-
-
-@asynccontextmanager
-async def thinking(weights: Path, slots: int = 2, **options: Any) -> AsyncGenerator[Thinker]:
-    stage = Thinker(config(weights, slots, **options))
-    try:
-        yield stage
-    finally:
-        await stage.aclose()
-
-
-async def read(stage: Thinker, asked: Request) -> list[Chunk]:
-    return [chunk async for chunk in stage.answer(asked, of(()))]
-
-
-def written(chunks: Sequence[Chunk | Output]) -> str:
-    return "".join(chunk.text for chunk in only(Text, chunks))
+def thinking(weights: Path, slots: int = 2, **options: Any) -> AbstractAsyncContextManager[Thinker]:
+    return loaded(Thinker, config(weights, slots, **options))
 
 
 def usage(chunks: Sequence[Chunk | Output]) -> Usage:

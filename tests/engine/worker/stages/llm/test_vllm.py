@@ -10,8 +10,8 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AbstractAsyncContextManager, aclosing
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from engine import Engine, EngineSpec, Message, Request, StageSpec, TextPart, WorkerSpec
-from engine.chunk import Chunk, Output, Text, Usage, VoiceText
+from engine.chunk import Text, Usage, VoiceText
 from engine.core import IN_WRITING, Sampling, Tool
 from engine.errors import ConfigError, ContextOverflow, EngineError, RequestError, Stalled, WeightsError
 from engine.stream import of
@@ -30,6 +30,7 @@ from engine.worker.stages.llm.vllm import Thinker
 from engine.worker.streamed import Broken
 from tests.engine.fakes import only, request, until
 from tests.engine.worker.llm.fake_vllm import write_checkpoint, write_vllm
+from tests.engine.worker.stages.llm.answering import config, loaded, read, written
 
 TIMER = Tool("timer", "Sets a timer.", {"type": "object", "properties": {}})
 HERMES = "{% if tools %}<tool_call>{% endif %}{{ messages }}"
@@ -60,25 +61,8 @@ def checkpoint(tmp_path: Path) -> Path:
     return write_checkpoint(tmp_path / "tiny")
 
 
-def config(weights: Path | None, slots: int = 2, device: str = "cpu", **options: Any) -> StageConfig:
-    return StageConfig(weights=weights, slots=slots, device=device, options={"instructions_suffix": "", **options})
-
-
-@asynccontextmanager
-async def thinking(weights: Path, slots: int = 2, **options: Any) -> AsyncGenerator[Thinker]:
-    stage = Thinker(config(weights, slots, **options))
-    try:
-        yield stage
-    finally:
-        await stage.aclose()
-
-
-async def read(stage: Thinker, asked: Request) -> list[Chunk]:
-    return [chunk async for chunk in stage.answer(asked, of(()))]
-
-
-def written(chunks: Sequence[Chunk | Output]) -> str:
-    return "".join(chunk.text for chunk in only(Text, chunks))
+def thinking(weights: Path, slots: int = 2, **options: Any) -> AbstractAsyncContextManager[Thinker]:
+    return loaded(Thinker, config(weights, slots, **options))
 
 
 class TestAnswers:
@@ -309,7 +293,9 @@ class TestLoading:
         with pytest.raises(WeightsError, match=r"the weights take .* vLLM takes 90%\. Take a smaller or quantized"):
             Thinker(config(checkpoint, device="cuda:0"))
         monkeypatch.setattr(psutil, "virtual_memory", lambda: type("", (), {"available": 900}))
-        with pytest.raises(WeightsError, match=r"tiny: needs .* GB of memory .* are free\. Take a smaller model, or"):
+        with pytest.raises(
+            WeightsError, match=r"tiny: needs .* GB of memory .* are free\. Take a smaller or quantized"
+        ):
             Thinker(config(checkpoint))
         assert not library.AsyncLLM.made
 
