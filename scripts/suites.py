@@ -113,7 +113,12 @@ def uses(path: Path, marks: list[str]) -> bool:
 
 def run_pytest(report: Path, arguments: list[str]) -> int:
     command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *arguments]
-    return subprocess.run(command, cwd=ROOT).returncode
+    return subprocess.run(command, cwd=ROOT, env=environment()).returncode
+
+
+def environment() -> dict[str, str]:
+    """What is compiled is kept, whatever the shell says: each of the hundreds of Pythons would do it anew."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def read(reports: list[Path]) -> tuple[dict[str, Suite], Counter[str]]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import httpx
+import httpx2
 import pytest
 
 pytest_plugins = ["pytester"]
@@ -129,3 +133,17 @@ def test_what_stays_at_home_passes(run: Callable[[str], pytest.RunResult]) -> No
 
 def test_what_measures_time_needs_an_idle_machine(run: Callable[[str], pytest.RunResult]) -> None:
     run(MEASURING).assert_outcomes(passed=2, skipped=1)
+
+
+async def test_asyncio_s_debug_mode_is_on_and_keeps_a_few_frames() -> None:
+    """Of a future it kept the whole stack, which took a third of what the app's tests did."""
+    loop = asyncio.get_running_loop()
+    assert loop.get_debug()
+    future: Any = loop.create_future()
+    assert 1 <= len(future._source_traceback) <= 3
+
+
+def test_a_client_reads_one_authority_s_certificate() -> None:
+    """The machine's own took longer to read than many a test with a client took otherwise."""
+    for made in (httpx.create_ssl_context, httpx2.create_ssl_context):
+        assert made().cert_store_stats()["x509_ca"] == 1

@@ -267,6 +267,16 @@ class TestSuites:
         assert dict(skipped) == {"node is not installed": 1}
         assert "1 passed, 1 failed, 1 error, 1 skipped in 3.00s" in suites.closing_line(found, 3.0)
 
+    def test_what_is_compiled_is_kept_for_the_next_process(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+        suites = script("suites")
+        assert "PYTHONDONTWRITEBYTECODE" not in suites.environment()
+        monkeypatch.setattr(suites, "ROOT", tmp_path)
+        (tmp_path / "test_one.py").write_text("import sys\ndef test_it(): assert not sys.dont_write_bytecode\n")
+        assert suites.run_pytest(tmp_path / "report.xml", ["-p", "no:cacheprovider", "test_one.py"]) == 0
+
     @pytest.mark.parametrize(("required", "code"), [("", 0), ("unobtainium", 1)])
     def test_a_required_tool_that_is_missing_fails(
         self, required: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
