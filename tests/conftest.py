@@ -11,8 +11,9 @@ import network
 import pytest
 import tools
 from gates import _leaves_no_tasks, leaves_nothing_behind, measures_alone, stays_on_this_machine
+from loaded_once import loaded_once
 
-__all__ = ["_leaves_no_tasks", "leaves_nothing_behind", "measures_alone", "stays_on_this_machine"]
+__all__ = ["_leaves_no_tasks", "leaves_nothing_behind", "loaded_once", "measures_alone", "stays_on_this_machine"]
 
 GUARD = Path(__file__).parent / "guard"
 STACK_DEPTH = 1
