@@ -165,9 +165,11 @@ class Membership:
         for id, life in self._lives.items():
             if self._deadline_s(life) > now_s:
                 continue
-            computed = _excused(life, spent(id))
+            had = _since_heard(life, spent(id))
+            if had is not None:
+                _excuse(life, had.waited_s)
             if self._deadline_s(life) <= now_s:
-                lost.append(Loss(id, self._why(life, now_s) + computed))
+                lost.append(Loss(id, self._why(life, now_s) + _described(had)))
         for loss in lost:
             self.leave(loss.worker)
         return lost
@@ -213,18 +215,18 @@ class Membership:
             log.warning("a heartbeat of %s is ignored: %s", sender, wrong)
 
 
-def _excused(life: Life, spent: ProcessorTime | None) -> str:
-    """Give a worker the time back for which it was ready to run and was not let; what it did since it was heard of, as
-    the end of a sentence."""
+def _since_heard(life: Life, spent: ProcessorTime | None) -> ProcessorTime | None:
+    """What a worker has had of the processors since it was last heard of; None where nobody can tell."""
     if spent is None or life.spent is None:
-        return ""
-    waited_s = spent.waited_s - life.spent.waited_s
+        return None
+    return ProcessorTime(spent.computed_s - life.spent.computed_s, spent.waited_s - life.spent.waited_s)
+
+
+def _excuse(life: Life, waited_s: float) -> None:
+    """Give a worker the time back for which it was ready to run and was not let, as far as it has not got it yet."""
     if waited_s > life.excused_s:
         _give_back(life, waited_s - life.excused_s)
         life.excused_s = waited_s
-    computed_s = spent.computed_s - life.spent.computed_s
-    did = f"computed for {computed_s:.1f} s and waited for a processor for {waited_s:.1f} s"
-    return f" (since it was last heard of, it has {did})"
 
 
 def _give_back(life: Life, lost_s: float) -> None:
@@ -233,6 +235,14 @@ def _give_back(life: Life, lost_s: float) -> None:
     life.moved_s += lost_s
     for step in life.blocking.values():
         step.until_s += lost_s
+
+
+def _described(had: ProcessorTime | None) -> str:
+    """What a worker has had of the processors, as the end of a sentence."""
+    if had is None:
+        return ""
+    did = f"computed for {had.computed_s:.1f} s and waited for a processor for {had.waited_s:.1f} s"
+    return f" (since it was last heard of, it has {did})"
 
 
 def _wrong(beat: Beat) -> str:
