@@ -22,18 +22,16 @@ pytest.importorskip("pocket_tts", reason="the random weights are made with pocke
 import ptts
 
 from engine import wire
-from engine.chunk import Audio, Checkpoint, Text
+from engine.chunk import Text
 from engine.core import Sampling
 from engine.errors import ConfigError, WeightsError
 from engine.worker.clause_speaker import _SEED
 from engine.worker.host import make
 from engine.worker.stage import StageConfig
-from tests.engine.fakes import only, opened, until, working
-from tests.engine.worker.stages.tts.saying import TEXT, clauses_of, in_pieces, said, whole
+from tests.engine.fakes import opened, until, working
+from tests.engine.worker.stages.tts.saying import TEXT, check_that_another_goes_on, clauses_of, clone_of, said, whole
 from tests.engine.worker.stages.tts.tiny_phonon import phonon
 from tests.engine.worker.stages.tts.tiny_pocket import FRAME, RATE_HZ, recording
-
-CONSENT = "A test's own voice: noise, which agreed."
 
 
 @pytest.fixture(scope="module")
@@ -102,27 +100,13 @@ async def test_who_leaves_gets_no_further_sample_and_the_librarys_threads_end(en
 
 
 async def test_another_replica_goes_on_to_the_sample(endless: Path) -> None:
-    stage = voice(endless)
-    async with working(stage) as desk:
-        full = whole(await said(desk, "a", TEXT))
-        emits: list[wire.Emit] = desk.of(wire.Emit, "a")
-        left = [(n, one) for n, emit in enumerate(emits) for one in emit.kept if isinstance(one, Checkpoint)]
-        assert len(left) == len(clauses_of(TEXT))
-        for n, checkpoint in left:
-            given = len(whole(only(Audio, [emit.chunk for emit in emits[: n + 3]])))
-            resume = wire.Resume({"audio": given}, {}, None, (checkpoint,))
-            run = f"again{n}"
-            desk.put(wire.Open(run, opened(run).request, ("voice",), 10_000, resume=resume))
-            desk.put(*(wire.Feed(run, piece) for piece in in_pieces(TEXT, 9)), wire.End(run))
-            await desk.ended(run)
-            rest = only(Audio, [emit.chunk for emit in desk.of(wire.Emit, run)])
-            assert alike(whole(rest), full[given:]), f"behind frame {n}"
+    await check_that_another_goes_on(voice(endless), alike)
 
 
 async def test_a_recording_is_cloned_as_the_library_clones_it(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "anna.wav"
     soundfile.write(path, recording(5, 12.0), RATE_HZ, subtype="FLOAT")
-    stage = voice(folder, clones=[{"name": "anna", "reference": str(path), "consent": CONSENT}])
+    stage = voice(folder, clones=[clone_of(path)])
     async with working(stage) as desk:
         sound = whole(await said(desk, "a", TEXT, voice="anna"))
     stage._tts.clone_voice("again", recording(5, 12.0))
@@ -134,7 +118,7 @@ def test_a_recording_that_is_shorter_than_the_model_wants_is_one_sentence(folder
     path = tmp_path / "anna.wav"
     soundfile.write(path, recording(5, 4.0), RATE_HZ)
     with pytest.raises(ConfigError, match=r"anna.wav of the voice anna: .* too short: .* at least .*10.00s"):
-        voice(folder, clones=[{"name": "anna", "reference": str(path), "consent": CONSENT}])
+        voice(folder, clones=[clone_of(path)])
 
 
 def test_what_a_voice_says_of_itself(folder: Path) -> None:

@@ -18,17 +18,23 @@ pytest.importorskip("pocket_tts")
 import torch
 
 from engine import wire
-from engine.chunk import Audio, Checkpoint, Text
+from engine.chunk import Text
 from engine.core import Wave
 from engine.errors import ConfigError, WeightsError
 from engine.worker.clause_speaker import _SEED
 from engine.worker.host import make
 from engine.worker.stage import StageConfig
-from tests.engine.fakes import only, opened, until, working
-from tests.engine.worker.stages.tts.saying import TEXT, clauses_of, failure, in_pieces, said, whole
+from tests.engine.fakes import opened, until, working
+from tests.engine.worker.stages.tts.saying import (
+    TEXT,
+    check_that_another_goes_on,
+    clauses_of,
+    clone_of,
+    failure,
+    said,
+    whole,
+)
 from tests.engine.worker.stages.tts.tiny_pocket import FRAME, RATE_HZ, pocket, recording
-
-CONSENT = "A test's own voice: noise, which agreed."
 
 
 @pytest.fixture(scope="module")
@@ -149,27 +155,13 @@ async def test_who_leaves_between_two_frames_is_let_go_of_at_once(folder: Path) 
 
 
 async def test_another_replica_goes_on_to_the_sample(folder: Path) -> None:
-    stage = voice(folder)
-    async with working(stage) as desk:
-        full = whole(await said(desk, "a", TEXT))
-        emits: list[wire.Emit] = desk.of(wire.Emit, "a")
-        left = [(n, one) for n, emit in enumerate(emits) for one in emit.kept if isinstance(one, Checkpoint)]
-        assert len(left) == len(clauses_of(TEXT))
-        for n, checkpoint in left:
-            given = len(whole(only(Audio, [emit.chunk for emit in emits[: n + 3]])))
-            resume = wire.Resume({"audio": given}, {}, None, (checkpoint,))
-            run = f"again{n}"
-            desk.put(wire.Open(run, opened(run).request, ("voice",), 10_000, resume=resume))
-            desk.put(*(wire.Feed(run, piece) for piece in in_pieces(TEXT, 9)), wire.End(run))
-            await desk.ended(run)
-            rest = only(Audio, [emit.chunk for emit in desk.of(wire.Emit, run)])
-            assert np.array_equal(whole(rest), full[given:]), f"behind frame {n}"
+    await check_that_another_goes_on(voice(folder), np.array_equal)
 
 
 async def test_a_recording_is_cloned_as_the_library_clones_it(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "anna.wav"
     soundfile.write(path, recording(5), RATE_HZ)
-    stage = voice(folder, clones=[{"name": "anna", "reference": str(path), "consent": CONSENT}])
+    stage = voice(folder, clones=[clone_of(path)])
     assert [one.id for one in stage.info.facets.voices] == ["alba", "marius", "anna"]
     async with working(stage) as desk:
         own = stage._library._model.get_state_for_audio_prompt(path)
@@ -186,9 +178,8 @@ def test_weights_without_voice_cloning_clone_nobody(folder: Path, tmp_path: Path
     zeroed = {name: one * 0 if ".encoder." in name else one for name, one in load_file(weights).items()}
     save_file(zeroed, weights)
     soundfile.write(tmp_path / "anna.wav", recording(5), RATE_HZ)
-    clone = {"name": "anna", "reference": str(tmp_path / "anna.wav"), "consent": CONSENT}
     with pytest.raises(WeightsError, match="published without voice cloning; fetch those of kyutai/pocket-tts"):
-        voice(bare, clones=[clone])
+        voice(bare, clones=[clone_of(tmp_path / "anna.wav")])
 
 
 def test_what_a_voice_says_of_itself(folder: Path) -> None:

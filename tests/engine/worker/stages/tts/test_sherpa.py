@@ -26,7 +26,7 @@ from engine.worker.clauses import Clauses
 from engine.worker.host import make
 from engine.worker.stage import StageConfig
 from tests.engine.fakes import Desk, only, opened, until, working
-from tests.engine.worker.stages.tts.saying import TEXT, failure, in_pieces, said, whole
+from tests.engine.worker.stages.tts.saying import TEXT, failure, in_pieces, said, said_behind, whole
 
 sherpa_onnx = pytest.importorskip("sherpa_onnx")
 pytest.importorskip("onnx")
@@ -325,13 +325,8 @@ async def test_another_replica_goes_on_at_the_clause_that_was_on_its_way(vits: P
         for lost in range(len(left)):
             before = [emit.chunk for emit in emits[: _emits_until(emits, left[lost]) + 1]]
             given = len(whole(only(Audio, before)))
-            resume = wire.Resume({"audio": given}, {}, None, (left[lost],))
-            run = f"again{lost}"
-            desk.put(wire.Open(run, opened(run).request, ("voice",), 10_000, resume=resume))
-            desk.put(*(wire.Feed(run, piece) for piece in in_pieces(TEXT, 9)), wire.End(run))
-            await desk.ended(run)
-            rest = only(Audio, [emit.chunk for emit in desk.of(wire.Emit, run)])
-            assert np.array_equal(whole(rest), full[given:]), f"behind clause {lost}"
+            rest = await said_behind(desk, f"again{lost}", left[lost], given)
+            assert np.array_equal(rest, full[given:]), f"behind clause {lost}"
 
 
 async def test_another_replica_that_has_only_unknown_words_left_to_say_ends_well(vits: Path) -> None:
