@@ -9,9 +9,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from engine.chunk import Chunk, Speech, Transcript, kinds
 from engine.config import build
-from engine.core import MIC_RATE_HZ, Facets, Pcm, StageInfo
+from engine.core import MIC_RATE_HZ, Facets, Pcm, StageInfo, Wave
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.timed_words import Spoken
@@ -48,6 +50,11 @@ async def pcm_of(inputs: AsyncIterator[Chunk], longest: int = 1 << 62) -> AsyncG
         if isinstance(chunk, Speech):
             for at in range(0, len(chunk.pcm), longest):
                 yield chunk.pcm[at : at + longest]
+
+
+def floats(pcm: Pcm) -> Wave:
+    """int16 [samples] as libraries take them: -1 to 1."""
+    return pcm.astype(np.float32) / np.float32(32768)
 
 
 def transcript(req: StageRequest, spoken: Spoken, over: bool) -> list[Chunk]:

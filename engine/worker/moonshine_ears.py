@@ -13,6 +13,7 @@ from typing import Any
 
 from engine.errors import ConfigError, WeightsError
 from engine.worker.installed import installed
+from engine.worker.weights_folder import unloadable, weights_folder
 
 USE = "asr.moonshine"
 _CONFIG = "streaming_config.json"
@@ -48,9 +49,7 @@ class MoonshineEars:
         try:
             return library.Transcriber(str(self.folder), api.ModelArch[self.architecture], options=options)
         except (library.MoonshineError, RuntimeError) as error:
-            raise WeightsError(
-                f"The ears in {self.folder} cannot be loaded ({error!s:.200}): fetch them again."
-            ) from error
+            raise unloadable(f"The ears in {self.folder}", error) from error
 
 
 def moonshine_library(module: str) -> Any:
@@ -65,10 +64,7 @@ def moonshine_library(module: str) -> Any:
 
 def moonshine_ears(folder: Path | None, languages: Sequence[str] = ()) -> MoonshineEars:
     """The ears in a folder, or in one beneath it. Raises WeightsError where something is missing."""
-    if folder is None:
-        raise ConfigError(f"{USE} needs `weights`: the folder of ears, as Moonshine publishes them")
-    if not folder.is_dir():
-        raise WeightsError(f"There is no folder {folder}: put ears of Moonshine there, or correct `weights`.")
+    folder = weights_folder(folder, USE, "ears of Moonshine")
     found = next(iter(sorted(path.parent for path in folder.rglob("tokenizer.bin"))), folder)
     if missing := [name for name in _FILES if not (found / name).is_file() or not (found / name).stat().st_size]:
         raise WeightsError(f"The ears' folder {found} has no {', '.join(missing)}; fetch all of a streaming model.")

@@ -24,6 +24,7 @@ from engine.core import Wave
 from engine.errors import ConfigError, WeightsError
 from engine.nearest import nearest
 from engine.worker.installed import installed
+from engine.worker.weights_folder import unloadable, weights_folder
 
 PACKAGE = "pocket_tts"
 LANGUAGES = {
@@ -59,8 +60,7 @@ def pocket_files(folder: Path | None, model: str = "") -> PocketFiles:
 
     Raises ConfigError without a folder, WeightsError where something is missing.
     """
-    if folder is None:
-        raise ConfigError("tts.pocket needs `weights`: the folder of a voice of Pocket TTS")
+    folder = weights_folder(folder, "tts.pocket", "a voice of Pocket TTS")
     found = sorted(folder.rglob("model.safetensors"))
     if len(found) != 1:
         what = "several model.safetensors" if found else "no model.safetensors"
@@ -201,8 +201,7 @@ def _loaded(kind: Any, files: PocketFiles) -> Any:
         try:
             return kind.load_model(config=path)
         except Exception as error:  # whatever the library raises of files that do not fit each other
-            why = " ".join(str(error).split())
-            raise WeightsError(f"The voice in {files.home} cannot be loaded ({why:.200}): fetch it again.") from error
+            raise unloadable(f"The voice in {files.home}", error) from error
 
 
 def _settings(files: PocketFiles) -> dict[str, Any]:

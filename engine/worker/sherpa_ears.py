@@ -10,7 +10,6 @@ from typing import Any
 from engine.errors import WeightsError
 from engine.worker.onnx_metadata import metadata_of
 from engine.worker.sherpa_folder import (
-    folder_of,
     in_capitals,
     languages_of,
     needed_metadata,
@@ -19,6 +18,7 @@ from engine.worker.sherpa_folder import (
     tokens_of,
     whole,
 )
+from engine.worker.weights_folder import weights_folder
 
 USE = "asr.sherpa"
 FRAME_S = 0.01
@@ -62,7 +62,7 @@ class SherpaEars:
 
 def sherpa_ears(folder: Path | None, languages: Sequence[str] = ()) -> SherpaEars:
     """The ears in a folder. Raises WeightsError where something is missing."""
-    folder = folder_of(folder, USE)
+    folder = weights_folder(folder, USE, "ears of sherpa-onnx")
     encoder = network_of(folder, "encoder")
     parts = {part: network_of(folder, part) for part in ("decoder", "joiner")}
     if encoder is not None and metadata_of(encoder).get("model_type") == "paraformer":

@@ -10,18 +10,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from engine.errors import ConfigError, WeightsError
+from engine.errors import WeightsError
 from engine.worker.onnx_metadata import metadata_of
 from engine.worker.sherpa_library import LANGUAGES
-
-
-def folder_of(folder: Path | None, use: str) -> Path:
-    """Raises ConfigError or WeightsError where there is none."""
-    if folder is None:
-        raise ConfigError(f"{use} needs `weights`: the folder of ears, as sherpa-onnx publishes them")
-    if not folder.is_dir():
-        raise WeightsError(f"There is no folder {folder}: put ears of sherpa-onnx there, or correct `weights`.")
-    return folder
 
 
 def network_of(folder: Path, part: str) -> Path | None:

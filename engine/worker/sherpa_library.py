@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Protocol
 
-from engine.errors import WeightsError
 from engine.worker.installed import installed
+from engine.worker.weights_folder import unloadable
 
 LANGUAGES = {
     "arabic": "ar", "cantonese": "yue", "catalan": "ca", "chinese": "zh", "czech": "cs", "danish": "da", "dutch": "nl",
@@ -40,4 +40,4 @@ def recognizer_of(ears: EarsFolder, use: str, threads: int) -> Any:
     try:
         return ears.recognizer(library, threads)
     except (RuntimeError, IndexError, ValueError) as error:
-        raise WeightsError(f"The ears in {ears.folder} cannot be loaded ({error!s:.200}): fetch them again.") from error
+        raise unloadable(f"The ears in {ears.folder}", error) from error

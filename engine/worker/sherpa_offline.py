@@ -16,7 +16,6 @@ import msgspec
 from engine.errors import ConfigError, WeightsError
 from engine.worker.onnx_metadata import metadata_of
 from engine.worker.sherpa_folder import (
-    folder_of,
     in_capitals,
     languages_of,
     needed_metadata,
@@ -26,6 +25,7 @@ from engine.worker.sherpa_folder import (
     whole,
 )
 from engine.worker.sherpa_library import LANGUAGES
+from engine.worker.weights_folder import weights_folder
 
 USE = "asr.sherpa_offline"
 LONGEST_S = 29.0
@@ -86,7 +86,7 @@ class OfflineEars:
 
 def offline_ears(folder: Path | None, languages: Sequence[str] = ()) -> OfflineEars:
     """The ears in a folder. Raises WeightsError where something is missing, ConfigError for a language they lack."""
-    folder = folder_of(folder, USE)
+    folder = weights_folder(folder, USE, "ears of sherpa-onnx")
     if network_of(folder, "conv_frontend") or (folder / "tokenizer").is_dir():
         return _qwen3(folder, languages)
     if any(network_of(folder, name) for name in _MOONSHINE.values()):

@@ -20,6 +20,7 @@ from engine.worker.reference import Clone
 from engine.worker.sherpa_clones import Cloner, cloner_in
 from engine.worker.sherpa_library import LANGUAGES
 from engine.worker.speaking import asked_voice, named
+from engine.worker.weights_folder import weights_folder
 
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "vits": ("sample_rate", "n_speakers", "language", "comment"),
@@ -94,10 +95,7 @@ def sherpa_voice(folder: Path | None, language: str = "", clones: Sequence[Clone
     Raises WeightsError where something is missing, ConfigError for a language that it does not speak, and for clones
     of a voice that clones nobody.
     """
-    if folder is None:
-        raise ConfigError("tts.sherpa needs `weights`: the folder of a voice, as sherpa-onnx publishes them")
-    if not folder.is_dir():
-        raise WeightsError(f"There is no folder {folder}: put a voice of sherpa-onnx there, or correct `weights`.")
+    folder = weights_folder(folder, "tts.sherpa", "a voice of sherpa-onnx")
     if (cloner := cloner_in(folder)) is not None:
         return _cloning(folder, cloner, language, clones)
     if clones:

@@ -54,6 +54,18 @@ class ModelOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LocalOptions(ModelOptions):
+    """Those of a stage whose model is loaded into its worker. Without a ``model``, its files say what it is called."""
+
+    model: str = ""
+    template: str | None = None
+    """How the model is asked, where its files do not say or say it wrongly: a file of Jinja."""
+
+    def extras(self) -> dict[str, Any]:
+        return ModelOptions.extras(self) or {"chat_template_kwargs": {"enable_thinking": True}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Options(ModelOptions, ServerOptions):
     """The `options` of a stage that asks a chat completions server.
 

@@ -17,7 +17,7 @@ from engine.config import build
 from engine.core import MIC_RATE_HZ, Pcm, StageInfo
 from engine.errors import ConfigError, EngineError
 from engine.worker.audible import is_loud, loudness
-from engine.worker.hearing import EarsOptions, ears_info, pcm_of, transcript
+from engine.worker.hearing import EarsOptions, ears_info, floats, pcm_of, transcript
 from engine.worker.moonshine_ears import moonshine_ears
 from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
@@ -152,14 +152,14 @@ class Ears:
     def _listen(self, req: StageRequest, hearing: Hearing, pcm: Pcm, last: bool) -> None:
         stream = self._stream(req, hearing)
         hearing.line += len(pcm)
-        stream.add_audio(_floats(pcm), MIC_RATE_HZ)
+        stream.add_audio(floats(pcm).tolist(), MIC_RATE_HZ)
         if not last:
             hearing.read(stream.update_transcription(FORCE))
             return
         # A stream that is stopped forgets what it has not looked at, and looks at its line only if more has come.
-        stream.add_audio(_floats(TAIL), MIC_RATE_HZ)
+        stream.add_audio(floats(TAIL).tolist(), MIC_RATE_HZ)
         stream.update_transcription(FORCE)
-        stream.add_audio(_floats(TAIL), MIC_RATE_HZ)
+        stream.add_audio(floats(TAIL).tolist(), MIC_RATE_HZ)
         stream.set_transcribe_flags(FORCE)
         result = stream.stop()
         if result is None:
@@ -203,7 +203,3 @@ def _line_end(hearing: Hearing, block: Pcm) -> int:
     if hearing.line >= LATEST or (hearing.line >= SOON and pauses):
         return quietest * FRAME + FRAME // 2
     return len(block)
-
-
-def _floats(pcm: Pcm) -> list[float]:
-    return (pcm.astype(np.float32) / 32768).tolist()

@@ -15,7 +15,7 @@ import numpy as np
 from engine.chunk import Chunk
 from engine.core import MIC_RATE_HZ, Pcm, StageInfo
 from engine.errors import EngineError
-from engine.worker.hearing import ROW, ears_info, ears_options, pcm_of, transcript
+from engine.worker.hearing import ROW, ears_info, ears_options, floats, pcm_of, transcript
 from engine.worker.sherpa_ears import sherpa_ears
 from engine.worker.sherpa_library import recognizer_of
 from engine.worker.stage import StageConfig, guarded, warm_up
@@ -65,7 +65,7 @@ class Ears:
     def _take(self, req: StageRequest) -> None:
         hearing: Hearing = req.state
         while req.pending:
-            hearing.stream.accept_waveform(MIC_RATE_HZ, req.pending.popleft().astype(np.float32) / 32768)
+            hearing.stream.accept_waveform(MIC_RATE_HZ, floats(req.pending.popleft()))
         if req.ended and not hearing.ended:
             hearing.stream.accept_waveform(MIC_RATE_HZ, np.zeros(round(self._ears.tail_s * MIC_RATE_HZ), np.float32))
             hearing.stream.input_finished()

@@ -17,7 +17,7 @@ from engine.chunk import Chunk
 from engine.core import MIC_RATE_HZ, Pcm, StageInfo
 from engine.errors import EngineError
 from engine.worker.audible import is_loud, loudness, spoken
-from engine.worker.hearing import ears_info, ears_options, pcm_of, transcript
+from engine.worker.hearing import ears_info, ears_options, floats, pcm_of, transcript
 from engine.worker.sherpa_library import recognizer_of
 from engine.worker.sherpa_offline import offline_ears
 from engine.worker.stage import StageConfig, guarded, warm_up
@@ -149,7 +149,7 @@ class Ears:
         if self._ears.invents and not is_loud(sound):
             return None
         stream = self._ears.stream(self._recognizer)
-        stream.accept_waveform(MIC_RATE_HZ, sound.astype(np.float32) / 32768)
+        stream.accept_waveform(MIC_RATE_HZ, floats(sound))
         return stream
 
     def _spoken(self, result: Any) -> Spoken:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import psutil
 
@@ -17,7 +17,7 @@ from engine.errors import ConfigError, WeightsError
 from engine.worker.llm.gguf import PROJECTOR, Header, is_first, read_header
 from engine.worker.llm.llama import Llama, LlamaSettings
 from engine.worker.llm.local import LocalThinker, check_memory
-from engine.worker.llm.options import ModelOptions, check
+from engine.worker.llm.options import LocalOptions, check
 from engine.worker.llm.thinker import thinker_info
 from engine.worker.stage import StageConfig
 
@@ -29,19 +29,17 @@ CACHE_BYTES = {"f16": 2.0, "f32": 4.0, "q8_0": 34 / 32}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options(ModelOptions):
+class Options(LocalOptions):
     """The `options` of a stage that runs a GGUF; its `weights` name the file, or a folder that holds no other.
 
-    ``model`` is the file's own name for the model, unless one is given. No conversation is longer than what the model
-    was trained on, whatever ``context`` says. ``images`` and ``audio`` follow from the projector. The stage's
-    ``max_batch`` says how many answers are made at once: each has a context of its own in memory, and others wait.
+    ``model`` is the file's own name for the model, unless one is given; a ``template`` may also be "chatml". No
+    conversation is longer than what the model was trained on, whatever ``context`` says. ``images`` and ``audio``
+    follow from the projector. The stage's ``max_batch`` says how many answers are made at once: each has a context of
+    its own in memory, and others wait.
     """
 
-    model: str = ""
     mmproj: str | None = None
     """The projector's file that comes with a model which sees or hears; in a folder of the model's own, it is found."""
-    template: str | None = None
-    """How the model is asked, where its file does not say or says it wrongly: a file of Jinja, or "chatml"."""
     threads: int = 0
     """Of the processor; 0 is one for each of its cores but one, and as many as the worker's `threads` at least."""
     gpu_layers: int | None = None
@@ -54,9 +52,6 @@ class Options(ModelOptions):
 
     def to_see(self) -> str:
         return "name its projector's file as mmproj in its options"
-
-    def extras(self) -> dict[str, Any]:
-        return ModelOptions.extras(self) or {"chat_template_kwargs": {"enable_thinking": True}}
 
 
 class Thinker(LocalThinker):

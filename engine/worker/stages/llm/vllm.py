@@ -17,7 +17,7 @@ from engine.core import StageInfo
 from engine.errors import ConfigError
 from engine.worker.llm.checkpoint import VALUE_BYTES, Checkpoint, read_checkpoint
 from engine.worker.llm.local import LocalThinker, check_memory
-from engine.worker.llm.options import ModelOptions, check
+from engine.worker.llm.options import LocalOptions, check
 from engine.worker.llm.thinker import thinker_info
 from engine.worker.llm.vllm import Vllm
 from engine.worker.llm.vllm_engine import VllmSettings
@@ -45,7 +45,7 @@ OWN_ARGUMENTS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options(ModelOptions):
+class Options(LocalOptions):
     """The `options` of a stage whose `weights` name a checkpoint's folder, as Hugging Face lays it out.
 
     ``model`` is the folder's name, unless one is given. No conversation is longer than what the model was trained on,
@@ -55,16 +55,10 @@ class Options(ModelOptions):
     whose ``devices`` are ``[cuda]`` sees all, for vLLM's ``tensor_parallel_size`` (not tried).
     """
 
-    model: str = ""
-    template: str | None = None
-    """How the model is asked, where its folder does not say or says it wrongly: a file of Jinja."""
     tool_parser: str | None = None
     """Which of vLLM's tool parsers reads the model's function calls; without one, the template is looked at."""
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """More of vLLM's engine arguments, by their names in Python, as ``{gpu_memory_utilization: 0.5}``."""
-
-    def extras(self) -> dict[str, Any]:
-        return ModelOptions.extras(self) or {"chat_template_kwargs": {"enable_thinking": True}}
 
 
 class Thinker(LocalThinker):

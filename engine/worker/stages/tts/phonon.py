@@ -23,6 +23,7 @@ from engine.worker.reference import Clone, check_clones, reference_sound
 from engine.worker.remote.options import check_language
 from engine.worker.speaking import named, voice_info
 from engine.worker.stage import StageConfig
+from engine.worker.weights_folder import unloadable, weights_folder
 
 NORMALIZED = ("de", "en", "es", "fr", "pt")
 """Languages whose numbers and signs the library spells out."""
@@ -88,16 +89,15 @@ def _asked(config: StageConfig) -> tuple[Path, Options, Mapping[str, Any]]:
     """What the configuration says, and what the model says of itself. Raises ConfigError or WeightsError."""
     options: Options = build(Options, dict(config.options), "options")
     check_language(options.language, "options")
-    if config.weights is None:
-        raise ConfigError("tts.phonon needs `weights`: the folder of a voice of Phonon")
-    path = config.weights / "config.json"
+    folder = weights_folder(config.weights, "tts.phonon", "a voice of Phonon")
+    path = folder / "config.json"
     try:
         settings = orjson.loads(path.read_bytes())
-        names = _names(config.weights, settings)
+        names = _names(folder, settings)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise WeightsError(f"{path} describes no voice of Phonon: name a folder that has one.") from error
     check_clones(options.clones, names)
-    return config.weights, options, settings
+    return folder, options, settings
 
 
 def _names(folder: Path, settings: Mapping[str, Any]) -> list[str]:
@@ -129,5 +129,4 @@ def _loaded(folder: Path, options: Options, language: str, threads: int) -> Any:
             here, "cpu", options.quant or stored, lang=base if base in NORMALIZED else "none", voice_catalog=here
         )
     except Exception as error:  # whatever the library raises of files that it cannot read
-        why = " ".join(str(error).split())
-        raise WeightsError(f"The voice in {folder} cannot be loaded ({why:.200}): fetch it again.") from error
+        raise unloadable(f"The voice in {folder}", error) from error

@@ -29,6 +29,7 @@ from engine.worker.sherpa_voice import SherpaVoice, sherpa_voice
 from engine.worker.speaking import can_say, unsayable, voice_info
 from engine.worker.stage import StageConfig, guarded
 from engine.worker.stage_request import StageRequest
+from engine.worker.weights_folder import unloadable
 
 STEADY = 16
 """Words of a clause at most: a call that has begun is not interrupted, and others wait for its end."""
@@ -186,4 +187,4 @@ def _loaded(voice: SherpaVoice, threads: int) -> tuple[Any, Any]:
     try:
         return library, library.OfflineTts(config)
     except RuntimeError as error:
-        raise WeightsError(f"{voice.model} cannot be loaded ({error!s:.200}): fetch it again.") from error
+        raise unloadable(str(voice.model), error) from error

@@ -443,7 +443,7 @@ def test_a_network_that_is_none_is_one_sentence(tmp_path: Path) -> None:
     folder = tiny_voices.vits(tmp_path)
     model = folder / "model.onnx"
     model.write_bytes(model.read_bytes().replace(b"Sin", b"Xin"))
-    with pytest.raises(WeightsError, match=r"model\.onnx cannot be loaded .*: fetch it again"):
+    with pytest.raises(WeightsError, match=r"model\.onnx cannot be loaded .*: fetch the files again"):
         voice(folder)
 
 
