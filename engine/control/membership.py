@@ -165,7 +165,7 @@ class Membership:
         for id, life in self._lives.items():
             if self._deadline_s(life) > now_s:
                 continue
-            had = _since_heard(life, spent(id))
+            had = _since_seen(life, spent(id))
             if had is not None:
                 _excuse(life, had.waited_s)
             if self._deadline_s(life) <= now_s:
@@ -215,7 +215,7 @@ class Membership:
             log.warning("a heartbeat of %s is ignored: %s", sender, wrong)
 
 
-def _since_heard(life: Life, spent: ProcessorTime | None) -> ProcessorTime | None:
+def _since_seen(life: Life, spent: ProcessorTime | None) -> ProcessorTime | None:
     """What a worker has had of the processors since it was last heard of; None where nobody can tell."""
     if spent is None or life.spent is None:
         return None
