@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from threading import Lock
 from typing import Any
 
 from engine.worker.lexicon_english import (
@@ -34,6 +36,7 @@ from engine.worker.lexicon_english import (
 )
 
 LONGEST_WORD = 200  # characters; more without a blank is cut, so that no input is held back without end
+_IMPORTING = Lock()  # stages of one process are made in threads of their own
 PAUSES = {"!": ".", "…": ".", ".": ".", "?": "?", ",": ",", ";": ",", ":": ",", ")": ",", "]": ",", "—": ",", "–": ","}
 INNER_PAUSES = frozenset("—–;:")
 _OPENING = "([{<\"'“”‘’«»*_`#~|-–—•·"
@@ -232,10 +235,30 @@ def foreign(word: str) -> str:
 
 @cache
 def grammar() -> Any:
-    """inflect's rules for numbers. Importing it takes a second or two: a stage does so while it is made."""
-    import inflect
+    """inflect's rules for numbers. A stage imports it while it is made."""
+    with _without_type_checks():
+        import inflect
 
     return inflect.engine()
+
+
+@contextmanager
+def _without_type_checks() -> Generator[None]:
+    """While it is imported, inflect has typeguard rewrite each of its methods to check their arguments: two seconds of
+    each start. What it is asked here are strings of digits."""
+    import typeguard
+
+    with _IMPORTING:
+        checked = typeguard.typechecked
+        typeguard.typechecked = _as_it_is
+        try:
+            yield
+        finally:
+            typeguard.typechecked = checked
+
+
+def _as_it_is(target: Any) -> Any:
+    return target
 
 
 def cardinal(digits: str) -> str:

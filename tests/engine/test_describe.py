@@ -24,7 +24,7 @@ async def test_a_model_describes_itself_as_the_engine_that_loaded_it_does(model:
 
 
 def test_nano_s_description_loads_nothing_that_takes_long() -> None:
-    """inflect alone takes longer to import than all the rest."""
+    """Neither its networks nor the rules for its numbers."""
     code = (
         "import sys, engine\n"
         f"info = engine.describe(engine.load_config({str(CONFIGS / 'nano.yaml')!r}))\n"

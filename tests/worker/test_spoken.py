@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 from hypothesis import example, given, settings
@@ -140,3 +142,18 @@ def test_control_a_speller_that_forgets_between_pieces_is_caught() -> None:
     """The property above is able to fail: speaking every piece on its own is not the same."""
     text, pieces = "It is 3:30 pm", ["It is 3:", "30 pm"]
     assert "".join(say(piece).letters for piece in pieces) != say(text).letters
+
+
+@pytest.mark.parametrize(
+    ("first", "checked"), [("from engine.worker.spoken import grammar; grammar()", False), ("import inflect", True)]
+)
+def test_the_rules_for_numbers_are_imported_without_being_rewritten(first: str, checked: bool) -> None:
+    """typeguard's checks in each of inflect's methods took two seconds of every start; others' are left alone."""
+    code = (
+        f"{first}\n"
+        "import inflect, typeguard\n"
+        "names = inflect.engine.number_to_words.__code__.co_names\n"
+        "print('typeguard' in names, typeguard.typechecked.__name__)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout == f"{checked} typechecked\n"
