@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from engine.core import AudioPart, ImagePart, Message, TextPart, TokenIds, ToolCallPart, ToolResultPart
+from engine.worker.models.nano.plain import normalise
 from engine.worker.models.nano.sayings import SAYINGS
 from engine.worker.models.nano.tokens import (
     ANSWER_ROOM,
@@ -40,7 +41,6 @@ from engine.worker.models.nano.tokens import (
     user_ids,
     word_ids,
 )
-from engine.worker.plain import normalise
 from engine.worker.prefix import shared
 
 

@@ -9,9 +9,9 @@ import random
 from dataclasses import dataclass
 
 from engine.training.nano.judge import Expect
+from engine.worker.models.nano.plain import normalise
 from engine.worker.models.nano.sayings import HAND_OVER, REFUSALS, SAYINGS, UNHEARD
 from engine.worker.models.nano.tokens import PRIVATE
-from engine.worker.plain import normalise
 
 
 @dataclass(frozen=True, slots=True)

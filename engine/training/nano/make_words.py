@@ -14,10 +14,10 @@ from pathlib import Path
 
 from engine.training.nano.dialogues import stream
 from engine.worker.models.nano import own, tokens
+from engine.worker.models.nano.plain import normalise
 from engine.worker.models.nano.scene import COLOURS, SHAPES
 from engine.worker.models.nano.seeing import ABOUT, COMPARED
 from engine.worker.models.nano.skills import SKILLS
-from engine.worker.plain import normalise
 
 CALLS = (
     *own.TOOLS, *ABOUT, *COMPARED, *own.FACTS, *(skill.name for skill in SKILLS),

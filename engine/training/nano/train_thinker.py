@@ -29,6 +29,7 @@ from engine.training.nano.dialogues import Dialogue, stream
 from engine.training.nano.thinker import Shape, Thinker, export
 from engine.training.nano.turns import Turn
 from engine.worker.models.nano import own
+from engine.worker.models.nano.plain import normalise
 from engine.worker.models.nano.sayings import SAYINGS
 from engine.worker.models.nano.tokens import (
     CONTEXT,
@@ -45,7 +46,6 @@ from engine.worker.models.nano.tokens import (
     tools_ids,
     user_ids,
 )
-from engine.worker.plain import normalise
 
 POOL = 2048
 """Dialogues that are sorted by length together, so that a batch wastes little on padding."""

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from engine.worker.models.nano.plain import SMALL_NUMBERS
 from engine.worker.models.nano.scene import Scene
 from engine.worker.models.nano.seeing import looked
-from engine.worker.plain import SMALL_NUMBERS
 
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 MONTHS = (

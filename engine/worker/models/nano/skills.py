@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from engine.core import Tool
-from engine.worker.plain import normalise
+from engine.worker.models.nano.plain import normalise
 
 CANNOT_TELL = "I cannot do that. The tool does not take what you asked for."
 

@@ -31,6 +31,7 @@ from engine.worker.models.nano.examples import EXAMPLES
 from engine.worker.models.nano.eyes import Eyes
 from engine.worker.models.nano.messages import joined, shows, text_of
 from engine.worker.models.nano.network import Network, PrefixKV
+from engine.worker.models.nano.sampling import draw
 from engine.worker.models.nano.sayings import NO_TOOL
 from engine.worker.models.nano.scene import Scene
 from engine.worker.models.nano.sight import Sight
@@ -53,7 +54,6 @@ from engine.worker.models.nano.tokens import (
     user_words,
 )
 from engine.worker.prefix import Prefixes
-from engine.worker.sampling import draw
 from engine.worker.stage import StageConfig, check_length, guarded, warm_up
 from engine.worker.stage_request import StageRequest
 

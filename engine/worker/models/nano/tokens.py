@@ -20,9 +20,9 @@ from pathlib import Path
 
 from engine.core import AudioPart, Message, TextPart, ToolCallPart, ToolResultPart
 from engine.worker.models.nano.messages import shows, text_of
+from engine.worker.models.nano.plain import ascii_text, normalise
 from engine.worker.models.nano.sayings import SAYINGS
 from engine.worker.models.nano.skills import skill_of
-from engine.worker.plain import ascii_text, normalise
 
 CONTEXT = 512
 """Positions of one conversation, prompt and answer together."""
