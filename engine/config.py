@@ -235,22 +235,7 @@ def _build_dataclass(kind: type[Any], value: Any, path: str) -> Any:
 def _check(spec: EngineSpec) -> None:
     """What types alone cannot say."""
     _check_stages(spec)
-    seen: dict[str, int] = {}
-    for i, worker in enumerate(spec.workers):
-        for name in ("stages", "devices"):
-            if not getattr(worker, name):
-                raise ConfigError(f"workers[{i}].{name}: at least one is needed")
-        for name in ("max_batch", "threads"):
-            if getattr(worker, name) < 1:
-                raise ConfigError(f"workers[{i}].{name}: must be at least 1")
-        if worker.replicas < (0 if spec.cluster.listen else 1):
-            raise ConfigError(f"workers[{i}].replicas: must be at least 1 (0 needs cluster.listen)")
-        if worker.python == "":
-            raise ConfigError(f"workers[{i}].python: must be the path of a Python interpreter")
-        for stage in worker.stages:
-            if stage in seen:
-                raise ConfigError(f"workers[{i}].stages: {stage} is hosted by workers[{seen[stage]}] already")
-            seen[stage] = i
+    _check_workers(spec)
     if not 1 <= spec.chunks.first <= spec.chunks.steady:
         raise ConfigError("chunks.first: must be at least 1 and at most chunks.steady")
     if not 1 <= spec.chunks.growth < math.inf:
@@ -282,6 +267,25 @@ def _check_stages(spec: EngineSpec) -> None:
             raise ConfigError(f"stages[{i}].use: must name a stage")
         if stage.max_batch is not None and stage.max_batch < 1:
             raise ConfigError(f"stages[{i}].max_batch: must be at least 1")
+
+
+def _check_workers(spec: EngineSpec) -> None:
+    seen: dict[str, int] = {}
+    for i, worker in enumerate(spec.workers):
+        for name in ("stages", "devices"):
+            if not getattr(worker, name):
+                raise ConfigError(f"workers[{i}].{name}: at least one is needed")
+        for name in ("max_batch", "threads"):
+            if getattr(worker, name) < 1:
+                raise ConfigError(f"workers[{i}].{name}: must be at least 1")
+        if worker.replicas < (0 if spec.cluster.listen else 1):
+            raise ConfigError(f"workers[{i}].replicas: must be at least 1 (0 needs cluster.listen)")
+        if worker.python == "":
+            raise ConfigError(f"workers[{i}].python: must be the path of a Python interpreter")
+        for stage in worker.stages:
+            if stage in seen:
+                raise ConfigError(f"workers[{i}].stages: {stage} is hosted by workers[{seen[stage]}] already")
+            seen[stage] = i
 
 
 def file_of(use: str) -> tuple[str, str] | None:

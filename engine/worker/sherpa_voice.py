@@ -102,7 +102,8 @@ def sherpa_voice(folder: Path | None, language: str = "", clones: Sequence[Clone
         raise ConfigError(f"options.clones: the voice in {folder} clones nobody; leave them out")
     model, metadata, vocoder = _networks(folder)
     family = _family(folder, metadata, vocoder)
-    _check(folder, model, family, metadata, vocoder)
+    _check_metadata(model, family, metadata)
+    _check_files(folder, family, metadata, vocoder)
     languages = _languages(folder, metadata)
     chosen = _chosen(language, languages, folder)
     lexicons = _lexicons(folder, chosen)
@@ -146,7 +147,8 @@ def _family(folder: Path, metadata: Mapping[str, str], vocoder: Path | None) -> 
     return "matcha" if vocoder is not None else "vits"
 
 
-def _check(folder: Path, model: Path, family: str, metadata: Mapping[str, str], vocoder: Path | None) -> None:
+def _check_metadata(model: Path, family: str, metadata: Mapping[str, str]) -> None:
+    """Without these the library ends the process."""
     missing = [key for key in NEEDED[family] if not metadata.get(key)]
     if missing:
         raise WeightsError(f"{model} says nothing of its {', '.join(missing)}: it is no voice of sherpa-onnx.")
@@ -156,8 +158,12 @@ def _check(folder: Path, model: Path, family: str, metadata: Mapping[str, str], 
             raise WeightsError(f"{model} has a {key} of {said!r:.40}, which is none: it is no voice of sherpa-onnx.")
     if not 4_000 <= int(metadata["sample_rate"]) <= 192_000:
         raise WeightsError(f"{model} has a sample_rate of {metadata['sample_rate']}, which is none of speech.")
-    files = ["tokens.txt"] + ["voices.bin"] * (family in ("kokoro", "kitten"))
-    for name in files:
+
+
+def _check_files(folder: Path, family: str, metadata: Mapping[str, str], vocoder: Path | None) -> None:
+    """What has to lie beside the model."""
+    styled = family in ("kokoro", "kitten")
+    for name in ["tokens.txt", *(["voices.bin"] if styled else [])]:
         if not (folder / name).is_file():
             raise WeightsError(f"The voice's folder {folder} has no {name}.")
     if family == "matcha" and vocoder is None and metadata.get("need_vocoder") != "0":
@@ -166,7 +172,7 @@ def _check(folder: Path, model: Path, family: str, metadata: Mapping[str, str], 
         raise WeightsError(
             f"The voice's folder {folder} has no lexicon: since version 2, sherpa-onnx needs one, as lexicon-us-en.txt."
         )
-    if family in ("kokoro", "kitten"):
+    if styled:
         _check_styles(folder / "voices.bin", metadata)
 
 

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from engine.config import file_of
@@ -70,25 +71,31 @@ def _of_file(file: str, export: str, path: str) -> Any:
     name = export or "STAGE"
     if not Path(file).is_file():
         raise ConfigError(f"{path}: there is no file {file}")
-    title = f"parley_stage_{hashlib.sha256(file.encode()).hexdigest()[:16]}"
-    module = sys.modules.get(title)
-    if module is None:
-        spec = importlib.util.spec_from_file_location(title, file)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[title] = module  # msgspec and dataclasses look a class's module up
-        try:
-            spec.loader.exec_module(module)
-        except Exception as error:
-            del sys.modules[title]
-            text = f"{path}: {file} cannot be loaded: {type(error).__name__}: {error}"
-            if isinstance(error, ModuleNotFoundError):
-                text += "; install it, or import it where the stage is made if only its worker has it"
-            raise ConfigError(text) from error
+    module = _module_of(file, path)
     if not hasattr(module, name):
         raise ConfigError(f"{path}: {file} exports no {name}")
     return getattr(module, name)
+
+
+def _module_of(file: str, path: str) -> ModuleType:
+    """The module that a file is, loaded once."""
+    title = f"parley_stage_{hashlib.sha256(file.encode()).hexdigest()[:16]}"
+    if title in sys.modules:
+        return sys.modules[title]
+    spec = importlib.util.spec_from_file_location(title, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[title] = module  # msgspec and dataclasses look a class's module up
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[title]
+        text = f"{path}: {file} cannot be loaded: {type(error).__name__}: {error}"
+        if isinstance(error, ModuleNotFoundError):
+            text += "; install it, or import it where the stage is made if only its worker has it"
+        raise ConfigError(text) from error
+    return module
 
 
 def _entry_point(use: str) -> EntryPoint | None:
