@@ -1,8 +1,8 @@
 """The event loop's time, shared between the clients: a little for each at once, more of it slice by slice in one line.
 
-However many clients have much to be done, one of them works at a time, for SLICE_S, and half of the loop's time is left
-for everybody else. Whoever had least so far is next: a user who speaks does not wait behind those who flood. Knows no
-client and nothing of what is done for it.
+However many clients have much to be done, one of them works at a time, for SLICE_S at most, and half of the loop's time
+is left for everybody else. Whoever had least so far is next, and before those who have just come: a user who speaks
+waits neither behind those who flood nor behind a crowd at the door. Knows no client and nothing of what is done for it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ SLICE_S = 0.002
 """How long a client may work before another one in the line does."""
 
 EVERY_S = 2 * SLICE_S
-"""From the beginning of one slice to that of the next."""
+"""From the beginning of one slice to that of the next, where it is used up; else twice as long as was worked in it."""
+
+LEAST_S = SLICE_S / 10
+"""From one slice to the next where hardly anything was done in it."""
+
+NEW_S = 1.0
+"""A client that comes stands in line as if it had come so much later, behind those who were there."""
 
 FREE, AT_ONCE_S = 0.025, 0.0005
 """What part of the loop's time a client has without standing in line: speech at its own pace takes a fifth of that.
@@ -54,10 +60,10 @@ class Slices:
         self, now: Callable[[], float] = time.monotonic, worked: Callable[[], float] = time.thread_time
     ) -> None:
         self.now, self.worked = now, worked
-        self._line: list[tuple[float, int, Callable[[], None]]] = []  # a heap; each client stands in it once
+        self._line: list[tuple[float, float, int, Callable[[], None]]] = []  # a heap; each client stands in it once
         self._order = count()
         self._aside = asyncio.Semaphore(1)
-        self._next_s = float("-inf")
+        self._granted_s, self._worked_s = float("-inf"), 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._together = WeakValueDictionary[str, Bucket]()
 
@@ -87,21 +93,36 @@ class Slices:
         if not work.cancelled():
             work.exception()  # whoever waited for it may have left
 
-    def join(self, go: Callable[[], None], had_s: float) -> None:
-        """Call ``go`` once, when its turn has come: before those who had more of the loop's time."""
-        heappush(self._line, (had_s, next(self._order), go))
-        if self._timer is None:
-            self._set_timer(max(0.0, self._next_s - self.now()))
+    def join(self, go: Callable[[], None], had_s: float, from_s: float) -> None:
+        """Call ``go`` once, when its turn has come.
 
-    def _set_timer(self, wait_s: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(wait_s, self._grant)
+        It is before those who had more of the loop's time, and of those who had the same before those who are in line
+        from later on.
+        """
+        heappush(self._line, (had_s, from_s, next(self._order), go))
+        if self._timer is None:
+            self._wait()
+
+    def work(self, work_s: float) -> None:
+        """So long was worked in a slice."""
+        self._worked_s += work_s
+
+    @property
+    def _next_s(self) -> float:
+        """When the next slice may begin."""
+        return self._granted_s + min(EVERY_S, max(LEAST_S, 2 * self._worked_s))
+
+    def _wait(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, self._next_s - self.now()), self._grant)
 
     def _grant(self) -> None:
-        self._next_s, self._timer = self.now() + EVERY_S, None
-        _, _, go = heappop(self._line)
-        if self._line:
-            self._set_timer(EVERY_S)
-        go()
+        self._timer = None
+        if self.now() >= self._next_s:  # else more was worked meanwhile
+            self._granted_s, self._worked_s = self.now(), 0.0
+            *_, go = heappop(self._line)
+            go()
+        if self._line and self._timer is None:
+            self._wait()
 
 
 class LoopTime:
@@ -112,7 +133,7 @@ class LoopTime:
         self._mine = Bucket(FREE, AT_ONCE_S)
         self._ours = Bucket(1.0, 1.0)
         self.belong(address)
-        self._begun_s = slices.worked()
+        self._come_s, self._begun_s = slices.now(), slices.worked()
         self._slice_s = 0.0  # what is left of the slice that was granted
 
     def belong(self, address: str) -> None:
@@ -127,10 +148,12 @@ class LoopTime:
     def count(self) -> None:
         """It is done."""
         now_s, worked_s = self._slices.now(), self._slices.worked()
-        for bucket in (self._mine, self._ours):
-            bucket.take(worked_s - self._begun_s, now_s)
-        self._slice_s -= worked_s - self._begun_s
-        self._begun_s = worked_s
+        work_s, self._begun_s = worked_s - self._begun_s, worked_s
+        self._mine.take(work_s, now_s)
+        self._ours.take(work_s, now_s)
+        if self._slice_s > 0:
+            self._slices.work(work_s)
+        self._slice_s -= work_s
 
     @property
     def used_up(self) -> bool:
@@ -145,7 +168,8 @@ class LoopTime:
             self._slice_s = SLICE_S
             go()
 
-        self._slices.join(granted, self._mine.wait_s(self._slices.now()))
+        now_s = self._slices.now()
+        self._slices.join(granted, self._mine.wait_s(now_s), max(now_s, self._come_s + NEW_S))
 
     @property
     def now(self) -> Callable[[], float]:

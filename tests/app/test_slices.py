@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+from collections.abc import Callable
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -88,14 +89,67 @@ async def test_between_two_slices_is_time_for_others() -> None:
 
     def go() -> None:
         granted.append(loop.time())
+        one.work(SLICE_S)
         if len(granted) == 10:
             over.set()
         else:
-            one.join(go, 0.0)
+            one.join(go, 0.0, 0.0)
 
-    one.join(go, 0.0)
+    one.join(go, 0.0, 0.0)
     await over.wait()
     assert granted[-1] - granted[0] > 9 * slices.EVERY_S * 0.9
+
+
+async def test_a_slice_that_is_hardly_used_is_soon_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand who come at once and ask for little are served in a moment, not each in a slice of their own."""
+    clock, granted = Clock(), list[float]()
+    timers = list[tuple[float, Callable[[], None]]]()
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda wait_s, go: timers.append((wait_s, go)))
+    one = Slices(clock, clock)
+
+    def go() -> None:
+        granted.append(clock.now_s)
+        clock.now_s += 0.0001
+        one.work(0.0001)
+
+    for _ in range(1000):
+        one.join(go, 0.0, 0.0)
+    while timers:
+        wait_s, grant = timers.pop()
+        clock.now_s += wait_s
+        grant()
+    assert len(granted) == 1000
+    assert granted[-1] - granted[0] == pytest.approx(999 * 0.0002)
+
+
+async def test_who_was_there_before_does_not_wait_behind_a_crowd_that_comes(clock: Clock) -> None:
+    one, done = Slices(clock, clock), list[str]()
+    user = LoopTime(one, "203.0.113.7")
+    clock.now_s += 60.0
+    busy = LoopTime(one, "203.0.113.7")
+    busy.begin()
+    clock.now_s += 10.0  # of the address's time, all that there is
+    busy.count()
+    crowd = [LoopTime(one, "203.0.113.7") for _ in range(300)]
+    for client, name in (*((new, "new") for new in crowd), (user, "user")):
+        client.begin()
+        assert client.used_up
+        client.join(partial(done.append, name))
+    await eventually(lambda: len(done) == 301)
+    assert done[0] == "user"
+
+
+async def test_who_has_just_come_waits_for_a_second_of_the_others_at_most(clock: Clock) -> None:
+    one, done = Slices(clock, clock), list[str]()
+    old = LoopTime(one)
+    clock.now_s += 60.0
+    new = LoopTime(one)
+    new.join(partial(done.append, "new"))
+    for _ in range(10):
+        clock.now_s += slices.NEW_S / 4
+        old.join(partial(done.append, "old"))
+    await eventually(lambda: len(done) == 11)
+    assert done.index("new") == 3
 
 
 async def test_what_takes_long_is_done_in_a_thread_one_at_a_time() -> None:
