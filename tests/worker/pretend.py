@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 ROOT = Path(__file__).resolve().parents[2]
 GPU, CPU = torch.device("cuda:0"), torch.device("cpu")
@@ -86,10 +87,10 @@ class Device:
 
     def run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """One operation."""
-        given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
+        given = _tensors((args, kwargs))
         ours = [one for one in given if isinstance(one, OnDevice)]
         others = [one for one in given if not isinstance(one, OnDevice) and one.device.type == "cpu"]
-        name = func.name().split(".")[0] if hasattr(func, "name") else func.__name__
+        name = _name(func)
         asked = kwargs.get("device")
         if self.apart and asked is not None and torch.device(asked).type == "meta":
             asked = kwargs["device"] = GPU
@@ -103,11 +104,11 @@ class Device:
             there = isinstance(args[0], OnDevice)
         if name == "aten::_to_copy" and asked is not None and not ours and there:
             kwargs = {**kwargs, "non_blocking": False}
-        found = func(*tree_map(_inner, args), **tree_map(_inner, kwargs))
+        found = func(*_mapped(_inner, args), **_mapped(_inner, kwargs))
         if name == "aten::_to_copy" and any(found is _inner(one) for one in given):
             found = found.clone()
         known = {id(one.held): one for one in ours}
-        return tree_map(lambda one: _outer(one, known, there), found)
+        return _mapped(lambda one: _outer(one, known, there), found)
 
     def _check(
         self, func: Any, name: str, args: Any, kwargs: dict[str, Any], ours: list[Any], others: list[Any], there: bool
@@ -123,16 +124,15 @@ class Device:
             self._mixed(func, name, args, others)
         if ours and name in WAITS and _waits(func):
             self._note(name)
-        if ours and name in ("aten::index", "aten::index_put_", "aten::index_put"):
-            indices = [one for one in tree_leaves(args[1]) if isinstance(one, torch.Tensor)]
-            if any(one.dtype in (torch.bool, torch.uint8) for one in indices):
-                self._note(f"{name} by a mask")
+        indexed = ours and name in ("aten::index", "aten::index_put_", "aten::index_put")
+        if indexed and any(one.dtype in (torch.bool, torch.uint8) for one in _tensors(args[1])):
+            self._note(f"{name} by a mask")
 
     def _mixed(self, func: Any, name: str, args: Any, others: list[Any]) -> None:
         """Tensors of both: a number may be a kernel's argument, an index is copied, all else is an error."""
         if name in ("aten::index", "aten::index_put_", "aten::index_put"):
             if not isinstance(args[0], OnDevice) or any(one.dim() for one in others if one is not args[0]):
-                whole = [one for one in tree_leaves(args[1]) if any(one is other for other in others)]
+                whole = [one for one in _tensors(args[1]) if any(one is other for other in others)]
                 if not isinstance(args[0], OnDevice) or len(whole) < len(others):
                     raise RuntimeError(_mix_up(name))
             self._note(f"{name} from the host")
@@ -155,7 +155,7 @@ class _Functions(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in (torch.tensor, torch.as_tensor) and _is_gpu(kwargs.get("device")):
-            values = tree_map(lambda one: one.item() if isinstance(one, OnDevice) else one, args)
+            values = _mapped(lambda one: one.item() if isinstance(one, OnDevice) else one, args)
             return func(*values, **{**kwargs, "device": CPU}).to(GPU)
         if func is torch.Tensor.tolist and isinstance(args[0], OnDevice):
             return args[0].cpu().tolist()
@@ -168,8 +168,8 @@ class _Operations(TorchDispatchMode):
         self._device = device
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.name().split(".")[0] not in WHOLE and func._can_decompose():
-            ours = any(isinstance(one, OnDevice) for one in tree_leaves((args, kwargs)))
+        if _comes_apart(func):
+            ours = any(isinstance(one, OnDevice) for one in _tensors((args, kwargs)))
             with self:
                 self._device.apart += ours
                 try:
@@ -191,6 +191,38 @@ def pretended(patch: pytest.MonkeyPatch) -> Iterator[Device]:
     patch.setattr(moe, "has_grouped", lambda device, dtype: dtype == torch.bfloat16)
     with torch.inference_mode(), _Functions(device), _Operations(device):
         yield device
+
+
+def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
+    """What ``change`` makes of everything in nested lists, tuples and dicts. torch's own takes most of an operation."""
+    match value:
+        case list():
+            return [_mapped(change, one) for one in value]
+        case tuple() if type(value) is tuple:
+            return tuple([_mapped(change, one) for one in value])
+        case tuple():
+            return tree_map(change, value)  # with names
+        case dict():
+            return {key: _mapped(change, one) for key, one in value.items()}
+        case _:
+            return change(value)
+
+
+def _tensors(value: Any) -> list[Any]:
+    """All tensors in nested lists, tuples and dicts."""
+    found: list[Any] = []
+    _mapped(found.append, value)
+    return [one for one in found if isinstance(one, torch.Tensor)]
+
+
+@cache
+def _name(func: Any) -> str:
+    return func.name().split(".")[0] if hasattr(func, "name") else func.__name__
+
+
+@cache
+def _comes_apart(func: Any) -> bool:
+    return _name(func) not in WHOLE and func._can_decompose()
 
 
 def _is_gpu(device: Any) -> bool:
@@ -221,8 +253,15 @@ def _where() -> str:
     """The innermost line of ours."""
     frame = sys._getframe(1)
     while frame is not None:
-        path = Path(frame.f_code.co_filename)
-        if path != Path(__file__) and (ROOT / "engine" in path.parents or ROOT / "tests" in path.parents):
-            return f"{path.relative_to(ROOT)}:{frame.f_lineno} {frame.f_code.co_name}"
+        if (ours := _ours(frame.f_code.co_filename)) is not None:
+            return f"{ours}:{frame.f_lineno} {frame.f_code.co_name}"
         frame = frame.f_back
     return "elsewhere"
+
+
+@cache
+def _ours(file: str) -> Path | None:
+    """A file of Parley's but this one, as seen from its root."""
+    path = Path(file)
+    own = path != Path(__file__) and (ROOT / "engine" in path.parents or ROOT / "tests" in path.parents)
+    return path.relative_to(ROOT) if own else None
