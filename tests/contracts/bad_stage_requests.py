@@ -65,8 +65,9 @@ class Breaking:
 
     async def one_among_good(self, engine: Engine, read: Read, good: Sequence[Request], bad: Request) -> None:
         """Until the bad one was in a batch with others: when each is stepped depends on the machine."""
+        alone = [await read(engine, request) for request in good]
         for _ in range(ROUNDS):
-            plain(await one_among_good(engine, read, good, bad))
+            plain(await beside(engine, read, good, alone, bad))
             if self.together:
                 return
         raise AssertionError("the bad one was in no batch with others: nothing is proved")
@@ -78,7 +79,13 @@ Read = Callable[[Engine, Request], Any]
 
 async def one_among_good(engine: Engine, read: Read, good: Sequence[Request], bad: Request) -> EngineError | None:
     """Ask all at once; every good answer must be what it is alone. What the bad one was told."""
-    alone = [await read(engine, request) for request in good]
+    return await beside(engine, read, good, [await read(engine, request) for request in good], bad)
+
+
+async def beside(
+    engine: Engine, read: Read, good: Sequence[Request], alone: Sequence[Any], bad: Request
+) -> EngineError | None:
+    """The same, where it is known what each answer is ``alone``."""
     *together, told = await asyncio.gather(*(read(engine, request) for request in (*good, bad)), return_exceptions=True)
     for request, expected, got in zip(good, alone, together, strict=True):
         assert not isinstance(got, BaseException), f"{request.id} was lost: {got}"

@@ -116,9 +116,12 @@ REQUESTS = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n" * 6000
 
 
 @pytest.mark.parametrize("flood", [pytest.param(CHUNKS, id="chunks"), pytest.param(REQUESTS, id="requests")])
-async def test_one_who_goes_on_over_http_is_left_too(slow: Any, flood: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_who_goes_on_over_http_is_left_too(
+    serve_with: Any, flood: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.pace.BURST_S", 1.0)
     monkeypatch.setattr("app.pace.PATIENCE_S", 0.1)
-    async with slow as server:
+    async with serve_with(limits={"messages_s": 200}) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(flood)
         said = b""

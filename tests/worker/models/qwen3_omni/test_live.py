@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,13 @@ BEHIND = 6  # the sound's end, the turn's end, a line's end; and those of the as
 
 def talking(seconds: float) -> Pcm:
     """People, one after the other."""
-    said = [decode_audio(file.read_bytes(), 30) for file in sorted(SPOKEN.glob("in_00*.ogg"))]
-    pcm = np.resize(np.concatenate(said), int(seconds * 16_000)).astype(np.float32)
+    pcm = np.resize(people(), int(seconds * 16_000)).astype(np.float32)
     return (pcm * 8000 / np.abs(pcm).max()).astype(np.int16)
+
+
+@cache
+def people() -> Pcm:
+    return np.concatenate([decode_audio(file.read_bytes(), 30) for file in sorted(SPOKEN.glob("in_00*.ogg"))])
 
 
 def speech(seconds: float) -> Pcm:
