@@ -22,7 +22,7 @@ from engine.core import IN_WRITING
 from engine.delivered import RecoveryLog
 from engine.errors import ReplicaLost
 from engine.stream import ReplayBuffer, whole
-from engine.worker.stage import STATE_FRAMES
+from engine.worker.codec_frames import STATE_FRAMES
 from engine.worker.stage_request import StageRequest
 from engine.worker.uses import stage_type
 from tests.engine.fakes import lose, until

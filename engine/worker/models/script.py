@@ -63,8 +63,9 @@ from engine.core import (
     Voice,
 )
 from engine.errors import EngineError, RequestError, StageFailed
+from engine.worker.codec_frames import Books, Window, frames_of, state_due
 from engine.worker.hearing import pcm_of
-from engine.worker.stage import Books, StageConfig, Window, frames_of, state_due
+from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 
 FRAME_S = 0.04

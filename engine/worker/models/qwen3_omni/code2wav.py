@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from engine.chunk import Audio, Chunk, Codes, kinds
 from engine.core import Facets, StageInfo
 from engine.errors import EngineError, WeightsError
+from engine.worker.codec_frames import Books, Window
 from engine.worker.models.qwen3_omni.source import FRAME_S, MAX_PENDING, Source
 from engine.worker.models.qwen3_omni.speech import FRAME_SAMPLES
 from engine.worker.nn.codec import CodecDecoder
 from engine.worker.nn.conv import Piece
 from engine.worker.nn.device import to_device
-from engine.worker.stage import Books, StageConfig, Window, warm_up
+from engine.worker.stage import StageConfig, warm_up
 from engine.worker.stage_request import StageRequest
 
 WARM_S = 2.0  # of a start, at most

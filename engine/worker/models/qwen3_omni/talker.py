@@ -13,6 +13,7 @@ from torch import Tensor
 from engine.chunk import Checkpoint, Chunk, Codes, Usage, kinds
 from engine.core import Facets, StageInfo, Voice
 from engine.errors import EngineError, StageFailed, WeightsError
+from engine.worker.codec_frames import frames_of, state_due
 from engine.worker.models.qwen3_omni.source import FRAME_S, MAX_PENDING, Source, batch_params, by_slot, to_keep
 from engine.worker.models.qwen3_omni.speakable import Lead, Speakable, TextEnd, TextToken, UserTurns, read
 from engine.worker.models.qwen3_omni.speech import PrefixKV, Speech
@@ -21,7 +22,7 @@ from engine.worker.nn.decode_batch import DecodeInput
 from engine.worker.nn.sampler import FAILED, SamplingParams
 from engine.worker.nn.slots import Batch
 from engine.worker.prefix import Prefixes
-from engine.worker.stage import StageConfig, frames_of, guarded, state_due
+from engine.worker.stage import StageConfig, guarded
 from engine.worker.stage_request import StageRequest
 
 
