@@ -18,7 +18,7 @@ __all__ = ["_leaves_no_tasks", "leaves_nothing_behind", "loaded_once", "measures
 GUARD = Path(__file__).parent / "guard"
 STACK_DEPTH = 1
 """Frames that asyncio's debug mode keeps of where each callback was made. Its own ten cost more than the callbacks."""
-FUTURE_DEPTH = 3
+FUTURE_DEPTH = 2
 """The same for tasks and futures, whose C code asks for the whole stack: that was a third of what the app's tests
 took."""
 AUTHORITIES = GUARD / "no_authority.pem"
