@@ -155,10 +155,17 @@ class Talker:
         speech.ends_s += (last_s + np.cumsum(_seconds(duration[0, part]) / req.request.speed)).tolist()
 
     def _speak(self, reqs: Sequence[StageRequest]) -> NDArray[np.int64]:
-        """One frame for each request of the main role -> codes [requests, 8]; keys and values go to their slots' rings.
+        """One frame for each request of the main role -> codes [requests, 8]; keys and values go to their rings."""
+        slots, inputs = self._inputs(reqs)
+        codes, latents, new = run(self._frame, ("codes", "latent", "new"), inputs)
+        self._rings[slots, :, :, :, inputs["position"] % RING] = new
+        for req, latent in zip(reqs, latents[: len(reqs)], strict=True):
+            req.state.latent, req.state.frames = latent, req.state.frames + 1
+        return codes[: len(reqs)]
 
-        A row for each of them, and behind these one for each companion: without text, and its main one's partner.
-        """
+    def _inputs(self, reqs: Sequence[StageRequest]) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
+        """A row for each request, and behind these one for each companion: without text, and its main one's partner.
+        The rows' slots, and what the network takes."""
         count, guided = len(reqs), [index for index, req in enumerate(reqs) if NEGATIVE in req.roles]
         order = [*range(count), *guided]
         speeches: list[Speech] = [req.state for req in reqs]
@@ -170,7 +177,7 @@ class Talker:
         partner, guidance = np.arange(len(order)), np.ones(len(order), np.float32)
         partner[guided] = np.arange(count, len(order))
         guidance[guided] = [reqs[index].request.sampling.guidance for index in guided]
-        inputs = {
+        return slots, {
             "states": states,
             "places": positions,
             "previous": np.stack([speech.latent for speech in speeches])[order],
@@ -180,11 +187,6 @@ class Talker:
             "guidance": guidance,
             "voice": np.array([voice_of(req.request) for req in reqs], np.int64)[order],
         }
-        codes, latents, new = run(self._frame, ("codes", "latent", "new"), inputs)
-        self._rings[slots, :, :, :, position % RING] = new
-        for speech, latent in zip(speeches, latents[:count], strict=True):
-            speech.latent, speech.frames = latent, speech.frames + 1
-        return codes[:count]
 
     def _given(self, req: StageRequest, codes: NDArray[np.int64]) -> list[Chunk]:
         frame = Codes(codes[None].astype(np.int16), req.state.text_end)

@@ -201,26 +201,29 @@ class Prompter:
         columns: list[NDArray[np.float32]] = []
         at, i = 0.0, 0
         while i < len(ids):
-            run, last = i, None
             if ids[i] in media:
                 block = left.pop(0)
-                run = i + block.num_positions
-                if not block.sounds:
-                    last = found = block.visual_positions
-                elif run - i == block.sounds or (talker and self.marks.image not in ids[run:]):
-                    last = found = _counted(block.num_positions)
-                else:
-                    found = np.concatenate((block.visual_positions, block.audio_positions), 1)[:, block.order]
-                    last_id = ids[run - 1]
-                    length = next(n for n in range(1, block.num_positions) if ids[run - 1 - n] != last_id)
-                    last = found[:, -length:]
+                end = i + block.num_positions
+                found, last = self._spanned(block, ids, end, talker)
             else:
-                while run < len(ids) and ids[run] not in media:
-                    run += 1
-                last = found = _counted(run - i)
+                end = next((n for n in range(i, len(ids)) if ids[n] in media), len(ids))
+                last = found = _counted(end - i)
             columns.append(found + np.float32(at))
-            at, i = float((last + np.float32(at)).max()) + 1, run
+            at, i = float((last + np.float32(at)).max()) + 1, end
         return np.concatenate(columns, 1) if columns else np.zeros((3, 0), np.float32)
+
+    def _spanned(
+        self, block: Block, ids: Sequence[int], end: int, talker: bool
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The positions of a block, as if it were the first, and of them those of the part that comes last in it."""
+        if not block.sounds:
+            return block.visual_positions, block.visual_positions
+        if block.num_positions == block.sounds or (talker and self.marks.image not in ids[end:]):
+            counted = _counted(block.num_positions)
+            return counted, counted
+        found = np.concatenate((block.visual_positions, block.audio_positions), 1)[:, block.order]
+        length = next(n for n in range(1, block.num_positions) if ids[end - 1 - n] != ids[end - 1])
+        return found, found[:, -length:]
 
 
 def _counted(count: int) -> NDArray[np.float32]:

@@ -155,17 +155,21 @@ class Speaker:
 
         if not any(map(str.isalnum, text)) or (self._reads and not can_say(text, self._voice.languages)):
             return pieces
+        with without_lines_of(LINES):
+            whole = self._tts.generate(text, self._wanted(number, speed), take)
+        if not pieces and not left() and (samples := whole.samples):  # as of Kitten, which tells nothing meanwhile
+            pieces.append((np.array(samples, np.float32), 1.0))
+        return pieces
+
+    def _wanted(self, number: int, speed: float) -> Any:
+        """How the library is to say it: who, and how fast."""
         wanted = self._library.GenerationConfig()
         wanted.sid, wanted.speed = number, speed
         if self._references:
             wanted.reference_audio, wanted.reference_sample_rate = self._references[number], self._voice.rate_hz
         if self._voice.family == "zipvoice":
             wanted.reference_text, wanted.num_steps = on_one_line(self._options.clones[number].text), STEPS
-        with without_lines_of(LINES):
-            whole = self._tts.generate(text, wanted, take)
-        if not pieces and not left() and (samples := whole.samples):  # as of Kitten, which tells nothing meanwhile
-            pieces.append((np.array(samples, np.float32), 1.0))
-        return pieces
+        return wanted
 
 
 STAGE = Speaker
