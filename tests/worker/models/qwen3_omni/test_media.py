@@ -8,6 +8,7 @@ import torch
 
 from engine import AudioPart
 from engine.worker.models.qwen3_omni import media
+from engine.worker.models.qwen3_omni.block import Block
 from engine.worker.models.qwen3_omni.prompt import Prompter
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.stage import StageConfig
@@ -35,3 +36,23 @@ def test_features_that_are_kept_stay_within_their_bytes(checkpoint: Folder, monk
         media_processor.blocks([AudioPart(TONE + np.int16(i))])
         assert media_processor._held == sum(block.size for (block,) in media_processor._known.values()) <= 300_000
     assert len(media_processor._known) == 3
+
+
+@pytest.mark.parametrize(
+    ("block", "behind", "as_the_talker_counts"),
+    [
+        (Block(0, sounds=2, grid=(1, 1, 9)), 3, 12),  # the sound, though the picture is wider than it lasts
+        (Block(0, sounds=2, grid=(3, 1, 1), pace=5.0), 12, 6),  # the last picture
+        (Block(0, sounds=4), 5, 5),
+    ],
+)
+def test_positions_go_on_from_the_part_of_a_video_that_comes_last(
+    checkpoint: Folder, block: Block, behind: int, as_the_talker_counts: int
+) -> None:
+    prompter = Prompter(Source(StageConfig(checkpoint("plain"))))
+    marks, cells = prompter.marks, block.num_positions - block.sounds
+    rows = [marks.video if at < cells else marks.audio for at in block.order.tolist()]
+    for talker, expected in ((False, behind), (True, as_the_talker_counts)):
+        positions = prompter._positions([1, *rows, 2], [block], talker)
+        assert positions.shape == (3, block.num_positions + 2)
+        assert positions[:, -1].tolist() == [expected] * 3
