@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -150,3 +151,9 @@ def test_a_client_reads_one_authority_s_certificate() -> None:
     """The machine's own took longer to read than many a test with a client took otherwise."""
     for made in (httpx.create_ssl_context, httpx2.create_ssl_context):
         assert made().cert_store_stats()["x509_ca"] == 1
+
+
+def test_what_was_imported_is_no_matter_for_the_collector() -> None:
+    """With all tests' imports it held up whichever test it fell into for half a second."""
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > 50_000
