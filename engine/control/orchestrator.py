@@ -9,20 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any, get_type_hints
+
+import msgspec
 
 from engine.chunk import Chunk
 from engine.control.chunks import Chunks
 from engine.control.hop import Pool
 from engine.control.hops import Hops
-from engine.core import Request
+from engine.core import Request, Sampling
 from engine.errors import EngineError, RequestError, StageUnavailable, Stalled, plain
 from engine.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
 
+_NUMBERS: dict[str, Any] = {"speed": float, "max_text_tokens": int, "max_audio_s": float, "lead_s": float | None}
+_SAMPLING = get_type_hints(Sampling)
 MOVED = 0.1  # of the time that a standstill may last, before its deadline is moved
 
 
@@ -51,6 +57,7 @@ class Orchestrator:
         try:
             async with asyncio.timeout(self._stall_s) as stall, asyncio.TaskGroup() as hops:
                 _check_roles(chunks.request.roles)
+                _check_numbers(chunks.request)
                 _check_seconds(chunks.request)
                 self._check_guidance(chunks.request.sampling.guidance)
                 route = self._pipeline.route(chunks.request)
@@ -88,6 +95,19 @@ def _check_seconds(request: Request) -> None:
         raise RequestError(f"lead_s is 0 s or more, not {request.lead_s:g}")
     if not request.max_audio_s > 0:
         raise RequestError(f"max_audio_s is above 0 s, not {request.max_audio_s:g}")
+
+
+def _check_numbers(request: Request) -> None:
+    """They are of their types, and numbers. A step has one column for a value of all its requests: one of another type,
+    as a number where others say yes or no, would change what those draw."""
+    for given, kinds in ((request, _NUMBERS), (request.sampling, _SAMPLING)):
+        for name, kind in kinds.items():
+            try:
+                value = msgspec.convert(getattr(given, name), kind)
+            except msgspec.ValidationError as error:
+                raise RequestError(f"{name}: {error}") from None
+            if isinstance(value, float) and math.isnan(value):
+                raise RequestError(f"{name} is no number")
 
 
 def _awaited(pools: Sequence[Pool], chunks: Chunks) -> str:

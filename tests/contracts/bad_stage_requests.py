@@ -97,6 +97,11 @@ def plain(error: EngineError | None) -> None:
     """An error of ours is told as a sentence that names nothing of what is within."""
     assert isinstance(error, StageFailed), error
     assert str(error).endswith("the server's log says why.")
+    keeps_to_itself(error)
+
+
+def keeps_to_itself(error: EngineError) -> None:
+    """It names nothing of what is within: a family may also say what it knows, as that its logits are no numbers."""
     for inner in (SECRET, "Error", "(", "Traceback"):
         assert inner not in str(error)
 
@@ -120,7 +125,7 @@ async def many_among_good(engine: Engine, read: Read, good: Sequence[Request], b
                 try:
                     await read(engine, request)
                 except StageFailed as error:
-                    plain(error)
+                    keeps_to_itself(error)
                 except EngineError:
                     pass
         finally:

@@ -13,7 +13,7 @@ import pytest
 
 from engine import wire
 from engine.chunk import Chunk
-from engine.core import IN_WRITING
+from engine.core import IN_WRITING, Sampling
 from engine.errors import EngineError, ReplicaLost, RequestError, StageFailed, StageUnavailable, Stalled
 from engine.stream import whole
 from engine.worker.stage_request import StageRequest
@@ -430,8 +430,26 @@ async def test_a_bug_of_ours_is_an_engine_error_too_and_logged(
 async def test_a_lead_that_is_no_time_is_refused(lead_s: float) -> None:
     """Nothing is more, or less, than what is no number: such a request had stepped never, and held its slots."""
     async with rigged([FakeStage(emits=frozenset({"audio"}))]) as rig:
-        with pytest.raises(RequestError, match="lead_s is 0 s or more"):
+        with pytest.raises(RequestError, match="lead_s is"):
             await read(rig, lead_s=lead_s)
+        await settled(rig)
+
+
+BAD_NUMBERS: list[dict[str, Any]] = [
+    {"sampling": Sampling(greedy=1e300)},  # pyright: ignore[reportArgumentType]
+    {"sampling": Sampling(temperature="7")},  # pyright: ignore[reportArgumentType]
+    {"sampling": Sampling(temperature=float("nan"))},
+    {"sampling": Sampling(seed=None)},  # pyright: ignore[reportArgumentType]
+    {"max_audio_s": None}, {"lead_s": "7"}, {"speed": float("nan")}, {"max_text_tokens": 1.5},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("bad", BAD_NUMBERS, ids=str)
+async def test_numbers_of_another_type_are_refused(bad: dict[str, Any]) -> None:
+    """In one step with others a number for yes or no changed what those drew."""
+    async with rigged([FakeStage(emits=frozenset({"audio"}))]) as rig:
+        with pytest.raises(RequestError):
+            await read(rig, **bad)
         await settled(rig)
 
 
