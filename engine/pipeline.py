@@ -95,7 +95,7 @@ class Pipeline:
     def route(self, request: Request) -> Route:
         """The way of a request. Raises RequestError where there is none."""
         if request.say is not None:
-            return self._saying(request.say)
+            return self._saying(request.say, request.wants)
         self._check_wants(request.wants)
         places = [n for n in range(len(self.stages)) if self._brings(n, request.wants)]
         places = [n for n in places if request.hears or not self.stages[n].hears_only]
@@ -108,9 +108,11 @@ class Pipeline:
         ears = sum(self.stages[n].hears_only for n in places)
         return Route(tuple(places), ears if request.live else 0)
 
-    def _saying(self, text: str) -> Route:
+    def _saying(self, text: str, wants: frozenset[Want]) -> Route:
         """The way of a text that is spoken as it stands."""
         self._check_wants(frozenset({"audio"}))
+        if "audio" not in wants:
+            raise RequestError("A text that is to be spoken becomes sound: ask for audio.")
         for place in range(len(self.stages)):
             stage = self.stages[place]
             if stage.says:

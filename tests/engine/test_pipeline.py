@@ -86,6 +86,8 @@ def test_a_request_passes_the_stages_that_bring_what_it_wants(
         ),  # it writes only what it hears,
         ([named(EARS, unfit="No ears here: type."), *WHOLE[1:]], live(), "No ears here: type."),
         ([named(OMNI, says=False), ROWS], typed(say="x"), "cannot speak a given text"),
+        ([OMNI, ROWS], typed(say="x", wants=frozenset()), "ask for audio"),
+        (WHOLE, typed(say="x", wants=frozenset({"text"})), "ask for audio"),
     ],
 )
 def test_a_request_that_has_no_way_is_told_so(stages: list[StageInfo], request_: Request, told: str) -> None:
