@@ -17,7 +17,7 @@ from app.realtime.answers import Answers
 from app.realtime.commands import See
 from app.realtime.conversation import Conversation
 from app.realtime.endpoint import Moment, fall
-from app.realtime.formats import LONG_BYTES, Decoder
+from app.realtime.formats import LONG_BYTES, Decoder, rate_of, sample_count
 from app.realtime.hearing import Recent, Turn
 from app.realtime.house import House
 from app.realtime.items import Heard, MessageItem
@@ -97,21 +97,32 @@ class Microphone:
         return self._options.audio.input.turn_detection is None
 
     async def append(self, data: bytes) -> None:
-        """Hear bytes in the session's format. Long pieces are heard in steps, so that other sessions get their turn."""
-        if len(data) > LONG_BYTES:
-            await self.hear(await self._house.slices.aside(lambda: self._decoder.push(data)))
-        else:
+        """Hear bytes in the session's format.
+
+        Long ones are decoded and heard piece by piece: other sessions get their turn, and memory is for one piece.
+        """
+        format = self._options.audio.input.format
+        self._check_room(sample_count(data, format) * MIC_RATE_HZ // rate_of(format))
+        if len(data) <= LONG_BYTES:
             await self.hear(self._decoder.push(data))
+            return
+        for at in range(0, len(data), LONG_BYTES):
+            push = partial(self._decoder.push, data[at : at + LONG_BYTES])
+            await self.hear(await self._house.slices.aside(push))
 
     async def hear(self, pcm: Pcm) -> None:
         """Hear int16 [samples] at MIC_RATE_HZ."""
-        if self._by_hand:
-            self._turn = self._turn or Turn(self._limit)
-            self._turn.check_room(len(pcm))
+        self._check_room(len(pcm))
         self._loop_time.begin()
         for at in range(0, len(pcm), STEP):
             self._hear(pcm[at : at + STEP])
             await self._loop_time.pause()
+
+    def _check_room(self, samples: int) -> None:
+        """Raises Refusal if so many more do not fit into a turn that the client ends."""
+        if self._by_hand:
+            self._turn = self._turn or Turn(self._limit)
+            self._turn.check_room(samples)
 
     def commit(self) -> None:
         """The turn is over because the client says so; it asks for an answer itself."""

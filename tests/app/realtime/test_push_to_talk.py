@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
 
+from app.realtime.formats import LONG_BYTES, Decoder
 from app.settings import Limits
 from engine import AudioPart, Preempted
 from tests.app.realtime.test_session import Talk, talking
-from tests.app.rig import silence, tone
+from tests.app.rig import eventually, silence, tone
 
 
 async def by_hand(talk: Talk, **session: Any) -> None:
@@ -222,3 +224,33 @@ async def test_twenty_questions_typed_in_the_middle_of_a_spoken_one() -> None:
         assert {event["error"]["code"] for event in talk.of("error")} <= {"response_cancel_not_active"}
         asked = [message for message in talk.engine.requests[-1].messages if message.role == "user"]
         assert [type(message.parts[0]).__name__ for message in asked] == ["TextPart"] * 20 + ["AudioPart"]
+
+
+async def test_a_long_piece_is_decoded_a_little_at_a_time_and_heard_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoded at once, eleven megabytes of G.711 took 760 MB."""
+    decoded, push = list[int](), Decoder.push
+
+    def noted(decoder: Decoder, data: bytes) -> Any:
+        decoded.append(len(data))
+        return push(decoder, data)
+
+    monkeypatch.setattr(Decoder, "push", noted)
+    sound = base64.b64encode(bytes([0x20, 0xA0] * (15 * LONG_BYTES // 4))).decode()
+    async with talking() as talk:
+        await by_hand(talk, input={"format": {"type": "audio/pcmu"}})
+        await talk.say("input_audio_buffer.append", audio=sound)
+        await eventually(lambda: sum(decoded) == 15 * LONG_BYTES // 2)
+        assert max(decoded) <= LONG_BYTES
+        await release(talk)
+        await talk.quiet_down()
+        assert talk.statuses() == ["completed"]
+        assert talk.engine.asked[-1].heard_samples == pytest.approx(15 * LONG_BYTES, abs=100)
+
+
+async def test_a_piece_that_is_too_long_is_refused_before_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with talking(limits=Limits(audio_s=3)) as talk:
+        await by_hand(talk, input={"format": {"type": "audio/pcmu"}})
+        monkeypatch.setattr(Decoder, "push", lambda *_: pytest.fail("it was decoded"))
+        await talk.say("input_audio_buffer.append", audio=base64.b64encode(bytes(8_000 * 4)).decode())
+        await talk.quiet_down()
+        assert [event["error"]["code"] for event in talk.of("error")] == ["input_audio_buffer_full"]
