@@ -47,7 +47,7 @@ def within(found: Arrows, folder: str) -> list[tuple[Path, Path]]:
 
 
 def back(pairs: list[tuple[Path, Path]], folder: str) -> list[tuple[Path, Path]]:
-    """Of those, the arrows between two rooms, or a room and what lies beside it, that import each other."""
+    """Of those, the arrows between two rooms that import each other."""
     rooms = {(_room(one, folder), _room(other, folder)) for one, other in pairs}
     return [
         (one, other)

@@ -101,11 +101,11 @@ class Microphone:
 
         Long ones are decoded and heard piece by piece: other sessions get their turn, and memory is for one piece.
         """
-        format = self._options.audio.input.format
-        self._check_room(sample_count(data, format) * MIC_RATE_HZ // rate_of(format))
         if len(data) <= LONG_BYTES:
             await self.hear(self._decoder.push(data))
             return
+        format = self._options.audio.input.format
+        self._check_room(sample_count(data, format) * MIC_RATE_HZ // rate_of(format))
         for at in range(0, len(data), LONG_BYTES):
             push = partial(self._decoder.push, data[at : at + LONG_BYTES])
             await self.hear(await self._house.slices.aside(push))

@@ -251,6 +251,6 @@ async def test_a_piece_that_is_too_long_is_refused_before_it_is_decoded(monkeypa
     async with talking(limits=Limits(audio_s=3)) as talk:
         await by_hand(talk, input={"format": {"type": "audio/pcmu"}})
         monkeypatch.setattr(Decoder, "push", lambda *_: pytest.fail("it was decoded"))
-        await talk.say("input_audio_buffer.append", audio=base64.b64encode(bytes(8_000 * 4)).decode())
+        await talk.say("input_audio_buffer.append", audio=base64.b64encode(bytes(8_000 * 20)).decode())
         await talk.quiet_down()
         assert [event["error"]["code"] for event in talk.of("error")] == ["input_audio_buffer_full"]
