@@ -55,6 +55,7 @@ NOUN_PHRASE = re.compile(
 )
 """Openings that look like one of those, and name a thing: "At most two requests.", "More than one is refused."."""
 THE_SAME = re.compile(r"the (same|other|others|rest)[,.:;]", re.IGNORECASE)
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Assign, ast.AnnAssign)
 _WORD = re.compile(r"[a-z]+(?:-[a-z]+)*", re.IGNORECASE)
 
 
@@ -111,15 +112,23 @@ def sources(root: Path, paths: Sequence[str]) -> list[Path]:
 def docstrings(source: str, path: str) -> Iterator[Docstring]:
     """Every docstring of a module, with its line."""
     for node in ast.walk(ast.parse(source)):
-        body = getattr(node, "body", None)
-        if not isinstance(body, list):
-            continue
-        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        for before, statement in pairwise([None, *body]):
-            if isinstance(before, ast.Assign | ast.AnnAssign) or (before is None and documented):
-                match statement:
-                    case ast.Expr(value=ast.Constant(value=str(text))):
-                        yield Docstring(path, statement.lineno, text.strip())
+        match node:
+            case ast.Module(body=body) | ast.ClassDef(body=body) | ast.If(body=body):
+                yield from _strings([node, *body], path)
+            case ast.FunctionDef(body=body) | ast.AsyncFunctionDef(body=body):
+                yield from _strings([node, *body], path)
+            case _:
+                pass
+
+
+def _strings(nodes: Sequence[ast.AST], path: str) -> Iterator[Docstring]:
+    """The strings that stand below what they document: ``nodes`` are a block and its statements."""
+    for before, statement in pairwise(nodes):
+        match statement:
+            case ast.Expr(value=ast.Constant(value=str(text))) if isinstance(before, DOCUMENTED):
+                yield Docstring(path, statement.lineno, text.strip())
+            case _:
+                pass
 
 
 if __name__ == "__main__":
