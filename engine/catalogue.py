@@ -25,9 +25,10 @@ class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One file of a model. Without a hash it is not pinned: the first pull takes the hub's word, and keeps it."""
 
     path: str
-    """Within the repository; the folder here has the same. With a ``*`` it stands for all that are there, if any."""
+    """The file's path within the repository and in the model's folder here. A ``*`` stands for every file that fits, if
+    any does."""
     size: int | None = None
-    """In bytes."""
+    """The file's size in bytes."""
     sha256: str | None = None
 
 
@@ -39,17 +40,17 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     use: str
     """The stage that loads it."""
     repository: str
-    """On the hub: OWNER/NAME."""
+    """The repository on the hub: OWNER/NAME."""
     revision: str
     """A commit; a branch, like main, is not pinned."""
     files: tuple[File, ...]
     licence: str
-    """As SPDX names it, or what its authors call it."""
+    """The licence as SPDX names it, or what its authors call it."""
     languages: tuple[str, ...]
     size_mb: int
-    """Of all files, about, in 10^6 bytes: what people see before they pull."""
+    """The size of all files, about, in 10^6 bytes: people see it before they pull."""
     restrictions: tuple[Literal["non-commercial", "gated"], ...] = ()
-    """What has to be confirmed before a pull."""
+    """Conditions that the user has to confirm before a pull."""
 
     @property
     def pinned(self) -> bool:
@@ -58,7 +59,7 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What lies in the folder of a model: as it was when it was pulled."""
+    """A model's folder as it was when the model was pulled."""
 
     name: str
     repository: str
@@ -87,12 +88,12 @@ def model_of(name: str) -> Model:
 
 
 def models_folder() -> Path:
-    """Where pulled models lie: a folder each, named like the model."""
+    """Return the folder of pulled models: one folder each, named like the model."""
     return Path.home() / ".local" / "share" / "parley" / "models"
 
 
 def manifest_of(folder: Path) -> Manifest | None:
-    """What was pulled into a folder; None where a pull has not ended there, or a file has not its size any more."""
+    """Return the notes of a pull into a folder; None where it has not ended, or a file no longer has its size."""
     try:
         manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
         whole = all((folder / file.path).stat().st_size == file.size for file in manifest.files)
@@ -102,7 +103,8 @@ def manifest_of(folder: Path) -> Manifest | None:
 
 
 def located(weights: str) -> Path:
-    """Where ``weights`` of a configuration lie: a model of the catalogue by its name, or a path as it stands.
+    """Return the folder that a configuration's ``weights`` mean: a model of the catalogue by its name, or a path as it
+    stands.
 
     Raises WeightsError, with the command that gets it, for a model that is not here.
     """

@@ -23,7 +23,7 @@ Kind = str
 """The tag of a chunk's struct; of Tensors, the name that their family gave them. ``kinds`` makes sets of them."""
 
 Finish = Literal["stop", "length", "tool"]
-"""Why an answer's text is over: it was said; it was as long as it may be; or a tool is to be called."""
+"""The reason why an answer's text is over: it was said; it was as long as it may be; or a tool is to be called."""
 
 Codebooks = NDArray[np.int16]
 Counts = dict[str, int]
@@ -38,7 +38,7 @@ class _Chunk(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class Speech(_Chunk, frozen=True, tag="speech"):
-    """What the user says as they say it: int16 [samples] at MIC_RATE_HZ."""
+    """The user's speech while they speak: int16 [samples] at MIC_RATE_HZ."""
 
     pcm: Pcm
 
@@ -64,7 +64,7 @@ class Transcript(_Chunk, frozen=True, tag="transcript"):
     complete: bool | None = None
     """Whether the words are a request as they stand; None where the ears cannot tell."""
     words: tuple[Word, ...] = ()
-    """When each was said: all that ``text`` has, in a final transcript of ears that tell, else none."""
+    """The time of each word of ``text``, in a final transcript of ears that give times; else empty."""
 
 
 class Text(_Chunk, frozen=True, tag="text"):
@@ -73,7 +73,7 @@ class Text(_Chunk, frozen=True, tag="text"):
     text: str
     start: int
     token_ids: tuple[int, ...] = ()
-    """Of the tokenizer that the thinker's ``Facets.tokenizer`` names."""
+    """Ids of the tokenizer that the thinker's ``Facets.tokenizer`` names."""
 
     @property
     def end(self) -> int:
@@ -81,7 +81,8 @@ class Text(_Chunk, frozen=True, tag="text"):
 
 
 class VoiceText(_Chunk, frozen=True, tag="voice_text"):
-    """What a voice is to say of the answer's text, where that is not all of it: marks of markdown are left out.
+    """The part of the answer's text that a voice is to say, where that is not all of it: marks of markdown are left
+    out.
 
     ``start`` is where in the answer it stands; it goes to voices, in the place of Text, and to no client.
     """
@@ -112,7 +113,7 @@ class ToolCall(_Chunk, frozen=True, tag="tool_call"):
 
 
 class Usage(_Chunk, frozen=True, tag="usage"):
-    """What an answer took, in tokens, and why its text is over. Of the input, the last three are a part."""
+    """The tokens that an answer took, and why its text is over. The last three are a part of the input."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -121,7 +122,7 @@ class Usage(_Chunk, frozen=True, tag="usage"):
     cached_tokens: int = 0
     finish: Finish = "stop"
     prompt_ids: tuple[int, ...] = ()
-    """Only for a request with ``dump``."""
+    """The prompt's token ids, only for a request with ``dump``."""
 
 
 class Codes(_Chunk, frozen=True, tag="codes"):
@@ -174,7 +175,7 @@ class Tensors(_Chunk, frozen=True, tag="tensors"):
 
 
 class Bundle(_Chunk, frozen=True, tag="bundle"):
-    """What all roles of a joined group gave, for the next stage."""
+    """The chunks that all roles of a joined group gave, for the next stage."""
 
     roles: dict[str, tuple[Chunk, ...]]
 
@@ -192,7 +193,7 @@ class Checkpoint(_Chunk, frozen=True, tag="checkpoint"):
 
 
 Output = Transcript | Text | ToolCallDelta | ToolCall | Usage | Audio | Codes
-"""What a client may get; Codes only with ``Request.dump``."""
+"""Chunks that a client may get; Codes only with ``Request.dump``."""
 
 Chunk = Output | Speech | VoiceText | Tensors | Bundle | Checkpoint
 
@@ -214,7 +215,7 @@ def checked(annotation: Any, value: Any) -> Any:
 
 @cache
 def _dtype(annotation: Any) -> np.dtype[Any] | None:
-    """What an ``NDArray[...]`` holds; None: anything."""
+    """Return the dtype of an ``NDArray[...]``; None means any."""
     (scalar,) = get_args(get_args(annotation)[1])
     return None if scalar is Any else np.dtype(scalar)
 
@@ -231,7 +232,7 @@ def texts(pieces: Iterable[str]) -> Iterator[Text]:
 
 
 def bytes_of(value: Any) -> int:
-    """About how many bytes a chunk keeps, or a value in one."""
+    """Estimate how many bytes a chunk, or a value in one, keeps."""
     if isinstance(value, np.ndarray):
         return cast("NDArray[Any]", value).nbytes
     if isinstance(value, str):

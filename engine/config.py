@@ -34,21 +34,22 @@ class WorkerSpec:
     threads: int = 1
     dtype: str = "float32"
     schedule: Schedule = "urgency"
-    """Who steps first: whose listener needs it most, or who came first, to measure what that is worth."""
+    """The order in which requests step: the one whose listener needs it most, or the one that came first (to measure
+    the difference)."""
     python: str | None = None
     """The interpreter of an environment of the worker's own, as a path: for libraries that pin what others cannot have.
     None is the server's. A worker that joins by itself has the one that it was started with."""
     resources: Mapping[str, float] = field(default_factory=dict[str, float])
-    """What a launcher that places workers on other machines asks for, one replica each, like ``{num_gpus: 1}``; it
-    counts the devices then."""
+    """Resources that a launcher asks for each replica on other machines, like ``{num_gpus: 1}``; it counts the devices
+    then."""
 
     def device(self, replica: int) -> str:
-        """Where the ``replica``-th (from 0) computes: a device of its own, unless it is the CPU."""
+        """Return where the ``replica``-th (from 0) computes: a device of its own, unless it is the CPU."""
         return str(self.devices[replica % len(self.devices)])
 
     @property
     def most(self) -> float:
-        """How many replicas there is a device for."""
+        """Return how many replicas there is a device for."""
         placed = self.resources or not any(_exclusive(device) for device in self.devices)
         return math.inf if placed else len(self.devices)
 
@@ -60,7 +61,7 @@ class StageSpec:
     use: str
     """A stage of a family (``nano.talker``), one by itself (``llm.openai``), or a file (``./my_stage.py``)."""
     name: str = ""
-    """What the pipeline calls it; without one, the last part of ``use``."""
+    """The pipeline's name for the stage; without one, the last part of ``use``."""
     weights: str | None = None
     """A folder, a hub id, or a model of the catalogue by its name; None is the stage's built-in place."""
     dtype: str | None = None
@@ -75,7 +76,7 @@ class StageSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatSpec:
-    """How often a worker says that it lives, and after how much silence it is given up."""
+    """The interval at which a worker reports that it lives, and the silence after which it is given up."""
 
     interval_s: float = 0.2
     timeout_s: float = 1.0
@@ -84,19 +85,19 @@ class HeartbeatSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
-    """Where workers from elsewhere may come in; without ``listen`` none may."""
+    """The address where workers from elsewhere may join; without ``listen`` none may."""
 
     listen: str | None = None
     """HOST:PORT, port 0 takes any free one."""
     token_file: str | None = None
     """The secret that a worker must know. Made anew at every start if the file is not there, and removed at the end."""
     address: str | None = None
-    """Where a launcher finds the cluster that it places workers on; None is the one that this machine is part of."""
+    """The address of the cluster on which a launcher places workers; None is the one that this machine is part of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkSpec:
-    """How many codec frames go to code2wav at a time: the first chunk, its growth, and where it settles."""
+    """The number of codec frames that go to code2wav at a time: the first chunk, its growth, and where it settles."""
 
     first: int = 1
     growth: float = 1.5
@@ -117,12 +118,13 @@ class EngineSpec:
 
     model: str | None = None
     name: str | None = None
-    """What clients know the pipeline by; None: the model's name."""
+    """The pipeline's name for clients; None: the model's name."""
     stages: tuple[StageSpec, ...] = ()
     workers: tuple[WorkerSpec, ...] = ()
-    """Without any, ears and blocking stages have a worker of their own each, and the other stages one together."""
+    """The workers; without any, ears and blocking stages have a worker of their own each, and the other stages share
+    one."""
     weights: str | None = None
-    """Of a ``model``: a folder or a hub id; None is the family's built-in place."""
+    """The weights of a ``model``: a folder or a hub id; None is the family's built-in place."""
     balance: Literal["least_queue", "round_robin", "random"] = "least_queue"
     chunks: ChunkSpec = ChunkSpec()
     queue: int = 64
@@ -130,21 +132,21 @@ class EngineSpec:
     stall_s: float = 30.0
     """A request that makes no progress for so long is ended."""
     empty_s: float = 0.8
-    """How long a request waits for a stage that has no replica left: a lost worker may be back by then."""
+    """Seconds that a request waits for a stage that has no replica left: a lost worker may be back by then."""
     start_s: float = 300.0
     """A worker that is not ready after so long is given up."""
     drain_s: float = 30.0
-    """How long a worker that is to leave may go on with the requests it has."""
+    """Seconds that a worker which is to leave may go on with the requests it has."""
     heartbeat: HeartbeatSpec = HeartbeatSpec()
     cluster: ClusterSpec = ClusterSpec()
     launcher: str = "local"
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Of a ``model``: the family's own settings."""
+    """Options of a ``model``: the family's own settings."""
     server: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def title(self) -> str:
-        """What people read it is, before it has been loaded."""
+        """Return the name that people read before the model has been loaded."""
         return self.name or self.model or "+".join(stage.use for stage in self.stages)
 
 
@@ -233,7 +235,7 @@ def _build_dataclass(kind: type[Any], value: Any, path: str) -> Any:
 
 
 def _check(spec: EngineSpec) -> None:
-    """What types alone cannot say."""
+    """Check what types alone cannot express."""
     _check_stages(spec)
     _check_workers(spec)
     if not 1 <= spec.chunks.first <= spec.chunks.steady:

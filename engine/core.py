@@ -18,7 +18,7 @@ SPEAKER_RATE_HZ = 24_000
 """Speech leaves the engine as mono float32 in [-1, 1] at this rate."""
 
 Want = Literal["transcript", "text", "audio"]
-"""What a client may want of an answer: the user's words, the answer's text, its sound."""
+"""The parts of an answer that a client may want: the user's words, the answer's text, its sound."""
 
 ANSWER: frozenset[Want] = frozenset({"transcript", "text", "audio"})
 IN_WRITING: frozenset[Want] = frozenset({"transcript", "text"})
@@ -95,15 +95,15 @@ class Tool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the next token is drawn. ``greedy`` wins over the rest; None leaves the family's default."""
+    """The way in which the next token is drawn. ``greedy`` wins over the rest; None leaves the family's default."""
 
     greedy: bool = False
     temperature: float | None = None
     top_p: float | None = None
     seed: int = 0
     guidance: float = 1.0
-    """How far a guided stage goes from what its companion says towards, and past, what the main role says; 1 stops
-    there. Other values need a request with the role that the family names (nano's talker: "negative")."""
+    """The distance that a guided stage goes from the companion's result towards, and past, the main role's; 1 stops at
+    the main role's. Other values need a request with the role that the family names (nano's talker: "negative")."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -130,9 +130,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_audio_s: float = 160.0
     """The longest answer, in seconds of sound."""
     lead_s: float | None = None
-    """How far ahead of its listener the answer's sound may be made; None: as fast as it is read."""
+    """Seconds by which the answer's sound may be made ahead of its listener; None: as fast as it is read."""
     dump: bool = False
-    """Also hand out codec frames and prompt ids."""
+    """Whether codec frames and prompt ids are handed out as well."""
     preemptible: bool = False
     """Whether it takes free slots only, and is ended as Preempted once another request waits for one.
 
@@ -170,7 +170,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class TokenCost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """About how many tokens of a prompt things take, rather too many than too few: conversations are cut by it."""
+    """Estimates of the prompt tokens that things take, rather too many than too few: conversations are cut by them."""
 
     character: float = 0.4
     instruction: float = 0.4
@@ -178,7 +178,7 @@ class TokenCost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     audio_s: float = 14.0
     image: float = 1500.0
     message: float = 6.0
-    """What stands around each message."""
+    """Tokens that stand around each message."""
 
 
 class Voice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -186,21 +186,22 @@ class Voice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     id: str
     name: str
-    """Says who speaks, as "Slt, a woman"."""
+    """The speaker as a person would say it: "Slt, a woman"."""
     language: str = ""
     """BCP 47, as "en-US"; "" where the voice speaks every language that the model does."""
 
 
 class Facets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a stage adds to the picture of its pipeline, as far as it is the one to know; ``engine.pipeline`` merges."""
+    """Facts that a stage adds to the picture of its pipeline, where it is the one to know; ``engine.pipeline`` merges
+    them."""
 
     model: str = ""
-    """What a thinker's model is called: the pipeline's name, where the configuration gives none."""
+    """The name of a thinker's model: the pipeline's name, where the configuration gives none."""
     voices: tuple[Voice, ...] = ()
     languages: tuple[str, ...] = ()
-    """That a voice speaks, as BCP 47."""
+    """Languages that a voice speaks, as BCP 47."""
     heard_languages: tuple[str, ...] = ()
-    """That ears, or a thinker that hears, understand."""
+    """Languages that ears, or a thinker that hears, understand."""
     sees: frozenset[Ability] = frozenset()
     """"image", "video", or both."""
     frame_s: float | None = None
@@ -208,16 +209,16 @@ class Facets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     context: int | None = None
     cost: TokenCost | None = None
     tokenizer: str = ""
-    """Of a thinker whose text carries token ids: whose ids they are. Where vocabularies differ, so do these names."""
+    """The vocabulary of the token ids in a thinker's text. Where vocabularies differ, so do these names."""
     examples: tuple[str, ...] = ()
     leaving: str = ""
-    """Who gets what of a conversation that leaves this machine, as a sentence; empty where nothing does."""
+    """One sentence that says who gets what of a conversation that leaves this machine; empty where nothing does."""
     hears_for: str = ""
-    """Of ears that understand no more than one thinker's requests: what its model is called."""
+    """The thinker's model whose requests are all that these ears understand; empty for other ears."""
 
 
 class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a stage tells the engine about itself.
+    """The facts that a stage tells the engine about itself.
 
     ``takes`` are the kinds of chunks that it reads, alternatives to each other; ``emits`` are those that go to the
     client, ``feeds`` those that go on to the stage that takes them; a kind may be in both, and ``engine.chunk.kinds``
@@ -267,11 +268,11 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     facets: Facets = Facets()
 
     def slots_of(self, request: Request) -> int:
-        """How many slots a request takes."""
+        """Return how many slots a request takes."""
         return len(request.roles) if self.group else 1
 
     def mark(self, word: str, role: str = "main") -> str:
-        """What a moment of a role at this stage is called on the timeline."""
+        """Return the name that a moment of a role at this stage has on the timeline."""
         return f"{self.name}.{word}" if role == "main" else f"{self.name}[{role}].{word}"
 
     @property
@@ -286,15 +287,15 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a pipeline tells the world about itself."""
+    """The facts that a pipeline tells the world about itself."""
 
     name: str
     voices: tuple[Voice, ...] = ()
     """The first one speaks where a request names none."""
     languages: tuple[str, ...] = ()
-    """That it speaks, as BCP 47; empty where it does not tell."""
+    """Languages that it speaks, as BCP 47; empty where it does not tell."""
     heard_languages: tuple[str, ...] = ()
-    """That it understands."""
+    """Languages that it understands, as BCP 47."""
     abilities: frozenset[Ability] = frozenset()
     frame_s: float = 0.08
     """Length of one codec frame in seconds."""
@@ -302,12 +303,12 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The longest prompt and answer in tokens."""
     cost: TokenCost = TokenCost()
     tokenizer: str = ""
-    """Whose token ids its text carries, for the messages in which they go back."""
+    """The vocabulary of its text's token ids, for the messages in which they go back."""
     examples: tuple[str, ...] = ()
-    """What a user may say and be understood: for people who see this model for the first time."""
+    """Sentences that the model understands: for people who see it for the first time."""
     notes: tuple[str, ...] = ()
-    """What people should know before they talk to it, a sentence each: who gets what of a conversation that leaves this
-    machine, and what cannot be said."""
+    """One sentence for each thing that people should know before they talk to it: who gets what of a conversation that
+    leaves this machine, and what cannot be said."""
     ledger: tuple[str, ...] = ()
     """The terms of its first-audio ledger, in their order."""
 
@@ -317,19 +318,19 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class ProcessorTime(msgspec.Struct, frozen=True):
-    """What a worker's first thread has had in all its life: time on a processor, and time ready to run without one."""
+    """The time that a worker's first thread has had in all its life: on a processor, and ready to run without one."""
 
     computed_s: float
     waited_s: float
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a stage has kept of its sessions' prompts, and what that was good for. Counts since its worker began."""
+    """The prompts that a stage has kept of its sessions, and how much that saved. Counts since its worker began."""
 
     asked: int
     """Positions of the prompts that were looked up."""
     reused: int
-    """Those of them that did not have to be computed."""
+    """Positions of those prompts that did not have to be computed."""
     hits: int
     """Look-ups that found something."""
     evicted: int
@@ -344,20 +345,20 @@ class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     replica: str
     """The name of its worker, which its successors inherit."""
     incarnation: int
-    """How many workers have had that name."""
+    """The number of workers that have had that name."""
     state: Literal["up", "draining"]
     leased: int
     """Requests that it has, of at most ``slots``."""
     slots: int
     queue: int
-    """Of those, how many had to wait for a step at its last heartbeat."""
+    """The number of requests that had to wait for a step at the last heartbeat."""
     step_ms: float
     age_s: float
     """Seconds since it joined."""
     remembered: Remembered | None = None
-    """Of a stage that keeps prefixes, at its last heartbeat."""
+    """The prefixes that the stage keeps, at the last heartbeat; None for a stage that keeps none."""
     unavailable: str = ""
-    """Why requests that need it fail for now, as a sentence: the server that it asks is down."""
+    """One sentence that says why requests that need the stage fail for now: the server that it asks is down."""
 
 
 Pcm = NDArray[np.int16]

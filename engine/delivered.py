@@ -1,4 +1,4 @@
-"""What a request was given, and what its stages checkpointed, so that another replica can go on where one was lost.
+"""Chunks that a request was given, and checkpoints of its stages, so that another replica can go on where one was lost.
 
 What is counted does not depend on how it was cut: samples of audio, frames of codes, characters of text (and tokens
 that have none), and chunks of the other kinds. Tensors that say where they belong are passed on again: whoever takes
@@ -40,7 +40,8 @@ def kind_of(key: str) -> Kind:
 
 
 def fresh(owed: Counts, chunk: Chunk) -> Chunk | None:
-    """What of a chunk has not been given before; ``owed`` is what is still to be left out, and shrinks by it."""
+    """Return the part of a chunk that has not been given before; ``owed`` is what is still to be left out, and shrinks
+    by it."""
     key, units = _units(chunk)
     known = owed.get(key, 0)
     if known <= 0:
@@ -65,7 +66,7 @@ def _behind(chunk: Chunk, known: int) -> Chunk:
 
 
 class RecoveryLog:
-    """What the stages of a request checkpointed: chunks of ``StageInfo.checkpoints``, and their latest states.
+    """The checkpoints of a request's stages: chunks of ``StageInfo.checkpoints``, and their latest states.
 
     Bounded by the request's limits of tokens and frames.
     """
@@ -89,7 +90,7 @@ class RecoveryLog:
 
 
 def _units(chunk: Chunk) -> tuple[str, int]:
-    """What a chunk is counted as, and how much of that it is; 0 of what is passed on again.
+    """Return the kind that a chunk is counted as, and its units of that kind; 0 for a chunk that is passed on again.
 
     How many preliminary transcripts come before the final one depends on the time; that the final one comes does not.
     """

@@ -1,4 +1,4 @@
-"""What a deployment's stages say of themselves, before any of them is loaded, and what follows from it.
+"""The facts that a deployment's stages tell of themselves before any of them is loaded, and what follows from these.
 
 A stage reads no more for that than its checkpoint's configuration. Knows no worker that runs.
 """

@@ -1,4 +1,4 @@
-"""How a server and a worker from elsewhere make sure of each other before the first frame. Sans I/O.
+"""The handshake in which a server and a worker from elsewhere make sure of each other before the first frame. Sans I/O.
 
 ::
 

@@ -48,7 +48,7 @@ async def check(python: str) -> None:
 
 
 async def _asked(python: str) -> str:
-    """What the interpreter answers to the question, on either of its outputs."""
+    """Return the interpreter's answer to the question, from either of its outputs."""
     try:
         process = await asyncio.create_subprocess_exec(
             python, "-c", _QUESTION, env=spawn.environment(),

@@ -16,11 +16,11 @@ MOST_LINES = 2000
 """Some seconds of the busiest server, half a megabyte."""
 
 LAST_S = 1.0
-"""How long the end of a process waits for its last lines to be taken."""
+"""Seconds that the end of a process waits for its last lines to be taken."""
 
 
 class LineWriter(logging.Handler):
-    """Writes to a file descriptor, past the stream's own lock: that one is held for as long as a write takes."""
+    """A writer to a file descriptor, past the stream's own lock: that one is held for as long as a write takes."""
 
     def __init__(self, descriptor: int = 2, most: int = MOST_LINES) -> None:
         super().__init__()

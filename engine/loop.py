@@ -20,13 +20,13 @@ T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """What ``asyncio.run`` does, on that loop."""
+    """Run ``main`` as ``asyncio.run`` does, on that loop."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(main)
 
 
 def settle() -> None:
-    """What has been loaded stays: without this the collector looks through all of it now and then, in mid-speech.
+    """Keep the collector from what has been loaded: else it looks through all of it now and then, in mid-speech.
 
     A full collection takes 94 ms with torch and transformers loaded, 28 ms without; afterwards, well under one.
     """

@@ -18,7 +18,7 @@ from engine.errors import ConfigError, RequestError
 T = TypeVar("T")
 
 WANTED: Mapping[Kind, Want] = {"transcript": "transcript", "text": "text", "audio": "audio"}
-"""What a client may want, by the kind of chunk that brings it."""
+"""The part of an answer that each kind of chunk brings."""
 
 Terms = Sequence[tuple[str, str]]
 """The terms of the first-audio ledger, and the mark that ends each, in the order of the pipeline."""
@@ -32,9 +32,10 @@ class Route:
 
     stages: tuple[int, ...]
     ears: int = 0
-    """How many of them, at its beginning, only hear: what comes behind them waits for the end of the user's turn."""
+    """The number of stages, at the beginning, that only hear: what comes behind them waits for the end of the user's
+    turn."""
     say: str = ""
-    """What is fed to the first of them, in place of what a thinker would write."""
+    """The text that is fed to the first stage, in place of what a thinker would write."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Pipeline:
 
     @cached_property
     def model(self) -> ModelInfo:
-        """What the pipeline tells of itself: each fact from the first stage that knows it."""
+        """Describe the pipeline: each fact comes from the first stage that knows it."""
         facets = [stage.facets for stage in self.stages]
         title = self.name or _first(one.model for one in facets) or "+".join(stage.name for stage in self.stages)
         unknown = ModelInfo(name="")
@@ -80,7 +81,7 @@ class Pipeline:
 
     @cached_property
     def terms(self) -> Terms:
-        """Of its first-audio ledger; see ``engine.control.timeline.Ledger``."""
+        """Return the terms of the first-audio ledger; see ``engine.control.timeline.Ledger``."""
         terms = [("queue", "open")]
         for place, stage in enumerate(self.stages):
             if stage.hears_only:
@@ -129,7 +130,7 @@ class Pipeline:
             raise RequestError(f"{self.model.name} gives no {' and no '.join(sorted(wants)) or 'answer to nothing'}.")
 
     def _offered(self, place: int) -> frozenset[Want]:
-        """What comes of a stage, at its end or behind it, of that a client may want."""
+        """Return the parts of an answer that a stage, or one behind it, brings."""
         return frozenset(WANTED[kind] for stage in self.stages[place:] for kind in stage.emits & WANTED.keys())
 
     def _brings(self, place: int, wants: frozenset[Want]) -> bool:
@@ -195,7 +196,7 @@ class Pipeline:
             )
 
     def _unfed(self, place: int) -> str:
-        """Why a stage gets nothing, and who would feed it."""
+        """Explain why a stage gets nothing, and which stages would feed it."""
         stage = self.stages[place]
         later = [other.name for other in self.stages[place + 1 :] if other.feeds & stage.takes]
         fed = [f"{other.name} feeds {_listed(other.feeds)}" for other in self.stages[:place] if other.feeds]

@@ -14,7 +14,7 @@ from engine.nearest import nearest
 
 
 def load(package: str, name: str, export: str) -> Any:
-    """What the module ``package.name`` exports as ``export``. Raises ConfigError with the nearest known name."""
+    """Import the module ``package.name`` and return its ``export``. Raises ConfigError with the nearest known name."""
     known = names(package)
     if name not in known:
         raise ConfigError(f"{package.rsplit('.', 1)[-1]}: there is no {name!r} ({nearest(name, known)})")

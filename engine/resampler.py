@@ -39,7 +39,7 @@ class Resampler(Generic[Sample]):
         return self._pulled(self._graph)  # once: that there is no more is an exception, which takes as long
 
     def flush(self) -> NDArray[Sample]:
-        """The rest; the resampler starts afresh after it."""
+        """Return the rest; the resampler starts afresh after it."""
         if self._graph is None:
             return np.empty(0, self._dtype)
         self._graph.push(None)
@@ -48,7 +48,7 @@ class Resampler(Generic[Sample]):
         return rest
 
     def _pulled(self, graph: Graph) -> NDArray[Sample]:
-        """What comes of one frame, or of the end: one frame, or none."""
+        """Return the samples that come of one frame, or of the end: one frame, or none."""
         with suppress(av.error.BlockingIOError, av.error.EOFError):
             return cast("NDArray[Sample]", cast("av.AudioFrame", graph.pull()).to_ndarray()).reshape(-1)
         return np.empty(0, self._dtype)
@@ -61,7 +61,7 @@ def resample(samples: NDArray[Sample], from_hz: int, to_hz: int) -> NDArray[Samp
 
 
 def _resampling(from_hz: int, to_hz: int, form: str) -> Graph:
-    """What av.AudioResampler makes, without the thread per core that it starts for each: a session has three."""
+    """Build the graph of av.AudioResampler without the thread per core that it starts for each: a session has three."""
     graph = Graph()
     graph.threads = 1
     source = graph.add("abuffer", sample_rate=f"{from_hz}", sample_fmt=form, channel_layout="mono")

@@ -1,4 +1,4 @@
-"""How a process of ours is called, whoever starts it."""
+"""The command and the environment with which our processes are started, whichever part starts them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 import sys
 
 PYTHON = (sys.executable, "-P")
-"""With -P the folder that somebody happens to be in is not searched: it may have an ``engine`` of its own."""
+"""The interpreter with -P: the folder that somebody happens to be in is not searched, for it may have an ``engine`` of
+its own."""
 
 WORKER = ("-m", "engine.worker")
 
@@ -17,7 +18,7 @@ def worker(python: str | None = None) -> tuple[str, ...]:
 
 
 DEFAULTS = {"OPENBLAS_NUM_THREADS": "1"}
-"""What a worker's environment says unless the caller's does. numpy's products of a voice are small, and threads that
+"""The worker's environment unless the caller sets another. numpy's products of a voice are small, and threads that
 share one wait for each other, on a busy machine four times as long as the product takes."""
 
 

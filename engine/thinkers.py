@@ -26,7 +26,7 @@ from engine.remote import host_of, is_local
 
 USE, USE_FILE, USE_FOLDER = "llm.openai", "llm.llamacpp", "llm.vllm"
 ANY_MODEL = "default"
-"""Of a server that has one model, and takes any name for it."""
+"""The model's name for a server that has one model, and takes any name for it."""
 FORMS = {
     "openai": "openai:MODEL@URL",
     "ollama": "ollama:MODEL",
@@ -36,19 +36,19 @@ FORMS = {
     "vllm": "vllm:PATH",
 }
 PORTS = {"ollama": 11434, "lmstudio": 1234, "llamacpp": 8080}
-"""Where each listens unless it is told otherwise."""
+"""The port where each server listens unless it is told otherwise."""
 
 AT_ONCE = 4
-"""How many answers a file's model makes at once: each has a context of its own in memory."""
+"""The number of answers that a file's model makes at once: each has a context of its own in memory."""
 AT_ONCE_BY_VLLM = 16
-"""So many by vLLM, which gives each no more memory than it fills."""
+"""The number of answers that vLLM makes at once: it gives each no more memory than it fills."""
 
 _AT = re.compile(r"(?P<model>.*)@(?P<url>https?://.*)")  # a model's name may hold an @ of its own
 
 
 @dataclass(frozen=True, slots=True)
 class Thinker:
-    """What a short form stands for: a stage's ``use``, ``options``, ``weights`` and ``max_batch``."""
+    """The meaning of a short form: a stage's ``use``, ``options``, ``weights`` and ``max_batch``."""
 
     use: str
     options: Mapping[str, Any]
@@ -62,7 +62,8 @@ class Thinker:
 
 
 def thinker_of(text: str) -> Thinker:
-    """What ``--thinker TEXT`` stands for. Raises ConfigError, with the nearest form for one that there is not."""
+    """Return what ``--thinker TEXT`` stands for. Raises ConfigError, with the nearest known form, for an unknown
+    one."""
     name, _, rest = text.partition(":")
     if name not in FORMS:
         close = difflib.get_close_matches(name, FORMS, n=1)
@@ -82,7 +83,7 @@ def thinker_of(text: str) -> Thinker:
 
 
 def leaving(url: str, *, text: bool = True, images: bool = False, audio: bool = False) -> str:
-    """Who gets what of a conversation, in one sentence; empty where nothing leaves this machine."""
+    """Say in one sentence who gets what of a conversation; empty where nothing leaves this machine."""
     if is_local(url):
         return ""
     what = [name for name, given in (("text", text), ("pictures", images), ("sound", audio)) if given]

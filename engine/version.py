@@ -1,4 +1,5 @@
-"""Which wire this Parley speaks, so that a server and a worker of two versions part with one sentence.
+"""The version of the wire that this Parley speaks, so that a server and a worker of two versions part with one
+sentence.
 
 The version is a digest of the fields of everything that may cross, as the source has them: nobody has to raise it, and
 two that differ cannot understand each other.
@@ -14,7 +15,7 @@ from typing import Literal, get_args, get_origin
 from engine import chunk, config, core, wire
 
 MEANING = 1
-"""To be raised where a message comes to mean something else and no field changes."""
+"""A number to raise where a message comes to mean something else and no field changes."""
 
 ANOTHER = "has another version of Parley: install the same one on both sides, and start both again"
 

@@ -42,7 +42,8 @@ class Frame(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
 
 class Resume(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a lost replica had given of a request, and is to be left out: to the client, and to the next hop.
+    """Counts of what a lost replica had given of a request. The successor leaves that out: to the client, and to the
+    next hop.
 
     ``playing_s`` is for how long the listener has heard it, None if he has not begun. ``kept`` is what its stages left
     for who goes on, in the order that they did. ``alone``: it may be what broke, and steps with no other.
@@ -56,7 +57,7 @@ class Resume(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Open(Frame, frozen=True, tag="open"):
-    """To the worker: run these stages, in their order, for a request. ``credit`` chunks may go out unanswered."""
+    """Server to worker: run these stages, in their order, for a request. ``credit`` chunks may go out unanswered."""
 
     run: str
     request: Request
@@ -67,20 +68,20 @@ class Open(Frame, frozen=True, tag="open"):
 
 
 class Feed(Frame, frozen=True, tag="feed"):
-    """To the worker: the next chunk of the first stage's input."""
+    """Server to worker: the next chunk of the first stage's input."""
 
     run: str
     chunk: Chunk
 
 
 class End(Frame, frozen=True, tag="end"):
-    """To the worker: the input has ended. From the worker: the last stage's output has."""
+    """Server to worker: the input has ended. Worker to server: the last stage's output has."""
 
     run: str
 
 
 class Emit(Frame, frozen=True, tag="emit", omit_defaults=True):
-    """From the worker: a chunk for the client, for the next hop, or for both.
+    """Worker to server: a chunk for the client, for the next hop, or for both.
 
     ``kept`` is what stages have left since for the case that this worker is lost, and goes to neither. ``marks`` are
     moments since the last one (monotonic seconds): a message of their own would wake the server for each.
@@ -95,21 +96,23 @@ class Emit(Frame, frozen=True, tag="emit", omit_defaults=True):
 
 
 class Marks(Frame, frozen=True, tag="marks"):
-    """From the worker: moments of a run (monotonic seconds) that must not wait for the next chunk; costs no credit."""
+    """Worker to server: moments of a run (monotonic seconds) that must not wait for the next chunk; they cost no
+    credit."""
 
     run: str
     marks: dict[str, float]
 
 
 class Grant(Frame, frozen=True, tag="grant"):
-    """To the worker: the reader has taken ``n`` chunks. From the worker: the first stage has taken ``n`` fed ones."""
+    """Server to worker: the reader has taken ``n`` chunks. Worker to server: the first stage has taken ``n`` fed
+    ones."""
 
     run: str
     n: int
 
 
 class Failed(Frame, frozen=True, tag="failed"):
-    """From the worker: this run broke; nothing more of it follows."""
+    """Worker to server: this run broke; nothing more of it follows."""
 
     run: str
     code: str
@@ -117,7 +120,8 @@ class Failed(Frame, frozen=True, tag="failed"):
 
 
 class Trying(Frame, frozen=True, tag="trying"):
-    """From the worker: what it does from here on, until the next of these, it does for these runs for the first time.
+    """Worker to server: from here on, until the next of these, the worker does something for these runs for the first
+    time.
 
     If it is lost meanwhile, one of them may be why.
     """
@@ -126,14 +130,14 @@ class Trying(Frame, frozen=True, tag="trying"):
 
 
 class Blocking(Frame, frozen=True, tag="blocking"):
-    """From the worker: a step of a blocking stage begins, which may take ``most_s`` seconds; 0: it has returned."""
+    """Worker to server: a step of a blocking stage begins, which may take ``most_s`` seconds; 0: it has returned."""
 
     stage: str
     most_s: float
 
 
 class Prepare(Frame, frozen=True, tag="prepare"):
-    """To the worker: have a stage warm up what is known of a prompt, while the user still speaks.
+    """Server to worker: have a stage warm up what is known of a prompt, while the user still speaks.
 
     It takes no slot, nobody waits for it, and nothing is answered. The session's next one takes its place.
     """
@@ -144,14 +148,14 @@ class Prepare(Frame, frozen=True, tag="prepare"):
 
 
 class Close(Frame, frozen=True, tag="close"):
-    """To the worker: forget the run, or what is prepared under that id, wherever it is. Answers to it that are still
-    under way are ignored."""
+    """Server to worker: forget the run, or what is prepared under that id, wherever it is. The server ignores answers
+    to it that are still under way."""
 
     run: str
 
 
 class Playout(Frame, frozen=True, tag="playout"):
-    """To the worker: what becomes of the sound that a run makes; ``skipped_s`` of its beginning are not played."""
+    """Server to worker: what becomes of the sound that a run makes; ``skipped_s`` of its beginning are not played."""
 
     run: str
     state: PlayoutState
@@ -174,7 +178,7 @@ class Refused(Frame, frozen=True, tag="refused"):
 
 
 class Beat(Frame, frozen=True, tag="beat"):
-    """From the worker, every ``Task.beat_s``: that it lives, and how it gets on.
+    """Worker to server, every ``Task.beat_s``: the worker lives, and this is how it gets on.
 
     ``worker`` is the id it was given, which names its incarnation too. ``steps`` counts the steps it has made,
     ``queues`` the requests of each stage that could step now, ``step_s`` how long a step of each stage takes.
@@ -187,7 +191,7 @@ class Beat(Frame, frozen=True, tag="beat"):
     at_s: float | None = None
     """The worker's monotonic clock, which on another machine is another."""
     remembered: dict[str, Remembered] = {}
-    """Of the stages that keep prefixes."""
+    """Prefixes that its stages keep, by the stage's name."""
     unavailable: dict[str, str] = {}
     """The stages that cannot be had for now, and why, as sentences."""
 
@@ -206,21 +210,21 @@ class Join(Frame, frozen=True, tag="join"):
 
 
 class Leave(Frame, frozen=True, tag="leave"):
-    """From the worker: give me nothing more, and let me go when what I have is done."""
+    """Worker to server: give me nothing more, and let me go when what I have is done."""
 
 
 class Mapped(Frame, frozen=True, tag="mapped"):
-    """Of the link itself, either way: which shared arrays have been copied, and may be released."""
+    """Either way, about the link itself: which shared arrays have been copied, and may be released."""
 
     files: tuple[int, ...]
 
 
 class Stop(Frame, frozen=True, tag="stop"):
-    """To the worker: exit."""
+    """Server to worker: exit."""
 
 
 class Task(Frame, frozen=True, tag="task"):
-    """To a new worker, first of all: what to load, and where. ``id`` is its name and its incarnation.
+    """Server to a new worker, first of all: what to load, and where. ``id`` is its name and its incarnation.
 
     ``stages`` is the whole pipeline, in its order; the worker hosts those that its spec names.
     """
