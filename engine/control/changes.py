@@ -12,7 +12,7 @@ from engine.errors import EngineError, RequestError, StageUnavailable
 
 
 class Changes:
-    """What may be asked of a fleet. Each returns when it is done."""
+    """Changes that may be asked of a fleet. Each method returns when its change is done."""
 
     def __init__(self, fleet: Fleet, workers: Sequence[WorkerSpec]) -> None:
         self._fleet, self._workers = fleet, workers
@@ -34,7 +34,8 @@ class Changes:
         await self._do(self._restart)
 
     async def _do(self, change: Callable[[], Awaitable[None]]) -> None:
-        """As a task of the fleet, so that it ends when the fleet does, and not when nobody waits for it any more."""
+        """Run a change as a task of the fleet, so that it ends with the fleet, and not when its caller stops
+        waiting."""
         done: asyncio.Future[EngineError | OSError | None] = asyncio.get_running_loop().create_future()
 
         async def guarded() -> None:

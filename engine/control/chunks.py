@@ -17,7 +17,7 @@ from engine.wire import PlayoutState
 
 
 class Chunks:
-    """What the client of a request sees and hears: an async iterator that ends, or raises one EngineError."""
+    """The chunks that the client of a request gets: an async iterator that ends, or raises one EngineError."""
 
     def __init__(self, request: Request, terms: Terms = ()) -> None:
         self.request = request
@@ -37,7 +37,7 @@ class Chunks:
 
     @property
     def ledger(self) -> Ledger | None:
-        """Where the time to first audio went; None before there is any."""
+        """Return where the time to first audio went; None before there is any."""
         return self.timeline.ledger()
 
     @property
@@ -47,7 +47,7 @@ class Chunks:
 
     @property
     def playing_s(self) -> float | None:
-        """For how long the answer has been heard; None: not yet."""
+        """Return the seconds for which the answer has been heard; None before it begins to play."""
         return None if self._playing_since_s is None else time.monotonic() - self._playing_since_s
 
     def claim(self) -> None:
@@ -71,7 +71,7 @@ class Chunks:
         self._report("playing", skipped_s)
 
     def put(self, chunk: Chunk, taken: Taken | None = None) -> None:
-        """What a stage gives to the client."""
+        """Take a chunk that a stage gives to the client."""
         if isinstance(chunk, Audio):
             self.timeline.mark("audio", time.monotonic())
             if self._playing_since_s is None and self.state != "held":

@@ -53,7 +53,7 @@ class Engine:
 
     @property
     def model(self) -> ModelInfo:
-        """What is loaded. Raises StageUnavailable before the start."""
+        """Return the model that is loaded. Raises StageUnavailable before the start."""
         return self._pipeline.model
 
     @property
@@ -75,14 +75,15 @@ class Engine:
         return {stage: all_of[0] for stage, all_of in reasons.items() if all(all_of)}
 
     def stats(self) -> dict[str, dict[str, int]]:
-        """For each stage: its replicas, the slots leased, and the requests waiting for one."""
+        """Return for each stage its replicas, the slots leased, and the requests waiting for one."""
         return {
             name: {"replicas": len(pool), "leased": pool.leased, "waiting": pool.waiting}
             for name, pool in self._fleet.pools.items()
         }
 
     def slots(self, request: Request) -> dict[str, int]:
-        """How many requests like this one each stage that it passes has slots for, taken or not.
+        """Count, for each stage that a request like this one passes, how many such requests fit its slots, taken or
+        not.
 
         Raises RequestError for one that has no way through the stages.
         """

@@ -95,7 +95,7 @@ class Fleet:
         return [self._info(pool, member) for pool in pools for member in pool.members()]
 
     async def _run(self, opened: asyncio.Event) -> None:
-        """Holds every task of the fleet; to cancel it is to stop all workers."""
+        """Hold every task of the fleet; to cancel it is to stop all workers."""
         async with self._group:
             opened.set()
             await self._watch()

@@ -79,7 +79,7 @@ class Hops:
         turn.close()
 
     async def _prepare(self, pool: Pool) -> None:
-        """While the user speaks, have a stage warm up what is known of the prompt: dropped where the turn is."""
+        """Have a stage warm up what is known of the prompt while the user speaks: dropped where the turn is."""
         replica = pool.likely(self._chunks.request.session)
         if replica is None:
             return

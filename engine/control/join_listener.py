@@ -1,4 +1,4 @@
-"""Where workers from elsewhere join: a listening socket, and nobody gets past it without the token.
+"""The listening socket where workers from elsewhere join: nobody gets past it without the token.
 
 Knows no fleet: a worker that has proved itself and said what it offers is handed over as a JoiningWorker.
 """
@@ -70,7 +70,7 @@ class JoinListener:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it is, once it is open."""
+        """Return where it listens, once it is open."""
         assert self._server is not None
         return self._server.sockets[0].getsockname()[:2]
 
@@ -146,7 +146,8 @@ class _JoinConnection(asyncio.Protocol):
 
 
 def _oldest_of_most(strangers: dict[_JoinConnection, str]) -> _JoinConnection:
-    """Who goes: the oldest of the address that has most, so that nobody keeps a worker from elsewhere out."""
+    """Return the connection that has to go: the oldest of the address that has most, so that nobody keeps a worker
+    out."""
     ((most, _),) = Counter(strangers.values()).most_common(1)
     return next(one for one, address in strangers.items() if address == most)
 

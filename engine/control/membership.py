@@ -1,4 +1,4 @@
-"""Who lives: heartbeats in, losses out. Sans I/O, and the clock is an argument.
+"""The workers that live: heartbeats in, losses out. Sans I/O, and the clock is an argument.
 
 A worker has a *name*, its place in the deployment, and an *id*, which is the name and a number: its incarnation. Ids
 are made here, and here alone; none is used twice. So whatever comes late from an incarnation that has left names
@@ -42,11 +42,11 @@ class Life:
     joined_s: float
     last_seen_s: float
     moved_s: float
-    """When it last made a step, or had nothing to do."""
+    """The last time at which it made a step, or had nothing to do."""
     spent: ProcessorTime | None = None
-    """When it was last heard of; None where nobody can tell."""
+    """The processor time it had had when it was last heard of; None where nobody can tell."""
     excused_s: float = 0.0
-    """How much of what it has waited for a processor since then was given back."""
+    """The part of its wait for a processor since then that was given back."""
     steps: int = 0
     queues: dict[str, int] = field(default_factory=dict[str, int])
     step_s: dict[str, float] = field(default_factory=dict[str, float])
@@ -68,7 +68,7 @@ class Loss:
 
 @dataclass(slots=True)
 class _Record:
-    """What is remembered of a name when its incarnation is gone."""
+    """The facts that are remembered of a name when its incarnation is gone."""
 
     losses: int = 0
     last_s: float = -math.inf
@@ -144,12 +144,13 @@ class Membership:
 
     @property
     def due_s(self) -> float:
-        """When somebody may have to be let go; infinity while nobody is watched."""
+        """Return when somebody may have to be let go; infinity while nobody is watched."""
         self._planned_s = min((self._deadline_s(life) for life in self._lives.values()), default=math.inf)
         return self._planned_s
 
     def look(self, spent: Callable[[str], ProcessorTime | None] = lambda worker: None) -> list[Loss]:
-        """Who has to be let go by now. Time for which a worker has waited for a processor is no silence of its own.
+        """Return the workers that have to be let go by now. Time for which a worker has waited for a processor is no
+        silence of its own.
 
         If this very call comes late, the caller was held up, and heard nobody meanwhile: that is nobody's fault.
         Everyone gets that time again, and an interval for what lies unread.
@@ -181,7 +182,7 @@ class Membership:
         record.losses, record.last_s = 1 if steady else record.losses + 1, self._now()
 
     def penalty_s(self, name: str, lonely: bool) -> float:
-        """How long a place stays empty now: nothing at first, then twice as long each time.
+        """Return how long a place stays empty now: nothing at first, then twice as long each time.
 
         ``lonely``: nobody stands in for it, so that the sooner it is back the better.
         """
@@ -216,7 +217,7 @@ class Membership:
 
 
 def _since_seen(life: Life, spent: ProcessorTime | None) -> ProcessorTime | None:
-    """What a worker has had of the processors since it was last heard of; None where nobody can tell."""
+    """Return the processor time that a worker has had since it was last heard of; None where nobody can tell."""
     if spent is None or life.spent is None:
         return None
     return ProcessorTime(spent.computed_s - life.spent.computed_s, spent.waited_s - life.spent.waited_s)
@@ -238,7 +239,7 @@ def _give_back(life: Life, lost_s: float) -> None:
 
 
 def _described(had: ProcessorTime | None) -> str:
-    """What a worker has had of the processors, as the end of a sentence."""
+    """Describe the processor time that a worker has had, as the end of a sentence."""
     if had is None:
         return ""
     did = f"computed for {had.computed_s:.1f} s and waited for a processor for {had.waited_s:.1f} s"
@@ -246,7 +247,7 @@ def _described(had: ProcessorTime | None) -> str:
 
 
 def _wrong(beat: Beat) -> str:
-    """What a heartbeat says that cannot be; empty if nothing."""
+    """Explain which part of a heartbeat cannot be true; empty if all of it can."""
     if beat.steps < 0:
         return "its count of steps is negative"
     if any(queue < 0 for queue in beat.queues.values()):

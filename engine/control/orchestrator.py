@@ -33,7 +33,7 @@ MOVED = 0.1  # of the time that a standstill may last, before its deadline is mo
 
 
 class Orchestrator:
-    """Follows each request through all stages at once. ``pools`` are the pipeline's stages, in its order."""
+    """The way of one request through all its stages at once. ``pools`` are the pipeline's stages, in its order."""
 
     def __init__(self, pools: Sequence[Pool], stall_s: float, pipeline: Pipeline | None = None) -> None:
         self.pools, self._stall_s = pools, stall_s
@@ -121,7 +121,7 @@ def _awaited(pools: Sequence[Pool], chunks: Chunks) -> str:
 
 
 def _as_engine_error(request: str, error: BaseException) -> EngineError:
-    """What the caller is told; a mistake of our own is logged, too."""
+    """Return the error that the caller gets; a mistake of our own is logged, too."""
     if isinstance(error, EngineError):
         return error
     log.error("request %s failed", request, exc_info=error)

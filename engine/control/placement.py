@@ -17,7 +17,7 @@ MOST_JOINING = 1024  # places for workers that come by themselves: each keeps it
 
 
 class Launcher(Protocol):
-    """Where a worker runs."""
+    """The place where a worker runs, and how it is started there."""
 
     async def start(self, task: wire.Task, worker: RemoteWorker) -> None: ...
 
@@ -33,9 +33,10 @@ class Placement:
     device: str
     launcher: Launcher
     host: int | None = None
-    """Which entry of ``workers:`` it is of; None for one that joined by itself, which nobody here starts again."""
+    """The entry of ``workers:`` that it belongs to; None for one that joined by itself, which nobody here starts
+    again."""
     replica: int = 0
-    """Which of that entry's replicas, from 0."""
+    """The replica of that entry, from 0."""
     worker: RemoteWorker | None = None
     wanted: bool = True
     filling: asyncio.Lock = field(default_factory=asyncio.Lock)

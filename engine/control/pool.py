@@ -42,7 +42,7 @@ class Member(Generic[R]):
     slots: int
     draining: bool = False
     leases: dict[asyncio.Timeout, int] = field(default_factory=dict[asyncio.Timeout, int])
-    """Those that are out, and how many slots each takes."""
+    """Leases that are out, and how many slots each takes."""
     queue: int = 0
     """Requests that could have stepped at its last heartbeat, and had to wait."""
     counted: tuple[asyncio.Timeout, ...] = ()
@@ -56,7 +56,8 @@ class Member(Generic[R]):
 
     @property
     def queued(self) -> int:
-        """What of the queue can still be waiting: no more than the leases of then that are still out."""
+        """Requests of the reported queue that can still be waiting: no more than the leases of then that are still
+        out."""
         return min(self.queue, sum(lease in self.leases for lease in self.counted)) if self.queue else 0
 
 
@@ -77,12 +78,13 @@ def _least_queue(members: Sequence[Member[Any]]) -> Member[Any]:
 
 
 def _wait(member: Member[Any], members: Sequence[Member[Any]]) -> float:
-    """What lies before a further request: its leases and what waited there, each as long as its steps are slow."""
+    """Estimate the work before a further request: the leases and what waited there, each as long as its steps are
+    slow."""
     return (1 + len(member.leases) + member.queued) * _slowness(member, members)
 
 
 def _slowness(member: Member[Any], members: Sequence[Member[Any]]) -> float:
-    """How many times longer than the quickest's its steps take; 1 if that may be noise."""
+    """Return how many times longer a member's steps take than the quickest's; 1 if that may be noise."""
     quickest_s = min((one.step_s for one in members if one.step_s), default=0.0)
     slowness = member.step_s / quickest_s if quickest_s else 1.0
     return slowness if slowness >= SLOW else 1.0
@@ -121,12 +123,12 @@ class StagePool(Generic[R]):
         return replica_id in self._members
 
     def members(self) -> list[Member[R]]:
-        """Those that are here now, in the order they joined."""
+        """Return the members of now, in the order in which they joined."""
         return list(self._members.values())
 
     @property
     def slots(self) -> int:
-        """Of all replicas that take requests."""
+        """Slots of all replicas that take requests."""
         return sum(member.slots for member in self._members.values() if not member.draining)
 
     @property
@@ -142,7 +144,7 @@ class StagePool(Generic[R]):
         self._serve_waiters()
 
     def report(self, replica_id: str, queue: int, step_s: float) -> None:
-        """What a replica's heartbeat says of its load. Unknown ids are ignored."""
+        """Note a replica's load as its heartbeat reports it. Unknown ids are ignored."""
         if member := self._members.get(replica_id):
             member.queue, member.step_s, member.counted = queue, step_s, tuple(member.leases)
 

@@ -1,4 +1,4 @@
-"""What becomes of a request whose replica was lost: whether a hop begins again, on whose account, and behind what.
+"""Recovery of a request whose replica was lost: whether a hop begins again, on whose account, and behind what.
 
 A hop that begins again is fed the same again and leaves out what was given: randomness is counter-based, so the rest
 is what the lost replica would have said. What the stages checkpointed goes with it, so that the pause is short however
@@ -25,7 +25,7 @@ Blame = Literal["this", "perhaps this", "another", "nobody"]
 
 
 class Recovery:
-    """Of one request: what its stages checkpointed, and the rules by which a hop begins again."""
+    """One request's recovery: what its stages checkpointed, and the rules by which a hop begins again."""
 
     def __init__(self, chunks: Chunks, pools: Sequence[Pool]) -> None:
         self._chunks, self._pools = chunks, pools
@@ -55,7 +55,7 @@ class Recovery:
         hop.alone = True
 
     def resume(self, hop: Hop) -> wire.Resume | None:
-        """What a hop that begins again must be told of what was given before; None the first time."""
+        """Return what was given before, for a hop that begins again to leave out; None the first time."""
         if not hop.again:
             return None
         chunks = self._chunks
@@ -68,7 +68,7 @@ class Recovery:
             raise ReplicaLost(f"{error}; what was still to come of the answer is lost with it") from error
 
     def _unrepeatable(self, info: StageInfo, hop: Hop) -> frozenset[Kind]:
-        """What a stage has given and would not give again."""
+        """Return the kinds that a stage has given and would not give again."""
         emitted = info.emits & _kinds(self._chunks.given)
         match info.replay:
             case "exact":
@@ -79,7 +79,7 @@ class Recovery:
                 return emitted | info.feeds & _kinds(hop.given)
 
     async def _blame(self, host: RemoteWorker | None) -> Blame:
-        """Whose fault it may be that a replica was lost: that of what it was doing for the first time.
+        """Find whose fault it may be that a replica was lost: that of what it was doing for the first time.
 
         A request for which alone it hung or crashed has cost it, and is not given to the next one. Where several were
         tried, or the process may have been killed, each of them goes on, but alone. What went well before is no

@@ -17,7 +17,7 @@ from engine.stream import ReplayBuffer, Taken
 
 @dataclass(frozen=True, slots=True)
 class Outlet:
-    """Where a run's output goes; none of the three waits.
+    """The place where a run's output goes; none of the three methods waits.
 
     ``give(chunk, client, onward, taken)`` takes a chunk for the client, for the next hop, or for both, and calls
     ``taken`` once for each of them: when the chunk has been read there, or dropped. ``keep`` takes what stages leave
@@ -103,23 +103,23 @@ class RemoteWorker:
         self.on_blocking: Callable[[wire.Blocking], None] = lambda step: None
         self.on_leave: Callable[[], None] = lambda: None
         self.processor_time: Callable[[], ProcessorTime | None] = lambda: None
-        """What it has had of the processors in all its life; None where nobody can tell."""
+        """The processor time it has had in all its life; None where nobody can tell."""
         self.gone = asyncio.Event()
         self.fenced = False
         self.hung = False
         """Whether it was given up because it was silent, or stuck."""
         self.crashed: Callable[[], Awaitable[bool]] = _unknown
-        """Once it is gone: whether its process ended by itself. Where nobody knows, it may have been killed."""
+        """Whether its process ended by itself, once it is gone. Where nobody knows, it may have been killed."""
         self.retired = False
         self.behind_s = 0.0
-        """How far its clock is behind ours: 0 on this machine."""
+        """Seconds that its clock is behind ours: 0 on this machine."""
         self._runs: dict[str, Run] = {}
         self._trying: tuple[str, ...] = ()
         self._count = 0
 
     @property
     def runs(self) -> int:
-        """How many runs are open on it."""
+        """The number of runs that are open on it."""
         return len(self._runs)
 
     @property

@@ -1,4 +1,4 @@
-"""When what happened to a request: marks on the monotonic clock, and the first-audio ledger they make.
+"""The moments of a request: marks on the monotonic clock, and the first-audio ledger they make.
 
 Workers on the same machine share the server's monotonic clock. Knows no pool and no socket.
 """
@@ -12,7 +12,7 @@ from engine.pipeline import Terms
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Where the time to first audio went, in ms; the terms add up to ``ttfa_ms``, from commit to the first packet.
+    """The time to first audio by its parts, in ms; the terms add up to ``ttfa_ms``, from commit to the first packet.
 
     ``queue`` is the wait for a slot. Then each stage of the pipeline has a term of its name: ears from the end of the
     user's turn to its transcript, a talker to its first codec frame, code2wav to the first samples; and one that

@@ -100,7 +100,7 @@ def _call(arguments: argparse.Namespace) -> Call:
 
 
 class WorkerMain:
-    """What a worker's process does with what it is told: take a task, build its worker, serve until the end."""
+    """A worker's process: it takes a task, builds its worker, and serves until the end."""
 
     def __init__(self) -> None:
         self._task: asyncio.Future[wire.Task | None] = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""Reads a generator ahead of who takes what it gives. Knows nothing of what that is."""
+"""A generator that is read ahead of its reader. This module knows nothing of what the generator gives."""
 
 from __future__ import annotations
 

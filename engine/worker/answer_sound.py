@@ -14,7 +14,7 @@ from engine.worker.clause_sound import ClauseSound
 from engine.worker.clauses import Clause
 
 LETTER_S = 0.065
-"""How long a letter takes to say, until the voice has shown it."""
+"""Seconds that a letter takes to say, until the voice has shown it."""
 
 
 class AnswerSound:
@@ -37,7 +37,7 @@ class AnswerSound:
 
     @property
     def samples(self) -> int:
-        """How many samples it has by now, at SPEAKER_RATE_HZ."""
+        """Samples made by now, at SPEAKER_RATE_HZ."""
         return self._sound.samples
 
     @property
@@ -46,7 +46,7 @@ class AnswerSound:
         return self._sound.full
 
     def begin(self, clause: Clause) -> None:
-        """What comes now is this clause's."""
+        """Begin a clause: what comes from now on is this clause's."""
         self._clause, self._given, self._last = clause, 0, self._last[:0]
         self.lettered = self.lettered or clause.lettered
 
@@ -76,5 +76,5 @@ class AnswerSound:
 
     @property
     def _expected_s(self) -> float:
-        """How long the clause is, to go by its letters; an ideograph is as long as three."""
+        """Estimate the clause's length by its letters; an ideograph is as long as three."""
         return self.letter_s * sum(3 if is_wide(one) else 1 for one in self._clause.text)

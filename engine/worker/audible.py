@@ -30,5 +30,5 @@ def loudness(pcm: Pcm, frame: int) -> NDArray[np.float32]:
 
 
 def spoken(text: str) -> str:
-    """What was written down, on one line; "" where that is noises only."""
+    """Return the text that was written down, on one line; "" where it is noises only."""
     return " ".join(text.split()) if any(map(str.isalnum, _NOISE.sub("", text))) else ""

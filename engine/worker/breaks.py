@@ -1,4 +1,4 @@
-"""Where a text may be cut while it arrives, and how well: between sentences best, within a word only in need.
+"""Places where a text may be cut while it arrives, and how well: between sentences best, within a word only in need.
 
 Numbers, times, addresses and abbreviations hold together, and so do characters that are seen as one. Knows no voice;
 of languages it knows the marks of most, and the abbreviations of a few.
@@ -13,14 +13,14 @@ from functools import lru_cache
 
 
 class Level(IntEnum):
-    """How well a text may be cut at a place."""
+    """The degree to which a place suits a cut."""
 
     GRAPHEME = 0
-    """Within a word, or a row of signs: only where a text has no better place."""
+    """Any place within a word, or a row of signs: only where a text has no better place."""
     TIGHT = 1
-    """At a blank within what belongs together: "Dr. Smith", "3 km"."""
+    """A blank within what belongs together: "Dr. Smith", "3 km"."""
     IDEOGRAPH = 2
-    """Between two, which may be within a word."""
+    """The place between two ideographs, which may be within a word."""
     WORD = 3
     PHRASE = 4
     SENTENCE = 5
@@ -36,7 +36,7 @@ _CLOSERS = "\"')]}”’»›」』）】》〉］｝*_`~"
 _OPENERS = frozenset("([{“‘«‹„「『（【《〈［｛¿¡")
 _DASHES = frozenset("-–—―~")
 _STICKY = frozenset("ーｰ々ゝゞヽヾぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮヵヶ%％°℃")
-"""What stays with the character before it."""
+"""Characters that stay with the one before them."""
 
 _BEFORE_MORE = frozenset({
     "approx.", "art.", "bzw.", "ca.", "capt.", "cf.", "col.", "dr.", "dra.", "e.g.", "fig.", "figs.", "gen.", "gov.",
@@ -57,7 +57,7 @@ _NUMBER = re.compile(r"[$€£¥#]?[-+]?\d[\d.,:/]*")
 
 
 class Breaks:
-    """Reads a text by characters; ``push`` tells how well it may be cut before each."""
+    """A reader of a text by characters; ``push`` returns how well it may be cut before each."""
 
     def __init__(self) -> None:
         self._token = ""  # since the last blank or ideograph; of a long one only its end
@@ -68,7 +68,7 @@ class Breaks:
         self._first = True  # whether the token is its line's first
 
     def push(self, character: str) -> Level | None:
-        """How well the text may be cut before its next character; None: not at all."""
+        """Return how well the text may be cut before its next character; None: not at all."""
         if character.isascii() and character.isalnum() and self._last.isascii() and self._last.isalnum():
             self._token = (self._token + character)[-LONGEST_TOKEN:]
             self._last = character
@@ -90,7 +90,7 @@ class Breaks:
         return level
 
     def _marked(self, character: str) -> Level | None:
-        """What marks weigh at the end of the text, whatever closes behind them."""
+        """Return the weight of the marks at the end of the text, whatever closes behind them."""
         if character in _BLANKLESS:
             return max(_MARKS[character], self._mark or Level.GRAPHEME)
         return self._mark if character in _CLOSERS else None

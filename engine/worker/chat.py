@@ -33,7 +33,7 @@ TEXTS = 4096  # what was said in a conversation is encoded with each of its next
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Where in a rendered conversation something belongs that was held back."""
+    """A place in a rendered conversation for something that was held back."""
 
     number: int
 
@@ -80,7 +80,7 @@ class Chat:
         return ids + self.encode(plain)
 
     def _outlined(self, conversation: str) -> Outline:
-        """What the template makes of messages and tools (as JSON) from which the words are held back."""
+        """Render messages and tools (as JSON) by the template, with the words held back."""
         shown, tools = json.loads(conversation)
         text = self._whole.apply_chat_template(
             shown, tools=tools or None, chat_template=self._template, tokenize=False, add_generation_prompt=True
@@ -140,7 +140,7 @@ class Pieces:
         return self.flush()
 
     def flush(self) -> tuple[str, list[int]]:
-        """What is held, whole or not."""
+        """Return what is held, whole or not."""
         ids, self._ids = self._ids, []
         return self._chat.text(ids), ids
 

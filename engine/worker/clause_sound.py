@@ -37,7 +37,7 @@ class ClauseSound:
         return self.samples >= self._most
 
     def begin(self, clause: Clause) -> None:
-        """What comes now is this clause's."""
+        """Begin a clause: what comes from now on is this clause's."""
         self._clause, self._share = clause, 0.0
         self._begin, self._taken = self.samples, 0
 

@@ -33,10 +33,10 @@ class Speaking:
     count: int = 0
     """Clauses."""
     pieces: Iterator[Wave] | None = None
-    """Of the clause that is being said."""
+    """Pieces of the clause that is being said."""
     clause: Clause | None = None
     left: Checkpoint | None = None
-    """Where a successor goes on, until a piece of the clause has been given."""
+    """The place where a successor goes on, until a piece of the clause has been given."""
 
 
 class ClauseSpeaker:

@@ -17,7 +17,7 @@ from engine.worker.breaks import Breaks, Level, is_wide
 from engine.worker.stage_request import StageRequest
 
 WORDS = ChunkSpec(first=6, growth=1.5, steady=30)
-"""How many words a clause has at most: the first six, or half of that where there is a mark of punctuation."""
+"""The most words that a clause has: the first six, or half of that where there is a mark of punctuation."""
 
 LONGEST = 40
 """Words of a clause that can be cut nowhere better than within a word."""
@@ -45,12 +45,12 @@ class Clause:
 
     @property
     def end(self) -> int:
-        """How many characters of the answer have been said once it has."""
+        """The characters of the answer that have been said once the clause has."""
         return self.sources[-1] + 1
 
     def words(self) -> list[tuple[float, int]]:
-        """Of each word, what share of the clause's sound it ends at, estimated by its letters, and the characters of
-        the answer that have been said by then."""
+        """Estimate by the letters, for each word, the share of the clause's sound at which it ends, and the characters
+        of the answer that have been said by then."""
         until = list(accumulate(map(_letters, self.text)))
         ends = [i for i, character in enumerate(self.text) if not character.isspace() and self._is_end(i + 1)]
         said = [*ends[:-1], len(self.text) - 1]  # the last word's blanks are said with it
@@ -113,7 +113,7 @@ class Clauses:
         return None
 
     def flush(self) -> Clause | None:
-        """The rest."""
+        """Return the rest."""
         return self._take(self._here) if self._text else None
 
     @property
@@ -129,7 +129,8 @@ class Clauses:
         self._letters += _letters(character)
 
     def _cut(self, level: Level | None, source: int) -> _Place | None:
-        """Where the next clause ends, if that is known by now; ``level`` is how well this very place may be cut."""
+        """Find where the next clause ends, if that is known by now; ``level`` is how well this very place may be
+        cut."""
         if self._until:
             return self._here if source >= self._until else None
         most, size = self._lengths.size(self._count), _size(self._words, self._letters)
@@ -144,7 +145,7 @@ class Clauses:
         return self._here if level is not None or size >= 2 * longest else None
 
     def _share(self, level: Level) -> float:
-        """Of the length of a clause, from where on it may end there."""
+        """Return the share of a clause's length from which on it may end at such a place."""
         if level == Level.WORD:
             return 1.0
         return 0.5 if level == Level.SENTENCE or not self._count else 0.75
@@ -160,8 +161,8 @@ class Clauses:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where another replica was: ``count`` clauses, of ``said`` characters of the answer, had been said, and the next
-    one was to end before its ``until``-th."""
+    """The place where another replica was: ``count`` clauses, of ``said`` characters of the answer, had been said, and
+    the next one was to end before its ``until``-th."""
 
     said: int = 0
     count: int = 0
@@ -189,12 +190,12 @@ async def clauses(
 
 
 def _letters(character: str) -> int:
-    """How long a character takes to say, in letters."""
+    """Return how long a character takes to say, in letters."""
     return WORD_LETTERS // 2 if is_wide(character) else 1
 
 
 def _size(words: int, letters: int) -> int:
-    """How long a text is in words, or in what takes as long to say."""
+    """Return how long a text is in words, or in what takes as long to say."""
     return max(words, letters // WORD_LETTERS)
 
 

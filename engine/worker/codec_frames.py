@@ -1,4 +1,4 @@
-"""What stages of codec frames share: how many an answer has, which of them are decoded at once, when state is left.
+"""Rules that stages of codec frames share: how many an answer has, which are decoded at once, when state is left.
 
 Knows no codec: how many books it has and how large they are is told.
 """
@@ -51,7 +51,7 @@ class Books:
             first += len(frames)
 
     def marks(self, frames: Sequence[Codes], first: int) -> tuple[tuple[int, int], ...]:
-        """Where the voice is in the text after each of the codec frames that follow ``first`` earlier ones."""
+        """Mark the voice's place in the text after each of the codec frames that follow ``first`` earlier ones."""
         return tuple((n * self.frame_samples, frame.text_end) for n, frame in enumerate(frames, first + 1))
 
     def _joined(self, frames: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -65,7 +65,7 @@ class Books:
 
 
 def frames_of(seconds: float, frame_s: float) -> int:
-    """How many codec frames last so long: one at least."""
+    """Return how many codec frames last so long: one at least."""
     return max(1, round(min(seconds, LONGEST_S) / frame_s))
 
 

@@ -1,4 +1,4 @@
-"""What ears share: their options, what they say of themselves, how sound comes in and how words leave.
+"""Code that all ears share: their options, what they tell of themselves, how sound comes in and how words leave.
 
 Knows no library, no kind of network and no schedule: a stage decides what is decoded when.
 """
@@ -27,7 +27,7 @@ class EarsOptions:
     """The ``options`` of such a stage."""
 
     languages: tuple[str, ...] = ()
-    """That the ears understand, as BCP 47; none: what the folder's name says."""
+    """Languages that the ears understand, as BCP 47; none: those that the folder's name says."""
 
 
 def ears_options(options: Mapping[str, Any]) -> EarsOptions:
@@ -36,7 +36,7 @@ def ears_options(options: Mapping[str, Any]) -> EarsOptions:
 
 
 def ears_info(config: StageConfig, languages: tuple[str, ...], slots: int | None = None) -> StageInfo:
-    """What the stage says of itself; it takes ``slots`` users at most."""
+    """Describe such a stage; it takes ``slots`` users at most."""
     return StageInfo(
         takes=kinds(Speech), emits=kinds(Transcript), feeds=kinds(Transcript), blocking=True,
         slots=min(config.slots, slots or config.slots), facets=Facets(heard_languages=languages),
@@ -44,7 +44,7 @@ def ears_info(config: StageConfig, languages: tuple[str, ...], slots: int | None
 
 
 async def pcm_of(inputs: AsyncIterator[Chunk], longest: int = 1 << 62) -> AsyncGenerator[Pcm]:
-    """What the user says, int16 [samples] at MIC_RATE_HZ, as it comes: what has more samples than ``longest``, in
+    """Yield the user's speech as it comes, int16 [samples] at MIC_RATE_HZ; chunks of more samples than ``longest`` in
     pieces."""
     async for chunk in inputs:
         if isinstance(chunk, Speech):

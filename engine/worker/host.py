@@ -81,7 +81,7 @@ def set_visible_device(task: wire.Task) -> wire.Task:
 
 
 def _devices() -> int:
-    """How many CUDA devices this process sees; without torch, how many NVIDIA's driver shows."""
+    """Count the CUDA devices that this process sees; without torch, those that NVIDIA's driver shows."""
     try:
         import torch
     except ImportError:

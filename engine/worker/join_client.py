@@ -16,14 +16,14 @@ AGAIN_S = 0.5  # between two tries while there is no server yet
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Where the server is, and what a worker brings."""
+    """A worker's way to its server: where that is, and what the worker brings."""
 
     host: str
     port: int
     token: bytes
     join: wire.Join
     wait_s: float
-    """How long to wait for a server that is not there yet."""
+    """Seconds to wait for a server that is not there yet."""
 
 
 async def connect(call: Call, receive: links.Receive, lost: links.Lost) -> links.SocketLink:

@@ -1,4 +1,4 @@
-"""Ends a worker's process whose blocking step is beyond its deadline, when nobody else can.
+"""The end of a worker's process whose blocking step is beyond its deadline, when nobody else can end it.
 
 The server kills the workers that it started. One from elsewhere has to end by itself, and cannot where the call holds
 Python's lock. So the kernel does it, by an alarm; before that the log is told where every thread was. Knows no stage.
@@ -15,11 +15,11 @@ from collections.abc import Callable
 from engine import wire
 
 GRACE_S = 1.0
-"""Behind the deadline the server is the first to act: it knows then whose fault it was."""
+"""Seconds behind the deadline: the server is the first to act, for it knows then whose fault it was."""
 
 
 class LastResort:
-    """Of one process; ``note`` each blocking step as the server is told of it."""
+    """The last resort of one process; ``note`` each blocking step as the server is informed of it."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now

@@ -1,4 +1,5 @@
-"""What one request's listener has got, and how long it lasts. Pure: times are given, in monotonic seconds."""
+"""One request's listener: how much sound they have, and how long it lasts. Pure: times are given, in monotonic
+seconds."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Listener:
-    """What one request's listener has got, and when it began to play."""
+    """The sound that one request's listener has, and when they began to play it."""
 
     arrived_s: float = 0.0
     committed: bool = True
@@ -17,9 +18,9 @@ class Listener:
     produced_s: float = 0.0
     started_s: float | None = None
     again_s: float = 0.0
-    """Of an answer that goes on here: how much of it another replica had given."""
+    """Seconds that another replica had given of an answer that goes on here."""
     made_s: float = 0.0
-    """What has been made here, with what was given before."""
+    """Seconds made here, with what was given before."""
 
     def resume(self, given_s: float, playing_s: float | None, now_s: float) -> None:
         """Go on for a listener who has got ``given_s`` elsewhere and has been playing for ``playing_s``."""

@@ -21,10 +21,10 @@ _FILES = (
     _CONFIG, "tokenizer.bin", "frontend.ort", "encoder.ort", "adapter.ort", "cross_kv.ort", "decoder_kv.ort",
 )  # fmt: skip
 _TIMES = "decoder_kv_with_attention.ort"
-"""Beside those, what tells when each word was said."""
+"""The network that gives the time of each word, beside those."""
 _SIZES = ("tiny", "base", "small", "medium")
 _LANGUAGES = ("ar", "de", "en", "es", "ja", "ko", "uk", "vi", "zh")
-"""That it is published for."""
+"""Languages that Moonshine is published for."""
 _OTHERS_TOKENS_PER_S = 13.0
 """Languages that are not written in Latin letters take more tokens for a second than English's 6.5."""
 

@@ -1,4 +1,4 @@
-"""What an ONNX file says of itself: its ``metadata_props``, read without the network in it, and without a runtime.
+"""An ONNX file's ``metadata_props``, read without the network in it, and without a runtime.
 
 A file is an onnx.ModelProto (protobuf): fields, of which 7 is the network and each
 14 a pair of strings. All others are stepped over.

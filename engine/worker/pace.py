@@ -1,4 +1,4 @@
-"""How much sound is made at a time: one frame for a first sound, then a ramp, cut short where a listener runs dry."""
+"""The amount of sound made at a time: one frame for a first sound, then a ramp, cut short where a listener runs dry."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from engine.worker.listener import Listener
 
 
 class Pace(Protocol):
-    """How much to gather before the listener must be served: the chunk policy, fed by playout."""
+    """The amount to gather before the listener must be served: the chunk policy, fed by playout."""
 
     def size(self, count: int) -> int:
-        """How many codec frames the ``count``-th chunk (from 0) of this answer should hold."""
+        """Return how many codec frames the ``count``-th chunk (from 0) of this answer should hold."""
         ...
 
     def hurry(self) -> bool:
@@ -47,7 +47,8 @@ class ListenerPace:
     clock: Callable[[], float] = time.monotonic
 
     def size(self, count: int) -> int:
-        """What a lost replica had given is made again in big chunks; the ramp begins with what is new."""
+        """Return the chunk's size: big where a lost replica's frames are made again; the ramp begins with what is
+        new."""
         again = round(self.listener.again_s / self.frame_s)
         whole, rest = divmod(again, self.chunks.steady)
         if count < whole:

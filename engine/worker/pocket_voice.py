@@ -30,19 +30,19 @@ PACKAGE = "pocket_tts"
 LANGUAGES = {
     "dutch": "nl", "english": "en", "french": "fr", "german": "de", "italian": "it", "portuguese": "pt", "spanish": "es"
 }  # fmt: skip
-"""As BCP 47, by the names of the package's models, which begin with them."""
+"""Languages as BCP 47, by the beginnings of the names of the package's models."""
 NOTHING: Wave = np.empty(0, np.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class PocketFiles:
-    """What lies in a folder. ``settings`` is a YAML file, or the name of one that the package has."""
+    """The files of a folder. ``settings`` is a YAML file, or the name of one that the package has."""
 
     home: Path
     settings: Path | str
     tokenizer: Path
     embeddings: Mapping[str, Path]
-    """Of each voice, what the model makes of its recording."""
+    """The embeddings that the model makes of a recording, by the voice's name."""
 
     @property
     def weights(self) -> Path:
@@ -50,7 +50,7 @@ class PocketFiles:
 
     @property
     def language(self) -> str:
-        """As BCP 47; empty where nothing says it."""
+        """The language as BCP 47; empty where nothing says it."""
         name = self.settings.stem if isinstance(self.settings, Path) else self.settings
         return next((tag for language, tag in LANGUAGES.items() if name.startswith(language)), "")
 
@@ -119,7 +119,7 @@ class PocketVoice:
         return self._model.get_state_for_audio_prompt(self._torch.from_numpy(wave)[None])
 
     def frames(self, text: str, voice: Any, seed: int) -> Iterator[Wave]:
-        """What the library says of a text, a codec frame at a time; between its parts, an empty one."""
+        """Yield the sound of a text, a codec frame at a time; between its parts, an empty one."""
         model, noise = self._model, _Noise(self._torch, seed)
         form = (
             model.pad_with_spaces_for_short_inputs, model.remove_semicolons, model.append_terminal_punctuation,
@@ -156,7 +156,7 @@ class PocketVoice:
             yield decode(latent)
 
     def _decoder(self, longest: int) -> Any:
-        """What makes the sound of a sentence's codec frames, one after the other."""
+        """Return the decoder that makes the sound of a sentence's codec frames, one after the other."""
         torch, model = self._torch, self._model
         steps = int(model.mimi.encoder_frame_rate / model.mimi.frame_rate)
         state = self._states.init_states(model.mimi, 1, longest * steps)
@@ -182,7 +182,7 @@ class _Noise:
 
     @contextlib.contextmanager
     def drawn(self) -> Generator[None]:
-        """What is drawn meanwhile is this answer's."""
+        """Make this answer's randomness the one that is drawn from meanwhile."""
         others = self._torch.get_rng_state()
         self._torch.set_rng_state(self._state)
         try:
@@ -234,7 +234,7 @@ def _packaged(name: str) -> Path:
 
 
 def _shapes(state: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[int, ...]]:
-    """Of each part of a voice the shape of its cache, but for its length."""
+    """Return the shape of each cache in a voice, but for its length."""
     return {
         name: (*part["cache"].shape[:2], *part["cache"].shape[3:]) for name, part in state.items() if "cache" in part
     }

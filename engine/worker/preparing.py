@@ -13,11 +13,11 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 MOST = 64
-"""At once: what more come are left, since they would only hold each other up."""
+"""The most warm-ups at once: further ones are left out, since they would only hold each other up."""
 
 
 class Preparing:
-    """Those under way in a worker."""
+    """The warm-ups under way in a worker."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, tuple[str, asyncio.Task[None]]] = {}
@@ -45,7 +45,7 @@ class Preparing:
 
 
 async def _safe(work: Coroutine[Any, Any, None]) -> None:
-    """Whatever goes wrong with it ends nothing else."""
+    """Await ``work``; whatever goes wrong with it ends nothing else."""
     try:
         await work
     except Exception:

@@ -64,7 +64,7 @@ class Worker:
 
     @property
     def runs(self) -> int:
-        """How many requests are here."""
+        """The number of requests that are here."""
         return len(self._runs)
 
     @property
@@ -74,11 +74,11 @@ class Worker:
 
     @property
     def free(self) -> dict[str, int]:
-        """How many slots of each stage are free."""
+        """Return how many slots of each stage are free."""
         return {name: slots.qsize() for name, slots in self._free.items()}
 
     def beat(self, id: str) -> wire.Beat:
-        """How the worker gets on, for those who choose whom to give what."""
+        """Report how the worker gets on, for those who choose whom to give what."""
         now_s = self._clock()
         queues = dict.fromkeys(self.stages, 0)
         for run, group, req in self._stepping():

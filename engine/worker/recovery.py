@@ -17,7 +17,7 @@ from engine.worker.stage_request import Group, StageRequest
 
 
 class Recovery:
-    """Of one run: what it was given elsewhere, what of that its stages make again, what they checkpoint.
+    """One run's recovery: what it was given elsewhere, what of that its stages make again, what they checkpoint.
 
     A joined or guided group makes all again: it has no checkpoints.
     """
@@ -27,9 +27,9 @@ class Recovery:
         """Whether the run steps with no other, since it may be what broke a step, or a replica."""
         self.playing_s = resume.playing_s if resume else None
         self.given_s = resume.client.get("audio", 0) / SPEAKER_RATE_HZ if resume else 0.0
-        """How much sound the listener has got elsewhere."""
+        """Seconds of sound that the listener has got elsewhere."""
         self.covered_s = 0.0
-        """How much of it will not be made again."""
+        """Seconds of that sound that will not be made again."""
         self.whole = resume is not None and "usage" in resume.client
         """Whether the answer's text was over."""
         self._client: Counts = dict(resume.client) if resume else {}
@@ -39,7 +39,7 @@ class Recovery:
         self._unsent: list[Chunk] = []
 
     def kept(self, info: StageInfo, roles: int = 1) -> list[Chunk]:
-        """What a stage had checkpointed."""
+        """Return the chunks that a stage had checkpointed."""
         return [chunk for chunk in self._kept if _is_checkpoint(info, chunk)] if roles == 1 else []
 
     def begin(self, req: StageRequest) -> None:
@@ -61,7 +61,8 @@ class Recovery:
         return (chunk for chunk in group.main.kept if chunk.kind in group.stage.info.checkpoints)
 
     def made(self, req: StageRequest, chunk: Chunk) -> Chunk | None:
-        """What of a chunk that a stage has made is new, and so goes where such chunks go; checkpoints are noted."""
+        """Return the part of a chunk that a stage has made which is new, and so goes where such chunks go; checkpoints
+        are noted."""
         info, single = req.info, len(req.roles) == 1
         if isinstance(chunk, Checkpoint):
             if single:
@@ -76,15 +77,15 @@ class Recovery:
         return new
 
     def for_client(self, chunk: Chunk) -> Chunk | None:
-        """What of a chunk the client was not given elsewhere."""
+        """Return the part of a chunk that the client was not given elsewhere."""
         return fresh(self._client, chunk)
 
     def for_next_hop(self, chunk: Chunk) -> Chunk | None:
-        """What of a chunk the next worker was not given by another."""
+        """Return the part of a chunk that the next worker was not given by another."""
         return fresh(self._onward, chunk)
 
     def take_checkpoints(self) -> tuple[Chunk, ...]:
-        """Those that the server is to store; they travel with a chunk that is sent anyway."""
+        """Take the checkpoints that the server is to store; they travel with a chunk that is sent anyway."""
         unsent, self._unsent = tuple(self._unsent), []
         return unsent
 

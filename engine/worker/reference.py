@@ -17,9 +17,9 @@ from engine.errors import ConfigError
 from engine.resampler import resample
 
 LEAST_S, MOST_S = 3.0, 30.0
-"""How long a recording must be, and may be: what the voices were trained with is some five to thirty seconds."""
+"""The shortest and the longest recording: the voices were trained with some five to thirty seconds."""
 SILENCE = 0.01
-"""What no sample of it is above: 40 dB below the loudest that there is."""
+"""A recording is silent if no sample is above this: 40 dB below the loudest that there is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +27,13 @@ class Clone:
     """A voice that is made from a recording, as an entry of a stage's ``options.clones``."""
 
     name: str
-    """What requests call it."""
+    """The name that requests use."""
     reference: str
     """A file of this machine: WAV, FLAC, Ogg or MP3."""
     consent: str
-    """How the speaker agreed: who, when, to what. It is for whoever reads the configuration later."""
+    """The speaker's consent: who agreed, when, and to what. It is for the people who read the configuration later."""
     text: str = ""
-    """What is said in the recording, word by word, for voices that want to know it."""
+    """The words that are said in the recording, for voices that need them."""
 
 
 def check_clones(clones: Sequence[Clone], names: Sequence[str]) -> None:
@@ -64,7 +64,7 @@ def reference_sound(clone: Clone, rate_hz: int) -> Wave:
 
 
 def _unfit(wave: Wave, length_s: float) -> str:
-    """Why no voice can be made of a recording; empty where one can."""
+    """Explain why no voice can be made of a recording; empty where one can."""
     if not LEAST_S <= length_s <= MOST_S:
         return f"is {length_s:.1f} s long; cut it to {LEAST_S:.0f} to {MOST_S:.0f} s of one person who speaks"
     if not np.isfinite(wave).all():

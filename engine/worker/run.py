@@ -85,13 +85,14 @@ class Run:
                 self._route(group, chunk)
 
     def _feed_recorded(self) -> None:
-        """To ears a recording is speech like any other: it comes first."""
+        """Feed recordings first: to ears they are speech like any other."""
         if self.groups[0].stage.info.hears_only:
             for pcm in self.request.recorded:
                 self.groups[0].feed(Speech(pcm), self._wake)
 
     def _take_inputs(self) -> None:
-        """What came before there were stages, and what comes, goes to the first one; its credit when that took it."""
+        """Feed the first stage what came before there were stages, and what comes; it is credited once the stage took
+        it."""
         while (chunk := self.inputs.take()) is not None:
             self.groups[0].feed(chunk, self._took_input)
         if self.inputs.ended:
@@ -124,7 +125,7 @@ class Run:
         return self.wait_s(req, now_s) <= 0
 
     def wait_s(self, req: StageRequest, now_s: float) -> float:
-        """How long a stage that makes sound is to wait for a listener who has enough ahead; 0 for the others."""
+        """Return how long a stage that makes sound is to wait for a listener who has enough ahead; 0 for the others."""
         lead_s = self.request.lead_s
         waits = self.listener.speculative or self.listener.started_s is not None
         if lead_s is None or not req.info.sounds or not waits:
@@ -147,7 +148,8 @@ class Run:
             self._finish(group, req, ended_s)
 
     def _give(self, group: Group, req: StageRequest, chunk: Chunk, now_s: float) -> None:
-        """What a role gave: the main one's is the answer; of a joined group, the next stage gets all in the end."""
+        """Take a chunk of a role: the main one's is the answer; of a joined group, the next stage gets all in the
+        end."""
         if group.joined and chunk.kind in req.info.feeds:
             req.given.append(chunk)
         if req is not group.main:
@@ -158,7 +160,7 @@ class Run:
             self._route(group, new)
 
     def _route(self, group: Group, chunk: Chunk) -> None:
-        """To the client, to the next stage, or to both, as the stage declares it."""
+        """Send a chunk to the client, to the next stage, or to both, as the stage declares it."""
         info = group.stage.info
         client = chunk.kind in info.emits or (self.request.dump and isinstance(chunk, Codes))
         self._pass_on(group, chunk, client, not group.joined and chunk.kind in info.feeds)
@@ -238,7 +240,7 @@ class Run:
         self._wake()
 
     def report(self, state: wire.PlayoutState, since_s: float) -> None:
-        """What becomes of the sound: it is held, awaited, or heard, as if its first sample had played ``since_s``."""
+        """Note the state of the sound: it is held, awaited, or heard, as if its first sample had played ``since_s``."""
         self.listener.speculative = state == "held"
         if state == "playing":
             self.listener.started_s = since_s

@@ -1,4 +1,4 @@
-"""Which requests step next. Pure Python: no torch, no clock of its own, no I/O.
+"""The choice of the requests that step next. Pure Python: no torch, no clock of its own, no I/O.
 
 Speech has deadlines. A worker that hosts several stages on one device takes the stage of the most urgent request and
 fills the rest of the batch with that stage's other ready requests, most urgent first. The classes, in order:

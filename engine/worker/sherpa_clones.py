@@ -16,7 +16,7 @@ from engine.worker.reference import Clone
 from engine.worker.speaking import named
 
 STEPS = 4
-"""Of ZipVoice's decoder, for a sound: as its project recommends for the distilled one."""
+"""Steps of ZipVoice's decoder for a sound: as its project recommends for the distilled one."""
 _ZIPVOICE = {"encoder": "encoder*.onnx", "decoder": "decoder*.onnx", "vocoder": "vocos*.onnx", "tokens": "tokens.txt",
              "lexicon": "lexicon.txt"}  # fmt: skip
 _POCKET = {"lm_main": "lm_main*.onnx", "lm_flow": "lm_flow*.onnx", "encoder": "encoder*.onnx",
@@ -35,7 +35,7 @@ class Cloner:
     languages: tuple[str, ...]
 
     def voices(self, clones: Sequence[Clone], folder: Path) -> tuple[Voice, ...]:
-        """Those of recordings. Raises ConfigError where there is none, or what is said in one is not told."""
+        """Return the voices of recordings. Raises ConfigError where there is none, or one comes without its words."""
         if not clones:
             raise ConfigError(f"options.clones: the model in {folder} has no voice of its own; name a recording of one")
         for i, clone in enumerate(clones):
@@ -45,7 +45,8 @@ class Cloner:
 
 
 def cloner_in(folder: Path) -> Cloner | None:
-    """What lies in a folder, if it is one of these. Raises WeightsError where a part of it is missing."""
+    """Return the cloning voice in a folder, if it is one of these. Raises WeightsError where a part of it is
+    missing."""
     if [*folder.glob("lm_main*.onnx")]:
         return Cloner("pocket", _found(folder, _POCKET), 24_000, ("en",))
     if [*folder.glob("encoder*.onnx")] and [*folder.glob("decoder*.onnx")]:

@@ -23,7 +23,7 @@ from engine.worker.weights_folder import weights_folder
 USE = "asr.sherpa"
 FRAME_S = 0.01
 WHOLE_CLIPS = ("EncDec", "whisper", "sense_voice", "paraformer")
-"""How the kinds begin that hear whole clips."""
+"""Beginnings of the kinds that hear whole clips."""
 
 _ZIPFORMER = (
     "encoder_dims", "query_head_dims", "value_head_dims", "num_heads", "num_encoder_layers", "cnn_module_kernels",
@@ -105,7 +105,7 @@ def _check_streams(encoder: Path) -> None:
 
 
 def _zipformer_tail_s(hears: Path) -> float:
-    """Behind the last word there has to be a whole chunk."""
+    """Return the silence behind the last word: there has to be a whole chunk."""
     return FRAME_S * (int(needed_metadata(hears, ["T"], _ZIPFORMER, "streaming ears")["T"]) + 10)
 
 

@@ -15,7 +15,7 @@ LANGUAGES = {
     "polish": "pl", "portuguese": "pt", "romanian": "ro", "russian": "ru", "slovak": "sk", "spanish": "es",
     "swedish": "sv", "thai": "th", "turkish": "tr", "ukrainian": "uk", "vietnamese": "vi",
 }  # fmt: skip
-"""As BCP 47, by their English names."""
+"""Languages as BCP 47, by their English names."""
 
 
 def sherpa_library(use: str) -> Any:

@@ -31,10 +31,11 @@ USE = "asr.sherpa_offline"
 LONGEST_S = 29.0
 """Whisper hears nothing behind 29.5 s, and no model here was made for much more."""
 QWEN3_LONGEST_S, QWEN3_TOKENS = 20.0, 256
-"""What its 512 places hold: 13 a second of sound, and the words. The library's own 128 cut fast speech off."""
+"""The most seconds and tokens for its 512 positions: 13 a second of sound, and the words. The library's own 128 tokens
+cut fast speech off."""
 
 _ZIPFORMERS = ("zipformer", "conformer")
-"""Of the kinds of icefall, those that hear whole clips; one that streams says how many frames it looks at, its T."""
+"""The kinds of icefall that hear whole clips; one that streams says how many frames it looks at, its T."""
 _WHISPER = (
     "n_mels", "n_text_layer", "n_text_ctx", "n_text_state", "n_vocab", "sot", "eot", "blank_id", "translate",
     "transcribe", "is_multilingual", "no_timestamps", "no_speech",
@@ -66,11 +67,11 @@ class OfflineEars:
     capitals: bool = False
     """Whether they write nothing but capital letters: their text is made lowercase."""
     longest_s: float = LONGEST_S
-    """Of a clip; one that lasts longer is heard in parts."""
+    """Seconds of the longest clip; a longer one is heard in parts."""
     invents: bool = False
     """Whether they write words where nobody speaks: silence is not given to them."""
     options: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Of each stream."""
+    """Options of each stream."""
 
     def recognizer(self, library: Any, threads: int) -> Any:
         """The library's recognizer of them, which decodes many clips at once."""
@@ -150,7 +151,7 @@ def _moonshine(folder: Path, languages: Sequence[str]) -> OfflineEars:
 
 
 def _merged_moonshine(folder: Path, languages: Sequence[str]) -> OfflineEars:
-    """As published since 2026: two files in ONNX Runtime's own format."""
+    """Read Moonshine as published since 2026: two files in ONNX Runtime's own format."""
     files = whole(folder, {part: folder / name for part, name in _MERGED.items()})
     return _made(folder, "from_moonshine_v2", files, languages, invents=True)
 
@@ -190,7 +191,7 @@ def _made(
 
 
 def _check_kind(network: Path, *kinds: str) -> str:
-    """Which of these a network is. Raises WeightsError for another."""
+    """Return which of these kinds a network is. Raises WeightsError for another."""
     metadata = metadata_of(network)
     model_type = metadata.get("model_type", "")
     streams = model_type.startswith(_ZIPFORMERS) and bool(metadata.get("T"))

@@ -28,10 +28,10 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "kokoro": ("sample_rate", "n_speakers", "has_espeak", "style_dim"),
     "kitten": ("sample_rate", "n_speakers", "has_espeak", "style_dim", "model_type"),
 }
-"""Of each model, the metadata without which the library ends the process."""
+"""The metadata of each model without which the library ends the process."""
 
 _KOKORO = {"a": "en-US", "b": "en-GB", "e": "es", "f": "fr", "h": "hi", "i": "it", "j": "ja", "p": "pt", "z": "zh"}
-"""By the first letter of a voice's name, of Kokoro."""
+"""Kokoro's languages, by the first letter of a voice's name."""
 _VOCODERS = ("hifigan", "vocos")
 _REGION_FIRST = re.compile(r"(us|gb)-en")
 
@@ -52,15 +52,15 @@ class SherpaVoice:
     voices: tuple[Voice, ...]
     languages: tuple[str, ...]
     networks: Mapping[str, Path] = field(default_factory=dict[str, Path])
-    """Of one that clones, all its files."""
+    """Files of a voice that clones."""
 
     def number(self, voice: str | None, default: str) -> int:
-        """Of the voice that a request asks for. Raises RequestError where there is none."""
+        """Return the number of the voice that a request asks for. Raises RequestError where there is none."""
         asked = asked_voice(voice or default, self.voices)
         return next(number for number, one in enumerate(self.voices) if one.id == asked)
 
     def config(self, library: Any, threads: int) -> Any:
-        """What sherpa_onnx.OfflineTts is made of."""
+        """Return the configuration that sherpa_onnx.OfflineTts is made of."""
         files = {"tokens": str(self.folder / "tokens.txt"), "lexicon": ",".join(map(str, self.lexicons))}
         voices = str(self.folder / "voices.bin")
         match self.family:
@@ -148,7 +148,7 @@ def _family(folder: Path, metadata: Mapping[str, str], vocoder: Path | None) -> 
 
 
 def _check_metadata(model: Path, family: str, metadata: Mapping[str, str]) -> None:
-    """Without these the library ends the process."""
+    """Raise WeightsError where metadata is missing without which the library ends the process."""
     missing = [key for key in NEEDED[family] if not metadata.get(key)]
     if missing:
         raise WeightsError(f"{model} says nothing of its {', '.join(missing)}: it is no voice of sherpa-onnx.")
@@ -161,7 +161,7 @@ def _check_metadata(model: Path, family: str, metadata: Mapping[str, str]) -> No
 
 
 def _check_files(folder: Path, family: str, metadata: Mapping[str, str], vocoder: Path | None) -> None:
-    """What has to lie beside the model."""
+    """Check the files that have to lie beside the model."""
     styled = family in ("kokoro", "kitten")
     for name in ["tokens.txt", *(["voices.bin"] if styled else [])]:
         if not (folder / name).is_file():
@@ -184,7 +184,7 @@ def _check_styles(path: Path, metadata: Mapping[str, str]) -> None:
 
 
 def _languages(folder: Path, metadata: Mapping[str, str]) -> tuple[str, ...]:
-    """Of the lexicons; else what the model says."""
+    """Return the languages of the lexicons; else those that the model says."""
     named = [path.stem.removeprefix("lexicon").strip("-") for path in sorted(folder.glob("lexicon*.txt"))]
     found = [_tag(name) for name in named if name]
     said = metadata.get("language", "").lower()
@@ -225,15 +225,15 @@ def _lexicons(folder: Path, chosen: str) -> tuple[Path, ...]:
 
 
 def _rules(folder: Path, chosen: str) -> tuple[Path, ...]:
-    """Those of another language would read its numbers in theirs."""
+    """Return the rules of the voice's language: those of another would read its numbers in theirs."""
     found = sorted([*folder.glob("*.fst"), *folder.glob("*.far")])
     suffixes = {path: path.stem.rpartition("-")[2] for path in found}
     return tuple(path for path in found if suffixes[path] not in LANGUAGES.values() or suffixes[path] == _base(chosen))
 
 
 def _voices(family: str, metadata: Mapping[str, str], languages: Sequence[str]) -> tuple[Voice, ...]:
-    """By their names, or else by their numbers. Those of Kokoro whose language has no lexicon are left their numbers'
-    place, and speak the others."""
+    """Return the voices by their names, or else by their numbers. Voices of Kokoro whose language has no lexicon keep
+    their numbers, and speak the others."""
     count = max(1, int(metadata["n_speakers"]))
     names = [name.strip() for name in metadata.get("speaker_names", "").split(",") if name.strip()]
     ids = names if len(names) == count == len({*names}) else [str(number) for number in range(count)]

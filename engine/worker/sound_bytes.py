@@ -33,7 +33,7 @@ class SoundBytes:
 
     def __init__(self, rate_hz: int, who: str, kind: str = "") -> None:
         self.rate_hz = rate_hz
-        """Of the sound that ``feed`` gives."""
+        """The rate of the sound that ``feed`` gives."""
         self._who, self._packed = who, (*_PACKED, *([b"\xff"] if kind in _FRAMED else []))
         self._held = b""
         self._in_header = True

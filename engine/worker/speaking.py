@@ -1,4 +1,4 @@
-"""What voices in this process share: what they say of themselves, whom a request may name, what they can say.
+"""Code that voices in this process share: what they tell of themselves, whom a request may name, what they can say.
 
 Knows no library and no schedule: a stage decides what is said when.
 """
@@ -25,7 +25,7 @@ def named(id: str, language: str = "") -> Voice:
 
 
 def voice_info(config: StageConfig, voices: Sequence[Voice], first: str, languages: tuple[str, ...]) -> StageInfo:
-    """What such a stage says of itself: who speaks, ``first`` where a request names nobody (empty: the first voice).
+    """Describe such a stage: who speaks, ``first`` where a request names nobody (empty: the first voice).
 
     Raises ConfigError where nobody is called that.
     """

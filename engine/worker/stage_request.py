@@ -63,7 +63,7 @@ class StageRequest:
     # What follows is the step loop's own: a stage neither reads nor writes it.
 
     info: StageInfo = NO_INFO
-    """Of the stage."""
+    """The stage's facts."""
     listener: Listener = field(default_factory=Listener)
     group: Group | None = None
     alone: bool = False
@@ -72,14 +72,14 @@ class StageRequest:
     consumed: asyncio.Event = field(default_factory=asyncio.Event)
     marks: dict[str, float] = field(default_factory=dict[str, float])
     given: list[Chunk] = field(default_factory=list[Chunk])
-    """For the bundle of a joined group: bounded by the request's limits of tokens and frames."""
+    """Chunks for the bundle of a joined group: bounded by the request's limits of tokens and frames."""
     stepped: bool = False
     """Whether it has been in a step: what has gone well once is no suspect."""
     in_step: bool = False
     """Whether a blocking stage steps it just now, in a thread of its own: until that has returned, only it touches
     what is above."""
     made: Counts = field(default_factory=dict[str, int])
-    """How much it has given by now, which its state covers."""
+    """Counts of what it has given by now, which its state covers."""
 
     @property
     def ready(self) -> bool:
@@ -99,11 +99,11 @@ class StageRequest:
 
     @property
     def together(self) -> Sequence[StageRequest]:
-        """Those that step when this one does, itself first."""
+        """Return the roles that step when this one does, itself first."""
         return self.group.reqs if self.group is not None and self.group.guided else (self,)
 
     def mark(self, word: str) -> str:
-        """What a moment of it is called on the timeline."""
+        """Return the name that a moment of it has on the timeline."""
         return self.info.mark(word, self.role)
 
 
@@ -116,9 +116,9 @@ class Group:
         self.guided = len(reqs) > 1 and stage.info.group == "guided"
         self.joined = len(reqs) > 1 and stage.info.group == "joined"
         self.stepping = reqs[:1] if self.guided else reqs
-        """Those that step on their own; of a guided group that is the main one, and the others come with it."""
+        """Roles that step on their own; of a guided group that is the main one, and the others come with it."""
         self.following: Group | None = None
-        """At the next stage of this worker; None: the chunks of this one leave the worker."""
+        """The group at the next stage of this worker; None: the chunks of this one leave the worker."""
         self._released = False
         for req in reqs:
             req.group = self
@@ -161,7 +161,7 @@ class Group:
             req.inputs.close()
 
     def bundle(self) -> Bundle | None:
-        """What all roles of a joined group gave, once. None before all have ended, and again.
+        """Return what all roles of a joined group gave, once. None before all have ended, and again.
 
         Raises StageFailed if a role gave nothing while others gave something: guidance would be computed from half.
         """

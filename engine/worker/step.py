@@ -24,11 +24,11 @@ Stepping = tuple[Run, Group, StageRequest]
 Results = Sequence[Sequence[Chunk] | EngineError]
 
 DEADLINE_S = 10.0
-"""How long a step of a blocking stage may take that says nothing else."""
+"""Seconds that a step of a blocking stage may take where the stage gives no other deadline."""
 
 
 class Computed(msgspec.Struct, frozen=True):
-    """What a step gave each of its requests, and when it began and ended (monotonic seconds)."""
+    """The results that a step gave its requests, and when it began and ended (monotonic seconds)."""
 
     results: Results
     began_s: float
@@ -58,8 +58,8 @@ def compute(stage: Stage, reqs: Sequence[StageRequest], clock: Callable[[], floa
 
 
 def _results(stage: Stage, reqs: Sequence[StageRequest]) -> Results:
-    """What a step gave. Where it breaks and several requests are in it, nobody knows whose fault that is, nor what has
-    become of their state: each begins again behind what it has given, and alone."""
+    """Step, and return the results. Where a step of several requests breaks, nobody knows whose fault that is, nor what
+    has become of their state: each begins again behind what it has given, and alone."""
     try:
         results = stage.step(reqs)
         if len(results) != len(reqs):
@@ -72,7 +72,7 @@ def _results(stage: Stage, reqs: Sequence[StageRequest]) -> Results:
 
 
 def deadline_s(stage: Stage, reqs: Sequence[StageRequest]) -> float:
-    """How long a step of a blocking stage may take (s): what the stage says, or DEADLINE_S."""
+    """Return how long a step of a blocking stage may take (s): what the stage says, or DEADLINE_S."""
     try:
         within_s = getattr(stage, "deadline_s", _default)(reqs)
         if not 0 < within_s < math.inf:

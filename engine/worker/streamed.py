@@ -20,7 +20,8 @@ from engine.worker.stage_request import StageRequest
 
 
 class Broken(Exception):
-    """What computes a stage's answers is gone for good, and its worker of no use: it ends, and is started again."""
+    """The error of a stage whose computing part is gone for good: its worker is of no use, ends, and is started
+    again."""
 
 
 class Streamed:
@@ -30,16 +31,16 @@ class Streamed:
 
     info: StageInfo = StageInfo()
     server: Watch | None = None
-    """Of a stage that asks a server: whether that is there."""
+    """The watch of a stage that asks a server: whether that is there."""
 
     @property
     def unavailable(self) -> str:
-        """Why requests that need the stage fail for now, as a sentence; empty while it can be had."""
+        """Explain why requests that need the stage fail for now, as a sentence; empty while it can be had."""
         return "" if self.server is None else self.server.unavailable
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
-        """What the class says, with as many slots as the worker has room for."""
+        """Describe the stage as the class does, with as many slots as the worker has room for."""
         return msgspec.structs.replace(cls.info, slots=config.slots)
 
     def __init__(self, config: StageConfig) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from engine.chunk import Word
 
 TOKEN_S = 0.25
-"""How long a token lasts at the most, where the network does not tell."""
+"""Seconds that a token lasts at the most, where the network does not tell."""
 _NO_SPACES = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]")  # Chinese, Japanese, Korean
 
 
@@ -26,7 +26,7 @@ class Spoken:
     words: tuple[Word, ...] = ()
 
     def lower(self) -> Spoken:
-        """In lower case."""
+        """Return the words in lower case."""
         words = (Word(word.text.lower(), word.start_s, word.end_s, word.logprob) for word in self.words)
         return Spoken(self.text.lower(), tuple(words))
 

@@ -1,4 +1,4 @@
-"""What ``use:`` may say, and the stage that it means.
+"""The names that ``use:`` may have, and the stage that each means.
 
 =============================  =======================================================================
 ``nano.talker``                a stage of a family: ``models/nano`` exports ``STAGES``, by name
@@ -67,7 +67,7 @@ def _of_family(family: str, name: str, path: str) -> StageType:
 
 
 def _of_file(file: str, export: str, path: str) -> Any:
-    """What a file of the user's own exports. It runs as any program of theirs does."""
+    """Return the export of a file of the user's own. The file runs as any program of theirs does."""
     name = export or "STAGE"
     if not Path(file).is_file():
         raise ConfigError(f"{path}: there is no file {file}")

@@ -20,7 +20,8 @@ GRACE_S = 2.0  # from Stop to SIGKILL: a step takes far less
 
 
 def processor_time(pid: int) -> ProcessorTime | None:
-    """What a process's first thread has had, by Linux's own count; time that the machine's host took is waited for."""
+    """Return what a process's first thread has had, by Linux's own count; time that the machine's host took is waited
+    for."""
     try:
         computed_ns, waited_ns, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
         return ProcessorTime(int(computed_ns) / 1e9, int(waited_ns) / 1e9 + stolen_s())
@@ -29,7 +30,7 @@ def processor_time(pid: int) -> ProcessorTime | None:
 
 
 def stolen_s(file: Path = Path("/proc/stat")) -> float:
-    """How long processors were wanted on this virtual machine and its host gave them to others: Linux's steal time.
+    """Return how long this virtual machine wanted processors that its host gave to others: Linux's steal time.
 
     It counts as waiting, of all processors together: nobody tells which process it was taken from.
     """
