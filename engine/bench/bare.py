@@ -55,11 +55,11 @@ class Bare:
 
     @property
     def frame_s(self) -> float:
-        """Of the stage that makes sound."""
+        """Return the frame length of the stage that makes sound."""
         return next(stage.info.facets.frame_s for stage in self.stages if stage.info.facets.frame_s)
 
     def answer(self, question: Question) -> Times:
-        """How long the stages had computed, for all requests together, when each one's first sound was there."""
+        """Return how long the stages had computed, for all requests together, when each one's first sound was there."""
         return asyncio.run(self._first_sounds(question))
 
     async def _first_sounds(self, question: Question) -> Times:

@@ -1,4 +1,4 @@
-"""What a peer is asked, and what it answers: one JSON line each, so that it may be another process."""
+"""The questions to a peer and its answers: one JSON line each, so that it may be another process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be loaded: a deployment's model, without its workers."""
+    """The model to be loaded: a deployment's, without its workers."""
 
     model: str
     weights: str | None

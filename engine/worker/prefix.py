@@ -43,7 +43,7 @@ class Prefixes(Generic[T]):
     _sessions: OrderedDict[str, list[Entry[T]]] = field(default_factory=OrderedDict[str, list[Entry[T]]])
 
     def find(self, session: str, ids: Sequence[Hashable], before: int = 0) -> tuple[int, T] | None:
-        """Return the entry of the session that shares most of ``ids``, from the first on, and how many it shares.
+        """Return how many of ``ids``, from the first on, the session's best entry shares, and what that entry keeps.
 
         Whoever asks has the first ``before`` of them already.
         """

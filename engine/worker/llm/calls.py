@@ -1,4 +1,4 @@
-"""Puts function calls together from their pieces, in whatever order and shape servers send them. Sans I/O.
+"""Function calls, put together from their pieces, in whatever order and shape servers send them. Sans I/O.
 
 Servers number the pieces of a call (``index``), or name their call (``id``), or neither; some send each call whole,
 some give all calls the same number. Source: openai-python ``types/chat/chat_completion_chunk.py``; Ollama's issues
@@ -13,7 +13,7 @@ from engine.chunk import ToolCall, ToolCallDelta
 from engine.errors import StageFailed
 
 MOST_CALLS = 64
-"""Of one answer; a model that makes more is caught in a loop."""
+"""The most calls of one answer; a model that makes more is caught in a loop."""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Calls:
         return bool(self._calls)
 
     def feed(self, index: int | None, id: str, name: str, arguments: str) -> list[ToolCallDelta]:
-        """What can be told of the calls by now.
+        """Return what is known of the calls by now.
 
         Pieces of the first call are told as they come; those of others once the first is whole, which is known at
         the end: who reads the answer gets one call after the other, however they are mixed on the wire.

@@ -1,5 +1,5 @@
-"""What a checkpoint's folder says of its language model, as Hugging Face lays it out: which one it is, how it is asked,
-what it takes in memory.
+"""A checkpoint's folder as Hugging Face lays it out: which language model it holds, how it is asked, what it takes in
+memory.
 
 Source: transformers 5 (``config.json``, ``chat_template.jinja``, ``tokenizer_config.json``). Reads no weights.
 """
@@ -30,7 +30,7 @@ class Checkpoint:
     """Bytes of its weights."""
     config: Mapping[str, Any]
     template: str
-    """How it is asked, as Jinja; empty where its tokenizer knows that itself."""
+    """The chat template, as Jinja; empty where its tokenizer has one itself."""
 
     @property
     def name(self) -> str:
@@ -43,7 +43,7 @@ class Checkpoint:
 
     @property
     def value_bytes(self) -> int:
-        """Of one weight, as it is stored; 0 where that is not said."""
+        """Bytes of one weight, as it is stored; 0 where that is not said."""
         return VALUE_BYTES.get(str(self._of("dtype", self._of("torch_dtype", ""))), 0)
 
     def reads(self, what: str) -> bool:
@@ -51,7 +51,7 @@ class Checkpoint:
         return f"{what}_config" in self.config
 
     def cache_bytes(self, tokens: int, value_bytes: int) -> int:
-        """What keys and values of so many tokens take at most; 0 where the folder does not say."""
+        """Return the most bytes that keys and values of so many tokens take; 0 where the folder does not say."""
         heads = int(self._of("num_attention_heads", 0))
         width = int(self._of("head_dim", 0) or self._of("hidden_size", 0) // max(1, heads))
         kv_heads = int(self._of("num_key_value_heads", heads))
@@ -66,8 +66,8 @@ class Checkpoint:
 
 
 def read_checkpoint(folder: Path, template: bool = True) -> Checkpoint:
-    """What lies in a folder. Raises WeightsError for one that holds no language model, or where ``template`` is wanted
-    and there is none."""
+    """Read a folder. Raises WeightsError for one that holds no language model, or where ``template`` is wanted and
+    there is none."""
     if not folder.is_dir():
         what = "must be a checkpoint's folder, not a file" if folder.exists() else "there is no such folder"
         raise WeightsError(f"{folder}: {what}")
@@ -87,13 +87,13 @@ def read_checkpoint(folder: Path, template: bool = True) -> Checkpoint:
 
 
 def template_in(folder: Path) -> str:
-    """How a checkpoint's model is asked, as Jinja; empty where the folder does not say. Raises WeightsError for a file
+    """Return a checkpoint's chat template, as Jinja; empty where the folder has none. Raises WeightsError for a file
     that cannot be read."""
     return next(filter(None, _templates(folder)), "")
 
 
 def _templates(folder: Path) -> Iterator[str]:
-    """Wherever one may lie; of several in one file the default."""
+    """Yield the template from each place where one may lie; of several in one file the default."""
     file = folder / "chat_template.jinja"
     if file.is_file():
         yield file.read_text(encoding="utf-8", errors="replace")

@@ -26,11 +26,11 @@ from engine.worker.remote.patience import Patience
 from engine.worker.remote.refusals import Refusal, unreachable
 
 TAIL_S = 1.0
-"""How long the usage, and the end of the stream, may follow a complete answer."""
+"""Seconds in which the usage, and the end of the stream, may follow a complete answer."""
 
 
 class Client:
-    """Keeps its connections warm between answers. Needs ``aclose`` at the end.
+    """A client of one server that keeps its connections warm between answers. It needs ``aclose`` at the end.
 
     Raises ConfigError for a key file that can't be used, at once; it is read again by nobody.
     """

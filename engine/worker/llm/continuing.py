@@ -1,4 +1,4 @@
-"""How a server is asked to go on with an answer that was broken off, and how it shows beforehand that it would.
+"""Requests that have a server go on with an answer that was broken off, and the proof beforehand that it would.
 
 What was written stands as the last message, which the server is to leave open. One that does not know this would begin
 another answer, so it is first asked for the prompt that it makes of the request: that must end with the words that were
@@ -17,14 +17,14 @@ from engine.chunk import Text, Usage
 from engine.worker.llm.deltas import Delta
 
 SERVERS = frozenset({"llamacpp", "vllm"})
-"""Those that may go on with an answer, by the owner that they give for their models."""
+"""Servers that may go on with an answer, by the owner that they give for their models."""
 _OPEN = {"add_generation_prompt": False, "continue_final_message": True, "echo": False}
 _RENDERED = ("model", "messages", "tools", "chat_template_kwargs", *_OPEN)
-"""Of a request, what a prompt is made of."""
+"""The fields of a request that its prompt is made of."""
 
 
 class OwnApi(Protocol):
-    """What a server offers beside OpenAI's API."""
+    """The paths that a server offers beside OpenAI's API."""
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """A reply's JSON; None where the server has no such path, or refuses."""

@@ -93,7 +93,7 @@ class Decoder:
         return self.done or self._finish is not None
 
     def feed(self, data: str) -> list[Delta]:
-        """What an event adds to the answer."""
+        """Return what an event adds to the answer."""
         if data.strip() == DONE:
             self.done = True
             return []
@@ -105,7 +105,7 @@ class Decoder:
         return deltas
 
     def end(self) -> list[Delta]:
-        """The rest: whole calls, and the usage, which is last and says why the text is over."""
+        """Return the rest: whole calls, and the usage, which is last and says why the text is over."""
         if not self.finished:
             raise StageFailed("The language model's server ended its answer before it was complete.")
         rest: list[Delta] = [self._placed(piece) for piece in self._thoughts.flush()]

@@ -1,4 +1,4 @@
-"""What an answer of a chat completions server is made of: chunks of the engine, and the model's thoughts."""
+"""The parts of a chat completions server's answer: chunks of the engine, and the model's thoughts."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from engine.worker.llm.refusals import overflows
 from engine.worker.remote.refusals import Refusal
 
 EXTRAS = frozenset({"reasoning_effort", "chat_template_kwargs", "stream_options", "keep_alive"})
-"""Beyond the API's oldest form, or not of it: left out where a server refuses a request without saying why."""
+"""Fields beyond the API's oldest form, or not of it: left out where a server refuses a request without saying why."""
 
 _PLAIN = frozenset({"temperature", "top_p", "seed", "parallel_tool_calls"})
 """Some hosted models do not take these; a value out of range is refused, too, which is another matter."""

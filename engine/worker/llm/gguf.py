@@ -1,4 +1,4 @@
-"""What a GGUF file says of itself in its header: which model it is, how it is asked, what it takes in memory.
+"""The header of a GGUF file: which model it holds, how it is asked, what it takes in memory.
 
 The ``gguf`` package reads headers as well, and takes twelve seconds for a vocabulary of 150,000 words, which nobody
 here asks for. Source: ggml's docs/gguf.md, version 3; names of keys from llama.cpp's gguf-py/gguf/constants.py.
@@ -42,12 +42,12 @@ class Header:
 
     @property
     def name(self) -> str:
-        """What people call the model: as its maker does, else as its file."""
+        """The name that people call the model: its maker's, else the file's."""
         return str(self.fields.get("general.name", "")) or self.path.stem
 
     @property
     def template(self) -> str:
-        """How it is asked, as Jinja; empty where the file does not say."""
+        """The chat template, as Jinja; empty where the file has none."""
         return str(self.fields.get("tokenizer.chat_template", ""))
 
     @property
@@ -60,7 +60,8 @@ class Header:
         return bool(self.fields.get(f"clip.has_{what}_encoder", False))
 
     def cache_bytes(self, tokens: int, value_bytes: float) -> int:
-        """What keys and values of so many tokens take at least. Windows of attention are as short as any layer's."""
+        """Return the least bytes that keys and values of so many tokens take. Windows of attention are as short as any
+        layer's."""
         layers = int(self._of("block_count", 0))
         heads = _per_layer(self._of("attention.head_count", 1), layers)
         kv_heads = _per_layer(self._of("attention.head_count_kv", heads), layers)
@@ -101,7 +102,7 @@ def _read(path: Path, size: int, _changed_ns: int) -> Header:
 
 
 def _sizes(path: Path, size: int) -> list[int]:
-    """Of each part of a file that is split. Raises WeightsError where one is missing."""
+    """Return the size of each part of a file that is split. Raises WeightsError where one is missing."""
     found = _PART.fullmatch(path.name)
     if found is None:
         return [size]
@@ -136,7 +137,7 @@ def _fields(reader: _Reader) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads on in a file of so many bytes. Raises WeightsError where it ends too soon."""
+    """A reader of a file of so many bytes, from its beginning on. Raises WeightsError where the file ends too soon."""
 
     file: BinaryIO
     path: Path
@@ -180,7 +181,7 @@ class _Reader:
         return list(struct.unpack(f"<{count}{_FIXED[kind]}", data)) if count <= _LONGEST_ARRAY else None
 
     def tensor(self) -> int:
-        """Where a tensor begins, behind the header."""
+        """Return where a tensor begins, behind the header."""
         self.string()
         self.bytes(8 * self.number("I"))
         self.number("I")

@@ -36,7 +36,7 @@ NO_GPU = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlamaSettings:
-    """How a model is loaded."""
+    """The settings with which a model is loaded."""
 
     weights: Path
     name: str
@@ -46,7 +46,7 @@ class LlamaSettings:
     """Conversations that are answered at once."""
     threads: int
     gpu_layers: int
-    """How many layers a GPU has; all that fit with -1."""
+    """The number of layers that a GPU has; all that fit with -1."""
     cache_type: str
     cache_mb: int
     template: str = ""
@@ -61,7 +61,7 @@ class Llama:
     """
 
     broken = False
-    """Where llama.cpp breaks, this process breaks with it."""
+    """Whether llama.cpp is broken and this process is not: never, since both break together."""
 
     def __init__(self, settings: LlamaSettings) -> None:
         self._settings = settings
@@ -86,18 +86,18 @@ class Llama:
 
     @property
     def processing(self) -> int:
-        """How many answers llama.cpp computes, by its own count."""
+        """The number of answers that llama.cpp computes, by its own count."""
         return int(self.counts["requests_processing"])
 
     @property
     def counts(self) -> Mapping[str, float]:
-        """What llama.cpp counts of its work, by the names of its `/metrics`. To ask waits for its next step."""
+        """Return llama.cpp's counts of its work, by the names of its `/metrics`. The call waits for its next step."""
         lines = [line for line in self._server.handle_metrics().splitlines() if line[:1] not in ("#", "")]
         return {name.removeprefix("llamacpp:"): float(count) for name, count in (line.split(" ") for line in lines)}
 
     @property
     def free(self) -> int:
-        """How many more answers could begin at once."""
+        """Return how many more answers could begin at once."""
         return max(0, self._settings.slots - len(self._answers))
 
     async def aclose(self) -> None:
@@ -111,7 +111,7 @@ class Llama:
         self._server = None  # its destructor ends the library's threads
 
     def _ask(self, asked: str, answer: _Answer) -> None:
-        """In a thread of its own: one answer, from its first event to its end."""
+        """Make one answer, from its first event to its end, in a thread of its own."""
         try:
             if not answer.left:
                 self._server.handle_chat_completions(asked, answer.put)
@@ -121,7 +121,7 @@ class Llama:
 
 
 class _Answer:
-    """What one answer's thread hands to the event loop, in order."""
+    """The events that one answer's thread hands to the event loop, in order."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.left = False
@@ -130,7 +130,8 @@ class _Answer:
         self._room = threading.Semaphore(MOST_UNREAD)
 
     def put(self, event: str | Refusal | None) -> bool:
-        """From the thread: waits while there is no room. Whether the reader has left: True ends the answer."""
+        """Hand over an event from the thread, and wait while there is no room. Returns whether the reader has left:
+        True ends the answer."""
         if not self.left:
             self._room.acquire()
         if not self.left:

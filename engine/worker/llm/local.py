@@ -1,5 +1,5 @@
-"""What the thinkers share whose language model runs in the worker itself: places for answers, reading ahead in those
-that are free, and how long an answer is waited for."""
+"""Code that the thinkers share whose language model runs in the worker itself: places for answers, reading ahead in
+those that are free, and how long an answer is waited for."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LocalModel(Protocol):
 
     @property
     def free(self) -> int:
-        """How many more answers could begin at once."""
+        """Return how many more answers could begin at once."""
         ...
 
     @property
@@ -71,7 +71,7 @@ class LocalThinker(ChatThinker):
             others[0].task.cancel()
 
     async def prepare(self, request: Request) -> None:
-        """In a place that nobody needs now, or not at all."""
+        """Read a prompt ahead in a place that nobody needs now, or not at all."""
         if self._model.free:
             await super().prepare(request)
 

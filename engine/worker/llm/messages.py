@@ -38,7 +38,8 @@ _SEEDS = 1 << 31  # what every server takes
 
 
 def body_of(request: Request, options: ModelOptions, said: TextPart | AudioPart | None = None) -> Body:
-    """What a server is asked for a request. ``said`` is what the user has said live, and in the last message's sound.
+    """Build the body that a server is asked with. ``said`` is what the user has said live, and in the last message's
+    sound.
 
     Raises RequestError for what the model can neither see nor hear.
     """
@@ -54,7 +55,7 @@ def body_of(request: Request, options: ModelOptions, said: TextPart | AudioPart 
 
 
 def texts_of(body: Mapping[str, Any]) -> list[str]:
-    """What is said in a request, wherever it stands."""
+    """Return every text of a request, wherever it stands."""
     found: list[str] = []
     left: list[Any] = [body.get("messages", ())]
     while left:
@@ -171,7 +172,7 @@ def _words(part: Part) -> str:
 
 
 def _results(turns: Sequence[_Turn]) -> Mapping[str, deque[str]]:
-    """What each call gave, wherever it is told; some servers give several calls one id."""
+    """Return what each call gave, wherever the conversation says it; some servers give several calls one id."""
     found: dict[str, deque[str]] = {}
     for turn in turns:
         for part in turn.parts:
@@ -181,7 +182,7 @@ def _results(turns: Sequence[_Turn]) -> Mapping[str, deque[str]]:
 
 
 def _assistant(parts: Sequence[Part], results: Mapping[str, deque[str]]) -> Iterator[Body]:
-    """What the assistant said and called, then what its calls gave.
+    """Yield what the assistant said and called, then what its calls gave.
 
     Servers refuse a call without a result right behind it, so a call that has none is left out.
     """
@@ -214,7 +215,7 @@ def _object(arguments: str) -> str:
 
 
 def _drawn(request: Request, options: ModelOptions) -> Body:
-    """How tokens are drawn; what nobody says is left to the server."""
+    """Return how tokens are drawn; what nobody sets is left to the server."""
     sampling = request.sampling
     if sampling.greedy:
         return {"temperature": 0}

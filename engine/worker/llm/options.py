@@ -1,4 +1,4 @@
-"""What a configuration says of a language model: how it is asked, and where its server is."""
+"""A configuration's options for a language model: how it is asked, and where its server is."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class ModelOptions:
     model: str
     """The model's name."""
     context: int = 4096
-    """How many tokens a prompt and its answer may have: longer conversations are cut at their beginning."""
+    """The most tokens that a prompt and its answer may have: longer conversations are cut at their beginning."""
     first_token_s: float = 30.0
     """An answer of which nothing has come by then is given up."""
     stall_s: float = 20.0
-    """So is one of which nothing more comes for so long."""
+    """Seconds without anything more, after which an answer that has begun is given up."""
     images: bool = False
     """Whether the model sees pictures."""
     audio: bool = False
@@ -36,13 +36,13 @@ class ModelOptions:
     thinking: bool = False
     """Whether the model may think before it answers: nobody hears anything until it is done."""
     temperature: float | None = None
-    """Where a request names none; None leaves the model's own."""
+    """The temperature where a request names none; None leaves the model's own."""
     top_p: float | None = None
     instructions_suffix: str = SPOKEN
-    """Stands behind the instructions of every conversation; empty for nothing."""
+    """The text that stands behind the instructions of every conversation; empty for nothing."""
 
     def to_see(self) -> str:
-        """What gives the model its sight, as the end of a sentence."""
+        """Say what gives the model its sight, as the end of a sentence."""
         return "set images: true in its options"
 
     def extras(self) -> dict[str, Any]:
@@ -55,11 +55,12 @@ class ModelOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalOptions(ModelOptions):
-    """Those of a stage whose model is loaded into its worker. Without a ``model``, its files say what it is called."""
+    """The options of a stage whose model is loaded into its worker. Without a ``model``, its files say what it is
+    called."""
 
     model: str = ""
     template: str | None = None
-    """How the model is asked, where its files do not say or say it wrongly: a file of Jinja."""
+    """A file of Jinja with the model's chat template, where its files have none or a wrong one."""
 
     def extras(self) -> dict[str, Any]:
         return ModelOptions.extras(self) or {"chat_template_kwargs": {"enable_thinking": True}}
@@ -77,7 +78,7 @@ class Options(ModelOptions, ServerOptions):
     """Whether the server reads what is known of a prompt while the user still speaks, so that the answer begins sooner.
     That is asked for as an answer of one token; without a word here, of servers on this machine only."""
     keep_alive: str | int | None = None
-    """How long Ollama is to keep the model loaded, as "30m"; -1 is for ever. None leaves the server's own."""
+    """The time that Ollama is to keep the model loaded, as "30m"; -1 is for ever. None leaves the server's own."""
 
     def extras(self) -> dict[str, Any]:
         kept = {} if self.keep_alive is None else {"keep_alive": self.keep_alive}
@@ -89,7 +90,7 @@ class Options(ModelOptions, ServerOptions):
 
     @property
     def own_api(self) -> str:
-        """Where the server's own API begins, beside OpenAI's, with a slash at its end."""
+        """Return where the server's own API begins, beside OpenAI's, with a slash at its end."""
         return self.base.removesuffix("v1/")
 
     @property
@@ -106,7 +107,7 @@ def options_of(mapping: Mapping[str, Any], path: str = "options") -> Options:
 
 
 def check(options: ModelOptions, path: str) -> None:
-    """What types alone cannot say of any of them. Raises ConfigError."""
+    """Check what types alone cannot express. Raises ConfigError."""
     check_times(options, ("first_token_s", "stall_s"), path)
     if options.context < 256:
         raise ConfigError(f"{path}.context: must be at least 256 tokens")

@@ -1,4 +1,5 @@
-"""Reads a text that still arrives, character by character, with a look at what follows: for rules that are generators.
+"""A reader of a text that still arrives, character by character, with a look at what follows: for rules that are
+generators.
 
 A rule asks for the next character by ``yield from reader.next()``; who has the text sends it one by one. Knows no rule.
 """
@@ -21,7 +22,7 @@ Scan = Generator[None, Sign, None]
 
 
 class Reader:
-    """What has been looked at and given back is read again first."""
+    """The reader. Characters that have been looked at and given back are read again first."""
 
     def __init__(self) -> None:
         self._back: list[Sign] = []

@@ -1,4 +1,4 @@
-"""What goes wrong with language models alone: a conversation that is too long, and a server that is none."""
+"""Errors that come with language models alone: a conversation that is too long, and a server that is none."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def as_engine_error(refusal: Refusal, options: Options, texts: Iterable[str], ke
 
 
 def error_of_model(refusal: Refusal, name: str, texts: Iterable[str]) -> EngineError:
-    """The same, for a model that runs in the worker itself."""
+    """Return the same error for a model that runs in the worker itself."""
     said = says(refusal.said, texts)
     if overflows(refusal):
         return ContextOverflow(f"The conversation is longer than {name} can read{said}. Shorten it.")
@@ -37,5 +37,5 @@ def error_of_model(refusal: Refusal, name: str, texts: Iterable[str]) -> EngineE
 
 
 def stranger(options: Options) -> EngineError:
-    """For an answer that is none."""
+    """Return the error for a server's answer that is no answer of this API."""
     return StageFailed(f"What answers at {options.base} is no chat completions server: look at the url.")

@@ -19,7 +19,7 @@ TAGS = frozenset({
     "small", "span", "strike", "strong", "sub", "summary", "sup", "table", "tbody", "td", "tfoot", "th", "thead",
     "think", "thinking", "tr", "u", "ul", "var",
 })  # fmt: skip
-"""Of HTML that models write; other words in angle brackets are words."""
+"""Tags of HTML that models write; other words in angle brackets are words."""
 
 SILENT = frozenset({
     "begin", "end", "displaystyle", "frac", "dfrac", "tfrac", "left", "right", "big", "Big", "bigg", "Bigg", "text",

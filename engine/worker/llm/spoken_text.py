@@ -18,7 +18,7 @@ MOST_HELD = 20
 """Characters that may wait for what follows them, outside of a fence."""
 
 _BEGINNINGS = frozenset(" \t-=*_+|:>#~`•")
-"""What a line's marks are made of."""
+"""Characters that a line's marks are made of."""
 _MARKS = re.compile(r"[ \t]*(?:>[ \t]*)*(?P<item>[-*+•][ \t]+)?(?:#{1,6}[ \t]+)?(?P<cell>\|)?[ \t]*")
 _FENCE = re.compile(r"[ \t>]*(?:[-*+][ \t]+)?(?P<fence>`{3,}|~{3,})[ \t]*")
 _SCHEMES = ("https://", "http://", "www.")
@@ -43,12 +43,12 @@ class SpokenText:
         """Whether nothing but marks stood in this line."""
         self._item = self._row = self._autolink = False
         self._code = 0
-        """How many backticks end the code that is being read."""
+        """The number of backticks that end the code which is being read."""
         self._formula = ""
-        """What ends the formula that is being read."""
+        """The sign that ends the formula which is being read."""
         self._emphasis: dict[str, list[int]] = {"*": [], "_": []}
         self._brackets: list[bool] = []
-        """Of those that are open, whether each is a mark."""
+        """Whether each open bracket is a mark."""
         self._rules: dict[str, Callable[[Sign], Scan]] = {
             **dict.fromkeys("*_~", self._emphasized),
             **dict.fromkeys("hHwW", self._address),
@@ -66,20 +66,20 @@ class SpokenText:
         next(self._machine)
 
     def feed(self, piece: str) -> list[VoiceText]:
-        """What can be said now."""
+        """Return what can be said now."""
         for char in piece:
             self._machine.send(Sign(char, self._at, self._before))
             self._at, self._before = self._at + 1, char
         return self._emitted()
 
     def flush(self) -> list[VoiceText]:
-        """The rest, at the answer's end."""
+        """Return the rest, at the answer's end."""
         with suppress(StopIteration):
             self._machine.send(Sign("", self._at, self._before))
         return self._emitted()
 
     def _emitted(self) -> list[VoiceText]:
-        """What was said since, in pieces without a gap."""
+        """Return what was said since, in pieces without a gap."""
         said, self._said = self._said, []
         pieces: list[tuple[list[str], int]] = []
         for sign in said:
@@ -254,7 +254,7 @@ class SpokenText:
             self._say(sign)
 
     def _address(self, sign: Sign) -> Scan:
-        """Of an address its host is said."""
+        """Say an address's host."""
         held = [sign]
         if sign.before.isalnum() or not (yield from self._read.word(held, _SCHEMES)):
             self._say(sign)
@@ -331,7 +331,7 @@ class SpokenText:
             self._say(sign)
 
     def _cell(self, sign: Sign) -> Scan:
-        """Between a table's cells is a pause; at its end none."""
+        """Make a pause between a table's cells; none at its end."""
         if not self._row:
             self._say(sign)
             return

@@ -1,4 +1,4 @@
-"""What every thinker does that is asked by the messages of a chat completion, wherever its language model runs."""
+"""Code of every thinker that is asked by the messages of a chat completion, wherever its language model runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from engine.worker.stage_request import StageRequest
 from engine.worker.streamed import Streamed
 
 NOT_UNDERSTOOD = "Sorry, I did not understand that."
-"""Is said, and the model not asked, where the ears made nothing of what the user said."""
+"""The answer where the ears made nothing of what the user said; the model is not asked."""
 
 
 class ChatThinker(Streamed):
@@ -114,7 +114,7 @@ class ChatThinker(Streamed):
 
 
 def thinker_info(config: StageConfig, options: ModelOptions, prepares: bool = True, leaving: str = "") -> StageInfo:
-    """What such a thinker says of itself; ``leaving`` is who gets what of a conversation."""
+    """Describe such a thinker; ``leaving`` says who gets what of a conversation."""
     sees: frozenset[Ability] = frozenset({"image"} if options.images else ())
     return StageInfo(
         takes=kinds(Transcript), emits=kinds(Text, ToolCallDelta, ToolCall, Usage), feeds=kinds(VoiceText),
@@ -162,7 +162,7 @@ async def _aloud(deltas: AsyncIterator[Delta]) -> AsyncGenerator[Chunk]:
 
 
 async def _said(inputs: AsyncIterator[Chunk]) -> TextPart:
-    """What the user said, once they have finished; empty where the ears did not understand."""
+    """Return what the user said, once they have finished; empty where the ears did not understand."""
     text = ""
     async for chunk in inputs:
         if isinstance(chunk, Transcript) and chunk.final and chunk.understood:

@@ -1,4 +1,4 @@
-"""Tells thoughts from the answer where a model writes both into its text: ``<think>…</think>`` before the answer.
+"""Thoughts, told from the answer where a model writes both into its text: ``<think>…</think>`` before the answer.
 
 Only what stands at the very beginning is a thought: a model may well write about ``<think>``. Sans I/O.
 """
@@ -18,19 +18,19 @@ class Thoughts:
     def __init__(self) -> None:
         self._held = ""
         self._closing = ""
-        """What ends the thought that is being read; empty outside of one."""
+        """The tag that ends the thought which is being read; empty outside of one."""
         self._thought = False
         self._in_text = False
 
     def feed(self, piece: str) -> list[str | Thought]:
-        """What is known by now, thoughts and text; a few characters that may be a tag are held back."""
+        """Return what is known by now, thoughts and text; a few characters that may be a tag are held back."""
         if self._in_text:
             return [piece] if piece else []
         self._held += piece
         return self._thinking() if self._closing else self._beginning()
 
     def flush(self) -> list[str | Thought]:
-        """What was held back, at the end of the text."""
+        """Return what was held back, at the end of the text."""
         held, self._held = self._held, ""
         if self._closing:
             return [Thought(held)] if held else []
@@ -63,5 +63,5 @@ class Thoughts:
 
 
 def _overlap(text: str, tag: str) -> int:
-    """How many of the text's last characters may be the beginning of the tag."""
+    """Return how many of the text's last characters may be the beginning of the tag."""
     return next((size for size in range(min(len(text), len(tag) - 1), 0, -1) if tag.startswith(text[-size:])), 0)

@@ -16,7 +16,7 @@ from engine.worker.streamed import Broken
 
 
 class ChatEngine(Protocol):
-    """What a model's answers come from: ``VllmEngine``."""
+    """The engine that a model's answers come from: ``VllmEngine``."""
 
     @property
     def broken(self) -> bool: ...
@@ -38,7 +38,7 @@ class Vllm:
 
     @property
     def free(self) -> int:
-        """How many more answers could begin at once."""
+        """Return how many more answers could begin at once."""
         return max(0, self._settings.slots - self._under_way)
 
     @property

@@ -23,7 +23,7 @@ from engine.worker import process_group
 from engine.worker.remote.refusals import Refusal, cleaned
 
 VERSION = "0.32"
-"""What this file was written for, and tried with."""
+"""The version of vLLM that this file was written for, and tried with."""
 NOT_INSTALLED = (
     "llm.vllm needs vLLM in its worker's environment: `make vllm` makes one, and `python: .vllm/bin/python` in "
     "workers[] names it, as a path from the configuration's folder"
@@ -39,12 +39,12 @@ ENVIRONMENT = {
 }
 """Nothing is told to anybody, nothing downloaded, and its processes find each other on this machine."""
 LOG = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_LOGGING_STREAM": "ext://sys.stderr"}
-"""Unless the environment says something else."""
+"""Settings of vLLM's log, unless the environment sets others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VllmSettings:
-    """How a model is loaded."""
+    """The settings with which a model is loaded."""
 
     weights: Path
     name: str
@@ -55,12 +55,12 @@ class VllmSettings:
     device: str
     dtype: str
     cache_bytes: int | None = None
-    """For keys and values; None is what vLLM finds free."""
+    """Bytes for keys and values; None is what vLLM finds free."""
     template: str | None = None
     """A file of Jinja; None is the checkpoint's own."""
     tool_parser: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """More of vLLM's engine arguments."""
+    """Further engine arguments of vLLM."""
 
 
 class VllmEngine:
@@ -209,7 +209,7 @@ def _loaded(arguments: Any, settings: VllmSettings) -> Any:
 
 
 def _chat(engine: Any, settings: VllmSettings) -> Any:
-    """What answers chat completions in vLLM's server, on an engine of ours. Raises ConfigError."""
+    """Return the part of vLLM's server that answers chat completions, on an engine of ours. Raises ConfigError."""
     models: Any = _of("entrypoints.openai.models.serving", "OpenAIServingModels")
     path: Any = _of("entrypoints.openai.models.protocol", "BaseModelPath")
     renderer: Any = _of("renderers.online_renderer", "OnlineRenderer")

@@ -75,7 +75,7 @@ TABLE_STEPS = 16  # tones are 220 Hz and the next fifteen half-tones
 
 
 class Ears:
-    """Hears how long the user spoke."""
+    """Ears that hear how long the user spoke."""
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
@@ -109,7 +109,7 @@ class Ears:
 
 @dataclass(slots=True)
 class Answer:
-    """What is still to be said, and how it ends."""
+    """The words that are still to be said, and how the answer ends."""
 
     words: deque[str]
     calls: deque[tuple[str, str]] = field(default_factory=deque[tuple[str, str]])
@@ -250,7 +250,7 @@ class Whistle:
 
 
 class Talker:
-    """Speaks each word as some codec frames of one tone."""
+    """A talker that speaks each word as some codec frames of one tone."""
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
@@ -302,7 +302,7 @@ class Talker:
 
 @dataclass(slots=True)
 class Tone:
-    """Where in its period the tone is, after so many frames."""
+    """The place of the tone in its period, after so many frames."""
 
     phase: float = 0.0
     frames: int = 0
@@ -347,7 +347,7 @@ class Code2Wav:
 
 
 def _step_s(config: StageConfig) -> float:
-    """How long a step is to take (option ``step_s``), as if there were a model."""
+    """Return how long a step is to take (option ``step_s``), as if there were a model."""
     return float(config.options.get("step_s", 0.0))
 
 

@@ -18,7 +18,7 @@ from engine.worker.nn.weights import Reader
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Whose signals go on: slots (also as an index on the device), and whether this is their beginning."""
+    """The signals that go on: their slots (also as an index on the device), and whether this is their beginning."""
 
     slots: Sequence[int]
     index: Tensor

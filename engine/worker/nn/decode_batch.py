@@ -1,4 +1,5 @@
-"""What requests bring to a decode step, a row each, as columns of one table: a single copy brings all to a device.
+"""The inputs that requests bring to a decode step, a row each, as columns of one table: one copy brings all to a
+device.
 
 Knows no model and no stage.
 """

@@ -46,7 +46,8 @@ class Decoder:
     def append(
         self, batch: Batch, cache: KvSlots, tap: int = -1, added: Sequence[Tensor] = ()
     ) -> tuple[Tensor, Tensor]:
-        """What ``forward`` gives of a batch's rows, one request's behind another's [all, width]; so ``added``, too."""
+        """Return what ``forward`` gives of a batch's rows, one request's behind another's [all, width]; so ``added``,
+        too."""
         counts, positions = batch.counts, np.concatenate(batch.positions, 1)
         if min(counts) == max(counts):
             shape, where = (len(batch), counts[0]), CachePositions.of(batch.slots, batch.starts, counts[0], self.device)

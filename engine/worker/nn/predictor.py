@@ -58,7 +58,7 @@ class Predictor:
         return NativeFrames(self.cache.native, self.codes, self.heads, angles, self.stream, TOP_K, TOP_P)
 
     def _plan(self, batch: int) -> list[tuple[CachePositions, tuple[Tensor, Tensor]]]:
-        """Where each pass writes, made once for each size of batch."""
+        """Return where each pass writes, made once for each size of batch."""
         if batch not in self._plans:
             slots, device, decoder = range(batch), self.decoder.device, self.decoder
             starts = [(0, 2), *((at, 1) for at in range(2, self.groups))]

@@ -17,7 +17,7 @@ from torch import Tensor
 from engine.worker.nn.device import to_device
 
 FAILED = -1
-"""What is drawn from logits that are not numbers."""
+"""The id that is drawn from logits that are not numbers."""
 
 _MIX = (-4658895280553007687, -7723592293110705685)  # SplitMix64's multipliers (Steele et al. 2014), as signed 64 bits
 _GOLDEN = -7046029254386353131
@@ -25,7 +25,7 @@ _GOLDEN = -7046029254386353131
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How ids are drawn for one request. ``top_k`` 0 keeps all; greedy wins over the rest."""
+    """The way in which ids are drawn for one request. ``top_k`` 0 keeps all; greedy wins over the rest."""
 
     seed: int
     greedy: bool = False
@@ -36,7 +36,8 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class BatchSamplingParams:
-    """How ids are drawn for each request of a batch: columns on the device, made once for all the draws of a step."""
+    """The way in which ids are drawn for each request of a batch: columns on the device, made once for all the draws of
+    a step."""
 
     seeds: Tensor
     greedy: Tensor
@@ -65,7 +66,7 @@ class BatchSamplingParams:
 
     @classmethod
     def unpacked(cls, table: Tensor, max_top_k: int) -> BatchSamplingParams:
-        """Of what ``packed`` made, on the device, where nobody asks whether all are greedy."""
+        """Unpack what ``packed`` made, on the device, where nobody asks whether all are greedy."""
         heat, top_p = table[3:].view(torch.float64).float()[..., None]
         return cls(table[0], table[1] != 0, heat, table[2][:, None], top_p, False, max_top_k)
 
@@ -88,7 +89,7 @@ class BatchSamplingParams:
         return replace(self, ahead=uniforms(self.seeds[:, None], stage, steps[:, None], books))
 
     def points(self, stage: int, steps: Tensor, codebook: int) -> Tensor:
-        """Where on the number line each request draws [batch]."""
+        """Return where on the number line each request draws [batch]."""
         return uniforms(self.seeds, stage, steps, codebook) if self.ahead is None else self.ahead[:, codebook]
 
 

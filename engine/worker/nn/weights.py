@@ -96,7 +96,7 @@ class Checkpoint:
         return [name for name in self._where if name.startswith(prefix)]
 
     def expect(self, prefix: str) -> None:
-        """From here on show how much of what lies below a prefix has been read."""
+        """Show from here on how much of what lies below a prefix has been read."""
         self._bar = Bar(prefix.removesuffix("."), len(self.names(prefix)))
 
     def _at(self, name: str) -> Any:
@@ -122,7 +122,7 @@ class Checkpoint:
 
 
 class Bar:
-    """How much of something has been done, on a terminal's standard error; nowhere else."""
+    """A bar that shows how much of something has been done, on a terminal's standard error; nowhere else."""
 
     def __init__(self, name: str, total: int, wide: int = 30) -> None:
         self._name, self._total, self._wide, self._done = name, total, wide, 0
@@ -145,7 +145,7 @@ class Reader:
         self.checkpoint, self.prefix, self.device, self.dtype = checkpoint, prefix, device, dtype
 
     def below(self, name: str) -> Reader:
-        """The same, some names deeper."""
+        """Return a reader of the same weights, some names deeper."""
         return Reader(self.checkpoint, f"{self.prefix}{name}.", self.device, self.dtype)
 
     def __contains__(self, name: str) -> bool:

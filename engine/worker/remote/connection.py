@@ -1,4 +1,4 @@
-"""Asks one server over HTTP. Knows no API, no stage, and no request of the engine.
+"""A connection over HTTP to one server. It knows no API, no stage, and no request of the engine.
 
 Nothing of what is asked or answered is logged. A redirect is an error: what is sent goes to no other address.
 """
@@ -25,28 +25,29 @@ from engine.worker.remote.refusals import Refusal, as_engine_error, message_of, 
 CONNECT_S = 5.0
 PROBE_S = 5.0
 WARM_S = 300.0
-"""How long an idle connection is kept; most servers close it earlier."""
+"""Seconds that an idle connection is kept; most servers close it earlier."""
 SOON_S = 3.0
 """A server that asks for so much time at most is asked again; for longer, the user is told."""
 LARGEST_BODY = 1 << 20
 """Bytes of a body that is read as a whole."""
 LARGEST_ERROR = 1 << 16
 BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError, httpx2.CloseError)
-"""What becomes of a connection that was kept warm, and that its server has closed."""
+"""The errors of a connection that was kept warm, and that its server has closed."""
 
 logging.getLogger("httpx2").setLevel(logging.WARNING)  # it tells each request's address
 
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """What a server lists: its models' ``names``, and the ``owner`` that it gives, which tells what server it is."""
+    """The models that a server lists: their ``names``, and the ``owner`` that it gives, which tells what server it
+    is."""
 
     names: tuple[str, ...] = ()
     owner: str = ""
 
 
 class Connection:
-    """Keeps its connections warm between requests. Needs ``aclose`` at the end.
+    """A server's connections, kept warm between requests. It needs ``aclose`` at the end.
 
     Raises ConfigError for a key file that can't be used, at once; it is read again by nobody.
     """
@@ -66,7 +67,7 @@ class Connection:
         )
 
     def patience(self, first_s: float, stall_s: float) -> Patience:
-        """For one answer."""
+        """Return the patience for one answer."""
         return Patience(first_s, stall_s, self._options.who, self._now)
 
     @asynccontextmanager
@@ -147,7 +148,7 @@ class Connection:
 
 
 def json_of(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What is sent of a body that is JSON."""
+    """Return what is sent of a body that is JSON."""
     return {"content": msgspec.json.encode(body), "headers": {"content-type": "application/json"}}
 
 
@@ -161,12 +162,12 @@ async def body_of(response: httpx2.Response, largest: int, patience: Patience) -
 
 
 def kind_of(response: httpx2.Response) -> str:
-    """What the head says that the body is: ``audio/pcm``."""
+    """Return the kind of body that the head names: ``audio/pcm``."""
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _retry_after_s(response: httpx2.Response) -> float | None:
-    """Of a server that is busy; None where it asks for no time, or not in seconds."""
+    """Return how long a busy server asks to be left alone; None where it names no time, or not in seconds."""
     given = response.headers.get("retry-after", "").strip()
     return float(given) if response.status_code in (429, 503) and given.isascii() and given.isdigit() else None
 

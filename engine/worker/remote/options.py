@@ -1,4 +1,4 @@
-"""What a configuration says of a server that a stage asks: where it is, and how it is reached."""
+"""A configuration's options for a server that a stage asks: where it is, and how it is reached."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ServerOptions:
     """The `options` that every stage has which asks a server. (No slots: a model's own options may be joined to it.)"""
 
     url: str
-    """Where the API begins, as http://127.0.0.1:11434/v1. Without a path, /v1 is meant."""
+    """The URL where the API begins, as http://127.0.0.1:11434/v1. Without a path, /v1 is meant."""
     model: str
     """The name by which the server calls its model."""
     key_file: str | None = None
@@ -33,14 +33,14 @@ class ServerOptions:
 
     @property
     def base(self) -> str:
-        """Where the API begins, with a slash at its end."""
+        """Return where the API begins, with a slash at its end."""
         parts = urlsplit(self.url)
         path = _ENDPOINTS.sub("", parts.path.rstrip("/")) or "/v1"
         return f"{parts.scheme}://{parts.netloc}{path}/"
 
     @property
     def host(self) -> str:
-        """Who gets what is asked: ``host:port``."""
+        """Return who gets what is asked: ``host:port``."""
         return host_of(self.url)
 
     @property
@@ -50,7 +50,7 @@ class ServerOptions:
 
 
 def check_server(options: ServerOptions, path: str) -> None:
-    """What types alone cannot say of any of them. Raises ConfigError, which shows no secret."""
+    """Check what types alone cannot express. Raises ConfigError, which shows no secret."""
     where = f"{path}.url"
     try:
         parts = urlsplit(options.url)

@@ -1,4 +1,4 @@
-"""How long an answer is waited for: until its first token, then from each token to the next."""
+"""Deadlines of an answer: until its first token, then from each token to the next."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Patience:
 
     def __init__(self, first_s: float, stall_s: float, who: str, now: Callable[[], float]) -> None:
         self.left_s = first_s
-        """Until the next token is late."""
+        """Seconds until the next token is late."""
         self._stall_s, self._who, self._now = stall_s, who, now
         self._late = f"{who} has not begun its answer within {first_s:g} s."
 

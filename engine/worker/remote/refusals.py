@@ -1,4 +1,4 @@
-"""What goes wrong with a server, as the one error that a user is told.
+"""Failures of a server, each as the one error that a user gets.
 
 Its sentence names the server and the next step. It holds no key, no header, nothing of the conversation, and of what
 the server says a short message at most.
@@ -57,7 +57,7 @@ def as_engine_error(refusal: Refusal, options: ServerOptions, texts: Iterable[st
 
 
 def unreachable(error: httpx2.HTTPError, options: ServerOptions) -> EngineError:
-    """Why there is no connection, or no longer one."""
+    """Explain why there is no connection, or no longer one."""
     server = options.who
     match error:
         case httpx2.SSEError():
@@ -79,7 +79,7 @@ def unreachable(error: httpx2.HTTPError, options: ServerOptions) -> EngineError:
 
 
 def message_of(body: bytes) -> tuple[str, str]:
-    """What an error's body says (the body itself where it has no shape that is known), and the kind of error."""
+    """Return the message of an error's body (the body itself where its shape is unknown), and the kind of error."""
     try:
         tree = msgspec.json.decode(body)
         return said_by(tree), kind_of(tree)
@@ -115,7 +115,7 @@ def said_by(tree: object, depth: int = 4) -> str:
 
 
 def says(said: str, texts: Iterable[str], key: str = "") -> str:
-    """What was said, as the end of a sentence of ours: short, and nothing where it holds something private."""
+    """Quote a server, as the end of a sentence of ours: short, and nothing where it holds something private."""
     line = cleaned(said, texts, key)
     return f", and says: {line.rstrip('.')}" if line else ""
 

@@ -29,20 +29,20 @@ class SpeechOptions(ServerOptions):
     """The ``options`` of a stage that asks a speech server."""
 
     voice: str = ""
-    """Who speaks where a request names nobody; empty: the first of ``voices``, or the server's own."""
+    """The voice where a request names none; empty: the first of ``voices``, or the server's own."""
     voices: tuple[str, ...] = ()
     """The voices that may be named, as the server calls them."""
     language: str = ""
-    """What the answers are in, as BCP 47. It is sent as ``language``, unless ``fields`` say otherwise."""
+    """The language of the answers, as BCP 47. It is sent as ``language``, unless ``fields`` say otherwise."""
     rate_hz: int = 24_000
-    """Of raw samples, which don't say it themselves. A WAV does."""
+    """The rate of raw samples, which don't say it themselves. A WAV does."""
     fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """More of each request, as the server knows it: {lang_code: e}, {instructions: "Speak calmly."}; null leaves one of
-    ours out."""
+    """Further fields of each request, as the server knows them: {lang_code: e}, {instructions: "Speak calmly."}; null
+    leaves one of ours out."""
     first_sound_s: float = 30.0
     """A text of which no sound has come by then is given up."""
     stall_s: float = 20.0
-    """So is one of which nothing more comes for so long."""
+    """Seconds without anything more, after which an answer that has begun is given up."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ def speech_options(mapping: Mapping[str, Any], path: str = "options") -> SpeechO
 
 
 class SpeechServer:
-    """Needs ``aclose`` at the end. Raises ConfigError for a key file that can't be used."""
+    """A server that speaks. It needs ``aclose`` at the end. Raises ConfigError for a key file that can't be used."""
 
     def __init__(self, options: SpeechOptions, now: Callable[[], float] = time.monotonic) -> None:
         self._options = options
@@ -112,7 +112,7 @@ class SpeechServer:
         await self._connection.aclose()
 
     def _body(self, text: str, voice: str | None, speed: float, extras: Mapping[str, Any]) -> dict[str, Any]:
-        """What every server takes, as far as it is needed: what is not said is the server's own."""
+        """Build the fields that every server takes, as far as they are needed: the rest is the server's own."""
         options = self._options
         asked: dict[str, Any] = {
             "model": options.model,
@@ -139,6 +139,6 @@ class SpeechServer:
                     yield wave, sound.rate_hz
 
     def _silent(self, body: bytes, text: str) -> EngineError:
-        """For a text in place of sound."""
+        """Return the error for a text in place of sound."""
         said = says(message_of(body)[0], (text,), self._connection.key)
         return StageFailed(f"{self._options.who} sends a text where sound was asked for{said}. Look at the url.")

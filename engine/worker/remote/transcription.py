@@ -26,11 +26,11 @@ class TranscriptionOptions(ServerOptions):
     """The ``options`` of a stage that asks a transcription server."""
 
     language: str = ""
-    """What people speak, as BCP 47: most servers hear better where they know it. Empty: they find out."""
+    """The language that people speak, as BCP 47: most servers hear better where they know it. Empty: they find out."""
     prompt: str = ""
     """Words that are likely: names, terms. Whisper goes on in the style of it."""
     fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """More of each request, as the server knows it: {temperature: 0}; null leaves one of ours out."""
+    """Further fields of each request, as the server knows them: {temperature: 0}; null leaves one of ours out."""
     answer_s: float = 20.0
     """Words that have not come by then, behind the end of the turn, are given up."""
 
@@ -51,7 +51,8 @@ def transcription_options(mapping: Mapping[str, Any], path: str = "options") -> 
 
 
 class TranscriptionServer:
-    """Needs ``aclose`` at the end. Raises ConfigError for a key file that can't be used."""
+    """A server that transcribes. It needs ``aclose`` at the end. Raises ConfigError for a key file that can't be
+    used."""
 
     def __init__(self, options: TranscriptionOptions, now: Callable[[], float] = time.monotonic) -> None:
         self._options = options
@@ -101,6 +102,6 @@ class TranscriptionServer:
             raise self._wordless(b"") from None
 
     def _wordless(self, body: bytes) -> EngineError:
-        """For an answer that is no transcript."""
+        """Return the error for an answer that is no transcript."""
         said = says(message_of(body)[0] if b'"error"' in body else "", (), self._connection.key)
         return StageFailed(f"{self._options.who} sends no transcript{said}. Look at the url.")

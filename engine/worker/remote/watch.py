@@ -12,18 +12,18 @@ from engine.errors import EngineError, Overloaded, StageUnavailable
 log = logging.getLogger(__name__)
 
 PROBE_EVERY_S = 30.0
-"""How often a server that is down is looked for."""
+"""Seconds between two looks for a server that is down."""
 
 
 class Watch:
-    """Of one server, which is called ``who``. ``probe`` looks for it: it tells why the server cannot answer, or
-    nothing, or raises EngineError where it is not to be reached."""
+    """The watch of one server, which is called ``who``. ``probe`` looks for the server: it returns why that cannot
+    answer, or nothing, or raises EngineError where the server cannot be reached."""
 
     def __init__(
         self, who: str, probe: Callable[[], Awaitable[str]], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:
         self.unavailable = ""
-        """Why it cannot be asked for now, as a sentence; empty while it can."""
+        """The reason why the server cannot be asked for now, as a sentence; empty while it can."""
         self._who, self._probe, self._sleep = who, probe, sleep
         self._down = asyncio.Event()
 

@@ -1,4 +1,5 @@
-"""What was heard, how sure the ears are of it, and the question back where they are not: "Did you say: spell banana?".
+"""Doubts about what was heard: how sure the ears are, and the question back where they are not: "Did you say: spell
+banana?".
 
 A request that was only guessed at is not answered but asked back; with "yes" it is taken as said, with "no" the user is
 asked to say it again, and with anything else it is forgotten. Knows no audio and no token.
@@ -29,7 +30,7 @@ class UserTranscript:
 
 
 def question(transcript: UserTranscript) -> str:
-    """What is asked back, "" where nothing needs to be."""
+    """Return the question to ask back; "" where none is needed."""
     return f"Did you say: {transcript.words}?" if transcript.words and not transcript.sure else ""
 
 
@@ -79,7 +80,7 @@ def _without_questions(messages: tuple[Message, ...]) -> tuple[tuple[Message, ..
 
 
 def _guess(message: Message) -> str:
-    """What the assistant asked back with this message, "" if it did not."""
+    """Return the request that the assistant asked back about with this message; "" if it did not."""
     found = _ASKED.fullmatch(text_of(message).strip()) if message.role == "assistant" else None
     return found[1] if found else ""
 

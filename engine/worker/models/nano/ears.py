@@ -51,7 +51,7 @@ COVERAGE = 0.6  # speech is covered wholly by its words, noise to a quarter
 
 @dataclass(slots=True)
 class Hearing:
-    """What one request's ears have heard, and how much of it was searched."""
+    """One request's hearing: what its ears have heard, and how much of it was searched."""
 
     utterance: Utterance = field(default_factory=Utterance)
     searched: int = 0
@@ -59,7 +59,7 @@ class Hearing:
 
     @property
     def allowance(self) -> float:
-        """By how many nats less the speech need fit, for the noise that is in it."""
+        """Return by how many nats less the speech need fit, for the noise that is in it."""
         return min(MOST, PER_DB * max(0.0, CLEAR_DB - self.utterance.clear_db))
 
 
@@ -102,7 +102,8 @@ class Search:
         return " ".join(word for word in words if word[0] not in "<[")
 
     def coverage(self) -> float:
-        """After ``end``: how much of what is loud lies within the words, 0 to 1. Noise is loud beside them too."""
+        """Return how much of what is loud lies within the words, 0 to 1, after ``end``. Noise is loud beside them
+        too."""
         pcm = np.concatenate([np.empty(0, np.int16), *self.user_audio])
         levels = loudness(pcm, CEPSTRUM)
         loud = levels > levels.max(initial=0) / 4
@@ -113,7 +114,7 @@ class Search:
         return float((loud & within).sum() / max(1, loud.sum()))
 
     def margin(self) -> float:
-        """After ``end``: by how much the request explains the speech better than plain phones do, in nats."""
+        """Return by how much the request explains the speech better than plain phones do, in nats, after ``end``."""
         request, phones = self.requests.hyp(), self.phones.hyp()
         if request is None or phones is None:
             return -math.inf if request is None else math.inf
@@ -198,7 +199,7 @@ class Ears:
         return [Transcript(text, final=True, understood=bool(text), confident=confident, complete=complete)]
 
     def _margin(self, search: Search, hearing: Hearing) -> float:
-        """How surely the speech is a request, rather than made into one, in nats."""
+        """Return how surely the speech is a request, rather than made into one, in nats."""
         fits = not hearing.utterance.too_long and search.coverage() > COVERAGE
         return search.margin() if fits else -math.inf
 

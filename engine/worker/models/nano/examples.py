@@ -1,4 +1,5 @@
-"""What people who see nano for the first time may say to it, and be understood: by its ears, and typed."""
+"""Sentences that people may say to nano when they see it for the first time, and be understood: by its ears, and
+typed."""
 
 EXAMPLES = (
     "What can you do?",

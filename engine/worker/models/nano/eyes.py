@@ -29,10 +29,10 @@ CELL = 8
 PIECE = 32
 """Pixels of a piece's side, as the reader sees it."""
 AROUND = 1.35
-"""How much more than the thing itself a piece shows."""
+"""The piece's side over the side of the thing in it."""
 MOST_THINGS = 16
 FOUND, NAMED, COLOURED, READ = 0.35, 0.6, 0.5, 0.6
-"""How sure the eyes must be that there is something, which shape, which colour, which character it is."""
+"""The least certainty that there is something, and which shape, colour and character it is."""
 OVERLAP = 0.35
 """Two finds that share more of their area are one."""
 NOTHING = len(SHAPES) + len(CHARACTERS)
@@ -40,12 +40,14 @@ NOTHING = len(SHAPES) + len(CHARACTERS)
 THUMB = 32
 """Across that many cells two pictures are compared."""
 CHANGED, SOME, FAR = 0.09, 0.012, 0.06
-"""From which difference on a cell has changed, from which share of cells on something moves, how far a thing does."""
+"""Thresholds: the difference from which a cell has changed, the share of cells from which something moves, the distance
+from which a thing does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was seen: the scene, its things and characters in parts of the sides, and a thumbnail [h, w, 3] of it."""
+    """One look at a picture: the scene, its things and characters in parts of the sides, and a thumbnail [h, w, 3] of
+    it."""
 
     scene: Scene
     things: tuple[Thing, ...]
@@ -75,7 +77,7 @@ class Eyes:
         self._reader = _session(folder / "eyes_read.onnx", threads)
 
     def look(self, pixels: Pixels) -> Look:
-        """What is in a picture, uint8 [height, width, 3] of any size."""
+        """Look at a picture, uint8 [height, width, 3] of any size."""
         if pixels.ndim != 3 or pixels.shape[2] != 3 or min(pixels.shape[:2]) < 2:
             return Look(Scene(), (), np.zeros((1, 1, 3), np.float32))
         small = pictures.small(pixels)
@@ -140,7 +142,7 @@ def _shared(one: Find, other: Find) -> float:
 
 
 def _overlap(one: float, one_side: float, other: float, other_side: float) -> float:
-    """How much two spans, each told by its middle and length, have in common."""
+    """Return how much two spans, each given by its middle and length, have in common."""
     ends = min(one + one_side / 2, other + other_side / 2), max(one - one_side / 2, other - other_side / 2)
     return max(0.0, ends[0] - ends[1])
 
@@ -202,7 +204,7 @@ def _differ(one: Look, other: Look) -> bool:
 
 
 def _moves(one: Look, other: Look) -> list[tuple[float, float]]:
-    """How far each thing went that is in both pictures once, or came as near to where it was as any other."""
+    """Return how far each thing went that is in both pictures once, or came as near to where it was as any other."""
     went: list[tuple[float, float]] = []
     for thing in one.things:
         same = [that for that in other.things if (that.shape, that.colour) == (thing.shape, thing.colour)]

@@ -33,7 +33,8 @@ _SCALE = np.float32(HOP / np.square(_WINDOW).sum())
 
 
 def _shares() -> Floats:
-    """Which part of each frequency belongs to which band, [BANDS, WIDTH // 2 + 1]: triangles, even in mel, sum 1."""
+    """Return which part of each frequency belongs to which band, [BANDS, WIDTH // 2 + 1]: triangles, even in mel, sum
+    1."""
     mel = 2595 * np.log10(1 + np.fft.rfftfreq(WIDTH, 1 / MIC_RATE_HZ) / 700)
     position = mel / mel[-1] * (BANDS - 1)
     return np.maximum(0, 1 - np.abs(position - np.arange(BANDS)[:, None])).astype(np.float32)
@@ -115,7 +116,7 @@ class Voices:
         return self.feed(np.zeros(2 * WIDTH + 2 * BLOCK * HOP, np.int16))[:left]
 
     def _block(self, samples: Floats) -> Floats:
-        """Takes BLOCK frames and gives the samples of the block before."""
+        """Take BLOCK frames and return the samples of the block before."""
         spectra = np.fft.rfft(np.lib.stride_tricks.sliding_window_view(samples, WIDTH)[::HOP] * _WINDOW)
         waves = np.fft.irfft(self._before * self._gains(spectra)).astype(np.float32) * _WINDOW * _SCALE
         self._before = spectra
@@ -126,7 +127,7 @@ class Voices:
         return total[: BLOCK * HOP]
 
     def _gains(self, spectra: NDArray[np.complexfloating]) -> Floats:
-        """For every frequency of the block before, [BLOCK, WIDTH // 2 + 1]."""
+        """Return the gain of every frequency of the block before, [BLOCK, WIDTH // 2 + 1]."""
         if self._deaf:
             return np.ones((BLOCK, WIDTH // 2 + 1), np.float32)
         bands = np.square(np.abs(spectra)).astype(np.float32) @ SHARES.T

@@ -1,4 +1,4 @@
-"""What the messages of a conversation hold: words, pictures, pictures without words. Knows no eye, ear or token."""
+"""The contents of a conversation's messages: words, pictures, pictures without words. Knows no eye, ear or token."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.core import AudioPart, ImagePart, Message, TextPart
 
 
 def text_of(message: Message) -> str:
-    """What a message says or said."""
+    """Return the text that a message says or said."""
     return " ".join(
         part.text if isinstance(part, TextPart) else part.transcript or ""
         for part in message.parts

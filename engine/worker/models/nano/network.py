@@ -19,7 +19,7 @@ WARM = 64  # ids: a first turn
 
 @dataclass(frozen=True, slots=True)
 class PrefixKV:
-    """What was computed for a conversation: ``keys`` and ``values`` of n positions, and the ``ends`` to go on from."""
+    """The computed state of a conversation: ``keys`` and ``values`` of n positions, and the ``ends`` to go on from."""
 
     keys: NDArray[np.float32]
     values: NDArray[np.float32]

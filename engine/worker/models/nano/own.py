@@ -36,7 +36,7 @@ NO_WORD = "Sorry, which word do you mean?"
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the tools may look at: what nano has ``said`` and the ``scenes`` it was shown, oldest first, what the
+    """The view that the tools have: what nano has ``said`` and the ``scenes`` it was shown, oldest first, what the
     client's tool for ``skill`` has ``returned`` last, and the clock."""
 
     said: Sequence[str] = ()
@@ -47,7 +47,7 @@ class View:
 
 
 def answer(call: str, view: View) -> str | None:
-    """What is said in answer to a call; None if it is none of these tools."""
+    """Return what is said in answer to a call; None if it is none of these tools."""
     name, _, rest = call.partition(" ")
     tool = TOOLS.get(name)
     return None if tool is None else tool(rest.split(), view)
@@ -181,7 +181,7 @@ FACTS = {
     "age": ("Okay. You are {x}.", "You are {x}.", "I don't know your age yet."),
     "dog": ("Okay. Your dog is {x}.", "Your dog is {x}.", "I don't know your dog yet."),
 }
-"""What is told -> how that is confirmed, how it is told again, and what is said without it."""
+"""Facts that a user may give -> how each is confirmed, how it is repeated, and what is said without it."""
 
 
 def _remember(words: Sequence[str], _: View) -> str:
@@ -204,7 +204,7 @@ def _greet(_: Sequence[str], view: View) -> str:
 
 
 def _confirmed(fact: str, view: View) -> str:
-    """What was confirmed last, "" if nothing was."""
+    """Return what was confirmed last, "" if nothing was."""
     pattern = re.escape(FACTS.get(fact, FACTS["name"])[0]).replace(r"\{x\}", "(.+)")
     return next((found[1] for text in reversed(view.said) if (found := re.fullmatch(pattern, text))), "")
 

@@ -18,12 +18,12 @@ SIDE = 256
 LEAST = 16
 """A picture of fewer pixels a side tells nothing."""
 TAPS = 3
-"""Of a block of pixels that becomes one, so many across are read."""
+"""Pixels that are read across each block that becomes one pixel."""
 STATISTICS = 11
 LIGHT, DIM, BLACK = 0.5, 0.2, 0.04
-"""From which brightness of its brightest parts on a picture is light, dim, dark (less: black)."""
+"""Thresholds of the brightest parts' brightness from which a picture is light, dim, dark (less: black)."""
 LIFTED = 0.9
-"""Where darker pictures' brightest parts are brought to."""
+"""The brightness to which darker pictures' brightest parts are brought."""
 WHITE, EVEN = 0.99, 0.004
 """Brighter than that everywhere, within that much: blown out."""
 RUGGED, ROUGH = 0.12, 0.6
@@ -31,7 +31,7 @@ RUGGED, ROUGH = 0.12, 0.6
 
 
 def name(pixels: Pixels) -> bytes:
-    """Stands for a picture's content; of large ones every n-th pixel is read."""
+    """Return a name for a picture's content; of large pictures every n-th pixel is read."""
     step = max(1, max(pixels.shape, default=0) // (2 * SIDE))
     read = pixels[::step, ::step] if pixels.ndim > 1 else pixels
     return hashlib.blake2b(repr(pixels.shape).encode() + read.tobytes(), digest_size=16).digest()

@@ -1,4 +1,4 @@
-"""What users say, as plain words: one form for typed and for heard text, the one that nano was trained on.
+"""Users' sentences as plain words: one form for typed and for heard text, the one that nano was trained on.
 
 It knows no token and no model.
 """
@@ -10,7 +10,7 @@ import unicodedata
 
 
 def normalise(text: str) -> str:
-    """What a user said, in the form that the model was trained on.
+    """Return what a user said in the form that the model was trained on.
 
     ASCII. Requests to repeat keep letter case and punctuation; all others become lowercase words without punctuation,
     contractions opened, numbers in digits: "What's forty-two + 17?" is "what is 42 plus 17".

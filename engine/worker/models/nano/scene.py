@@ -1,4 +1,4 @@
-"""What eyes can say of a picture, as data and as one short line of a fixed form.
+"""A picture as eyes can describe it: as data, and as one short line of a fixed form.
 
 Pure data and rules: which things make a group, where a group is, what the line looks like. Knows no network and no
 pixels. The line is ASCII:
@@ -23,7 +23,7 @@ MOTIONS = ("still", "moving", "moving left", "moving right", "moving up", "movin
 UNSURE = "?"
 MOST_GROUPS, MOST_COUNTED, MOST_CHARACTERS = 4, 5, 4
 TOGETHER = 0.25
-"""How far from their middle, in parts of the picture's side, the members of a group with a place may be."""
+"""The farthest that the members of a group with a place may be from their middle, in parts of the picture's side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What is to be seen; without ``light`` nothing can be told. ``str`` is the line."""
+    """The things in view; without ``light`` nothing can be said. ``str`` is the line."""
 
     light: str = ""
     background: str = ""

@@ -1,4 +1,4 @@
-"""What nano answers about pictures: questions of ten kinds about the scenes that its eyes tell of.
+"""Answers of nano about pictures: questions of ten kinds about the scenes that its eyes describe.
 
 ``looked`` reads the call that the thinker makes of a question ("look color red circle"); the other functions answer one
 kind each. Knows no pixel, no token and no network.
@@ -20,7 +20,7 @@ ONE_PICTURE = "I can't tell from one picture."
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a question is about: a shape, a colour, both, or ("", "") anything."""
+    """The subject of a question: a shape, a colour, both, or ("", "") anything."""
 
     colour: str = ""
     shape: str = ""
@@ -84,7 +84,7 @@ def verb_of(group: Group) -> str:
 
 
 def spelled(text: str) -> str:
-    """What is written, so that it is said letter by letter; digits alone are a number."""
+    """Return what is written so that it is said letter by letter; digits alone are a number."""
     return text if text.isdigit() else " ".join(text)
 
 
@@ -101,7 +101,7 @@ def _spot(group: Group) -> str:
 
 
 def _only(scene: Scene) -> str:
-    """Where nothing is in view."""
+    """Describe a scene in which nothing is in view."""
     return f"I see only {scene.background}."
 
 
@@ -135,7 +135,7 @@ def colour_of(scene: Scene, wanted: Wanted) -> str:
 
 
 def colour_of_it(scene: Scene) -> str:
-    """Of the biggest thing in view."""
+    """Answer for the biggest thing in view."""
     if not scene.groups:
         return _only(scene)
     first = scene.groups[0]
@@ -208,7 +208,7 @@ def background(scene: Scene) -> str:
 
 
 def still_there(before: Scene, now: Scene, wanted: Wanted) -> str:
-    """Of what is ``wanted``: anything is the biggest thing that was in view ``before``."""
+    """Answer for what is ``wanted``: anything is the biggest thing that was in view ``before``."""
     old = wanted.within(before)
     if not old:
         return _only(now) if wanted == Wanted() else f"I see no {wanted.one}."

@@ -1,4 +1,4 @@
-"""What a conversation's pictures show, each looked at once.
+"""The scenes of a conversation's pictures, each looked at once.
 
 Knows messages and eyes; no tokens, no network, no step loop. May be used from several threads.
 """
@@ -18,11 +18,11 @@ from engine.worker.models.nano.picture import Pixels, name
 from engine.worker.models.nano.scene import Scene
 
 REMEMBERED = 512
-"""Looks that are kept, of all sessions: about 10 kB each."""
+"""The number of looks that are kept, of all sessions: about 10 kB each."""
 
 
 class Sight:
-    """Looks, by session and by what the picture holds: one of an older turn is not looked at again."""
+    """The looks, by session and by what the picture holds: one of an older turn is not looked at again."""
 
     def __init__(self, eyes: Eyes) -> None:
         self._eyes = eyes
@@ -30,7 +30,8 @@ class Sight:
         self._lock = Lock()
 
     def scenes(self, session: str, messages: Sequence[Message]) -> tuple[Scene | None, ...]:
-        """For each message what it shows, None where it holds no picture. Milliseconds a new picture."""
+        """Return for each message what it shows, None where it holds no picture. This takes milliseconds a new
+        picture."""
         return tuple(self._scene(session, message) for message in messages)
 
     def _scene(self, session: str, message: Message) -> Scene | None:

@@ -1,4 +1,4 @@
-"""What nano can do with a client's tools: four skills, which declared tool is one of them, and its arguments.
+"""Skills that nano has with a client's tools: four of them, which declared tool is one, and its arguments.
 
 The thinker is told the names of the skills that are declared, and calls one as ``timer time=10 minutes``. Here that
 becomes the call of the client's own tool, by the names, types and limits of its JSON schema. A tool that does something
@@ -92,7 +92,8 @@ def parse(call: str) -> tuple[str, dict[str, str]]:
 
 
 def arguments(skill_name: str, tool: Tool, values: _Values) -> dict[str, Any] | None:
-    """What the tool is called with; None if it lacks something that it requires, or takes not all that was said."""
+    """Return what the tool is called with; None if it lacks something that it requires, or takes not all that was
+    said."""
     skill = next(skill for skill in SKILLS if skill.name == skill_name)
     if not values or any(slot not in skill.slots for slot in values):
         return None

@@ -117,7 +117,7 @@ def response(bands: Floats, rise: Floats) -> NDArray[np.complex128]:
 
 
 def _bands_of_bins() -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """For each bin the band below it, and how far it is on the way to the next.
+    """Return for each bin the band below it, and how far it is on the way to the next.
 
     Bands lie evenly on the mel scale from 0 to 8 kHz, then at `TOPS_HZ`; beyond, the last one counts.
     """

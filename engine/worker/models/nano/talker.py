@@ -27,12 +27,13 @@ LETTER_INDEX = {letter: index for index, letter in enumerate(LETTERS)}
 REACH = 10
 """Letters that the text encoder looks to either side: those after a letter must be known before it is spoken."""
 LAYERS, HEADS, HEAD, RING = 4, 4, 48, 31
-"""Of the talker step: layers, heads, their width, and how many frames before the present one it attends to."""
+"""The shape of the talker step: layers, heads, their width, and how many frames before the present one it attends
+to."""
 
 
 @dataclass(slots=True)
 class Speech:
-    """What one request has to say: letters, where each came from, and of those encoded their states and end times."""
+    """One request's speech: letters, where each came from, and the states and end times of those that are encoded."""
 
     letters: list[int] = field(default_factory=lambda: [0])
     sources: list[int] = field(default_factory=lambda: [0])
@@ -105,7 +106,7 @@ class Talker:
             speech.frames, speech.latent, self._rings[_slots(req)] = left["frames"], left["latent"], left["rings"]
 
     def _checkpoint(self, req: StageRequest) -> Checkpoint:
-        """What the next frame depends on beside the text."""
+        """Return what the next frame depends on beside the text."""
         rings = self._rings[_slots(req)]
         return Checkpoint({"frames": req.state.frames, "latent": req.state.latent, "rings": rings})
 
@@ -212,7 +213,7 @@ def _advanced(speech: Speech) -> Floats:
 
 
 def _positions(speech: Speech) -> list[float]:
-    """Where in its letter the next frame stands, as six features."""
+    """Return where in its letter the next frame stands, as six features."""
     middle = speech.middle_s
     begin, end = (speech.ends_s[speech.letter - 1] if speech.letter else 0.0), speech.ends_s[speech.letter]
     length = max(end - begin, 0.005)
@@ -222,7 +223,7 @@ def _positions(speech: Speech) -> list[float]:
 
 
 def _slots(req: StageRequest) -> list[int]:
-    """Of a main request and its companion."""
+    """Return the slots of a main request and its companion."""
     return [req.slot, *(other.slot for role, other in req.roles.items() if role == NEGATIVE)]
 
 

@@ -60,14 +60,16 @@ from engine.worker.stage_request import StageRequest
 PIECE = 128
 """The most ids that one step prefills for a request: about 10 ms."""
 REMEMBER_MB = 64
-"""Of what was computed for sessions that may go on, unless the options say otherwise: a full conversation takes 2."""
+"""Megabytes for what was computed for sessions that may go on, unless the options say otherwise: a full conversation
+takes 2."""
 TEMPERATURE, TOP_P = 0.7, 0.9
-"""Where the request leaves them open. What the model is sure of is then certain; coins still fall both ways."""
+"""The values where a request leaves them open. A word that the model is sure of is then certain; coins still fall both
+ways."""
 COMPARED = 2
 """The newest turns with pictures that are looked at: one is asked about, and what has changed since another."""
 MOST_CHARACTERS = 200_000
-"""Of a conversation, instructions aside (they are not read): hundreds of times the context. To read more takes longer
-than a worker may say nothing."""
+"""The most characters of a conversation, instructions aside (they are not read): hundreds of times the context. To read
+more takes longer than a worker may be silent."""
 WEIGHTS = Path(__file__).parents[3] / "weights" / "nano"
 
 
@@ -96,7 +98,7 @@ class Thought:
 
 
 class Looking(Protocol):
-    """What tells the scenes of pictures: ``Sight``, or a script in its place."""
+    """The source of pictures' scenes: ``Sight``, or a script in its place."""
 
     def scenes(self, session: str, messages: Sequence[Message]) -> tuple[Scene | None, ...]: ...
 
@@ -304,7 +306,8 @@ def _say(thought: Thought, text: str, ids: Sequence[int] = ()) -> list[Chunk]:
 
 
 def _counted(req: StageRequest, texts: list[Text]) -> list[Chunk]:
-    """What is passed on, as far as the request allows: each of its words is a token, whatever it was drawn as."""
+    """Return what is passed on, as far as the request allows: each of its words is a token, whatever it was drawn
+    as."""
     thought: Thought = req.state
     words = re.findall(r"\s*\S+", "".join(one.text for one in texts))
     over = thought.num_output_tokens + len(words) - 1 - req.request.max_text_tokens
@@ -346,7 +349,7 @@ def _recite(req: StageRequest) -> list[Chunk]:
 
 
 def _allowed(thought: Thought) -> NDArray[np.bool_]:
-    """How the network may go on: a call has known words, any other answer sayings, and both the user's words."""
+    """Return how the network may go on: a call has known words, any other answer sayings, and both the user's words."""
     allowed = np.zeros(VOCABULARY, bool)
     last = thought.output_ids[-1] if thought.output_ids else END
     allowed[WORD : WORD + min(len(thought.words), WORDS)] = True

@@ -148,7 +148,7 @@ def result_ids(output: str) -> list[int]:
 
 
 def plain_text(output: str) -> str:
-    """What a tool returned as plain text: of JSON the values, 120 characters at most."""
+    """Return a tool's result as plain text: of JSON the values, 120 characters at most."""
     values = re.sub(r'"\w+"\s*:|[{}\[\]"]', " ", ascii_text(output))
     return " ".join(values.split()).replace(" ,", ",")[:120]
 
@@ -170,7 +170,7 @@ def call_ids(call: str) -> list[int]:
 
 
 PRIVATE = 0xE000
-"""In texts that are trained on, this character and the next are the marks of the user's words."""
+"""The first of two characters that stand, in texts that are trained on, for the marks of the user's words."""
 
 
 def call_text(ids: Sequence[int], words: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What a speaker said, out of all that a microphone gave: the voice, with a little of what lies around it.
+"""One speaker's utterance, out of all that a microphone gave: the voice, with a little of what lies around it.
 
 Silence before, between and behind the words is left out as it comes, however much of it there is, so that the ears
 take no mean, no noise and no word from it. A voice is told by its level alone, against the loudest so far: what was
@@ -49,9 +49,9 @@ class Utterance:
 
     def __init__(self) -> None:
         self.voice_end = 0
-        """Where the voice was last heard."""
+        """The sample where the voice was last heard."""
         self.basis = 0
-        """Where it ended when a search was last to start over; 0: there is nothing to search yet."""
+        """The sample where it ended when a search was last to start over; 0: there is nothing to search yet."""
         self.stale = False
         """Whether a search is to start over from the first sample: much was added since, or something left out."""
         self._frames: list[Pcm] = []
@@ -77,7 +77,7 @@ class Utterance:
 
     @property
     def clear_db(self) -> float:
-        """How far the voice is above what lies beneath it."""
+        """Return how far the voice is above what lies beneath it."""
         return 20 * math.log10(max(self._quantile(0.9), 1.0) / max(self._floor, 1.0))
 
     def pcm(self, start: int = 0, end: int | None = None) -> Pcm:
@@ -107,17 +107,17 @@ class Utterance:
 
     @property
     def _floor(self) -> float:
-        """How loud it is beneath the voice; 0 until there is enough to tell."""
+        """Return how loud it is beneath the voice; 0 until there is enough to tell."""
         return self._quantile(QUANTILE) if len(self._ranked) >= ENOUGH else 0.0
 
     @property
     def _clear_level(self) -> float:
-        """What is louder belongs to a word."""
+        """Return the level above which sound belongs to a word."""
         return max(self._loudest / CLEAR if self._loudest > QUIET else QUIET, self._floor * OVER_NOISE)
 
     @property
     def _voice_level(self) -> float:
-        """What is softer is not the voice, or its last sound."""
+        """Return the level below which sound is not the voice, or its last sound."""
         return max(QUIET, self._loudest / SOFTEST, self._floor * OVER_NOISE)
 
     def _quantile(self, share: float) -> float:

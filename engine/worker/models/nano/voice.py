@@ -1,4 +1,4 @@
-"""What the two stages of nano's voice share: its voices, the codec's shape, and how a network is opened and run.
+"""Code that the two stages of nano's voice share: its voices, the codec's shape, and how a network is opened and run.
 
 Talker (`talker`): letters to codec frames of 40 ms. Code2Wav (`code2wav`): those to what `source` renders at 24 kHz.
 Numpy and ONNX Runtime only; trained by engine/training/nano. Neither stage knows the thinker, a socket or another
@@ -20,13 +20,13 @@ from engine.errors import RequestError, WeightsError
 from engine.worker.stage import StageConfig
 
 VOICES = ("rms", "slt", "awb")
-"""By their number in the networks. The first is the one that speaks where none is asked for."""
+"""Voices by their number in the networks. The first is the one that speaks where none is asked for."""
 WHO = {
     "rms": ("Rms, a man", "en-US"),
     "slt": ("Slt, a woman", "en-US"),
     "awb": ("Awb, a Scottish man", "en-GB"),
 }
-"""Of each voice: what people call it, and its language."""
+"""The name that people call each voice, and its language."""
 FRAME_S = 0.04
 FRAME_SAMPLES = round(FRAME_S * SPEAKER_RATE_HZ)
 BOOKS, SIZE, LATENT = 8, 512, 64

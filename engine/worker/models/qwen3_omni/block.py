@@ -51,7 +51,7 @@ class Block:
 
     @property
     def order(self) -> NDArray[np.int64]:
-        """How cells and sounds take turns by their times, as indices of all cells and then all sounds."""
+        """Return how cells and sounds take turns by their times, as indices of all cells and then all sounds."""
         return np.argsort(np.concatenate((self.visual_positions[0], self.audio_positions[0])), kind="stable")
 
     @property

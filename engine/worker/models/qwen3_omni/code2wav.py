@@ -28,7 +28,7 @@ WARM_S = 2.0  # of a start, at most
 
 @dataclass(slots=True)
 class Sound:
-    """How many frames have been decoded."""
+    """The decoded part of an answer: how many frames."""
 
     frames: int = 0
 

@@ -28,7 +28,7 @@ class Encoders:
         self.eyes = encoder(reference.Qwen3OmniMoeVisionEncoder, config.vision_config, read.below("visual"))
 
     def embed(self, embed_tokens: Tensor, asked: Sequence[tuple[Prompt, int]]) -> list[tuple[Tensor, list[Tensor]]]:
-        """Of each prompt the embeddings [ids, width], and what deepstack adds to the first layers.
+        """Return for each prompt the embeddings [ids, width], and what deepstack adds to the first layers.
 
         Blocks that lie below what is ``computed`` of a prompt are not encoded: their rows are empty. What the prompts
         hear goes through the encoder together.
@@ -60,7 +60,7 @@ class Encoders:
     def _audio_embeds(
         self, prompts: Sequence[Prompt], left: Sequence[Sequence[tuple[int, Block]]]
     ) -> list[Tensor | None]:
-        """What each prompt hears that is left, None where that is nothing.
+        """Return the embeddings of what each prompt has left to hear, None where that is nothing.
 
         The encoder pads what is less than a piece to the longest that it gets, and hears that: it is the prompt's,
         whether that one is new or not. So prompts go together whose longest are alike.
@@ -79,7 +79,7 @@ class Encoders:
         return found
 
     def _hear(self, mels: Sequence[Tensor], whole: int) -> Tensor:
-        """What the encoder makes of windows [mels, frames], padded to ``whole``: rows [rows, width]."""
+        """Encode windows [mels, frames], padded to ``whole``, as rows [rows, width]."""
         short = max(mel.shape[1] for mel in mels) < whole
         given = [*mels, *([torch.zeros(len(mels[0]), whole)] if short else [])]
         lengths = to_device([mel.shape[1] for mel in given], self._source.device)

@@ -1,4 +1,4 @@
-"""What is heard and seen in a conversation, as the encoders eat it.
+"""The sounds and pictures of a conversation, as the encoders take them.
 
 Pictures are prepared by transformers' own processor. A video is its frames, two of them a row block, each block at its
 time; with its sound, blocks and sounds take turns by their times. Knows no tokenizer and no template.
@@ -52,11 +52,12 @@ class MediaProcessor:
         return self._processor(size=VIDEO_SIZE)
 
     def listen(self) -> StreamingMel:
-        """To a sound that is still being spoken."""
+        """Begin to listen to a sound that is still being spoken."""
         return StreamingMel(self.frontend)
 
     def blocks(self, parts: Sequence[Part]) -> list[tuple[Block, ...]]:
-        """Of each part that is heard or seen its blocks, a sound's windows; as the reference makes them, all at once.
+        """Return for each part that is heard or seen its blocks, a sound's windows; as the reference makes them, all at
+        once.
 
         Raises RequestError for what cannot be.
         """

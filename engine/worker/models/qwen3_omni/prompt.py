@@ -1,4 +1,4 @@
-"""How a request becomes the prompt that the thinker eats.
+"""The prompt that the thinker takes, made from a request.
 
 Template, placeholders, features and rope positions are made as the reference makes them, off the step loop.
 """
@@ -46,14 +46,14 @@ class Prompt:
     spoken_names: NDArray[np.int64]
     blocks: tuple[Block, ...] = ()
     starts: tuple[int, ...] = ()
-    """Where the rows of each block begin."""
+    """The row where each block begins."""
     script: list[int] | None = None
     whole: bool = True
     """Whether nothing more follows: not so while its last sound is still being spoken."""
 
     @property
     def media_end(self) -> int:
-        """Where the rows of the last block end."""
+        """The row where the last block ends."""
         return self.starts[-1] + self.blocks[-1].num_positions if self.blocks else 0
 
 
@@ -103,7 +103,7 @@ class Prompter:
         yield await asyncio.to_thread(lambda: self.prompt(draft, spoken.whole(silence)))
 
     def draft(self, request: Request) -> Draft:
-        """What can be made of a request before it is spoken. Raises RequestError for what cannot be served."""
+        """Build what can be made of a request before it is spoken. Raises RequestError for what cannot be served."""
         check_length(request.messages, self.source.context * CHARACTERS)
         messages, script = self._messages(request)
         self._check_ids(messages)

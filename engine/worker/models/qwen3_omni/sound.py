@@ -105,11 +105,11 @@ class StreamingMel:
 
     @property
     def _final(self) -> int:
-        """How many windows nothing more can change: their last frame sees a little of what follows."""
+        """Count the windows that nothing more can change: their last frame sees a little of what follows."""
         return max(0, self.samples - self._frontend.half_frame) // self._frontend.span
 
     def windows(self) -> tuple[Block, ...]:
-        """Those that are final."""
+        """Return the windows that are final."""
         pcm = self._pcm()
         for number in range(len(self._done), self._final):
             logs = self._logs(pcm[: (number + 1) * self._frontend.span + self._frontend.hop], number)
@@ -131,7 +131,7 @@ class StreamingMel:
         return self._pieces[0]
 
     def _logs(self, pcm: NDArray[np.int16], number: int) -> Tensor:
-        """Of the frames from window ``number`` on."""
+        """Return the frames from window ``number`` on."""
         lead = LEAD if number else 0
         return self._frontend.logs(pcm[number * self._frontend.span - lead * self._frontend.hop :])[:, lead:]
 
@@ -141,7 +141,7 @@ class StreamingMel:
 
 
 def floored(logs: Tensor, loudest: float) -> Tensor:
-    """What the encoder eats: cut off below ``loudest``, around 0."""
+    """Return the encoder's input: cut off below ``loudest``, around 0."""
     return (torch.clamp(logs, min=loudest - DEPTH) + 4.0) / 4.0
 
 
@@ -159,5 +159,5 @@ def check(samples: int) -> None:
 
 
 def behind(samples: int, longest: int) -> int:
-    """How much of the silence behind a sound its last frames see, where all are padded to the ``longest``."""
+    """Return how much of the silence behind a sound its last frames see, where all are padded to the ``longest``."""
     return max(0, min(longest - samples, FRAME_WIDTH))

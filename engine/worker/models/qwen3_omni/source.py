@@ -1,4 +1,4 @@
-"""What the stages share of a checkpoint: its config, its voices, its ids with a meaning."""
+"""The facts of a checkpoint that its stages share: its config, its voices, its ids with a meaning."""
 
 from __future__ import annotations
 
@@ -126,20 +126,21 @@ class Marks:
         return self.audio, self.image, self.video
 
     def stand(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which ids are placeholders; of so few, numpy's own search takes twenty times as long."""
+        """Return which ids are placeholders; of so few, numpy's own search takes twenty times as long."""
         return (ids == self.audio) | (ids == self.image) | (ids == self.video)
 
 
 def by_slot(req: StageRequest) -> int:
-    """What a batch is sorted by: slots side by side are read without being copied."""
+    """Return the key that a batch is sorted by: slots side by side are read without being copied."""
     return req.slot
 
 
 def to_keep(reqs: Sequence[StageRequest]) -> list[StageRequest]:
-    """Of whom a step first keeps what was computed: one, since copies for a crowd would hold up its second sound."""
+    """Choose whose computed state a step keeps first: one request's, since copies for a crowd would hold up its second
+    sound."""
     return [req for req in reqs if req.state.unkept][:1]
 
 
 def batch_params(reqs: Sequence[StageRequest], device: torch.device) -> BatchSamplingParams:
-    """How each request draws."""
+    """Return how each request draws."""
     return BatchSamplingParams.of([req.state.params for req in reqs], device)

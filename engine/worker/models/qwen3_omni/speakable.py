@@ -1,4 +1,4 @@
-"""What goes from the thinker to the talker: the user's turns, how the answer begins, and its text token by token."""
+"""The messages from the thinker to the talker: the user's turns, how the answer begins, and its text token by token."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class UserTurns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qw
 
 
 class Lead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen3_omni.lead"):
-    """How the assistant's own turn begins: its ids, the first of them at ``position``."""
+    """The beginning of the assistant's own turn: its ids, the first of them at ``position``."""
 
     ids: tuple[int, ...]
     position: float
@@ -47,7 +47,7 @@ _STRUCTS: dict[Kind, type[UserTurns | Lead | TextToken | TextEnd]] = {
 
 
 def read(chunk: Chunk) -> Speakable:
-    """What the thinker said. Raises StageFailed for what is nothing of that."""
+    """Read what the thinker said. Raises StageFailed for what is nothing of that."""
     if isinstance(chunk, Usage):
         return chunk
     if not isinstance(chunk, Tensors) or chunk.name not in _STRUCTS:

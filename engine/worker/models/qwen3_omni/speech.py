@@ -1,4 +1,4 @@
-"""What a voice of the talker is at a moment, and what is kept of a conversation for the next. Computes nothing."""
+"""The state of a talker's voice at a moment, and what is kept of a conversation for the next. Computes nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.worker.nn.sampler import SamplingParams
 FRAME_S = 0.08
 FRAME_SAMPLES = round(FRAME_S * SPEAKER_RATE_HZ)
 CHARACTERS_PER_S = 15.0
-"""How fast voices speak, to estimate how far one has come in its text: no weights were at hand that could be asked.
+"""The speed of voices, to estimate how far one has come in its text: no weights were at hand that could be asked.
 
 Of nano's voice, where it is known, the estimate is 2 characters off at the median of frames and 8 at the 95th
 percentile (`pytest -s tests/contracts/test_text_end.py`)."""
@@ -25,7 +25,7 @@ ANSWER_FRAMES = 4096  # positions kept for speech: five and a half minutes
 
 @dataclass(frozen=True, slots=True)
 class PrefixKV:
-    """What was computed for the user's turns of a conversation: keys and values [layers, heads, rows, dim]."""
+    """The computed state of a conversation's user turns: keys and values [layers, heads, rows, dim]."""
 
     keys: Tensor
     values: Tensor

@@ -66,7 +66,7 @@ class Talker:
         self.net.seen_codes[req.slot] = False
 
     async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        """What the thinker says, as it is. Raises StageFailed where it does not belong together."""
+        """Yield what the thinker says, as it is. Raises StageFailed where it does not belong together."""
         async for chunk in inputs:
             item = read(chunk)
             if isinstance(item, UserTurns):
@@ -117,7 +117,8 @@ class Talker:
     def _speakers(
         self, reqs: Sequence[StageRequest], batch: Batch, results: dict[int, list[Chunk] | EngineError]
     ) -> tuple[list[tuple[StageRequest, int]], list[tuple[StageRequest, int]]]:
-        """Who begins to speak and who goes on, each with the next text; of the others, what comes of them."""
+        """Return which requests begin to speak and which go on, each with the next text; the others' results go into
+        ``results``."""
         beginning: list[tuple[StageRequest, int]] = []
         going: list[tuple[StageRequest, int]] = []
         for req in sorted(reqs, key=by_slot):
@@ -308,7 +309,7 @@ class Talker:
             speech.frames += len(texts)
 
     def _framed(self, reqs: Sequence[StageRequest], frames: NDArray[np.int16]) -> dict[int, list[Chunk] | EngineError]:
-        """What comes of a frame of each request."""
+        """Return what comes of a frame of each request."""
         return {id(req): guarded(self, req, self._frame, frame) for req, frame in zip(reqs, frames, strict=True)}
 
     def _frame(self, req: StageRequest, frame: NDArray[np.int16]) -> list[Chunk] | EngineError:

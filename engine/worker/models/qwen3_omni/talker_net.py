@@ -1,4 +1,4 @@
-"""What the talker computes: rows of its slots' prompts and frames to hidden rows, and those to codec frames.
+"""The talker's networks: rows of its slots' prompts and frames to hidden rows, and those to codec frames.
 
 Its state lies in slots: the cache, which codes it has spoken (they are penalised), and what of the last frame goes
 into the next row. Knows no stage and no request.
@@ -100,7 +100,7 @@ class TalkerNet:
         self.last_frame_embed[to_device(slots, self.device)] = self.codes[self.config.codec_bos_id]
 
     def frame_embeddings(self, codes: Tensor) -> Tensor:
-        """What of frames [n, groups] goes into the next rows: the sum of their embeddings."""
+        """Return what of frames [n, groups] goes into the next rows: the sum of their embeddings."""
         rest = torch.zeros(len(codes), self.width, device=codes.device, dtype=self.dtype)
         for book, embedding in enumerate(self.predictor.codes, 1):
             rest = rest + embedding[codes[:, book]]

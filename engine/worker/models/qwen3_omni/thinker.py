@@ -181,7 +181,7 @@ class Thinker:
         return results | self._prefill(pieces) if pieces else results
 
     def _encode_together(self, reading: Sequence[StageRequest]) -> dict[int, list[Chunk]]:
-        """On a GPU, to which many rows are as one, encode what several prompts hear in the step that takes them in."""
+        """Encode what several prompts hear in the step that takes them in, on a GPU, to which many rows are as one."""
         if self.source.device.type == "cpu":
             return {}
         sizes = itertools.accumulate(len(req.state.prompt.ids) - req.state.num_computed_tokens for req in reading)
@@ -235,7 +235,7 @@ class Thinker:
         return failed
 
     def _media_hidden(self, pieces: Sequence[Piece], tapped: Tensor) -> list[NDArray[np.float32]]:
-        """Of each piece the rows of sounds and pictures; the device is asked once for all."""
+        """Return for each piece the rows of sounds and pictures; the device is asked once for all."""
         counts = [piece.span.stop - piece.span.start for piece in pieces]
         firsts = np.cumsum([0, *counts[:-1]])
         marks = self.source.marks

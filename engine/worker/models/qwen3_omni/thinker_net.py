@@ -1,4 +1,4 @@
-"""What the thinker computes: rows of its slots' prompts and tokens to hidden rows, and those to the next tokens.
+"""The thinker's networks: rows of its slots' prompts and tokens to hidden rows, and those to the next tokens.
 
 Its state lies in slots of its cache. Knows no stage, no request and no word.
 """

@@ -1,4 +1,4 @@
-"""What the thinker knows of a request, and what it keeps of a conversation."""
+"""The thinker's state of a request, and what it keeps of a conversation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from engine.worker.stage_request import StageRequest
 
 @dataclass(frozen=True, slots=True)
 class PrefixKV:
-    """What was computed for a conversation: keys and values [layers, heads, rows, dim], and the hidden rows of its
+    """The computed state of a conversation: keys and values [layers, heads, rows, dim], and the hidden rows of its
     sounds and pictures [rows, width], which the talker takes."""
 
     keys: Tensor
@@ -57,16 +57,16 @@ class Thought:
     characters: int = 0
     script: deque[int] | None = None
     kept: deque[int] = field(default_factory=deque[int])
-    """What a replica that was lost had written, and is to be written again before anything else."""
+    """Ids that a lost replica had written: they are written again before anything else."""
     unspoken: list[TextToken] = field(default_factory=list[TextToken])
-    """For the talker, once their character is whole: what it speaks is then what the client reads."""
+    """Tokens for the talker that wait until their character is whole: what it speaks is then what the client reads."""
     call: list[int] | None = None
     called: bool = False
     unkept: bool = False
     """Whether the prompt is still to be kept for the session: when the first token is on its way to the voice."""
 
     def speak(self) -> list[Chunk]:
-        """What the talker is to get of the tokens whose characters are whole."""
+        """Return what the talker is to get of the tokens whose characters are whole."""
         chunks: list[Chunk] = [Tensors.of(token) for token in self.unspoken]
         self.unspoken.clear()
         return chunks
@@ -76,7 +76,7 @@ class Thought:
         return len(self.output_ids)
 
     def decode_input(self, slot: int) -> DecodeInput:
-        """What it brings to the next decode step."""
+        """Return what the request brings to the next decode step."""
         step = self.num_output_tokens
         return DecodeInput(slot, self.num_computed_tokens, self.last, step, self.position, self.params)
 
@@ -101,7 +101,8 @@ class Piece:
 
 
 def deep(pieces: Sequence[Piece]) -> list[Tensor]:
-    """What deepstack adds to each of the first layers, for the rows [all, width] of some pieces; words get nothing."""
+    """Return what deepstack adds to each of the first layers, for the rows [all, width] of some pieces; words get
+    nothing."""
     layers = max(len(piece.req.state.deep) for piece in pieces)
     return [torch.cat([_added(piece.req.state, piece.span, layer) for piece in pieces]) for layer in range(layers)]
 

@@ -1,4 +1,5 @@
-"""What is sent to the talker of a prompt: the user's turns piece by piece, and how its own begins. Computes nothing."""
+"""The part of a prompt that is sent to the talker: the user's turns piece by piece, and how its own begins. Computes
+nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from engine.worker.stage_request import StageRequest
 
 
 def media(prompt: Prompt, piece: slice, marks: Marks) -> NDArray[np.int64]:
-    """Where in a piece of the prompt the user's sounds and pictures are."""
+    """Return where in a piece of the prompt the user's sounds and pictures are."""
     a, b = np.searchsorted(prompt.spoken, (piece.start, piece.stop))
     at = prompt.spoken[a:b]
     return at[marks.stand(prompt.ids[at])]

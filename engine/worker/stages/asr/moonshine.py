@@ -24,15 +24,16 @@ from engine.worker.stage_request import StageRequest
 from engine.worker.timed_words import NOTHING, Spoken, words_of
 
 BLOCK = MIC_RATE_HZ // 2
-"""What the library looks at at once. Always so much, so that what is heard again after a loss is heard the same."""
+"""Samples that the library looks at at once. Always so many, so that what is heard again after a loss is heard the
+same."""
 TAIL = np.zeros(3072, np.int16)
-"""Behind the last word: the library looks at whole pieces of 80 ms, and lets 32 ms wait."""
+"""Silence behind the last word: the library looks at whole pieces of 80 ms, and lets 32 ms wait."""
 FORCE = 1
-"""To look at what came, however little it is: MOONSHINE_FLAG_FORCE_UPDATE."""
+"""The flag to look at what came, however little it is: MOONSHINE_FLAG_FORCE_UPDATE."""
 NEVER_S = 1e9
 
 SOON, LATEST = 8 * MIC_RATE_HZ, 14 * MIC_RATE_HZ
-"""How long a line is before it ends at a pause, and before it ends at the quietest place: all of it is decoded again
+"""Samples of a line before it ends at a pause, and before it ends at the quietest place: all of it is decoded again
 with each block, and the networks were made for no more."""
 FRAME = MIC_RATE_HZ // 10
 PAUSE = 0.1
@@ -44,7 +45,8 @@ class Options(EarsOptions):
     """The ``options`` of the stage."""
 
     users: int = 4
-    """Who are heard at once. Each has the networks for themselves: the library hears one line at a time in them."""
+    """The number of users who are heard at once. Each has the networks for themselves: the library hears one line at a
+    time in them."""
 
 
 @dataclass(slots=True)
@@ -53,7 +55,7 @@ class Hearing:
 
     waiting: list[Pcm] = field(default_factory=list[Pcm])
     samples: int = 0
-    """That wait."""
+    """Samples that wait."""
     stream: Any = None
     line: int = 0
     """Samples that the stream has been given."""
@@ -193,7 +195,8 @@ def _options(options: Mapping[str, Any]) -> Options:
 
 
 def _line_end(hearing: Hearing, block: Pcm) -> int:
-    """After how many samples of a block its line ends: at a pause, or where it is quietest; all of them: not in it."""
+    """Return after how many samples of a block its line ends: at a pause, or where it is quietest; all of them: not in
+    it."""
     frames = loudness(block, FRAME)
     if not len(frames):
         return len(block)

@@ -22,7 +22,7 @@ from engine.worker.stage import StageConfig
 from engine.worker.streamed import Streamed
 
 LONGEST_S = 600
-"""Of one turn: 19 MB. Servers take 25 at most, as OpenAI's does."""
+"""Seconds of the longest turn: 19 MB. Servers take 25 at most, as OpenAI's does."""
 
 
 class Ears(Streamed):

@@ -79,7 +79,7 @@ class Ears:
         return transcript(req, spoken.lower() if self._ears.capitals else spoken, over)
 
     def _all(self, hearing: Hearing) -> Spoken:
-        """What was said, with the times of its words."""
+        """Return what was said, with the times of its words."""
         result = self._recognizer.get_result_all(hearing.stream)
         text = result.text.strip()
         return Spoken(text, words_of(text, result.tokens, result.timestamps, logprobs=result.ys_probs))

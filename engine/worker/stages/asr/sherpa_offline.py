@@ -28,24 +28,24 @@ SHORTEST_S = 0.1
 """A clip that is shorter says nothing, and some networks cannot take it."""
 
 EVERY_S = 0.8
-"""So much that is new is worth hearing all anew."""
+"""Seconds of new sound that are worth hearing all anew."""
 
 MOST = 0.25
-"""Of the time in which it was said, what it may take to hear it anew while the user speaks."""
+"""The most time that hearing anew may take while the user speaks, as a share of the time in which it was said."""
 
 CUT_FRAME = MIC_RATE_HZ // 5
-"""Where a clip that is too long is cut, it is quiet for about so long."""
+"""Samples that are quiet where a clip that is too long is cut, about."""
 
 
 @dataclass(slots=True)
 class Clip:
-    """What one user has said since the last cut, how much of it was heard, and the words that were given."""
+    """One user's speech since the last cut, how much of it was heard, and the words that were given."""
 
     pieces: list[Pcm] = field(default_factory=list[Pcm])
     samples: int = 0
     decoded_samples: int = 0
     settled: Spoken = NOTHING
-    """What was said before it, in parts that are not heard again."""
+    """The words before the clip, in parts that are not heard again."""
     settled_samples: int = 0
     latest: Spoken = NOTHING
     """All of it, as it was heard last."""
@@ -69,7 +69,7 @@ class Clip:
         return self.pieces[0] if self.pieces else np.empty(0, np.int16)
 
     def settle(self, samples: int) -> None:
-        """So much of it is not heard again."""
+        """Settle so many samples: they are not heard again."""
         rest = self.sound()[samples:]
         self.pieces, self.samples, self.decoded_samples = [rest], len(rest), 0
         self.settled, self.settled_samples = self.latest, self.settled_samples + samples
@@ -158,7 +158,8 @@ class Ears:
         return Spoken(text, words).lower() if self._ears.capitals else Spoken(text, words)
 
     def _emit(self, req: StageRequest, cut: bool) -> list[Chunk]:
-        """What was heard; the words of a part alone are not told, they would take back what was told before."""
+        """Return what was heard; the words of a part alone are not sent, since they would take back what was sent
+        before."""
         clip: Clip = req.state
         over = req.ended and not cut
         req.needs_input = clip.samples <= self._longest
@@ -169,7 +170,8 @@ STAGE = Ears
 
 
 def _cut(pcm: Pcm, longest: int) -> int:
-    """How many samples of int16 [samples] are heard at once: all, or up to the quietest place of the last third."""
+    """Return how many samples of int16 [samples] are heard at once: all, or up to the quietest place of the last
+    third."""
     if len(pcm) <= longest:
         return len(pcm)
     first = longest - longest // 3 // CUT_FRAME * CUT_FRAME

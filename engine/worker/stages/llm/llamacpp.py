@@ -24,7 +24,7 @@ from engine.worker.stage import StageConfig
 CHATML = "chatml"
 """A template that llama.cpp has by name: many models without one of their own were trained on it."""
 PROJECTORS = "*mmproj*.gguf"
-"""How projectors are called where they lie beside their model."""
+"""The names that projectors have where they lie beside their model."""
 CACHE_BYTES = {"f16": 2.0, "f32": 4.0, "q8_0": 34 / 32}
 
 
@@ -41,12 +41,13 @@ class Options(LocalOptions):
     mmproj: str | None = None
     """The projector's file that comes with a model which sees or hears; in a folder of the model's own, it is found."""
     threads: int = 0
-    """Of the processor; 0 is one for each of its cores but one, and as many as the worker's `threads` at least."""
+    """Threads of the processor; 0 is one for each of its cores but one, and as many as the worker's `threads` at
+    least."""
     gpu_layers: int | None = None
-    """How many of the model's layers a GPU computes; -1 is all that fit. Without a number these, where the worker has a
-    device, and none where it has not."""
+    """The number of the model's layers that a GPU computes; -1 is all that fit. Without a number: all that fit where
+    the worker has a device, and none where it has not."""
     cache_type: Literal["f16", "f32", "q8_0"] = "f16"
-    """How keys and values are kept."""
+    """The type of kept keys and values."""
     cache_mb: int = 1024
     """Memory for what was computed of conversations whose place another one has taken."""
 
@@ -71,7 +72,7 @@ class Thinker(LocalThinker):
 
     @property
     def processing(self) -> int:
-        """How many answers are computed now."""
+        """The number of answers that are computed now."""
         return self._llama.processing
 
 
@@ -139,7 +140,7 @@ def _projector(weights: Path, options: Options) -> Header | None:
 
 
 def settings_of(config: StageConfig, options: Options) -> LlamaSettings:
-    """How the model is loaded. Raises ConfigError for a template that cannot be read."""
+    """Return the settings with which the model is loaded. Raises ConfigError for a template that cannot be read."""
     assert config.weights is not None  # `options_of` has looked
     weights = _file_of(config.weights)
     cores = psutil.cpu_count(logical=False) or 1

@@ -74,7 +74,7 @@ STAGE = Thinker
 
 
 def _missing(options: Options, names: Sequence[str]) -> str:
-    """Why a server with these models cannot answer; empty if it can, or tells no names."""
+    """Explain why a server with these models cannot answer; empty if it can, or gives no names."""
     if not names or options.model == ANY_MODEL or {options.model, f"{options.model}:latest"} & {*names}:
         return ""
     return f"{options.who} has no model {options.model!r} ({nearest(options.model, names)})."

@@ -32,7 +32,7 @@ TOOL_PARSERS = {
     "<|python_tag|>": "llama3_json",
     '"name": function name': "llama3_json",
 }
-"""What a template shows of how its model calls functions, and vLLM's parser of that; the first one counts."""
+"""Signs in a template that show how its model calls functions, and vLLM's parser of that; the first one counts."""
 OWN_ARGUMENTS = {
     "model": "the stage's weights",
     "served_model_name": "options.model",
@@ -56,9 +56,9 @@ class Options(LocalOptions):
     """
 
     tool_parser: str | None = None
-    """Which of vLLM's tool parsers reads the model's function calls; without one, the template is looked at."""
+    """The tool parser of vLLM's that reads the model's function calls; without one, the template is looked at."""
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """More of vLLM's engine arguments, by their names in Python, as ``{gpu_memory_utilization: 0.5}``."""
+    """Further engine arguments of vLLM, by their names in Python, as ``{gpu_memory_utilization: 0.5}``."""
 
 
 class Thinker(LocalThinker):
@@ -110,7 +110,8 @@ def _tool_parser(template: str) -> str | None:
 
 
 def settings_of(config: StageConfig, options: Options, checkpoint: Checkpoint) -> VllmSettings:
-    """How the model is loaded. Raises WeightsError where a processor's memory is too small for it."""
+    """Return the settings with which the model is loaded. Raises WeightsError where a processor's memory is too small
+    for it."""
     on_cpu = config.device == "cpu"
     value_bytes = VALUE_BYTES.get(config.dtype, 4)
     cache = checkpoint.cache_bytes(options.context, value_bytes) * (config.slots + 1)  # whole blocks, one to spare

@@ -80,7 +80,7 @@ class Speaker(Streamed):
                 raise
 
     async def _sound(self, req: StageRequest, clause: Clause) -> AsyncGenerator[Piece]:
-        """What the server makes of a clause; of marks alone nothing, and it is not asked."""
+        """Yield the server's sound of a clause; of marks alone nothing, and the server is not asked."""
         if not clause.lettered:
             return
         said = self._api.say(on_one_line(clause.text), req.request.voice, req.request.speed)

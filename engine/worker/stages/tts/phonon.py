@@ -34,11 +34,12 @@ class Options:
     """The ``options`` of the stage."""
 
     voice: str = ""
-    """Who speaks where a request names nobody; empty: the first one."""
+    """The voice where a request names none; empty: the first one."""
     language: str = ""
-    """What it speaks, as BCP 47; empty: the first language that its configuration names, or else English."""
+    """The language that it speaks, as BCP 47; empty: the first language that its configuration names, or else
+    English."""
     quant: str = ""
-    """How its weights are computed, as ``q8_0``; empty: as the file of them is stored."""
+    """The type in which its weights are computed, as ``q8_0``; empty: as the file of them is stored."""
     clones: tuple[Clone, ...] = ()
     """Voices that are made from recordings of 10 s and more, where the model can do that."""
 
@@ -86,7 +87,8 @@ STAGE = Speaker
 
 
 def _asked(config: StageConfig) -> tuple[Path, Options, Mapping[str, Any]]:
-    """What the configuration says, and what the model says of itself. Raises ConfigError or WeightsError."""
+    """Return the folder, the configuration's options and the model's own settings. Raises ConfigError or
+    WeightsError."""
     options: Options = build(Options, dict(config.options), "options")
     check_language(options.language, "options")
     folder = weights_folder(config.weights, "tts.phonon", "a voice of Phonon")
@@ -101,7 +103,7 @@ def _asked(config: StageConfig) -> tuple[Path, Options, Mapping[str, Any]]:
 
 
 def _names(folder: Path, settings: Mapping[str, Any]) -> list[str]:
-    """Of the voices: those inside the model, and those that have a file."""
+    """Return the voices' names: those inside the model, and those that have a file."""
     files = [path for part in ("voices", "embeddings") for path in sorted((folder / part).glob("*.safetensors"))]
     default = ["default"] if (folder / "default-voice.safetensors").is_file() else []
     inside = [str(voice["name"]) for voice in settings.get("voices") or ()]

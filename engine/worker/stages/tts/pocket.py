@@ -26,11 +26,11 @@ class Options:
     """The ``options`` of the stage."""
 
     voice: str = ""
-    """Who speaks where a request names nobody; empty: the first one."""
+    """The voice where a request names none; empty: the first one."""
     model: str = ""
-    """Which of the package's models lies in the folder, as ``german``; empty: the folder's own YAML file, or name."""
+    """The package's model that lies in the folder, as ``german``; empty: the folder's own YAML file, or name."""
     language: str = ""
-    """What it speaks, as BCP 47, where the model's name does not say it."""
+    """The language that it speaks, as BCP 47, where the model's name does not say it."""
     clones: tuple[Clone, ...] = ()
     """Voices that are made from recordings: the model must be one with voice cloning."""
 
@@ -64,7 +64,7 @@ STAGE = Speaker
 
 
 def _asked(config: StageConfig) -> tuple[Options, PocketFiles]:
-    """What the configuration says. Raises ConfigError or WeightsError."""
+    """Return the configuration's options and the folder's files. Raises ConfigError or WeightsError."""
     options: Options = build(Options, dict(config.options), "options")
     check_language(options.language, "options")
     files = pocket_files(config.weights, options.model)

@@ -35,7 +35,7 @@ STEADY = 16
 """Words of a clause at most: a call that has begun is not interrupted, and others wait for its end."""
 
 LINES = b"sherpa-onnx/csrc/"
-"""What the library's lines name, which quote what is said."""
+"""The mark of the library's own lines, which quote what is said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +43,9 @@ class Options:
     """The ``options`` of the stage."""
 
     voice: str = ""
-    """Who speaks where a request names nobody; empty: the first one."""
+    """The voice where a request names none; empty: the first one."""
     language: str = ""
-    """What the answers are in, as BCP 47, of a voice that speaks several; empty: English, or the voice's first."""
+    """The language of the answers, as BCP 47, of a voice that speaks several; empty: English, or the voice's first."""
     first_words: int = 6
     """Words of an answer's first clause. Fewer give an earlier first sound, which a slow voice cannot follow up."""
     clones: tuple[Clone, ...] = ()
@@ -162,7 +162,7 @@ class Speaker:
         return pieces
 
     def _wanted(self, number: int, speed: float) -> Any:
-        """How the library is to say it: who, and how fast."""
+        """Return how the library is to say it: in which voice, and how fast."""
         wanted = self._library.GenerationConfig()
         wanted.sid, wanted.speed = number, speed
         if self._references:
