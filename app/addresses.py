@@ -30,7 +30,7 @@ def is_local(address: str) -> bool:
 
 
 def subscriber(address: str) -> str:
-    """What stands for all addresses of one subscriber, who has one IPv4 address, and 64 bits of IPv6 at least."""
+    """Return what stands for all addresses of one subscriber: one IPv4 address, or 64 bits of IPv6."""
     one = parsed(address)
     if one is None:
         return address

@@ -1,4 +1,4 @@
-"""Who may talk to the server: Host and Origin checks on every request, API keys where they are asked for.
+"""The gate of the server: Host and Origin checks on every request, API keys where they are asked for.
 
 Runs before any route and before a WebSocket's upgrade. Knows no session; no key ever reaches a log or a message.
 """
@@ -30,27 +30,28 @@ OPEN_PATHS = frozenset({"/livez", "/health", DOCS, "/openapi.json"})
 """Asked by probes that have no key, and by browsers, which can't send one with an address that is typed."""
 
 ADMIN = "/admin"
-"""What lies below asks for a key of its own: see app/http/admin.py."""
+"""The path below which every request needs a key of its own: see app/http/admin.py."""
 
 KEY_SUBPROTOCOL = "openai-insecure-api-key."
-"""How a browser, which can't set headers on a WebSocket, sends a key (openai-node ``realtime/websocket.ts``)."""
+"""The subprotocol by which a browser, which can't set headers on a WebSocket, sends a key (openai-node
+``realtime/websocket.ts``)."""
 
 
 SECRET_ROUTES = frozenset(
     {("websocket", "/v1/realtime"), ("POST", "/v1/realtime/calls"), ("GET", "/v1/realtime/ice-servers")}
 )
-"""What a client secret opens: a session, and what a browser asks before it has one."""
+"""Routes that a client secret opens: a session, and what a browser asks before it has one."""
 
 ANSWER_ROUTES = frozenset(
     ("POST", f"/v1/{path}") for path in ("chat/completions", "audio/speech", "audio/transcriptions")
 )
-"""What takes a place among the answers over HTTP, from before its body is read."""
+"""Routes that take a place among the answers over HTTP, from before their body is read."""
 
 PACE = "parley.pace"
 """The extension of ASGI with the pace of a request's connection: what it sends is counted as its caller's."""
 
 CALLER = "parley.caller"
-"""Where the scope carries the Caller that a request came from."""
+"""The key under which the scope carries the Caller of a request."""
 
 
 class Gate:
@@ -142,7 +143,7 @@ class Gate:
         return None
 
     def _keys_of(self, path: str) -> Keys:
-        """Those that open this path."""
+        """Return the keys that open this path."""
         self._keys.refresh()  # whatever is asked for: what a withdrawn key has open ends
         if path != METRICS or not self._metrics_keys:
             return self._keys
@@ -172,7 +173,7 @@ _EXPIRED = "The client secret is unknown or has expired: ask for a new one at PO
 
 
 def caller_of(scope: Scope) -> Caller:
-    """Who sends a request: what they make is theirs. Nobody by name where no keys are set."""
+    """Return the sender of a request, who owns what they make. Nobody by name where no keys are set."""
     return scope.setdefault(CALLER, Caller(address=address_of(scope)))
 
 
@@ -182,7 +183,7 @@ def owner_of(scope: Scope) -> str:
 
 
 def address_of(scope: Scope) -> str:
-    """Where a request comes from, as far as ``app/proxies.py`` believes it."""
+    """Return the address of a request, as far as ``app/proxies.py`` believes it."""
     client = scope.get("client")
     return client[0] if client else ""
 

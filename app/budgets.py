@@ -1,4 +1,4 @@
-"""What the clients of one key, and those of one address, may send in a second, all together, with a burst.
+"""Budgets of bytes a second, with a burst: one for all clients of a key, one for all of an address.
 
 Each connection has its own pace (``pace``); many of them would be as many times that. Whoever sends more than the
 budget holds is read more slowly, in turn with the others who share it. Knows no socket.
@@ -27,10 +27,10 @@ class Budget:
     bucket: Bucket
     received: int = 0
     slowed: int = 0
-    """How often a client was made to wait for it."""
+    """The number of times that a client was made to wait for it."""
 
     def take(self, size: int, now_s: float) -> float:
-        """So many bytes came: how long the client that sent them is to wait."""
+        """Count so many bytes that came, and return how long the client that sent them is to wait."""
         self.received += size
         self.bucket.take(size, now_s)
         wait_s = self.bucket.wait_s(now_s)
@@ -47,7 +47,7 @@ class Budgets:
         self._addresses = OrderedDict[str, Budget]()
 
     def charge(self, pace: Pace, caller: Caller) -> None:
-        """From now on what a connection at this pace sends is its caller's."""
+        """Charge to its caller what a connection at this pace sends from now on."""
         budgets = [self._of_key(caller.owner)]
         # This machine's own user may take all of it. A proxy here that no setting names is taken for that user.
         if caller.address and not is_local(caller.address):
@@ -55,7 +55,7 @@ class Budgets:
         pace.share(budgets, self._now())
 
     def received(self) -> Iterator[tuple[str, int, int]]:
-        """For each key, by its name: the bytes that came, and how often a client was made to wait."""
+        """Yield for each key its name, the bytes that came, and how often a client was made to wait."""
         for owner, budget in self._keys.items():
             yield owner, budget.received, budget.slowed
 

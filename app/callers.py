@@ -1,4 +1,5 @@
-"""Who sends a request, as far as keys and addresses tell: what they make is theirs. Knows no request and no route."""
+"""The senders of requests, as far as keys and addresses show: what they make is theirs. Knows no request and no
+route."""
 
 from __future__ import annotations
 

@@ -485,7 +485,7 @@ def _target(
     url: str | None, key_file: str | None, config: str | None, model: str | None = None, weights: str | None = None,
     parts: Parts | None = None,
 ) -> Target:  # fmt: skip
-    """Whom a command asks. Raises EngineError."""
+    """Return the engine or the server that a command asks. Raises EngineError."""
     if url is None:
         if key_file is not None:
             raise typer.BadParameter("--key-file holds the key of a server: say which one with --url")

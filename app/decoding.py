@@ -30,7 +30,7 @@ class Decoding:
         self._thread.submit(int)
 
     async def samples(self, data: bytes, limit_s: float) -> Pcm:
-        """As ``decode_audio``, in its turn, as long as the client is there.
+        """Decode as ``decode_audio`` does, in its turn, as long as the client is there.
 
         Raises MediaError, and Overloaded where LINE recordings are being decoded or wait for it.
         """

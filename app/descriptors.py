@@ -1,4 +1,5 @@
-"""How many files and sockets this process may have open, and how many of them are not for idle connections."""
+"""The number of files and sockets that this process may have open, and how many of them are not for idle
+connections."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def raise_limit() -> None:
 
 
 def for_clients() -> int:
-    """How many connections there may be, beside what is open now."""
+    """Return how many connections there may be, beside what is open now."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         soft = 1 << 20

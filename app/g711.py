@@ -55,7 +55,8 @@ def _alaw_values() -> Pcm:
 
 @cache
 def _ulaw_bytes() -> Bytes:
-    """For every 16-bit word: sign, the segment of the biased size, and the four bits below its first."""
+    """Compute the byte of every 16-bit word: sign, the segment of the biased size, and the four bits below its
+    first."""
     value = np.arange(65_536, dtype=np.uint16).view(np.int16).astype(np.int32)
     size = np.minimum(np.abs(value), 32_635) + 0x84
     exponent = np.log2(size).astype(np.int32) - 7
@@ -65,7 +66,8 @@ def _ulaw_bytes() -> Bytes:
 
 @cache
 def _alaw_bytes() -> Bytes:
-    """For every 16-bit word: sign, segment and four bits of its upper thirteen; negative sizes are one's complement."""
+    """Compute the byte of every 16-bit word: sign, segment and four bits of its upper thirteen; negative sizes are
+    one's complement."""
     value = np.arange(65_536, dtype=np.uint16).view(np.int16).astype(np.int32) >> 3
     size = np.where(value < 0, ~value, value)
     exponent = np.maximum(np.log2(np.maximum(size, 1)).astype(np.int32) - 4, 0)

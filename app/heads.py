@@ -1,4 +1,4 @@
-"""What every answer's head says: the request's id, and what a browser may do with what it gets. Knows no route.
+"""The head of every answer: the request's id, and what a browser may do with what it gets. Knows no route.
 
 Source: RFC 6797 (HSTS), CSP Level 3, Permissions Policy, and the HTML standard (COOP).
 """
@@ -16,8 +16,8 @@ from app.tls import AUTO
 REQUEST_ID = "x-request-id"
 
 POLICY = "default-src 'self'; base-uri 'none'; form-action 'none'; object-src 'none'; frame-ancestors 'none'"
-"""What the page needs, and no other host. ``frame-ancestors`` counts in a header only: nobody may lay the page, and its
-microphone's button, under one of theirs."""
+"""The sources that the page needs, and no other host. ``frame-ancestors`` counts in a header only: nobody may lay the
+page, and its microphone's button, under one of theirs."""
 
 SAFE = {
     "content-security-policy": POLICY,

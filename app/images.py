@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from app.media import MediaError, decode_base64
 
 MAX_PIXELS = 16_000_000
-"""More than any camera still that a model downscales anyway; 48 MB once decoded."""
+"""The most pixels: more than any camera still that a model downscales anyway; 48 MB once decoded."""
 
 MAX_IMAGE_BYTES = 10 * 1024 * 1024
 
@@ -132,7 +132,7 @@ _NEEDED = frozenset([b"IHDR", b"PLTE", b"tRNS", b"eXIf", b"IDAT", b"IEND"])
 """The chunks that pixels are made of. Others may inflate to any size (zTXt, iCCP), or are another picture's (fdAT)."""
 
 _SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
-"""Of a pixel, by the colour type (W3C PNG, 11.2.1)."""
+"""Samples of a pixel, by the colour type (W3C PNG, 11.2.1)."""
 
 _BLOCK = 1 << 20
 _EDGE = 128

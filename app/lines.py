@@ -1,4 +1,4 @@
-"""How many log lines there may be: for each client and kind of event some at once, then some a second, and so for all.
+"""Limits on log lines: for each client and kind of event some at once, then some a second, and so for all.
 
 Lines that are left out are counted, and the next line about the same client tells how many. Knows no clock and no line.
 """
@@ -19,7 +19,7 @@ SUBJECTS = ("session", "call", "client", "key")
 """The fields that say whom a line is about, the first one that it has."""
 
 MOST = 4096
-"""Of what is counted; the oldest is forgotten."""
+"""The most clients and kinds that are counted; the oldest is forgotten."""
 
 
 class Lines:
@@ -51,7 +51,7 @@ class Lines:
 
 
 def subject_of(fields: dict[str, object]) -> str:
-    """Whom a line is about; "" for none."""
+    """Return the client that a line is about; "" for none."""
     return next((str(fields[name]) for name in SUBJECTS if fields.get(name)), "")
 
 

@@ -37,7 +37,7 @@ def decode_base64(text: str) -> bytes:
 
 
 def pcm16_count(data: bytes) -> int:
-    """How many 16-bit samples they are."""
+    """Count the 16-bit samples."""
     if len(data) % 2:
         raise MediaError(f"{len(data)} bytes are not whole 16-bit samples")
     return len(data) // 2
@@ -96,7 +96,7 @@ _CODECS = frozenset(
         "gsm_ms",
     ]
 )
-"""What records speech; of all that FFmpeg knows, the rest is never run."""
+"""Codecs that record speech; of all that FFmpeg knows, the rest is never run."""
 
 _FRUGAL = {"codec_whitelist": ",".join(sorted(_CODECS)), "probesize": "1000000"}
 _SAMPLES_S = 2 * 48_000
@@ -157,7 +157,7 @@ def _sound(file: Any, limit_s: float, unwanted: Callable[[], bool]) -> Pcm:
 
 
 def _frames(file: Any, stream: Any) -> Iterator[Any]:
-    """What can be decoded; a damaged packet is left out, as players do."""
+    """Yield what can be decoded; a damaged packet is left out, as players do."""
     for packet in file.demux(stream):
         with suppress(av.error.InvalidDataError):
             yield from packet.decode()

@@ -1,4 +1,4 @@
-"""What clients have a server hold, in bytes: bounded for all of them together, and given back to the system afterwards.
+"""The bytes that clients have a server hold: bounded for all of them together, and given back to the system afterwards.
 
 An allocator keeps what is freed for itself: unless it is told to, a server stays as large as its largest sessions were.
 Knows no session and no request.
@@ -14,10 +14,11 @@ from app.callers import Caller
 from app.shares import Shares
 
 MUCH_BYTES = 16_000_000
-"""Of what was let go, from which on it is worth giving back: a conversation of some pictures."""
+"""The bytes let go from which on it is worth giving them back: a conversation of some pictures."""
 
 EVERY_S = 5.0
-"""How often that is done at most: it takes some milliseconds in a thread, and an allocation may have to wait for it."""
+"""Seconds between two times at the least: it takes some milliseconds in a thread, and an allocation may have to wait
+for it."""
 
 
 class MemoryFull(Exception):
@@ -73,7 +74,7 @@ class Memory:
 
 
 class Room:
-    """What one session, or one request, of a caller's holds."""
+    """The bytes that one session, or one request, of a caller's holds."""
 
     def __init__(self, memory: Memory | None = None, caller: Caller | None = None) -> None:
         self._memory, self._caller = memory or Memory(), caller or Caller()
@@ -89,7 +90,7 @@ class Room:
         self.count(size)
 
     def count(self, change: int) -> None:
-        """So many bytes more, or fewer, are held, whether there was room for them or not."""
+        """Count so many bytes more, or fewer, whether there was room for them or not."""
         if not self._closed:
             self.held += change
             self._memory.count(change, self._caller)
@@ -101,7 +102,7 @@ class Room:
 
 
 def malloc_trim() -> Callable[[], object] | None:
-    """What gives free memory back to the system; None where the C library has no such call (glibc has).
+    """Return the call that gives free memory back to the system; None where the C library has none (glibc has).
 
     It does not hold Python's lock meanwhile.
     """

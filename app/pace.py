@@ -1,4 +1,5 @@
-"""How much a client may send: so much at once, then so much a second. Knows no clock, no socket and no session."""
+"""The amount that a client may send: so much at once, then so much a second. Knows no clock, no socket and no
+session."""
 
 from __future__ import annotations
 
@@ -9,10 +10,10 @@ BURST_S = 10.0
 """Seconds of its budget that a client may use at once: a history, a minute of sound that waited in a laptop."""
 
 PATIENCE_S = 60.0
-"""How long a client may go on sending more than its budget: it is slowed all the time, and left after that."""
+"""Seconds that a client may go on sending more than its budget: it is slowed all the time, and left after that."""
 
 MESSAGE_BYTES = 64
-"""What a message costs beside its bytes where it waits: an empty one takes room, too."""
+"""The cost of a message beside its bytes where it waits: an empty one takes room, too."""
 
 
 class Bucket:
@@ -35,7 +36,7 @@ class Bucket:
         return max(0.0, round(self._paid_s - now_s - self._burst_s, 6))
 
     def free(self, now_s: float) -> float:
-        """How much may be taken now without owing anything."""
+        """Return how much may be taken now without owing anything."""
         return min(self._burst_s, self._burst_s - (self._paid_s - now_s)) * self._rate_s
 
 
@@ -63,13 +64,13 @@ class Pace:
         self._turn_s = float("-inf")  # when it is its turn among those it shares with
 
     def share(self, budgets: Sequence[Shared], now_s: float) -> None:
-        """What is taken in counts for these, too, from now on, as does what came before anybody knew whose it is."""
+        """Count for these, too, what is taken in from now on, and what came before anybody knew whose it is."""
         if list(budgets) != list(self._shared):
             self._shared = budgets
             self._take_shared(0, now_s)
 
     def spend(self, messages: int, size: int, now_s: float) -> None:
-        """So many messages of so many bytes in all were taken in."""
+        """Count so many messages of so many bytes in all that were taken in."""
         self._messages.take(messages, now_s)
         self._bytes.take(size, now_s)
         self._take_shared(size, now_s)
@@ -86,7 +87,7 @@ class Pace:
             self._nobodys = 0
 
     def wait_s(self, now_s: float) -> float:
-        """How long nothing more is to be taken in; 0: go on."""
+        """Return how long nothing more is to be taken in; 0: go on."""
         return max(self._messages.wait_s(now_s), self._bytes.wait_s(now_s), self._turn_s - now_s, 0.0)
 
     def goes_on(self, now_s: float) -> bool:

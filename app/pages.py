@@ -1,4 +1,4 @@
-"""What the server shows to a browser, all of it from local files: the page, and the API's documentation.
+"""The pages that the server shows to a browser, all of them from local files: the page, and the API's documentation.
 
 Knows no session. The page is whatever lies in ``web/dist``; without it ``/`` says where the API is.
 """

@@ -13,10 +13,11 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 Slots = Callable[[], Mapping[str, int]]
-"""How many requests like the one in question each stage that it passes has slots for, now."""
+"""A function that returns, for each stage that a request passes, how many requests like it the stage has slots for
+now."""
 
 SHARE = 0.5
-"""Of each stage's slots; one at least."""
+"""The share of each stage's slots; one at least."""
 
 
 class Places:
@@ -29,7 +30,7 @@ class Places:
 
     @property
     def waiting(self) -> int:
-        """How many stand in the line."""
+        """The number of requests in the line."""
         return len(self._line)
 
     @asynccontextmanager

@@ -1,4 +1,5 @@
-"""Where a request comes from: its peer, or what a proxy that the settings name says of it. Nobody else is believed."""
+"""The address that a request comes from: its peer's, or the one that a proxy in the settings names. No other proxy is
+believed."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ class Peers:
 
 
 def _plainly(app: ASGIApp) -> ASGIApp:
-    """The same, with the client's address as everything else knows it."""
+    """Wrap an app so that it gets the client's address as everything else knows it."""
 
     async def plainly(scope: Scope, receive: Receive, send: Send) -> None:
         if (client := scope.get("client")) is not None:
@@ -49,7 +50,8 @@ def shared_by(trusted: Sequence[str]) -> Callable[[str], bool]:
 
 
 def own_address(trusted: Sequence[str]) -> Callable[[str], str]:
-    """Of a peer's address what is known of its client: nothing, "", where it is a trusted proxy's."""
+    """Return a function from a peer's address to what is known of its client: nothing, "", where it is a trusted
+    proxy's."""
     named = _named(trusted)
     return lambda peer: "" if named(peer) else plain(peer)
 

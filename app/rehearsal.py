@@ -28,7 +28,7 @@ def rehearse(app: FastAPI) -> None:
 
 
 def _scope(path: str) -> Scope:
-    """What a server makes of a request from this machine (ASGI 3.0, HTTP)."""
+    """Return what a server makes of a request from this machine (ASGI 3.0, HTTP)."""
     return {
         "type": "http",
         "asgi": {"version": "3.0"},

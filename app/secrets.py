@@ -19,11 +19,11 @@ from app.shares import Shares, ShareTaken
 PREFIX = "ek_"
 LIFETIME_S = 600
 LIFETIMES_S = (10, 7200)
-"""What the protocol lets a client ask for, and its default above."""
+"""The lifetimes that the protocol lets a client ask for, and its default above."""
 
 
 class TooManySecrets(Exception):
-    """As many are alive as the server keeps, or as the share of their maker."""
+    """The error where as many are alive as the server keeps, or as the share of their maker."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +33,7 @@ class Secret:
     value: str = field(repr=False)
     session: dict[str, Any]
     expires_s: float
-    """On the monotonic clock."""
+    """The end of its life on the monotonic clock."""
     maker: Caller = field(default_factory=Caller)
 
 

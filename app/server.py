@@ -118,7 +118,7 @@ def _serve(service: Service, on_ready: OnReady, extend: Extend) -> None:
 
 
 def config_of(service: Service, extend: Extend = no_more) -> uvicorn.Config:
-    """How uvicorn is to serve: every limit said, no compression (it costs 100 µs a message), no access log."""
+    """Return uvicorn's configuration: every limit said, no compression (it costs 100 µs a message), no access log."""
     return uvicorn.Config(
         app_of(service, extend),
         http=HttpProtocol,
@@ -140,7 +140,7 @@ def config_of(service: Service, extend: Extend = no_more) -> uvicorn.Config:
 
 
 def _sockets_of(service: Service) -> Any:
-    """What uvicorn makes a WebSocket's protocol with: a class to it, each at its client's own pace."""
+    """Return what uvicorn makes a WebSocket's protocol with: a class to it, each at its client's own pace."""
     own, slices = service.own_address, service.slices
     return lambda *args, **kwargs: SocketProtocol(*args, pace=service.pace(), slices=slices, own=own, **kwargs)
 
@@ -170,7 +170,7 @@ class Server(uvicorn.Server):
         self._leaving.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's, but for who accepts."""
+        """Start as uvicorn does, but for who accepts."""
         await self.lifespan.startup()
         if self.lifespan.should_exit:
             sys.exit(STARTUP_FAILURE)
@@ -247,7 +247,7 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
 
     @app.get("/v1/realtime", include_in_schema=False)
     async def not_upgraded() -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
-        """What a client sees behind a proxy that passes its upgrade to a WebSocket on as a plain request."""
+        """Answer a client behind a proxy that passes its upgrade to a WebSocket on as a plain request."""
         body = error_body(426, "upgrade_required", NOT_UPGRADED)
         return JSONResponse(body, 426, {"upgrade": "websocket", "connection": "upgrade"})
 
@@ -274,7 +274,7 @@ def _add_cors(app: FastAPI, origins: tuple[str, ...]) -> None:
 
 
 def _add_operations(app: FastAPI, service: Service) -> None:
-    """What a supervisor and a dashboard ask."""
+    """Add the routes that a supervisor and a dashboard ask."""
 
     @app.get("/livez", summary="Whether the process answers at all")
     async def livez() -> dict[str, str]:  # pyright: ignore[reportUnusedFunction]

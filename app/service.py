@@ -41,7 +41,7 @@ from engine import (
 )
 
 STOP_S = 5.0
-"""How long the engine may take to close its workers: they get 2 s each, all at once."""
+"""Seconds that the engine may take to close its workers: they get 2 s each, all at once."""
 
 State = Literal["starting", "ready", "unavailable", "draining", "failed"]
 """``unavailable``: it was ready, but a stage of the engine has no live replica now."""
@@ -122,7 +122,7 @@ class Service:
 
     @property
     def described(self) -> ModelInfo:
-        """What the model will tell of itself, before it is there. Raises ConfigError or WeightsError."""
+        """Return what the model will say of itself, before it is there. Raises ConfigError or WeightsError."""
         return describe(self._spec)
 
     @property
@@ -160,7 +160,8 @@ class Service:
                 await asyncio.wait([self._task], timeout=1.0)
 
     def house(self, caller: Caller | None = None) -> House:
-        """What every session shares, and its own room. Raises Closed while there is no engine that can answer."""
+        """Return what every session shares, and its own room. Raises Closed while there is no engine that can
+        answer."""
         if self._engine is None or self.state != "ready":
             raise self._refused(self.state, f"The server is {self.state}; try again soon.")
         settings = self.settings
@@ -172,7 +173,7 @@ class Service:
         )  # fmt: skip
 
     def pace(self, caller: Caller | None = None) -> Pace:
-        """What one client may send; of a connection the caller is known once it has asked for something."""
+        """Return the pace of one client; of a connection the caller is known once it has asked for something."""
         limits = self.settings.limits
         pace = Pace(limits.messages_s, limits.received_mb_s * 1e6)
         if caller is not None:

@@ -17,22 +17,23 @@ from engine.config import build
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one client, and all of them together, may take."""
+    """The limits of one client, and of all of them together."""
 
     sessions: int = 64
     """Open sessions; one more is refused with 503 before the upgrade."""
     calls: int = 16
-    """Of these, WebRTC calls: one takes 0.04 of a core for its sound, beside what its answers take."""
+    """The most WebRTC calls among the sessions: one takes 0.04 of a core for its sound, beside what its answers
+    take."""
     offers: int = 8
-    """Of the calls, those whose client has not connected yet: offers that nobody follows never take all of them."""
+    """The most calls whose client has not connected yet: offers that nobody follows never take all of them."""
     sidebands: int = 8
     """Further sockets on one call: a backend needs one, and each of them is told every event."""
     waiting: int = 16
     """Clients that wait for a session, if they asked to (``?wait=true``); one more is refused."""
     wait_s: float = 60.0
-    """How long they may: a person gives up sooner."""
+    """Seconds that they may wait: a person gives up sooner."""
     session_s: float = 3600.0
-    """How long a session may last: the hosted service's hour."""
+    """Seconds that a session may last: the hosted service's hour."""
     audio_s: float = 300.0
     """The longest turn: some minutes more than anyone says in one."""
     answer_s: float = 300.0
@@ -42,10 +43,12 @@ class Limits:
     items: int = 2000
     """Items of one conversation."""
     conversation_mb: float = 64.0
-    """What one conversation holds: half an hour of speech (older speech stays as its words), or one large picture."""
+    """Megabytes that one conversation holds: half an hour of speech (older speech stays as its words), or one large
+    picture."""
     held_mb: float = 1024.0
-    """What all conversations, the bodies of all requests, and what is decoded of them hold together; what does not fit
-    is refused (503). A tenth of the machine's memory or more is no bad figure where users send pictures."""
+    """Megabytes that all conversations, the bodies of all requests, and what is decoded of them hold together; what
+    does not fit is refused (503). A tenth of the machine's memory or more is no bad figure where users send
+    pictures."""
     responses: int = 4
     """Responses of one session at a time, those outside its conversation included."""
     answers: int = 16
@@ -64,14 +67,16 @@ class Limits:
     """Connections that wait for their client at a time: for a request, in a handshake, for somebody who reads. For one
     more, the one that has waited longest is closed. Sessions and answers that are being made don't count."""
     idle_per_address: int = 128
-    """Of these, one address's (one network of 64 bits with IPv6); not of this machine's, nor of ``trusted_proxies``."""
+    """The most idle connections of one address (one network of 64 bits with IPv6); not of this machine's, nor of
+    ``trusted_proxies``."""
     unsent_s: float = 10.0
     """Audio that may wait for a socket: pacing puts 1.5 s there, more means that its client does not read."""
     messages_s: float = 400.0
     """Messages a second that one client may send, and ten times as many at once: a page that sends each 128 samples of
     its microphone needs 188. Faster ones are read more slowly, and closed (1008) after a minute of it."""
     received_mb_s: float = 4.0
-    """What one client may send in a second, and ten times as much at once; faster ones are read more slowly."""
+    """Megabytes that one client may send in a second, and ten times as much at once; faster ones are read more
+    slowly."""
     key_received_mb_s: float = 32.0
     """The same for all clients of one key together: a backend's sixty users who speak send 4, a minute of theirs that
     waited, all at once, goes through."""
@@ -103,8 +108,8 @@ class IceServer:
     username: str | None = None
     credential: str | None = None
     secret: str | None = None
-    """What the TURN server shares with this one (coturn's ``static-auth-secret``): every client is told a name and a
-    credential of its own then, which expire; in the place of ``username`` and ``credential``."""
+    """The secret that the TURN server shares with this one (coturn's ``static-auth-secret``), in the place of
+    ``username`` and ``credential``: every client then gets a name and a credential of its own, which expire."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +141,8 @@ class Settings:
     """Addresses or networks of reverse proxies, like ``127.0.0.1`` or ``10.0.0.0/24``. Their ``X-Forwarded-For`` and
     ``X-Forwarded-Proto`` are believed, so each has to write these headers itself; nobody else's are."""
     ice_servers: tuple[IceServer, ...] = ()
-    """What calls may ask for a way through NATs, the server's side and the browser's; by default nobody is asked."""
+    """The servers that calls may ask for a way through NATs, the server's side and the browser's; by default nobody is
+    asked."""
     ice_ports: tuple[int, ...] = ()
     """The first and the last UDP port of calls, for firewalls and containers; by default any that is free. A call takes
     one on each address of this machine."""
@@ -150,7 +156,7 @@ class Settings:
     camera_every_s: float = 1.0
     """A call's camera is looked at so often: the newest picture joins the user's turn."""
     drain_s: float = 10.0
-    """How long answers under way may go on after SIGTERM."""
+    """Seconds that answers under way may go on after SIGTERM."""
     limits: Limits = field(default_factory=Limits)
     turns: TurnSettings = field(default_factory=TurnSettings)
 

@@ -1,4 +1,4 @@
-"""What one key, and one address, may hold of a server's places: some are always left for the others.
+"""The places of a server that one key, and one address, may hold: some are always left for the others.
 
 A server with one key, or none, is all of that key's. Places are counted from before a request's body is read until what
 it opened is over. Knows no route and no clock.
@@ -55,17 +55,17 @@ class Shares:
         self.count(kind, caller, -1)
 
     def count(self, kind: Kind, caller: Caller, change: int) -> None:
-        """So many more are held, or fewer, whether they may be or not."""
+        """Count so many more that are held, or fewer, whether they may be or not."""
         _count(self._keys, (kind, caller.owner), change)
         _count(self._addresses, (kind, subscriber(caller.address)), change)
 
     def held(self) -> Iterator[tuple[Kind, str, int]]:
-        """How many places of which kind each key holds, by its name."""
+        """Yield how many places of which kind each key holds, by its name."""
         for (kind, owner), count in self._keys.items():
             yield kind, owner, count
 
     def refused(self) -> Iterator[tuple[Kind, str, int]]:
-        """How often each key was refused a place of a kind, by the key's name."""
+        """Yield how often each key was refused a place of a kind, by the key's name."""
         for (kind, owner), count in self._refused.items():
             yield kind, owner, count
 

@@ -22,31 +22,32 @@ from app.pace import Bucket
 T = TypeVar("T")
 
 SLICE_S = 0.002
-"""How long a client may work before another one in the line does."""
+"""Seconds that a client may work before another one in the line does."""
 
 EVERY_S = 2 * SLICE_S
-"""From the beginning of one slice to that of the next, where it is used up; else twice as long as was worked in it."""
+"""Seconds from the beginning of one slice to that of the next, where it is used up; else twice as long as was worked in
+it."""
 
 LEAST_S = SLICE_S / 10
-"""From one slice to the next where hardly anything was done in it."""
+"""Seconds from one slice to the next where hardly anything was done in it."""
 
 NEW_S = 1.0
 """A client that comes stands in line as if it had come so much later, behind those who were there."""
 
 FREE, AT_ONCE_S = 0.025, 0.0005
-"""What part of the loop's time a client has without standing in line: speech at its own pace takes a fifth of that.
+"""The part of the loop's time that a client has without standing in line: speech at its own pace takes a fifth of that.
 
 At once it is little: fifty who begin to flood in the same moment must not hold up everybody else.
 """
 
 TOGETHER, TOGETHER_AT_ONCE_S = 0.25, 0.05
-"""What part of it the connections of one address have so, all together: speech of a dozen. Fifty that flood, each with
+"""The part that the connections of one address have so, all together: speech of a dozen. Fifty that flood, each with
 what one may have, would leave nothing for anybody else; the others of that address then stand in line before them."""
 
 
 LONG_BYTES = 256 * 1024
-"""Of a client's message, from which on it is read off the event loop: that would be held up for milliseconds, while to
-hand it to a thread and back takes a tenth of one."""
+"""Bytes of a client's message from which on it is read off the event loop: that would be held up for milliseconds,
+while to hand it to a thread and back takes a tenth of one."""
 
 
 class Slices:
@@ -68,7 +69,7 @@ class Slices:
         self._together = WeakValueDictionary[str, Bucket]()
 
     def together(self, address: str) -> Bucket:
-        """What the connections of an address have had without standing in line."""
+        """Return the time that the connections of an address have had without standing in line."""
         name = subscriber(address)
         if (bucket := self._together.get(name)) is None:
             bucket = self._together[name] = Bucket(TOGETHER, TOGETHER_AT_ONCE_S)
@@ -104,12 +105,12 @@ class Slices:
             self._wait()
 
     def work(self, work_s: float) -> None:
-        """So long was worked in a slice."""
+        """Count the time that was worked in a slice."""
         self._worked_s += work_s
 
     @property
     def _next_s(self) -> float:
-        """When the next slice may begin."""
+        """Return when the next slice may begin."""
         return self._granted_s + min(EVERY_S, max(LEAST_S, 2 * self._worked_s))
 
     def _wait(self) -> None:
@@ -187,7 +188,7 @@ class LoopTime:
 
 
 class Counted(Generic[T]):
-    """What a coroutine does for a client, step by step, counted: awaited in its place, it gives what that gives."""
+    """A coroutine's work for a client, counted step by step: awaited in its place, it gives what that gives."""
 
     def __init__(self, work: Coroutine[Any, Any, T], loop_time: LoopTime) -> None:
         self._work, self._loop_time = work, loop_time

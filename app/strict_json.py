@@ -24,11 +24,11 @@ _BLOCK = 1 << 20
 
 
 class BadJson(ValueError):
-    """What is wrong, as the end of a sentence without its full stop."""
+    """The error of bad JSON: what is wrong, as the end of a sentence without its full stop."""
 
 
 def decode(text: str | bytes) -> Any:
-    """What a client sent. Raises BadJson."""
+    """Decode what a client sent. Raises BadJson."""
     if len(text) > MAX_VALUES:
         _check_values(text)
     try:

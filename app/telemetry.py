@@ -1,4 +1,4 @@
-"""What the server says about itself: Prometheus metrics, and one log line for each event of interest.
+"""The server's report about itself: Prometheus metrics, and one log line for each event of interest.
 
 Neither ever holds what was said, heard or typed, or a key. Knows no session and no socket.
 """
@@ -29,7 +29,7 @@ _RATIOS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.5, 2.0)
 
 
 class Held(Protocol):
-    """What keys hold of the server's places: kind, the key's name, and how many."""
+    """The source of what keys hold of the server's places: kind, the key's name, and how many."""
 
     def held(self) -> Iterable[tuple[str, str, int]]: ...
 
@@ -37,7 +37,7 @@ class Held(Protocol):
 
 
 class Received(Protocol):
-    """What keys have sent: the key's name, bytes, and how often a client of it was made to wait."""
+    """The source of what keys have sent: the key's name, bytes, and how often a client of it was made to wait."""
 
     def received(self) -> Iterable[tuple[str, int, int]]: ...
 
@@ -103,7 +103,7 @@ class Metrics:
 
 
 def _tasks() -> float:
-    """Between sessions there are always as many: more of them each time would be a leak."""
+    """Count the tasks. Between sessions there are always as many: more of them each time would be a leak."""
     try:
         return len(asyncio.all_tasks())
     except RuntimeError:  # a scrape from outside the loop
@@ -149,7 +149,7 @@ class _Replicas(Collector):
 
 
 class _Prefixes(Collector):
-    """What stages remember of their sessions' prompts, counted from the beginning of their workers."""
+    """The prompts that stages remember of their sessions, counted from the beginning of their workers."""
 
     def __init__(self, replicas: Callable[[], Replicas]) -> None:
         self._replicas = replicas
@@ -172,7 +172,7 @@ class _Prefixes(Collector):
 
 
 class _Shares(Collector):
-    """What each key holds of the server's places at the moment of the scrape, and how often it was refused one."""
+    """The places that each key holds at the moment of the scrape, and how often it was refused one."""
 
     def __init__(self, shares: Held) -> None:
         self._shares = shares
@@ -188,7 +188,7 @@ class _Shares(Collector):
 
 
 class _Received(Collector):
-    """What the clients of each key have sent, and how often they had to wait for its budget."""
+    """The bytes that the clients of each key have sent, and how often they had to wait for its budget."""
 
     def __init__(self, budgets: Received) -> None:
         self._budgets = budgets
@@ -203,7 +203,8 @@ class _Received(Collector):
 
 
 def _latest(replicas: Replicas) -> dict[tuple[str, str], ReplicaInfo]:
-    """By stage and name: beside a new worker of that name, its predecessor may still drain."""
+    """Return the latest replica by stage and name: beside a new worker of that name, its predecessor may still
+    drain."""
     return {(one.stage, one.replica): one for one in replicas}
 
 

@@ -1,4 +1,4 @@
-"""How many wrong keys an address may try: some at once, then one every few seconds. Knows no key and no socket.
+"""Limits on wrong keys: an address may try some at once, then one every few seconds. Knows no key and no socket.
 
 One bucket an address, in a table that never grows beyond its bound: asking and telling cost the same however many
 addresses there are, and whoever floods it from many forgets only failures.

@@ -43,7 +43,8 @@ class Certificate:
 
 
 def certificate_of(settings: Settings, folder: Path | None = None) -> Certificate | None:
-    """What to serve with; None is plain HTTP. ``folder`` keeps a self-signed one. Raises ConfigError."""
+    """Return the certificate to serve with; None is plain HTTP. ``folder`` keeps a self-signed one. Raises
+    ConfigError."""
     if settings.https is None:
         if settings.https_key is not None:
             raise ConfigError("server.https_key: needs server.https, the file of its certificate")
@@ -76,7 +77,7 @@ def _no_password() -> str:
 
 
 def _state_folder() -> Path:
-    """Where programs of this user keep what is not worth a backup."""
+    """Return where programs of this user keep what is not worth a backup."""
     return Path.home() / ".local" / "state" / "parley"
 
 
@@ -87,7 +88,7 @@ def own_certificate() -> Path | None:
 
 
 def _names(settings: Settings) -> tuple[str, ...]:
-    """What browsers may call this server: the Host check takes no other name."""
+    """Return the names by which browsers may call this server: the Host check takes no other name."""
     own = () if is_any(settings.host) else (settings.host,)
     names = ("localhost", "127.0.0.1", "::1", *own, *settings.allowed_hosts, *addresses())
     return tuple(dict.fromkeys(name for name in names if name.isascii()))  # others come as Punycode

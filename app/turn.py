@@ -14,7 +14,7 @@ from dataclasses import replace
 from app.settings import IceServer
 
 LIFETIME_S = 2 * 3600
-"""How long a credential is good: a call that begins late in its first hour may last another one."""
+"""Seconds that a credential is good: a call that begins late in its first hour may last another one."""
 
 
 def told_to(name: str, servers: Iterable[IceServer], now_s: float) -> Iterator[IceServer]:

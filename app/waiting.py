@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class LineFull(Exception):
-    """As many wait as may."""
+    """The error where as many wait as may."""
 
 
 class Waiter:
@@ -20,7 +20,7 @@ class Waiter:
 
 
 class Waiting:
-    """Those who wait, in order. Places that were given and not yet taken count as taken (``given``)."""
+    """The requests that wait, in order. Places that were given and not yet taken count as taken (``given``)."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -52,7 +52,7 @@ class Waiting:
             self._tell(0)
 
     def leave(self, waiter: Waiter) -> None:
-        """He takes his place, or waits no more. May be called twice."""
+        """Remove a waiter who takes their place, or waits no more. May be called twice."""
         self._given.discard(waiter)
         if waiter in self._line:
             at = self._line.index(waiter)

@@ -49,7 +49,8 @@ POLICY = "; ".join(
         "frame-ancestors 'self'",
     )
 )
-"""What Gradio's page needs, and no other host. It makes its code from strings and puts styles where they are used."""
+"""The sources that Gradio's page needs, and no other host. It makes its code from strings and puts styles where they
+are used."""
 
 SAY = "async (message) => { await window.parley.say(message); return { text: '', files: [] }; }"
 

@@ -24,10 +24,10 @@ from app.commands import terminal
 from engine import EngineSpec, loop
 
 LOAD = 0.8
-"""How much of the talker's time full load takes: so many listeners are spoken to at once."""
+"""The share of the talker's time that full load takes: so many listeners are spoken to at once."""
 
 CROWD_S = 30.0
-"""How long too many come."""
+"""Seconds for which too many users come."""
 
 REST_S = 1.0  # after the start, before the memory is read
 
@@ -90,7 +90,7 @@ def run_voice_answers(served: Served, target: Target | None, count: int, record:
 
 
 def run_ablation(spec: EngineSpec, served: Served, quick: bool, json_path: Path | None) -> bool:
-    """What each technique saves on this machine, with it and without it in one run. Raises EngineError."""
+    """Measure what each technique saves on this machine, with it and without it in one run. Raises EngineError."""
     figures = ablation.ablate(served, pairs=6 if quick else 30)
     show(figures, Console(emoji=False))
     if json_path is not None:

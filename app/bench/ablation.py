@@ -71,7 +71,7 @@ async def beside_others(target: Target) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Technique:
-    """What is measured, what the configuration says ``without`` it, and what it says on ``both`` sides.
+    """One technique: what is measured, the configuration ``without`` it, and the configuration of ``both`` sides.
 
     Where one technique would hide another's absence, that one is off on both sides.
     """
@@ -146,7 +146,7 @@ class SilentAnswer(BenchError):
 
 
 def saved(name: str, pairs: list[tuple[float, float]]) -> Figure:
-    """Of pairs (with, without) in milliseconds: what a technique saves."""
+    """Return what a technique saves, from pairs (with, without) in milliseconds."""
     low, high = interval([without - with_ for with_, without in pairs])
     medians = [median(side) for side in zip(*pairs, strict=True)]
     note = f"{medians[0]:.0f} ms with, {medians[1]:.0f} without; 95 %: {low:.1f} to {high:.1f}; {len(pairs)} pairs"
@@ -155,7 +155,8 @@ def saved(name: str, pairs: list[tuple[float, float]]) -> Figure:
 
 
 def collection(processes: int = 5) -> Figure:
-    """How long all sound waits while garbage is looked for, with what was loaded kept out of that, and without."""
+    """Measure how long all sound waits while garbage is looked for, with what was loaded kept out of that, and
+    without."""
     code = (
         "import gc, time, app.server, engine.worker.models.nano\n"
         "def took():\n a = time.perf_counter(); gc.collect(); return (time.perf_counter() - a) * 1000\n"

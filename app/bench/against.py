@@ -65,7 +65,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What was found: judged figures, and the curve that a plot shows."""
+    """The results: judged figures, and the curve that a plot shows."""
 
     figures: list[Figure]
     curve: list[Point]
@@ -78,7 +78,7 @@ class Process:
         self._process, self._name = process, name
 
     def line(self) -> bytes:
-        """What it says next. Raises BenchError if it has ended instead."""
+        """Return its next line. Raises BenchError if it has ended instead."""
         assert self._process.stdout is not None
         found = self._process.stdout.readline()
         if not found:
@@ -151,7 +151,7 @@ Pair = tuple[Times, Times]
 
 
 async def _paired(ours: Ask, theirs: Ask, question: Question, pairs: int) -> list[Pair]:
-    """Ours and theirs in turn, in the order ABBA."""
+    """Ask ours and theirs in turn, in the order ABBA."""
     found: list[Pair] = []
     for _, ours_first in zip(range(pairs), itertools.cycle((True, False)), strict=False):
         if ours_first:
@@ -173,7 +173,7 @@ def _asker(engine: Engine) -> Ask:
 
 
 async def _one(engine: Engine, question: Question, begun_s: float) -> tuple[float, float, int]:
-    """When the first samples of an answer were here and when the last, and how many frames they make."""
+    """Return when the first samples of an answer were here and when the last, and how many frames they make."""
     id = new_id("bench")
     request = Request(
         id=id, session=id, messages=(Message("user", (TextPart(question.text),)),), sampling=Sampling(greedy=True),

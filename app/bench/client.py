@@ -41,7 +41,7 @@ class Client:
 
     @asynccontextmanager
     async def cutting(self) -> AsyncGenerator[None]:
-        """Within the block, an answer is cut off once it can be heard: what follows would only be waited for."""
+        """Cut off, within the block, an answer once it can be heard: what follows would only be waited for."""
         cut = asyncio.create_task(self._cut(self._connection.events()), name="cut")
         try:
             yield

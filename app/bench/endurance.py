@@ -1,4 +1,5 @@
-"""What takes its time to measure, over the WebSocket: hesitant users, long conversations, and minutes of full load."""
+"""Figures over the WebSocket that take their time to measure: hesitant users, long conversations, minutes of full
+load."""
 
 from __future__ import annotations
 
@@ -81,7 +82,7 @@ async def _first(target: Target, asked: str) -> Turn:
 
 
 async def full_load(target: Target, listeners: int, seconds: float) -> list[Figure]:
-    """So many listeners who are spoken to all the time; each asks again as soon as he has heard the answer."""
+    """Speak to so many listeners all the time; each asks again as soon as they have heard the answer."""
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(open_client(target)) for _ in range(listeners)]
         took, until_s = Clients(), time.monotonic() + seconds

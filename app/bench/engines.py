@@ -1,4 +1,4 @@
-"""What is measured of the engine alone, in an engine of the bench's own: hand-overs, and the talker's real-time factor.
+"""Figures of the engine alone, in an engine of the bench's own: hand-overs, and the talker's real-time factor.
 
 Uses the engine's public names only.
 """
@@ -21,10 +21,10 @@ from app.realtime.ids import new_id
 from engine import SPEAKER_RATE_HZ, Audio, Engine, EngineSpec, Request
 
 ALONE = Path(__file__).parents[2] / "scripts" / "bench_engine.py"
-"""What the engine itself costs. It looks inside the engine, which nothing in app may do: so it is a program alone."""
+"""The program that measures what the engine itself costs. It looks inside the engine, which nothing in app may do."""
 
 LONGEST_S = 10.0
-"""Of what is spoken; only random weights would go on."""
+"""Seconds of the longest text that is spoken; only random weights would go on."""
 
 TEXTS = (
     "The next train to the coast leaves at a quarter past nine, and there is still room in the first carriage.",
@@ -36,7 +36,8 @@ TEXTS = (
 
 
 def handovers(rounds: int) -> list[Figure]:
-    """From the end of a stage's step to the beginning of the next stage's, and what a step costs, with no model.
+    """Measure the time from the end of a stage's step to the beginning of the next stage's, and a step's cost, with no
+    model.
 
     Only a clone of the repository has the program that measures it; elsewhere there is no such figure.
     """

@@ -42,7 +42,7 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Where the median of such values lies, in 95 of 100 cases (bootstrap)."""
+    """Return where the median of such values lies, in 95 of 100 cases (bootstrap)."""
     drawn = np.random.default_rng(0).choice(np.array(values), (1000, len(values)))
     low, high = np.percentile(np.median(drawn, 1), [2.5, 97.5])
     return float(low), float(high)

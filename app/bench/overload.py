@@ -1,4 +1,5 @@
-"""More users than a server has room for (P10), and what a schedule without a ramp would do to those it has (P5).
+"""Figures of a crowd: users beyond a server's room (P10), and what a schedule without a ramp would do to those it has
+(P5).
 
 Users come at random (Poisson), ten times as many as could be served, and whoever finds no room goes. Those who were let
 in must hear everything without a gap, and the others must be told at once.
@@ -19,7 +20,7 @@ from app.bench.target import BenchError, Target
 
 TIMES = 10
 VISIT_S = 10.0
-"""How long a user stays whom the server has let in."""
+"""Seconds that a user stays whom the server has let in."""
 
 REFUSED_MS = 50.0
 FIXED = {"chunks.first": 4, "chunks.growth": 25, "chunks.steady": 25, "chunks.hurry": False}
@@ -28,7 +29,7 @@ FIXED = {"chunks.first": 4, "chunks.growth": 25, "chunks.steady": 25, "chunks.hu
 
 @dataclass(slots=True)
 class Visits:
-    """What became of those who came, from now on."""
+    """Counts of what became of the users who came, from now on."""
 
     turns: list[Turn] = field(default_factory=list[Turn])
     admitted: int = 0

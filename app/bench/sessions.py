@@ -1,4 +1,4 @@
-"""What is measured over the WebSocket, as a client sees it: typed turns, many at once, and voice sessions."""
+"""Figures over the WebSocket, as a client sees it: typed turns, many at once, and voice sessions."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ PROMPTS = (
     "What time is it?",
 )
 SPOKEN = "Repeat after me: what can you do."
-"""What the bench has the server itself say, to say it back into a microphone."""
+"""The text that the bench has the server itself say, to say it back into a microphone."""
 
 AT_ONCE = 8
 SPEAKERS = 2
 
 
 class Clients:
-    """What this process, in which all clients are, takes of the machine that it shares with the server."""
+    """The share of the machine that this process, in which all clients are, takes beside the server."""
 
     def __init__(
         self, now: Callable[[], float] = time.monotonic, busy: Callable[[], float] = time.process_time
@@ -44,7 +44,7 @@ class Clients:
 
     @property
     def cores(self) -> float:
-        """How many cores it has kept busy since then, on average."""
+        """Return how many cores it has kept busy since then, on average."""
         return (self._busy() - self._before_s) / max(self._now() - self._begun_s, 1e-9)
 
 

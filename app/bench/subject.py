@@ -36,7 +36,7 @@ class Subject:
 
     url: str
     green_s: float
-    """From the start of the process until it was green."""
+    """Seconds from the start of the process until it was green."""
     pid: int
 
     def rss_gb(self) -> float:
@@ -50,7 +50,8 @@ class Subject:
 
 
 Changes = Mapping[str, Any]
-"""What another configuration says: ``{"server.turns.guess_ms": 0}``; below ``workers`` it is said of each of them."""
+"""Changes that another configuration makes: ``{"server.turns.guess_ms": 0}``; below ``workers`` each of them gets
+it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ def _say(tree: Any, where: Sequence[str], value: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Asks a server whether it is green; behind TLS, one that shows this certificate."""
+    """A probe that asks a server whether it is green; behind TLS, one that shows this certificate."""
 
     url: str
     certificate: Path | None

@@ -14,7 +14,7 @@ from engine.core import Pcm
 from engine.resampler import resample
 
 LONGEST_S = 30.0
-"""Of a recording that is said to a server: a turn of the bench, not a lecture."""
+"""Seconds of the longest recording that is played to a server: a turn of the bench, not a lecture."""
 
 
 class BenchError(EngineError):
@@ -25,7 +25,7 @@ class BenchError(EngineError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """How to reach it, and what to say."""
+    """The server, how to reach it, and what to say."""
 
     url: str
     """``http(s)://`` or ``ws(s)://``, with the API's path where that is not ``/v1``."""
@@ -36,7 +36,7 @@ class Target:
 
 
 def target_of(url: str, model: str, key_file: str | None, recording: Path | None) -> Target:
-    """What the command line names. Raises EngineError or MediaError, which name the file."""
+    """Return the target that the command line names. Raises EngineError or MediaError, which name the file."""
     keys = read_keys(key_file, "--key-file")
     return Target(url, model, keys[0].value if keys else None, None if recording is None else spoken(recording))
 

@@ -28,29 +28,30 @@ ASKED = "Repeat after me: what is two plus three."
 """The question is short, and so is its answer: thousands are to be had in an hour."""
 
 TURNS = 10
-"""Of a visit; then the user comes again, as somebody new."""
+"""Turns of a visit; then the user comes again, as somebody new."""
 
 AGAIN_S = 1.0
-"""How long a user waits who found no session."""
+"""Seconds that a user waits who found no session."""
 
 PATIENCE_S = 300.0
-"""What is counted here is failures: a machine that is busy with other things may take its time, and the times tell."""
+"""Seconds until a turn counts as failed: a machine that is busy with other things may take its time, and the times
+tell."""
 
 TRACED = 60
 """Events that are kept of a turn that failed."""
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of one spoken turn."""
+    """The outcome of one spoken turn."""
 
     outcome: str
     """``completed``, or in one sentence why not."""
     ttfa_ms: float | None = None
-    """From the last voiced sample to the first audible one of the answer."""
+    """Milliseconds from the last voiced sample to the first audible one of the answer."""
     audio_s: float = 0.0
     text: str = ""
     events: tuple[str, ...] = ()
-    """Of a turn that failed: what the server said since it began, the last of it."""
+    """Events of a turn that failed: what the server said since it began, the last of it."""
 
 
 class Diary:
@@ -117,7 +118,7 @@ class Crowd:
 
 
 async def voice_answers(target: Target, count: int, path: Path) -> list[Figure]:
-    """As many spoken turns as the file at ``path`` lacks of ``count``. Raises BenchError."""
+    """Take as many spoken turns as the file at ``path`` lacks of ``count``. Raises BenchError."""
     async with _diary(path) as diary:
         async with open_client(target) as client:
             words = await speech(target, client, ASKED)
@@ -148,7 +149,7 @@ async def _turn(client: Client, words: Pcm) -> Record:
 
 
 def judged(records: list[Record]) -> list[Figure]:
-    """How many failed, by what they said."""
+    """Count the turns that failed, by what they said."""
     failed = sum(record.outcome != "completed" for record in records)
     times_ms = [record.ttfa_ms for record in records if record.ttfa_ms is not None]
     name = f"{len(records)} voice answers"

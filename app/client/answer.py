@@ -48,12 +48,12 @@ class Answer:
 
     @property
     def ledger(self) -> dict[str, Any] | None:
-        """Where the time to first audio went, on a server that says so."""
+        """Return where the time to first audio went, on a server that says so."""
         return (self.response.get("parley") or {}).get("ledger")
 
     @property
     def ttfa_s(self) -> float | None:
-        """From ``begun_s`` to the first audible sound; None if there was none."""
+        """Return seconds from ``begun_s`` to the first audible sound; None if there was none."""
         heard_s = self.player.audible_s
         return None if heard_s is None else heard_s - self.begun_s
 
@@ -64,7 +64,7 @@ class Answer:
         return (self.status == "completed" or cut) and self.ttfa_s is not None
 
     def take(self, event: TextDelta | AudioDelta | CallDone | ResponseDone, now_s: float) -> None:
-        """What the server says of it next."""
+        """Take what the server says of it next."""
         match event:
             case TextDelta(delta=text):
                 self.text += text

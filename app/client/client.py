@@ -38,7 +38,8 @@ from engine import SPEAKER_RATE_HZ
 from engine.core import Pcm
 
 Eagerness = Literal["low", "medium", "high", "auto"]
-"""How soon a turn is answered that may be over: ``low`` lets its speaker think, ``high`` takes a pause for its end."""
+"""The haste with which a turn is answered that may be over: ``low`` lets its speaker think, ``high`` takes a pause for
+its end."""
 
 UNASKED = 100
 """Answers to spoken turns that may wait for ``answer``; the oldest goes first."""
@@ -58,7 +59,7 @@ class Tool:
     parameters: dict[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
 
     def schema(self) -> dict[str, Any]:
-        """As the session's settings list it."""
+        """Return the tool as the session's settings list it."""
         about = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", **about}
 

@@ -1,4 +1,4 @@
-"""What a Realtime server says, as types: the events that a client acts on, and ``Other`` for the rest.
+"""A Realtime server's events as types: those that a client acts on, and ``Other`` for the rest.
 
 The names and fields are the protocol's (openai-python ``types/realtime``). Knows no socket.
 """

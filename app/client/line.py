@@ -1,4 +1,4 @@
-"""How a client reaches a server. The seam that WebSocket and WebRTC share, and its errors."""
+"""The way in which a client reaches a server. The seam that WebSocket and WebRTC share, and its errors."""
 
 from __future__ import annotations
 

@@ -21,13 +21,13 @@ TOLERANCE_S = 0.001
 
 @dataclass(slots=True)
 class Player:
-    """What one answer's packets mean to whoever listens. ``receive`` them in order."""
+    """The sound of one answer as its listener hears it. ``receive`` its packets in order."""
 
     underruns: int = 0
     dry_s: float = 0.0
     longest_dry_s: float = 0.0
     first_s: float | None = None
-    """When the first packet with samples came."""
+    """The time at which the first packet with samples came."""
     samples: int = 0
     _plays_until_s: float = 0.0
     _starts: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
@@ -51,7 +51,7 @@ class Player:
 
     @property
     def ends_s(self) -> float:
-        """When the listener has heard all that came."""
+        """Return when the listener has heard all that came."""
         return self._plays_until_s
 
     @property
@@ -59,7 +59,7 @@ class Player:
         return self.samples / SPEAKER_RATE_HZ
 
     def played_samples(self, now_s: float) -> int:
-        """How much of it has been heard by ``now_s``."""
+        """Return how much of it has been heard by ``now_s``."""
         if not self._starts:
             return 0
         first, start_s = next((one for one in reversed(self._starts) if one[1] <= now_s), self._starts[0])
@@ -73,7 +73,7 @@ class Player:
 
     @property
     def audible_s(self) -> float | None:
-        """When the listener hears the first sound; None while there was none: silence is not an answer."""
+        """Return when the listener hears the first sound; None while there was none: silence is not an answer."""
         wave = self.wave
         windows = wave[: len(wave) // WINDOW_SAMPLES * WINDOW_SAMPLES].reshape(-1, WINDOW_SAMPLES)
         loud = np.flatnonzero(np.sqrt((windows.astype(np.float64) ** 2).mean(axis=1)) > AUDIBLE_RMS)

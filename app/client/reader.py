@@ -1,4 +1,4 @@
-"""What a client has been told and has not read yet: an async iterator over events."""
+"""Events that a client has received and has not read yet: an async iterator."""
 
 from __future__ import annotations
 

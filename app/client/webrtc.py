@@ -179,7 +179,7 @@ def _posted(asking: urllib.request.Request, trust: ssl.SSLContext | None) -> str
 
 
 def _refusal(refused: HTTPError) -> ClientError:
-    """Why the server takes no call, in its own words where it has some."""
+    """Explain why the server takes no call, in its own words where it has some."""
     with refused:
         try:
             error = json.load(refused)["error"]

@@ -83,7 +83,7 @@ def _socket_url(url: str, model: str) -> str:
 
 
 def _refusal(refused: InvalidStatus) -> ClientError:
-    """Why the server did not take the connection, in its own words where it has some."""
+    """Explain why the server did not take the connection, in its own words where it has some."""
     try:
         error = orjson.loads(refused.response.body or b"")["error"]
         return ClientError(str(error["message"]), str(error["code"]))

@@ -1,1 +1,1 @@
-"""What each `parley` command does; their options are declared in app/cli.py."""
+"""The work of each `parley` command; their options are declared in app/cli.py."""

@@ -81,7 +81,7 @@ def _show(told: Any) -> None:
 
 
 def _unreachable(url: str, error: OSError | ValueError) -> ConfigError:
-    """Why no server answers there, in one sentence."""
+    """Explain why no server answers there, in one sentence."""
     if not url.startswith(("http://", "https://")):
         return ConfigError(f"{url!r} is no address of a server: give one like http://127.0.0.1:8000")
     reason = getattr(error, "reason", error)

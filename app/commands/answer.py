@@ -21,7 +21,7 @@ from engine.core import Wave
 
 @dataclass(slots=True)
 class Answer:
-    """What came back. ``codes`` and ``prompt_ids`` are there only for a request with ``dump``."""
+    """The answer that came back. ``codes`` and ``prompt_ids`` are there only for a request with ``dump``."""
 
     pieces: list[str] = field(default_factory=list[str])
     text_ids: list[int] = field(default_factory=list[int])
@@ -40,7 +40,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """What the one who waits wants to see of an answer while it comes."""
+    """The parts of an answer that the one who waits wants to see while it comes."""
 
     text: Callable[[str], None] = lambda piece: None
     heard: Callable[[str], None] = lambda text: None

@@ -43,7 +43,7 @@ async def _chat(target: Target, output: str | None, voice: str | None, sampling:
 
 
 class Conversation:
-    """What was said so far, and how the next answer is to be made."""
+    """The turns so far, and how the next answer is to be made."""
 
     def __init__(self, source: Source, sink: Sink, voice: str | None, sampling: Sampling) -> None:
         self.messages: list[Message] = []

@@ -1,4 +1,4 @@
-"""Which configuration a command means: a path, the name of one that comes with Parley, or the built-in model's.
+"""The configuration that a command means: a path, the name of one that comes with Parley, or the built-in model's.
 
 Knows no engine that runs; raises ConfigError with the nearest known name.
 """
@@ -20,7 +20,7 @@ from engine.thinkers import USE_FOLDER
 
 DEFAULT = "nano"
 FOLDERS = (Path(__file__).parents[2] / "configs", Path(sys.prefix) / "share" / "parley" / "configs")
-"""Where configurations lie: in the repository, and beside an installed package."""
+"""Folders of configurations: in the repository, and beside an installed package."""
 
 DEVICES = Path("/dev")
 VLLM = Path(__file__).parents[2] / ".vllm" / "bin" / "python"
@@ -147,13 +147,13 @@ def _own(model: str | None) -> str | None:
 
 
 def _devices(spec: EngineSpec) -> int:
-    """How many GPUs of this machine a deployment names."""
+    """Count the GPUs of this machine that a deployment names."""
     named = {str(device) for worker in spec.workers if not worker.resources for device in worker.devices}
     return len(named - {"cpu"})
 
 
 def gpus() -> int:
-    """How many NVIDIA GPUs this machine has, as its device files say: nothing heavy is imported to ask."""
+    """Count the NVIDIA GPUs of this machine, as its device files say: nothing heavy is imported to ask."""
     return sum(path.name.removeprefix("nvidia").isdigit() for path in DEVICES.glob("nvidia*"))
 
 

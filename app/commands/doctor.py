@@ -98,7 +98,7 @@ def open_files(limit: int | None) -> Finding:
 
 
 def file_limit() -> int | None:
-    """How many files a process may have open; None where nothing says so."""
+    """Return how many files a process may have open; None where nothing says so."""
     try:
         import resource  # not on Windows
     except ImportError:
@@ -133,14 +133,14 @@ async def model(spec: EngineSpec) -> list[Finding]:
 
 
 def _step(spec: EngineSpec, error: EngineError) -> str:
-    """What to do about a model that does not load, where the error itself does not say it."""
+    """Return what to do about a model that does not load, where the error itself does not say it."""
     own = spec.weights or any(stage.weights for stage in spec.stages)
     built_in = isinstance(error, WeightsError) and not own
     return "`git checkout engine/weights` restores the built-in ones; --weights names others" if built_in else ""
 
 
 def elsewhere(info: ModelInfo, unavailable: Mapping[str, str]) -> Iterator[Finding]:
-    """What people should know of the model before they talk to it, and which of its servers cannot be had."""
+    """Yield what people should know of the model before they talk to it, and which of its servers cannot be had."""
     for note in info.notes:
         yield Finding("warn", "note", note)
     for stage, why in unavailable.items():

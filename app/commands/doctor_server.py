@@ -1,4 +1,4 @@
-"""What the doctor finds of a server: its port, or the Parley that holds it; UDP; the certificate; the files of keys.
+"""The doctor's findings about a server: its port, or the Parley that holds it; UDP; the certificate; the files of keys.
 
 Each check returns a Finding and raises nothing. Knows no model.
 """
@@ -28,7 +28,7 @@ SOON = datetime.timedelta(days=14)
 
 
 def server_findings(settings: Settings, host: str, port: int) -> Iterator[Finding]:
-    """Of the server that the settings describe, at this address."""
+    """Yield the findings about the server that the settings describe, at this address."""
     yield port_free(host, port)
     yield udp(["127.0.0.1", *(one for one in addresses() if not ipaddress.ip_address(one).is_loopback)])
     yield https(settings, datetime.datetime.now(datetime.UTC))
@@ -64,7 +64,8 @@ def _running(host: str, port: int) -> Finding | None:
 
 
 def _health(url: str) -> dict[str, Any] | None:
-    """What a Parley server at an address says of its health. It is no secret, so no certificate is needed for it."""
+    """Return what a Parley server at an address says of its health. It is no secret, so no certificate is needed for
+    it."""
     try:
         with httpx2.Client(verify=trust(strict=False), trust_env=False, timeout=ASK_S) as http:
             told: Any = http.get(f"{url}/health").json()

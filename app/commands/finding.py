@@ -1,4 +1,4 @@
-"""What a check of the doctor found. Knows no check."""
+"""The result of one check of the doctor. Knows no check."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Level = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found, and the next step where it is not well."""
+    """One result, and the next step where it is not well."""
 
     level: Level
     subject: str

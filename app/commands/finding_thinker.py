@@ -13,7 +13,7 @@ AUTO = "auto"
 ASK_S = 1.0  # a server of this machine that does not say so soon what it has is not there
 NAMES = {"ollama": "Ollama", "lmstudio": "LM Studio", "llamacpp": "llama.cpp's server"}
 _NO_THINKERS = ("embed", "rerank", "bge-", "whisper")
-"""What names of models contain that answer nobody."""
+"""Parts of names whose models answer nobody."""
 
 
 def found(http: httpx2.Client | None = None) -> tuple[str, str]:

@@ -39,15 +39,15 @@ def _announce(url: str, settings: Settings, model: ModelInfo) -> None:
 
 
 def about(model: ModelInfo) -> Iterator[str]:
-    """What people should know of the model before they talk to it."""
+    """Yield what people should know of the model before they talk to it."""
     yield from model.notes
 
 
 def announcement(
     url: str, settings: Settings, certificate: Certificate | None, addresses: Sequence[str]
 ) -> Iterator[str]:
-    """What a server says once it can be talked to: the address that works here, those that work elsewhere, and what is
-    missing for a microphone there. ``addresses`` are this machine's."""
+    """Yield what a server says once it can be talked to: the address that works here, those that work elsewhere, and
+    what is missing for a microphone there. ``addresses`` are this machine's."""
     here = _at(url, "::1" if ":" in settings.host else "127.0.0.1") if is_any(settings.host) else url
     yield f"Parley is ready: talk to it at {here} (Ctrl-C ends it)"
     if not is_loopback(settings.host):

@@ -149,7 +149,7 @@ def trust(strict: bool = True) -> ssl.SSLContext:
 
 
 def _model(listed: Any, url: str) -> ModelInfo:
-    """What a Parley server tells of its model. Raises ServerError for another make of server."""
+    """Return a Parley server's description of its model. Raises ServerError for another make of server."""
     try:
         model = listed["data"][0]
         about = model["parley"]
@@ -185,7 +185,7 @@ def _stranger(url: str, why: str = "") -> ServerError:
 
 
 def _unreachable(error: httpx2.TransportError, url: str) -> ServerError:
-    """Why no answer came, in one sentence."""
+    """Explain why no answer came, in one sentence."""
     match error:
         case httpx2.ConnectError() if "CERTIFICATE_VERIFY_FAILED" in str(error):
             return ServerError(

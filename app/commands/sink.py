@@ -1,4 +1,4 @@
-"""Where an answer's sound goes: a file, standard output, a loudspeaker, or nowhere.
+"""The place where an answer's sound goes: a file, standard output, a loudspeaker, or nowhere.
 
 Every sink takes float32 [samples] at SPEAKER_RATE_HZ and gives 16 bits to what is behind it. What blocks runs in a
 thread. Knows no request.
@@ -25,7 +25,7 @@ from engine.core import Wave
 STDOUT = "-"
 COMPRESSED: dict[str, Compressed] = {".mp3": "mp3", ".flac": "flac", ".ogg": "opus", ".opus": "opus", ".aac": "aac"}
 SUFFIXES = (".wav", *COMPRESSED)
-"""How the name of a sound file may end; one without any suffix is a WAV file, too."""
+"""Endings that the name of a sound file may have; one without any suffix is a WAV file, too."""
 
 
 class SinkError(EngineError):

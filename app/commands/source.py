@@ -1,4 +1,4 @@
-"""Where the commands' answers come from: an engine of the command's own, or a server that runs already.
+"""The source of the commands' answers: an engine of the command's own, or a server that runs already.
 
 What can be found wrong is found before an engine starts. Knows no answer's inside.
 """
@@ -15,7 +15,7 @@ from app.commands.server import Address, Server
 from engine import Engine, EngineSpec, Ledger, ModelInfo, Output, Request, RequestError, describe, nearest
 
 Target = EngineSpec | Address
-"""Whom a command asks."""
+"""The engine or the server that a command asks."""
 
 
 class Answered(Protocol):
@@ -35,7 +35,7 @@ class Answered(Protocol):
 
 
 class Source(Protocol):
-    """What answers requests. Leaving the block of ``open`` aborts the answer."""
+    """The source that answers requests. Leaving the block of ``open`` aborts the answer."""
 
     @property
     def model(self) -> ModelInfo: ...
@@ -58,7 +58,7 @@ async def opened(target: Target, voice: str | None = None) -> AsyncGenerator[Sou
 
 
 def check_voice(model: ModelInfo, voice: str | None) -> None:
-    """On a command line a voice that the model lacks is a mistake. Raises RequestError."""
+    """Refuse a voice that the model lacks: on a command line it is a mistake. Raises RequestError."""
     if voice is not None and voice not in model.voice_ids:
         raise RequestError(f"{model.name} has no voice {voice!r} ({nearest(voice, model.voice_ids)})")
 

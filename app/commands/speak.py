@@ -30,7 +30,7 @@ MAX_AUDIO_S = 600.0
 """The longest recording that `ask` reads."""
 
 SAY = "say.wav"
-"""Where `say` puts its sound on a machine without a loudspeaker."""
+"""The file where `say` puts its sound on a machine without a loudspeaker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

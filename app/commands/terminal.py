@@ -1,4 +1,4 @@
-"""How the commands talk to people: results on standard output, everything else on standard error.
+"""The commands' talk with people: results on standard output, everything else on standard error.
 
 Knows no request; `parley say -o -` writes samples to standard output, so nothing here may.
 """
@@ -47,7 +47,7 @@ def prompt() -> None:
 
 
 def fail(text: str) -> None:
-    """What went wrong, as one sentence."""
+    """Print what went wrong, as one sentence."""
     console.print(f"[bold red]error:[/] {escape(text)}")
 
 
@@ -59,7 +59,7 @@ def waiting(text: str) -> Generator[Status]:
 
 
 def ledger_line(ledger: Ledger | None) -> str:
-    """Where the time to first audio went: ``first audio after 87.1 ms = queue 0.1 + …``."""
+    """Return the parts of the time to first audio: ``first audio after 87.1 ms = queue 0.1 + …``."""
     if ledger is None:
         return "no audio came"
     terms = " + ".join(f"{name} {ms:.1f}" for name, ms in ledger.terms.items())

@@ -33,7 +33,7 @@ from engine import (
 
 
 def speech_body(request: Request, model: ModelInfo) -> dict[str, Any]:
-    """Of ``POST /v1/audio/speech``, for a request to say something."""
+    """Build the body of ``POST /v1/audio/speech`` for a request to say something."""
     return {
         "model": model.name,
         "input": request.say,
@@ -44,7 +44,7 @@ def speech_body(request: Request, model: ModelInfo) -> dict[str, Any]:
 
 
 def completion_body(request: Request, model: ModelInfo) -> dict[str, Any]:
-    """Of ``POST /v1/chat/completions``, for a conversation that ends with the user's turn."""
+    """Build the body of ``POST /v1/chat/completions`` for a conversation that ends with the user's turn."""
     speaks = "speech" in model.abilities
     return {
         "model": model.name,
@@ -59,7 +59,7 @@ def completion_body(request: Request, model: ModelInfo) -> dict[str, Any]:
 
 
 class Speech:
-    """Decodes the events of a spoken text."""
+    """A decoder of the events of a spoken text."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -78,7 +78,7 @@ class Speech:
 
 
 class Completion:
-    """Decodes the events of an answer to a conversation."""
+    """A decoder of the events of an answer to a conversation."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -133,7 +133,7 @@ def _sound(data: str) -> Audio:
 
 
 def _message(message: Message) -> dict[str, Any]:
-    """Without sound and pictures it is a plain text, which every role may have."""
+    """Return a message as the API has it: one without sound and pictures is a plain text, which every role may have."""
     if all(isinstance(part, TextPart) for part in message.parts):
         return {"role": message.role, "content": _text(message)}
     return {"role": message.role, "content": [_part(part) for part in message.parts]}

@@ -20,7 +20,7 @@ GONE = 3
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What this machine brings, and for whom."""
+    """The stages and replicas that this machine brings, and the server they are for."""
 
     join: str
     token_file: str

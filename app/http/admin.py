@@ -20,7 +20,7 @@ from app.telemetry import ASKED, Asked, audit
 
 
 class ScaleRequest(BaseModel):
-    """How many replicas of a stage there should be."""
+    """The number of replicas that a stage should have."""
 
     stage: str
     count: int = Field(description="Stages that share a worker with it get as many.")

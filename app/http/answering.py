@@ -40,7 +40,7 @@ Take = Callable[[Output], Awaitable[None]]
 
 @dataclass(slots=True)
 class Figures:
-    """What an answer took, complete once it has ended."""
+    """Figures of an answer, complete once it has ended."""
 
     finish: str = "stop"
     input_tokens: int = 0
@@ -50,7 +50,7 @@ class Figures:
     audio_tokens: int = 0
     characters: int = 0
     samples: int = 0
-    """What was handed on of the text, and of its sound."""
+    """The characters of the text, and the samples of its sound, that were handed on."""
     ledger: Ledger | None = None
 
     @property
@@ -58,7 +58,7 @@ class Figures:
         return self.text_tokens + self.audio_tokens
 
     def count(self, usage: Usage) -> None:
-        """What the thinker says of its part."""
+        """Note the thinker's part."""
         self.finish = usage.finish
         self.input_tokens, self.text_tokens = usage.input_tokens, usage.output_tokens
         self.heard_tokens, self.cached_tokens = usage.audio_tokens, usage.cached_tokens
@@ -71,7 +71,7 @@ class Figures:
             self.text_tokens = max(1, round(self.characters * cost.character))
 
     def parley(self) -> dict[str, Any] | None:
-        """Ours, not the API's: where the time to first audio went."""
+        """Return where the time to first audio went: ours, not the API's."""
         if self.ledger is None:
             return None
         terms = {name: round(ms, 3) for name, ms in self.ledger.terms.items()}
@@ -129,7 +129,7 @@ async def _give(chunk: Output, chunks: Chunks, figures: Figures, take: Take) -> 
 
 
 def _estimate(cost: TokenCost, message: Message) -> float:
-    """About how many tokens of a prompt a message takes."""
+    """Estimate how many tokens of a prompt a message takes."""
     tokens = cost.message
     for part in message.parts:
         match part:

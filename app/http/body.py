@@ -25,22 +25,22 @@ from app.service import Service
 from app.shares import ShareTaken
 
 Responses = dict[int | str, dict[str, Any]]
-"""What a route answers, as OpenAPI has it."""
+"""The answers of a route, as OpenAPI has them."""
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
 """A picture of 10 MiB and a recording of five minutes, both in base64, in one message."""
 
 PIECE_BYTES = 16 * 1024
-"""Of a body, between which others have their turn: the parser of a form may have much to do with few bytes."""
+"""Bytes of a body between which others have their turn: the parser of a form may have much to do with few bytes."""
 
 BODY_S = 120.0
 """The longest that a body may take: the largest at 2 Mbit/s. A peer that drips holds its socket no longer."""
 
 MultiPartParser.spool_max_size = MAX_BODY_BYTES
-"""What a form carries never lies in a file: Starlette would write each part above 1 MB to one. It has its room."""
+"""The parts of a form never lie in a file: Starlette would write each part above 1 MB to one. The form has its room."""
 
 _ROOM = "parley.room"
-"""Where the scope carries the room that a request takes."""
+"""The key under which the scope carries the room that a request takes."""
 
 
 def room_of(request: Request) -> Room:
@@ -77,7 +77,7 @@ class _Bounded(Request):
 
     @property
     def receive(self) -> Receive:
-        """For those who wait for the client to leave."""
+        """Return a receive for those who wait for the client to leave."""
         return self._untimed
 
     async def stream(self) -> AsyncGenerator[bytes]:
@@ -116,7 +116,7 @@ class _Bounded(Request):
 
 
 def _timed(receive: Receive) -> Receive:
-    """The same, until the time for a body is over; then it raises HttpRefusal."""
+    """Wrap a receive so that it raises HttpRefusal once the time for a body is over."""
     deadline = asyncio.get_running_loop().time() + BODY_S
 
     async def timed() -> Message:

@@ -33,7 +33,7 @@ class IceServerView(BaseModel):
 
 
 class IceServersView(BaseModel):
-    """For ``new RTCPeerConnection({iceServers: ice_servers})``."""
+    """The servers in the form that ``new RTCPeerConnection({iceServers: ice_servers})`` takes."""
 
     ice_servers: list[IceServerView]
 
@@ -97,7 +97,7 @@ async def _offer_of(request: Request) -> tuple[str, dict[str, Any] | None]:
 
 
 def _merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """What ``change`` names takes the place of what ``base`` has, at any depth."""
+    """Merge ``change`` into ``base``, at any depth."""
     both = {name: (base[name], value) for name, value in change.items() if name in base}
     deep = {name: _merged(*pair) for name, pair in both.items() if all(isinstance(one, dict) for one in pair)}
     return {**base, **change, **deep}

@@ -82,7 +82,8 @@ Tokens = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 class ChatRequest(BaseModel):
-    """What is asked. Other fields are refused if they would change the answer, like response_format, else ignored."""
+    """One request for a completion. Other fields are refused if they would change the answer, like response_format,
+    else ignored."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -116,7 +117,7 @@ class ChatRequest(BaseModel):
         return choice.function.name if isinstance(choice, ToolChoice) else choice or "auto"
 
     def sampling(self) -> Sampling:
-        """Without a seed every answer is drawn anew."""
+        """Return how the answer is drawn: without a seed every answer is drawn anew."""
         seed = secrets.randbits(32) if self.seed is None else self.seed
         return Sampling(greedy=self.temperature == 0, temperature=self.temperature, top_p=self.top_p, seed=seed)
 
@@ -168,7 +169,7 @@ def _format(body: ChatRequest, otherwise: Format) -> Format | None:
 
 
 def _names(service: Service, body: ChatRequest) -> Names:
-    """What the answer is made with. Raises HttpRefusal."""
+    """Return what the answer is made with. Raises HttpRefusal."""
     if not body.speaks:
         return names_of_model(service, body.model)
     return names_of_voice(service, body.model, body.audio.voice if body.audio is not None else None, "audio.voice")
@@ -194,7 +195,7 @@ async def _asked(service: Service, house: House, body: ChatRequest, names: Names
 
 
 def _check(body: ChatRequest) -> None:
-    """What pydantic can't see. Raises HttpRefusal."""
+    """Check what pydantic can't see. Raises HttpRefusal."""
     if body.messages[-1].role == "assistant":
         message = "The last message is the assistant's: an answer is made to a user's or a tool's, or to instructions."
         raise HttpRefusal(400, "invalid_value", message, f"messages.{len(body.messages) - 1}.role")

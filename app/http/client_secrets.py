@@ -25,7 +25,7 @@ class ExpiresAfter(BaseModel):
 
 
 class SecretRequest(BaseModel):
-    """What the key is for."""
+    """The session that the key is for."""
 
     expires_after: ExpiresAfter = ExpiresAfter()
     session: dict[str, Any] = Field(
@@ -40,7 +40,7 @@ class ClientSecret(BaseModel):
 
 
 class WithdrawRequest(BaseModel):
-    """What has leaked, or is not needed any more."""
+    """The secret that has leaked, or is not needed any more."""
 
     value: str | None = Field(default=None, max_length=200, description="Without it, all that this key has made.")
 

@@ -71,7 +71,7 @@ class WholeCompletion:
 
 
 class StreamedCompletion:
-    """Writes an answer as ``chat.completion.chunk`` events, and ``[DONE]`` after the last."""
+    """A writer of an answer as ``chat.completion.chunk`` events, and ``[DONE]`` after the last."""
 
     def __init__(self, write: Write, id: str, model: str, with_usage: bool, format: Format | None) -> None:
         self._write, self._with_usage = write, with_usage

@@ -9,9 +9,9 @@ from statistics import fmean
 from engine import Word
 
 LONGEST_S, MOST_CHARACTERS = 7.0, 84
-"""Of a subtitle: two lines of 42, as broadcasters have it."""
+"""The longest subtitle in seconds and in characters: two lines of 42, as broadcasters have it."""
 PAUSE_S = 1.0
-"""Behind a silence that is longer, another one begins."""
+"""Seconds of silence behind which another subtitle begins."""
 _ENDS = (".", "?", "!", "…", "。", "？", "！")
 
 

@@ -89,7 +89,7 @@ async def _cut(scope: Scope, receive: Receive) -> None:
 
 
 class _Body:
-    """What has been sent of a response; its head leaves with the first piece."""
+    """The part of a response that has been sent; its head leaves with the first piece."""
 
     def __init__(self, send: Send, response: Response) -> None:
         self.begun = False

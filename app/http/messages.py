@@ -55,8 +55,8 @@ class RefusalContent(BaseModel):
 
 
 HISTORY = 16
-"""How many times what a context can hold an earlier conversation may be long: models that leave out its oldest turns
-themselves are given it whole."""
+"""The factor by which an earlier conversation may be longer than the context: models that leave out its oldest turns
+themselves get it whole."""
 
 UserContent = Annotated[TextContent | AudioContent | ImageContent, Field(discriminator="type")]
 AssistantContent = Annotated[TextContent | RefusalContent, Field(discriminator="type")]
@@ -103,7 +103,7 @@ ChatMessage = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMes
 
 
 async def engine_messages(messages: list[ChatMessage], house: House, decoding: Decoding) -> tuple[Message, ...]:
-    """What the engine is asked with, in the house's room.
+    """Return the engine's messages, in the house's room.
 
     Raises HttpRefusal, MediaError, MemoryFull or ShareTaken.
     """
@@ -160,7 +160,7 @@ def with_turn_last(messages: list[ChatMessage]) -> list[ChatMessage]:
 
 
 class _Room:
-    """What is left of the bytes that decoded pictures and sounds may take."""
+    """The bytes that decoded pictures and sounds may still take."""
 
     def __init__(self, most_mb: float, room: Room) -> None:
         self._most_mb, self._left, self._room = most_mb, int(most_mb * 1e6), room
@@ -175,7 +175,7 @@ class _Room:
 
 @dataclass(frozen=True, slots=True)
 class _Media:
-    """How what messages show and play is decoded: recordings of at most ``audio_s`` in their turn, all in one room."""
+    """The decoder of what messages show and play: recordings of at most ``audio_s`` in their turn, all in one room."""
 
     audio_s: float
     decoding: Decoding

@@ -25,7 +25,7 @@ class AudioVoice(BaseModel):
 
 
 class Loaded(BaseModel):
-    """Ours, not the API's: what the model can do."""
+    """The abilities of the loaded model: ours, not the API's."""
 
     voices: list[str]
     voice_details: list[AudioVoice]

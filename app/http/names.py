@@ -23,7 +23,7 @@ HEADERS = (MODEL, VOICE, MAPPED)
 
 
 class VoiceId(BaseModel):
-    """How the API names a voice of one's own."""
+    """The API's name for a voice of one's own."""
 
     id: str
 
@@ -33,16 +33,17 @@ AnyVoice = str | VoiceId | None
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What serves a request. ``voice`` is None where nothing is spoken, or the model has only its own."""
+    """The model and the voice that serve a request. ``voice`` is None where nothing is spoken, or the model has only
+    its own."""
 
     model: str
     voice: str | None = None
     mapped: tuple[str, ...] = ()
-    """Which of "model" and "voice" were asked for by a name that is not loaded."""
+    """The words "model" and "voice", each where it was asked for by a name that is not loaded."""
 
     @property
     def headers(self) -> dict[str, str]:
-        """What the answer's head says of them."""
+        """Return what the answer's head says of them."""
         voice = {VOICE: quote(self.voice)} if self.voice is not None else {}
         mapped = {MAPPED: ", ".join(self.mapped)} if self.mapped else {}
         return {MODEL: quote(self.model), **voice, **mapped}
@@ -78,7 +79,7 @@ def names_of_voice(service: Service, asked: str, any_voice: AnyVoice, param: str
 
 
 def not_loaded(model: ModelInfo, asked: str) -> HttpRefusal:
-    """That there is no such model here."""
+    """Return the refusal that says there is no such model here."""
     message = f"The model {asked[:100]!r} is not loaded: this server has {model.name!r}."
     return HttpRefusal(404, "model_not_found", message, "model")
 

@@ -35,7 +35,7 @@ class Encoder(Protocol):
     def push(self, wave: Wave) -> bytes: ...
 
     def end(self) -> bytes:
-        """What was held back. Nothing may be pushed after it."""
+        """Return what was held back. Nothing may be pushed after it."""
         ...
 
 
@@ -70,7 +70,7 @@ def encoded(wave: Wave, format: Format) -> bytes:
 
 
 def samples(wave: Wave) -> bytes:
-    """As 16-bit little-endian."""
+    """Return the wave as 16-bit little-endian samples."""
     return (np.clip(wave, -1, 1) * 32767).astype("<i2").tobytes()
 
 
@@ -133,7 +133,7 @@ class _Compressed:
 
 
 class _Bytes:
-    """Where a container writes; it can't seek, so the container doesn't look back."""
+    """The buffer where a container writes; it can't seek, so the container doesn't look back."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []

@@ -24,11 +24,11 @@ MAX_CHARS = 4096
 SLOWEST_CHARS_S = 3.0
 """No voice says fewer a second, at its slowest: what is said of the longest text is all of it."""
 SILENCE_S = 4.0
-"""Around the words and between them, beyond that."""
+"""Seconds of silence that are allowed around the words and between them, beyond the words' own."""
 
 
 class SpeechRequest(BaseModel):
-    """What is to be said. ``instructions`` are accepted and have no effect: no voice here takes any."""
+    """The text to be said. ``instructions`` are accepted and have no effect: no voice here takes any."""
 
     model: str
     input: str = Field(min_length=1, max_length=MAX_CHARS)

@@ -1,4 +1,4 @@
-"""Where an answer ends because of what it says: before the first of the strings that a client named.
+"""The end of an answer because of what it says: before the first of the strings that a client named.
 
 Sans-I/O: chunks in, those that may leave out. Knows no API's shapes and no engine.
 """
@@ -36,7 +36,7 @@ class Stops:
         return self.ended and (heard or not speaks)
 
     def feed(self, chunk: Output) -> list[Output]:
-        """What may leave now."""
+        """Return what may leave now."""
         if not self._strings:
             return [chunk]
         match chunk:
@@ -53,7 +53,7 @@ class Stops:
                 assert_never(chunk)
 
     def end(self) -> list[Output]:
-        """What is still held, once the answer has ended by itself."""
+        """Return what is still held, once the answer has ended by itself."""
         return [*self._rest(), *self._released(), *self._held]
 
     def _said(self, words: str) -> list[Output]:
@@ -68,7 +68,7 @@ class Stops:
         return self._leave(len(self._text) - self._beginning())
 
     def _beginning(self) -> int:
-        """How many characters at the end of the text may be the beginning of a stop string."""
+        """Return how many characters at the end of the text may be the beginning of a stop string."""
         longest = max(map(len, self._strings)) - 1
         sizes = range(min(longest, len(self._text) - self._known), 0, -1)
         return next((n for n in sizes if any(one.startswith(self._text[-n:]) for one in self._strings)), 0)
@@ -102,7 +102,7 @@ class Stops:
 
 
 def _last_word_end(text: str, end: int) -> int:
-    """Where the last word ends of which nothing lies behind ``end``."""
+    """Return where the last word ends of which nothing lies behind ``end``."""
     if end < len(text) and text[end].isalnum():
         while end and text[end - 1].isalnum():
             end -= 1

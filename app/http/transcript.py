@@ -30,7 +30,7 @@ _VOICE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where somebody speaks in a recording, in seconds; ``doubt`` is how likely it is that nobody does."""
+    """The part of a recording where somebody speaks, in seconds; ``doubt`` is how likely it is that nobody does."""
 
     start_s: float
     end_s: float
@@ -39,8 +39,8 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """What was heard in so many seconds. ``language`` is a BCP 47 code, None where it may be one of several; ``words``
-    are all that the text has, where the ears tell when each was said."""
+    """The words that were heard in so many seconds. ``language`` is a BCP 47 code, None where it may be one of several;
+    ``words`` are all that the text has, where the ears give times."""
 
     text: str
     seconds: float
@@ -53,7 +53,7 @@ class Transcript:
         return {"type": "duration", "seconds": round(self.seconds, 3)}
 
     def written(self, format: Format) -> str:
-        """As text: the words alone, or subtitles of them."""
+        """Return it as text: the words alone, or subtitles of them."""
         if format == "text":
             return self.text + "\n"
         mark = "." if format == "vtt" else ","
@@ -66,7 +66,7 @@ class Transcript:
         return "\n".join(f"{n}\n{block}" for n, block in enumerate(blocks, 1))
 
     def body(self, format: Format, granularities: tuple[Granularity, ...] = ()) -> dict[str, Any]:
-        """As JSON. Segments are told where nothing is asked for, too; words where they are."""
+        """Return it as JSON. Segments are there where nothing is asked for, too; words where they are asked for."""
         if format == "json":
             return {"text": self.text, "usage": self.usage}
         body: dict[str, Any] = {
@@ -99,7 +99,8 @@ class Transcript:
 
 
 def span_of(pcm: Pcm, vad: Vad) -> Span:
-    """From the first voice in a recording to the last, by a fresh detector; all of it where that finds none."""
+    """Return the span from the first voice in a recording to the last, by a fresh detector; all of it where that finds
+    none."""
     chunks = (pcm[at : at + _CHUNK] for at in range(0, len(pcm) - _CHUNK + 1, _CHUNK))
     speech = np.array([vad.probability(np.divide(chunk, 32768, dtype=np.float32)) for chunk in chunks])
     spoken = np.flatnonzero(speech >= _VOICE)

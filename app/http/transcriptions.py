@@ -70,7 +70,7 @@ def transcriptions(service: Service) -> APIRouter:
 
 
 def _check(model: ModelInfo, format: Format, granularities: tuple[Granularity, ...], include: list[str] | None) -> None:
-    """What can't be told is refused, not left out. Raises HttpRefusal."""
+    """Refuse what can't be given, rather than leave it out. Raises HttpRefusal."""
     if "audio" not in model.abilities:
         raise HttpRefusal(400, "unsupported_value", f"{model.name} does not hear.", "model")
     if "word" in granularities and format != "verbose_json":
@@ -95,7 +95,7 @@ async def _samples(service: Service, recording: bytes) -> Pcm:
 
 
 async def _transcript(service: Service, recording: bytes, format: Format) -> Transcript:
-    """What was heard, and where in the recording, if that is told."""
+    """Return what was heard, and where in the recording, if the format says that."""
     pcm, house = await _samples(service, recording), service.house()
     words = await _heard(service, pcm)
     span = await asyncio.to_thread(lambda: span_of(pcm, house.vad())) if format in TIMED else None

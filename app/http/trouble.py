@@ -46,10 +46,10 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": ErrorBody, "description": "The request can't be served as asked; `param` names the field."},
     "5XX": {"model": ErrorBody, "description": "The server failed, or has no room; 503 says when to try again."},
 }
-"""What a route may answer besides its own, as OpenAPI has it."""
+"""Answers that a route may give besides its own, as OpenAPI has them."""
 
 ERRORS = (HttpRefusal, Closed, Refusal, MediaError, MemoryFull, ShareTaken, EngineError)
-"""What a route may raise for a reason of its own; all of them become the API's JSON."""
+"""Errors that a route may raise for a reason of its own; all of them become the API's JSON."""
 
 
 def refusal_of(error: Exception) -> HttpRefusal:
@@ -118,7 +118,7 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
 
 
 def _mistake(path: str, error: dict[str, Any]) -> str:
-    """What is wrong at a path, as a sentence."""
+    """Say what is wrong at a path, as a sentence."""
     field = error.get("ctx", {}).get("discriminator", "").strip("'")
     match error["type"]:
         case "union_tag_invalid":
@@ -131,7 +131,8 @@ def _mistake(path: str, error: dict[str, Any]) -> str:
 
 
 def _path(steps: Sequence[int | str], body: Any, missing: bool) -> str:
-    """Where in the body a mistake is; pydantic's steps name the kinds that it tried, too, which are no part of it.
+    """Return where in the body a mistake is; pydantic's steps name the kinds that it tried, too, which are no part of
+    it.
 
     The last step of a field that is ``missing`` leads to nothing.
     """

@@ -31,7 +31,8 @@ class Wanted:
 
 @dataclass(slots=True)
 class Download:
-    """Brings files to where they belong. ``progress`` is called with the bytes that have come (back, if below 0)."""
+    """A download that brings files to where they belong. ``progress`` is called with the bytes that have come (back, if
+    below 0)."""
 
     hub: Hub
     progress: Callable[[int], None]

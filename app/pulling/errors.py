@@ -1,4 +1,4 @@
-"""Why a model could not be had. A sentence each, for people."""
+"""Reasons why a model could not be had, a sentence each, for people."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from engine.errors import WeightsError
 
 
 class PullError(WeightsError):
-    """What another try would not mend."""
+    """An error that another try would not mend."""
 
 
 class TryAgain(PullError):
-    """What may be over in a moment: a cut, a server that is busy."""
+    """An error that may be over in a moment: a cut, a server that is busy."""

@@ -81,7 +81,7 @@ class Hub:
 
     @contextmanager
     def content(self, repository: str, commit: str, path: str, start: int) -> Generator[tuple[int, Iterator[bytes]]]:
-        """Where a file's bytes begin that come now, ``start`` or 0, and these bytes, in pieces."""
+        """Yield where a file's bytes begin that come now, ``start`` or 0, and these bytes, in pieces."""
         url = f"{self._url}/{repository}/resolve/{commit}/{quote(path)}"
         with self._asked(url, repository, {"Range": f"bytes={start}-"} if start else {}) as response:
             yield _begins(response, start), response.iter_raw()
@@ -112,7 +112,7 @@ class Hub:
 
 
 def _begins(response: httpx2.Response, start: int) -> int:
-    """From which byte on a response brings a file."""
+    """Return the byte from which on a response brings a file."""
     if response.status_code != PARTIAL_CONTENT:
         return 0  # it does not do ranges: all comes again
     found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))

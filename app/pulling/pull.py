@@ -26,7 +26,7 @@ ROOM = 64 << 20  # bytes that a disk keeps free beside a model
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a pull would bring: the commit, and every file as it has to be."""
+    """The files that a pull would bring: the commit, and every file as it has to be."""
 
     model: Model
     commit: str
@@ -38,7 +38,7 @@ class Plan:
 
 
 def plan(model: Model, hub: Hub) -> Plan:
-    """What has to be fetched. A pinned model asks the hub nothing. Raises PullError."""
+    """Return what has to be fetched. A pinned model asks the hub nothing. Raises PullError."""
     if model.pinned and all(file.size is not None for file in model.files):
         return Plan(model, model.revision, [_wanted(model, model.revision, file) for file in model.files])
     commit = hub.commit(model.repository, model.revision)
