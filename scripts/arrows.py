@@ -1,4 +1,4 @@
-"""How the files of the project hang together: how many import each other, and where they do so in a circle.
+"""Imports between the files of the project: how many there are in one package, and where they form a circle.
 
     python scripts/arrows.py [PACKAGE] [--list]
 
@@ -20,7 +20,7 @@ import grimp
 TREE = ("app", "engine", "web")
 
 Arrow = tuple[str, str]
-"""Who imports, and what."""
+"""The importing module, and the imported one."""
 
 
 def within(graph: grimp.ImportGraph, package: str) -> list[Arrow]:
@@ -30,7 +30,7 @@ def within(graph: grimp.ImportGraph, package: str) -> list[Arrow]:
 
 
 def back(graph: grimp.ImportGraph, package: str) -> list[Arrow]:
-    """Of those, the arrows between two rooms that import each other."""
+    """Return the arrows of ``within`` between two rooms that import each other."""
     rooms = [one for one in graph.find_children(package) if graph.find_children(one)]
     room = {module: one for one in rooms for module in (one, *graph.find_descendants(one))}
     pairs = [pair for pair in within(graph, package) if room.keys() >= set(pair)]

@@ -1,4 +1,4 @@
-"""How long the first clause of an answer should be: the first sound against what a voice that takes whole texts costs.
+"""The best length of an answer's first clause: the first sound against what a voice that takes whole texts costs.
 
     python scripts/bench_clauses.py [--words-a-second 25] [--voice FOLDER]
 
@@ -94,7 +94,8 @@ def answers() -> list[list[str]]:
 
 
 def measured(folder: Path) -> tuple[float, float]:
-    """What a call of a voice costs, in seconds, and then each second of its sound: a line through many calls."""
+    """Measure what a call of a voice costs, in seconds, and then each second of its sound: a line through many
+    calls."""
     from engine.worker.host import make
     from engine.worker.stage import StageConfig
 

@@ -1,4 +1,4 @@
-"""What the engine itself costs: hand-over between two stages, and a step's overhead, with stages that compute nothing.
+"""The engine's own cost: hand-over between two stages, and a step's overhead, with stages that compute nothing.
 
     python scripts/bench_engine.py [--json] [--rounds N]
 

@@ -1,4 +1,4 @@
-"""What replicas are worth, and what they cost: with the scripted family, so that nothing but the engine is measured.
+"""The worth and the cost of replicas: with the scripted family, so that nothing but the engine is measured.
 
     python scripts/bench_fleet.py [--quick] [NAME ...]
 
@@ -62,7 +62,7 @@ def fleet(talkers: int, request_s: float = REQUEST_S, **fields: object) -> Engin
 
 
 def asked(name: str, words: int) -> Request:
-    """So many words, in whatever family: they are spoken as they stand."""
+    """Return a request for so many words, in whatever family: they are spoken as they stand."""
     return Request(id=name, session=name, messages=(), say=" ".join(f"word{i}" for i in range(words)), lead_s=1.5)
 
 
@@ -77,7 +77,7 @@ async def listen(engine: Engine, name: str, words: int) -> Player:
 
 
 def counted(engine: Engine) -> Counter[str]:
-    """How many answers each talker makes from now on."""
+    """Count the answers that each talker makes from now on."""
     counts: Counter[str] = Counter()
 
     def count(worker: RemoteWorker) -> None:

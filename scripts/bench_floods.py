@@ -1,4 +1,4 @@
-"""What users hear while others flood the server: underruns, and when the first sound comes, beside how it is without.
+"""The users' sound while others flood the server: underruns, and when the first sound comes, beside how it is without.
 
     python scripts/bench_floods.py [--seconds 60] [--connections 0 1 10 50] [--users 4]
 
@@ -31,13 +31,13 @@ from tests.attacks.target import target
 
 FLOOD = (frame(TEXT, b"{}") * 100 + frame(PING) * 100 + frame(TEXT) * 100) * 20
 LATER = 1.5
-"""How many times as late a first sound may come as without a flood."""
+"""The factor by which a first sound may come later than without a flood."""
 AGAIN_S = 0.5
-"""How long one who was cut off waits before it connects anew."""
+"""Seconds that a client which was cut off waits before it connects anew."""
 
 
 async def flood(port: int, connections: int) -> None:
-    """Until this process is ended."""
+    """Flood the server until this process is ended."""
     await asyncio.gather(*(_flood_for_ever(port) for _ in range(connections)))
 
 
@@ -64,7 +64,7 @@ async def _read(reader: asyncio.StreamReader) -> None:
 
 @asynccontextmanager
 async def flooding(port: int, connections: int) -> AsyncGenerator[None]:
-    """Those who flood, in a process of their own."""
+    """Run the flooding clients in a process of their own."""
     if not connections:
         yield
         return
@@ -78,7 +78,7 @@ async def flooding(port: int, connections: int) -> AsyncGenerator[None]:
 
 
 async def spoken_turns(aim: Target, users: int, seconds: float) -> list[Turn]:
-    """What so many users heard who spoke for so long."""
+    """Return what so many users heard who spoke for so long."""
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(open_client(aim)) for _ in range(users)]
         words = await speech(aim, clients[0])

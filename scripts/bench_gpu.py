@@ -116,7 +116,7 @@ async def measured(engine: Engine, bench: Bench, count: int, graphs: bool) -> No
 
 
 async def crowd(engine: Engine, bench: Bench, count: int, title: str) -> list[tuple[float, float]]:
-    """Of each user the milliseconds to the first sound, and the real-time factor."""
+    """Return each user's milliseconds to the first sound, and their real-time factor."""
     dice = np.random.default_rng(abs(hash(title)) % 2**32)
     asked: list[Request] = []
     for i in range(count):

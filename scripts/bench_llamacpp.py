@@ -59,7 +59,7 @@ class Direct:
         self.url = str(self._server.listening_address)
         self._talker, self._code2wav = (make(f"nano.{name}", name, 0, StageConfig(slots=1)) for name in VOICE)
         self.words = ""
-        """What the voice needed for its first sound."""
+        """The words that the voice needed for its first sound."""
 
     def first_sound_ms(self) -> float:
         """The time to the last of the words that the voice needs, and its own from there to its first chunk."""
@@ -116,7 +116,7 @@ def _asked(id: str) -> Request:
 
 
 async def _first_ms(engine: Engine, id: str, kind: type[Any]) -> float:
-    """From a question to the first chunk of a kind."""
+    """Measure the time from a question to the first chunk of a kind."""
     begun_s = time.perf_counter()
     async with engine.open(_asked(id)) as chunks:
         async for chunk in chunks:

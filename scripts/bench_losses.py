@@ -1,4 +1,4 @@
-"""What a lost worker costs those who listen: replicas are killed and stopped under load, and each bar is printed.
+"""The cost of a lost worker for those who listen: replicas are killed and stopped under load, and each bar is printed.
 
     python scripts/bench_losses.py [--quick] [NAME ...]
 
@@ -59,7 +59,7 @@ def spec() -> EngineSpec:
 
 @dataclass(slots=True)
 class Heard:
-    """What a listener got of one answer, and how many lost workers had served him."""
+    """The part of one answer that its listener got, and how many lost workers had served them."""
 
     id: str
     words: list[str]
@@ -160,7 +160,7 @@ async def storm(seed: int, count: int, sign: int) -> tuple[list[Heard], list[Los
 
 
 async def storms(seed: int, count: int, sign: int) -> tuple[list[Heard], list[Loss]]:
-    """As many fleets as so many losses take."""
+    """Run as many fleets as so many losses take."""
     answers, losses = list[Heard](), list[Loss]()
     for first in range(0, count, A_FLEET):
         more = await storm(seed + first, min(A_FLEET, count - first), sign)
@@ -246,7 +246,7 @@ VOICES = {
     "script": (("ears", "thinker"), ("talker", "code2wav")),
     "nano": (("ears",), ("thinker", "talker", "code2wav")),
 }
-"""What the workers host; the last has two replicas, one of which is lost."""
+"""The workers of the deployment; the last has two replicas, one of which is lost."""
 
 
 async def late(quick: bool) -> bool:

@@ -1,4 +1,5 @@
-"""How many the server talks to at once: WebRTC calls, and WebSocket sessions of which some are being answered.
+"""The number of users that the server talks to at once: WebRTC calls, and WebSocket sessions of which some are
+answered.
 
     python scripts/bench_media.py [calls] [sockets] [--seconds N]
 
@@ -48,8 +49,8 @@ server: {limits: {sessions: 300, calls: 32}}
 ANSWER = "long 12"
 PIECE_S = 0.02
 BREATH_S = 0.2
-"""From the end of an answer to the next question. Behind a call's answer come 100 ms of silence, so that no player
-stretches its end; a question in their midst would be answered behind them, which is nobody's underrun."""
+"""Seconds from the end of an answer to the next question. Behind a call's answer come 100 ms of silence, so that no
+player stretches its end; a question in their midst would be answered behind them, which is nobody's underrun."""
 
 MEMORY_MB = 30.0  # what allocators keep differs by as much from one round to the next
 WARM_UPS = 2
@@ -79,7 +80,7 @@ LOADS = {
 
 @dataclass(slots=True)
 class Round:
-    """What one round came to."""
+    """The result of one round."""
 
     answers: int = 0
     underruns: int = 0
@@ -91,7 +92,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Holds:
-    """What the server holds at a moment."""
+    """The things that the server holds at a moment."""
 
     sessions: float
     underruns: float
@@ -174,7 +175,7 @@ async def converse(client: Client, until_s: float, result: Round) -> None:
 
 
 async def settled(server: Subject) -> Holds:
-    """What the server holds once it has noticed that they are gone."""
+    """Return what the server holds once it has noticed that they are gone."""
     for _ in range(100):
         held = await asyncio.to_thread(holds, server)
         if not held.sessions:

@@ -180,7 +180,7 @@ async def _whole(engine: Engine, request: Request) -> list[Any]:
 class Count:
     whole: int = 0
     ended: int = 0
-    """With one error, behind a beginning of one of the server's answers."""
+    """Answers that ended with one error, behind a beginning of one of the server's answers."""
     wrong: list[str] = field(default_factory=list[str])
 
 
@@ -213,13 +213,13 @@ SOONER = 3.0
 
 
 def whole_conversation(name: str) -> tuple[Message, ...]:
-    """About HISTORY tokens that no other conversation begins with."""
+    """Return about HISTORY tokens that no other conversation begins with."""
     said = [f"{name} {n} tell me about the months of the year and the days of the week please" for n in range(74)]
     return tuple(Message("assistant" if n % 2 else "user", (TextPart(text),)) for n, text in enumerate(said))
 
 
 async def speech(seconds: float) -> AsyncGenerator[Speech]:
-    """As it is spoken."""
+    """Yield speech as it is spoken."""
     for _ in range(round(seconds / 0.02)):
         yield Speech(np.zeros(320, np.int16))
         await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""What turn detection is worth: the time from the last word to the first sound, and who is cut off, in one run.
+"""The worth of turn detection: the time from the last word to the first sound, and who is cut off, in one run.
 
     python -m engine.training.nano.make_turns out/turns          # the recordings, once
     python scripts/bench_turns.py out/turns [--rows auto,fixed] [--callers 4] [--json FILE]
@@ -63,14 +63,14 @@ GUESS_MS = 120
 """No turn ends sooner: the ears are asked for all of it only then."""
 HEARD_S = 0.15
 VOICE = 0.35
-"""What the judge makes of a voice's fall, beside words."""
+"""The weight that the judge gives a voice's fall, beside words."""
 ANSWER_S = 25.0
-"""After the last word; an answer that has not come by then is missing."""
+"""Seconds after the last word; an answer that has not come by then is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """How a server is asked, and what its judge does not see."""
+    """One way to ask a server, and what its judge does not see."""
 
     detection: dict[str, Any] | None
     """None: push to talk."""
@@ -99,7 +99,7 @@ ROWS = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one recording; ``first_sound_ms`` is None where no answer to the whole of it was heard."""
+    """The outcome of one recording; ``first_sound_ms`` is None where no answer to the whole of it was heard."""
 
     kind: str
     chosen: bool
@@ -249,7 +249,7 @@ def _in_a_room(pcm: Pcm, before_s: float, behind_s: float) -> Pcm:
 
 
 def _outcome(script: Any, answer: Answer | None, ended_s: float, cut: bool) -> Outcome:
-    """What became of a recording of which the last word, or the key's release, was at ``ended_s``."""
+    """Return the outcome of a recording of which the last word, or the key's release, was at ``ended_s``."""
     said: Any = {"text": script["text"], "kind": script["kind"], "chosen": script["chosen"], "cut": cut}
     if answer is None or answer.player.audible_s is None:
         return Outcome(first_sound_ms=None, wait_ms=None, right=False, answer="", **said)
@@ -263,7 +263,7 @@ def _outcome(script: Any, answer: Answer | None, ended_s: float, cut: bool) -> O
 
 
 async def _watch(client: Client, stops: list[int]) -> None:
-    """Where turns ended, in ms of what was sent."""
+    """Note where turns ended, in ms of what was sent."""
     async for event in client.events():
         if isinstance(event, SpeechStopped):
             stops += [event.audio_end_ms]
@@ -297,7 +297,7 @@ class Silence:
 
     @property
     def sounds(self) -> float:
-        """As a fall of the voice: 1 is surely over, -1 will go on."""
+        """The judgement as a fall of the voice: 1 is surely over, -1 will go on."""
         return 2 * self.finished - 1
 
 
@@ -305,7 +305,7 @@ Wait = Callable[[Silence], float]
 
 
 def judged(recordings: Sequence[tuple[Any, Pcm]], smart_turn: Path | None) -> None:
-    """What the judge would wait at each pause and each end."""
+    """Print how long the judge would wait at each pause and each end."""
     ears, finished = Ears(StageConfig()), None if smart_turn is None else _finished(smart_turn)
     silences: list[Silence] = []
     for script, pcm in recordings:

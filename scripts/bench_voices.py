@@ -40,7 +40,7 @@ FIRST = "Hello there, how are you?"
 TEXT = "It is a fine day today, and we go to the park with all of our friends. They will be glad to see us again. "
 SLOTS = 32
 LONGEST_S = 4.0
-"""Of sound, of an answer."""
+"""Seconds of an answer's sound."""
 LEAVE_MS = 100.0
 LOOK_S = 0.0005
 UNCOUNTED = 2
@@ -77,7 +77,7 @@ class Asked:
         return run
 
     async def first_s(self, text: str) -> float:
-        """Until its first sound; the rest is left."""
+        """Measure the time until its first sound; the rest is left."""
         began_s = time.perf_counter()
         run = self.begin(text)
         await self._sound[run].wait()
@@ -85,7 +85,7 @@ class Asked:
         return self._came[run][0][0] - began_s
 
     async def whole_s(self, text: str) -> tuple[float, float]:
-        """How long an answer takes, and how long it is."""
+        """Measure how long an answer takes, and how long it is."""
         began_s = time.perf_counter()
         run = self.begin(text)
         await self._over[run].wait()
@@ -103,7 +103,7 @@ class Asked:
         return time.perf_counter() - began_s, sum(count for _, count in self._came[run][given:])
 
     async def _leave(self, *runs: str) -> None:
-        """Until their slots are free."""
+        """Wait until their slots are free."""
         for run in runs:
             self._worker.receive(wire.Close(run))
         while self._worker.free["voice"] < SLOTS:  # noqa: ASYNC110 - a worker tells nobody that a slot is free

@@ -1,4 +1,4 @@
-"""What the server must survive of its network, its input and attackers, and the tests that prove it, as a table.
+"""A table of all that the server must survive of its network, its input and attackers, and the tests that prove it.
 
     python -m scripts.faults [--markdown] [N1 I4 ...]
 

@@ -1,4 +1,4 @@
-"""What one GPU gives, and what decode steps take there: the parts of bench_gpu.py that need no engine."""
+"""The speed of one GPU, and the time that decode steps take there: the parts of bench_gpu.py that need no engine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REPEATS = 20
 
 
 class Bench:
-    """What was asked for, and what has been found so far."""
+    """The options that were asked for, and the results so far."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
         self.asked, self.device = asked, torch.device(asked.device)
@@ -68,7 +68,7 @@ class Bench:
 
 
 def about_device(bench: Bench) -> None:
-    """What the machine gives."""
+    """Print what the machine gives."""
     row: dict[str, Any] = {"torch": torch.__version__, "device": str(bench.device)}
     if bench.device.type == "cuda":
         row |= {"name": torch.cuda.get_device_name(), "capability": str(torch.cuda.get_device_capability())}
@@ -158,7 +158,7 @@ def predictor(bench: Bench, talker: Any, count: int) -> dict[str, float]:
 
 
 def profile(bench: Bench, stages: dict[str, Any]) -> None:
-    """Which kernels a step consists of, the dearest first."""
+    """Print the kernels that a step consists of, the dearest first."""
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as profiled
 

@@ -76,7 +76,7 @@ def release(name: str) -> str:
 
 
 def download_mb(pins: dict[str, str]) -> int:
-    """What pip fetches for these packages on a bare machine of this kind, in MB."""
+    """Return how much pip fetches for these packages on a bare machine of this kind, in MB."""
     with tempfile.TemporaryDirectory() as folder:
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder]
         subprocess.run([*pip, *(f"{name}=={version}" for name, version in pins.items())], check=True)

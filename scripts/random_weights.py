@@ -48,7 +48,7 @@ TRUE: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 16, "decoder_dim": 1536,
     },
 }  # fmt: skip
-"""What the config.json of Qwen3-Omni-30B-A3B says, over that of a tiny one."""
+"""The config.json of Qwen3-Omni-30B-A3B, over that of a tiny one."""
 
 
 class Random(Checkpoint):

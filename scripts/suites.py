@@ -117,12 +117,13 @@ def run_pytest(report: Path, arguments: list[str]) -> int:
 
 
 def environment() -> dict[str, str]:
-    """What is compiled is kept, whatever the shell says: each of the hundreds of Pythons would do it anew."""
+    """Return the environment of the tests. It keeps what is compiled, whatever the shell says: each of the hundreds of
+    Pythons would do it anew."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def read(reports: list[Path]) -> tuple[dict[str, Suite], Counter[str]]:
-    """What pytest's reports say: the suites by name, and how often each reason for a skip was given."""
+    """Read pytest's reports: the suites by name, and how often each reason for a skip was given."""
     suites: defaultdict[str, Suite] = defaultdict(Suite)
     skipped: Counter[str] = Counter()
     for report in reports:

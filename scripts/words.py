@@ -1,4 +1,4 @@
-"""Which identifiers still bear a word that the project has given up for the field's own; fails where one is left.
+"""Identifiers that still bear a word which the project has given up for the field's own; fails where one is left.
 
     python scripts/words.py [--where | --check] [tip heard ...]
 
@@ -117,7 +117,7 @@ def names_of(node: ast.AST) -> Sequence[str]:
 
 
 def _imported(alias: ast.alias, module: str | None) -> list[str]:
-    """What an import calls a name here, and what it is called there if that is ours to choose."""
+    """Return what an import calls a name here, and what it is called there if that is ours to choose."""
     return [*(alias.name.split(".") if _ours(module) else []), *([alias.asname] if alias.asname else [])]
 
 
@@ -140,7 +140,7 @@ def _within(key: str, path: str, identifier: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What was found of a row: the places that have no exception, how many have one, and the exceptions in vain."""
+    """The findings of a row: the places that have no exception, how many have one, and the exceptions in vain."""
 
     row: Row
     left: Sequence[tuple[str, int, str]]
