@@ -9,7 +9,7 @@ HOST ?= 127.0.0.1
 HTTPS ?=
 # What a configuration needs beyond the base it says itself, in a line "# extra: NAME".
 EXTRA ?= $(or $(shell sed -n 's/^\# extra: //p' "$(CONFIG)" 2>/dev/null),base)
-SETUP := pyproject.toml constraints.txt scripts/setup.sh engine/worker/nn/native.c
+SETUP := pyproject.toml constraints.txt scripts/setup.sh
 
 .PHONY: help serve demo test check words bench doctor format web wheel chaos soak gpu conformance media ray attacks constraints vllm clean
 

@@ -23,7 +23,7 @@ from rich.console import Console
 ROOT = Path(__file__).resolve().parent.parent
 SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
 SOURCES = ("app", "engine", "web", "configs", "pyproject.toml", "README.md", "LICENSE", "NOTICE")
-UNBUILT = ("__pycache__", "node_modules", "*.so")
+UNBUILT = ("__pycache__", "node_modules")
 DECOYS = ("app", "engine", "web")
 LINE = "Hello, it is a pleasure to meet you."
 PATIENCE_S = 300.0  # for a busy machine: an idle one needs ten seconds

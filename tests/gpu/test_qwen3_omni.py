@@ -12,7 +12,7 @@ import torch
 
 from engine import Request, Sampling
 from engine.worker.models.qwen3_omni import talker_net, thinker_net
-from engine.worker.nn import cuda_graph_runner, native, predictor
+from engine.worker.nn import cuda_graph_runner, predictor
 from engine.worker.nn.decode_batch import DecodeInput
 from engine.worker.nn.device import to_device
 from engine.worker.nn.sampler import SamplingParams
@@ -29,8 +29,7 @@ NETS = (thinker_net, talker_net, predictor)
 
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every CPU by torch; few graphs at the start; float32 as such."""
-    monkeypatch.setattr(native, "library", lambda: None)
+    """Few graphs at the start; float32 as such."""
     monkeypatch.setattr(cuda_graph_runner, "WARM_S", 0.0)
     monkeypatch.setattr(cuda_graph_runner, "SHORTEST", 64)
     assert not torch.backends.cuda.matmul.allow_tf32

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from engine.worker.nn.device import to_device
 from engine.worker.nn.moe import moe, route, swiglu
-from engine.worker.nn.native import NativeStack
 from engine.worker.nn.rope import Rope, rotate
 from engine.worker.nn.slots import Batch, CachePositions, KvSlots, VarlenBatch, Where
 from engine.worker.nn.weights import Reader
@@ -39,9 +38,7 @@ class Decoder:
     def cache(self, slots: int, length: int) -> KvSlots:
         """A cache for this stack."""
         heads = self.config.num_key_value_heads
-        cache = KvSlots(len(self.layers), slots, heads, length, self.head_dim, self.device, self.dtype)
-        cache.native = NativeStack.of(self, cache)
-        return cache
+        return KvSlots(len(self.layers), slots, heads, length, self.head_dim, self.device, self.dtype)
 
     def append(
         self, batch: Batch, cache: KvSlots, tap: int = -1, added: Sequence[Tensor] = ()
@@ -72,8 +69,6 @@ class Decoder:
         ``x`` [batch, rows, width]; ``angles`` of their positions, from ``rope``; ``added[i]`` is added to what layer i
         gives (deepstack: Meng et al. 2024), after the tap.
         """
-        if cache.native is not None and cache.native.suits(x.shape[0] * x.shape[1], where):
-            return cache.native.forward(x, angles, where, tap, added)
         cos, sin = angles
         tapped = x
         for i, layer in enumerate(self.layers):

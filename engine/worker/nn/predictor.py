@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.worker.nn.decoder import Decoder
-from engine.worker.nn.native import NativeFrames
 from engine.worker.nn.sampler import BatchSamplingParams, draw
 from engine.worker.nn.slots import CachePositions
 from engine.worker.nn.weights import Reader
@@ -31,13 +30,10 @@ class Predictor:
         books = range(self.groups - 1)
         self.codes = [read(f"model.codec_embedding.{i}.weight", config.vocab_size, width) for i in books]
         self.heads = [read(f"lm_head.{i}.weight", config.vocab_size, width) for i in books]
-        self._native = self._whole_frames()
         self._plans: dict[int, list[tuple[CachePositions, tuple[Tensor, Tensor]]]] = {}
 
     def frame(self, hidden: Tensor, first: Tensor, params: BatchSamplingParams, steps: Tensor) -> tuple[Tensor, Tensor]:
         """The further codes [batch, groups − 1] and the sum of their embeddings [batch, width]."""
-        if self._native is not None:
-            return self._native.frame(hidden, first, params, steps)
         params = params.fixed(1.0, TOP_K, TOP_P).together(self.stream, steps, self.groups)
         embeddings = torch.stack((hidden, first), 1)
         codes, total = [], torch.zeros_like(first)
@@ -48,14 +44,6 @@ class Predictor:
             embeddings = self.codes[group][code.clamp(min=0)][:, None]
             total = total + embeddings[:, 0]
         return torch.stack(codes, 1), total
-
-    def _whole_frames(self) -> NativeFrames | None:
-        """A frame as one native call, where the cache's single rows are such calls too."""
-        if self.cache.native is None:
-            return None
-        positions = torch.arange(self.groups + 1)[None].float()
-        angles = self.decoder.rope(positions, self.decoder.dtype)
-        return NativeFrames(self.cache.native, self.codes, self.heads, angles, self.stream, TOP_K, TOP_P)
 
     def _plan(self, batch: int) -> list[tuple[CachePositions, tuple[Tensor, Tensor]]]:
         """Return where each pass writes, made once for each size of batch."""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,9 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.worker.nn.device import to_device
-
-if TYPE_CHECKING:
-    from engine.worker.nn.native import NativeStack
 
 
 class KvSlots:
@@ -29,8 +25,6 @@ class KvSlots:
         self.length = length
         self.keys = torch.zeros(layers, slots, heads, length, dim, device=device, dtype=dtype)
         self.values = torch.zeros_like(self.keys)
-        self.native: NativeStack | None = None
-        """What computes few rows at a time, where there is such."""
 
     def copy(self, slot: int, length: int) -> tuple[Tensor, Tensor]:
         """The first ``length`` keys and values of a slot [layers, heads, length, dim], as they are now."""
@@ -73,18 +67,6 @@ class CachePositions:
         together = slice(starts[0], end) if rising and alike else None
         return cls(to_device(slots, device), at, mask, end, beside, together)
 
-    @property
-    def owners(self) -> Tensor:
-        """The slot of every row [batch · rows]."""
-        count = self.at.shape[1]
-        return self.index if count == 1 else self.index.repeat_interleave(count)
-
-    @property
-    def shared(self) -> int:
-        """How many positions rows look at, counted for each row, where rows of one slot look at the same ones."""
-        count = self.at.shape[1]
-        return self.at.numel() * self.end if count > 1 else 0
-
     def mix(self, query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Append keys and values [batch, heads, rows, dim] to one layer's cache; what queries make of what they see."""
         self.append(keys, key)
@@ -119,16 +101,6 @@ class VarlenBatch:
     starts: Sequence[int]
     counts: Sequence[int]
     device: torch.device
-
-    @cached_property
-    def owners(self) -> Tensor:
-        """The slot of every row [rows]."""
-        return to_device(np.repeat(self.slots, self.counts), self.device)
-
-    @property
-    def shared(self) -> int:
-        """See CachePositions.shared."""
-        return sum(n * (start + n) for n, start in zip(self.counts, self.starts, strict=True) if n > 1)
 
     @cached_property
     def at(self) -> Tensor:
@@ -181,16 +153,6 @@ class DecodeSlots:
         beyond = torch.arange(length, device=starts.device) > starts[:, None]
         mask = torch.zeros(beyond.shape, device=starts.device, dtype=dtype).masked_fill(beyond, -torch.inf)
         return cls(slots, starts, length, mask[:, None, None])
-
-    @property
-    def owners(self) -> Tensor:
-        """See CachePositions.owners."""
-        return self.index
-
-    @property
-    def shared(self) -> int:
-        """See CachePositions.shared."""
-        return 0
 
     @property
     def at(self) -> Tensor:

@@ -15,7 +15,7 @@ from engine import Engine, Request, Sampling
 from engine.worker.models.qwen3_omni import talker_net, thinker_net
 from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.models.qwen3_omni.thinker import Thinker
-from engine.worker.nn import cuda_graph_runner, native, predictor
+from engine.worker.nn import cuda_graph_runner, predictor
 from engine.worker.nn.decode_batch import DecodeInput, packed
 from engine.worker.nn.sampler import SamplingParams
 from engine.worker.stage import StageConfig
@@ -53,18 +53,9 @@ def same(one: Said, other: Said) -> None:
     assert np.abs(one.wave - other.wave).max() <= 1e-4
 
 
-@pytest.mark.parametrize(("name", "kind"), [("deep", "torch"), ("plain", "native")])
-async def test_sixteen_interleaved_static_answers_are_those_of_other_steps_alone(
-    name: str, kind: str, checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Greedy and seeded, of all kinds of prompts; batches are filled up, and slots are taken again.
-
-    Layers are computed by torch, as on a GPU, and by native code, as on a CPU.
-    """
-    if kind == "torch":
-        monkeypatch.setattr(native, "library", lambda: None)
-    elif native.library() is None:
-        pytest.skip("native.c is not built")
+@pytest.mark.parametrize("name", ["deep", "plain"])
+async def test_sixteen_interleaved_static_answers_are_those_of_other_steps_alone(name: str, checkpoint: Folder) -> None:
+    """Greedy and seeded, of all kinds of prompts; batches are filled up, and slots are taken again."""
     asked = requests(16)
     plain = await answers(checkpoint(name), asked, together=False)
     static = await answers(checkpoint(name), asked, together=True, graphs=True)
@@ -84,7 +75,6 @@ async def drawn_from(folder: Any, patch: pytest.MonkeyPatch, **options: Any) -> 
         return sane(logits, *more)
 
     with patch.context() as patched:
-        patched.setattr(native, "library", lambda: None)
         for module in (thinker_net, talker_net, predictor):
             patched.setattr(module, "draw", noting)
         async with Engine(spec(folder, slots=3, piece=32, **options)) as engine:
@@ -113,7 +103,6 @@ def decode_input(slot: int, start: int, token: int = 7) -> DecodeInput:
 
 @torch.inference_mode()
 def test_what_fills_a_batch_up_goes_to_a_slot_of_nobodys(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "library", lambda: None)
     net = thinker(checkpoint("plain"))
     net.cache.keys.normal_()
     before = net.cache.keys.clone()
@@ -125,7 +114,6 @@ def test_what_fills_a_batch_up_goes_to_a_slot_of_nobodys(checkpoint: Folder, mon
 @torch.inference_mode()
 def test_another_start_would_show(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative control: what a row sees is what lies before its start in its own slot."""
-    monkeypatch.setattr(native, "library", lambda: None)
     net = thinker(checkpoint("plain"))
     found: list[torch.Tensor] = []
     monkeypatch.setattr(thinker_net, "draw", lambda logits, *_: found.append(logits) or torch.zeros(len(logits)))

@@ -12,7 +12,7 @@ import torch
 
 from engine import Engine, EngineSpec, Sampling
 from engine.worker.models.qwen3_omni import talker_net, thinker_net
-from engine.worker.nn import native, predictor
+from engine.worker.nn import predictor
 from tests.oracles.qwen3_omni import Answer, Turn
 from tests.oracles.talk import Said, ask, request, spec
 from tests.worker.models.qwen3_omni.cases import PROMPTS, Folder, Reference
@@ -38,7 +38,6 @@ async def forced(
     monkeypatch.setattr(thinker_net, "draw", force)
     monkeypatch.setattr(talker_net, "draw", force)
     monkeypatch.setattr(predictor, "draw", force)
-    monkeypatch.setattr(native, "library", lambda: None)  # a native frame draws by itself
     async with Engine(spec) as engine:
         frames, groups = answer.codes.shape
         said = await ask(engine, request("t", turns, len(answer.ids), frames, sampling=Sampling(temperature=0.9)))

@@ -11,7 +11,6 @@ from engine import Engine
 from engine.worker.models.qwen3_omni.prompt import Prompter
 from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.models.qwen3_omni.thinker import Thinker
-from engine.worker.nn import native
 from tests.oracles.qwen3_omni import Video
 from tests.oracles.talk import ask, request, spec
 from tests.worker.models.qwen3_omni.cases import CLIP, PROMPTS, VIDEOS, Folder, Reference, compare
@@ -47,18 +46,6 @@ async def test_another_frame_rate_would_show(checkpoint: Folder, oracle: Referen
     async with Engine(spec(checkpoint("plain"))) as engine:
         said = await ask(engine, request("t", [("user", [Video(CLIP, 4.0)])], 6, 8))
     assert (said.ids, said.codes.tolist()) != (answer.ids, answer.codes.tolist())
-
-
-async def test_without_native_steps_it_says_the_same(
-    checkpoint: Folder, oracle: Reference, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(native, "library", lambda: None)
-    reference, turns = oracle("plain"), PROMPTS["media in several turns"]
-    answer = reference.answer(turns, 8, 12)
-    async with Engine(spec(checkpoint("plain"))) as engine:
-        said = await ask(engine, request("t", turns))
-    compare(said, answer, reference.sound(said.codes))
-    assert len(said.codes) == 12
 
 
 @pytest.mark.parametrize("sabotage", ["no end of the text", "flat pictures", "the last token spoken"])
