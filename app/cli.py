@@ -217,7 +217,7 @@ def ask(
 
     with plainly():
         if max_frames is not None:
-            raise typer.BadParameter("--max-frames is --max-seconds now: say how many seconds of speech there may be")
+            raise typer.BadParameter("--max-frames is --max-seconds now: give the longest answer in seconds of speech")
         _only_here(url, dump=dump is not None, max_seconds=max_seconds != _DEFAULT.max_audio_s)
         question = speak.Question(
             text=text, audio=audio, images=tuple(image or ()), system=system, voice=voice,
@@ -281,7 +281,9 @@ def models() -> None:
 
 @cli.command()
 def pull(
-    names: Annotated[list[str], typer.Argument(metavar="NAME…", help="Models; `parley models` lists them.")],
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME…", help="The models to fetch; `parley models` lists them.")
+    ],
     source: Annotated[
         Path | None,
         typer.Option("--from", metavar="FOLDER", help="Take the files from this folder; no network is asked."),
@@ -291,7 +293,7 @@ def pull(
         Path | None, typer.Option(metavar="FILE", help="This file holds your token for the hub, for gated models.")
     ] = None,
     agree: Annotated[
-        bool, typer.Option("--agree", help="You have read the licence of a model that is not free, and agree to it.")
+        bool, typer.Option("--agree", help="Agree to the licence of a model that is not free, once you have read it.")
     ] = False,
 ) -> None:
     """Bring models to this machine: checked, and from where an earlier pull broke off. `serve` downloads nothing.
@@ -331,23 +333,30 @@ def doctor(
 @cli.command()
 def bench(
     url: Annotated[str | None, typer.Option(help="A running server of any make: https://host/v1.")] = None,
-    key_file: Annotated[str | None, typer.Option(metavar="FILE", help="That server's API key.")] = None,
-    model: Annotated[str, typer.Option(help="What to ask that server for.")] = "bench",
-    speech: Annotated[Path | None, typer.Option(metavar="FILE", help="What to say to it: a recording.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions: under a minute.")] = False,
-    minutes: Annotated[float, typer.Option(min=0.05, help="Of full load, unless --quick.")] = 1.0,
+    key_file: Annotated[str | None, typer.Option(metavar="FILE", help="This file holds that server's API key.")] = None,
+    model: Annotated[str, typer.Option(help="The name of the model to ask that server for.")] = "bench",
+    speech: Annotated[Path | None, typer.Option(metavar="FILE", help="A recording to play to the server.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Measure with fewer repetitions, in under a minute.")] = False,
+    minutes: Annotated[float, typer.Option(min=0.05, help="Minutes of full load (ignored with --quick).")] = 1.0,
     json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here.")] = None,
     against: Annotated[
         str | None, typer.Option(help="Compare with `transformers` on the same weights, or with its `bare` forwards.")
     ] = None,
-    ablate: Annotated[bool, typer.Option("--ablate", help="With and without each technique, in one run.")] = False,
+    ablate: Annotated[
+        bool, typer.Option("--ablate", help="Compare each technique with its absence, in one run.")
+    ] = False,
     voice_answers: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Speak N turns, and tell what failed.")
+        int | None, typer.Option(min=1, metavar="N", help="Speak N turns to the server, and list those that failed.")
     ] = None,
     resume: Annotated[
-        Path, typer.Option(metavar="FILE", help="Where --voice-answers keeps each answer, and goes on after a stop.")
+        Path,
+        typer.Option(
+            metavar="FILE", help="The file in which --voice-answers keeps its answers, to go on after a stop."
+        ),
     ] = Path("voice-answers.jsonl"),
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw that comparison's curve (SVG).")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the curve of --against into this file (SVG).")
+    ] = None,
     weights: Weights = None,
     config: Config = None,
 ) -> None:
@@ -391,12 +400,12 @@ def worker(
         str, typer.Option(metavar="FILE", help="The file in the server's `cluster.token_file`, or a copy of it.")
     ],
     stages: Annotated[str, typer.Option(metavar="STAGE,…", help="The stages to host.")],
-    replicas: Annotated[int, typer.Option(min=1, help="How many replicas of them to host.")] = 1,
+    replicas: Annotated[int, typer.Option(min=1, help="The number of replicas of each stage.")] = 1,
     devices: Annotated[
         str, typer.Option(metavar="DEVICE,…", help="A device for each replica, or `cpu` for all.")
     ] = "cpu",
     address: Annotated[str, typer.Option(metavar="IP", help="This machine's address to connect from.")] = "",
-    wait: Annotated[float, typer.Option(min=0, help="How many seconds to wait until the server is there.")] = 300.0,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the server.")] = 300.0,
 ) -> None:
     """Host stages for a server on another machine. After SIGTERM they finish the answers that they have begun.
 
@@ -424,7 +433,9 @@ def workers(key_file: KeyFile, url: Url = LOCAL) -> None:
 
 @cli.command()
 def scale(
-    wishes: Annotated[list[str], typer.Argument(metavar="STAGE=COUNT...", help="How many replicas of which stage.")],
+    wishes: Annotated[
+        list[str], typer.Argument(metavar="STAGE=COUNT...", help="The stage and its number of replicas, like talker=3.")
+    ],
     key_file: KeyFile,
     url: Url = LOCAL,
 ) -> None:
@@ -453,7 +464,9 @@ def restart(
     from app.commands import admin
 
     if not rolling:
-        raise typer.BadParameter("say --rolling; to restart all at once, end the server and start it again")
+        raise typer.BadParameter(
+            "--rolling is needed here; to restart all workers at once, end the server and start it again"
+        )
     with plainly():
         admin.restart(admin.Remote(url, key_file))
 

@@ -61,9 +61,7 @@ class Metrics:
         tasks = Gauge("parley_tasks", "Tasks of the server's event loop", registry=self.registry)
         tasks.set_function(_tasks)
         self.connections = Gauge("parley_connections", "Open TCP connections", registry=self.registry)
-        self.idle = Gauge(
-            "parley_connections_idle", "Of these, those that wait for their client", registry=self.registry
-        )
+        self.idle = Gauge("parley_connections_idle", "Connections that wait for their client", registry=self.registry)
         self.connections_cut = Counter(
             "parley_connections_cut", "Idle connections closed for new ones", registry=self.registry
         )
@@ -156,8 +154,10 @@ class _Prefixes(Collector):
 
     def collect(self) -> Iterable[Metric]:
         labels = ["stage", "replica"]
-        asked = CounterMetricFamily("parley_prefix_asked", "Positions of prompts looked up", labels=labels)
-        reused = CounterMetricFamily("parley_prefix_reused", "Of those, not computed again", labels=labels)
+        asked = CounterMetricFamily("parley_prefix_asked", "Positions of prompts that were looked up", labels=labels)
+        reused = CounterMetricFamily(
+            "parley_prefix_reused", "Positions of prompts that were not computed again", labels=labels
+        )
         hits = CounterMetricFamily("parley_prefix_hits", "Look-ups that found something", labels=labels)
         evicted = CounterMetricFamily("parley_prefix_evicted", "Prefixes forgotten for want of room", labels=labels)
         held = GaugeMetricFamily("parley_prefix_bytes", "Memory of the prefixes that are kept", labels=labels)

@@ -214,7 +214,9 @@ class Client:
         try:
             arguments = orjson.loads(call.arguments or "{}")
         except ValueError:
-            raise ClientError(f"the model called {call.name} with what is not JSON: {call.arguments[:100]}") from None
+            raise ClientError(
+                f"the model called {call.name} with arguments that are not JSON: {call.arguments[:100]}"
+            ) from None
         result = await self._tools[call.name].run(**arguments)
         output = orjson.dumps(result).decode()
         item = {"type": "function_call_output", "call_id": call.call_id, "output": output}

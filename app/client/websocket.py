@@ -67,7 +67,7 @@ class SocketLine:
         except WebSocketException as error:
             raise ClientError(f"the connection has ended: {error}", "connection_lost") from None
         except ValueError as error:
-            raise ClientError(f"the server says what is no event: {error}") from None
+            raise ClientError(f"the server sent something that is not an event: {error}") from None
 
 
 def _socket_url(url: str, model: str) -> str:

@@ -181,7 +181,7 @@ def _refusal(status: int, body: bytes, address: Address) -> EngineError:
 
 
 def _stranger(url: str, why: str = "") -> ServerError:
-    return ServerError(f"what answers at {url} is no Parley server{why}")
+    return ServerError(f"the server at {url} is not a Parley server{why}")
 
 
 def _unreachable(error: httpx2.TransportError, url: str) -> ServerError:

@@ -55,7 +55,7 @@ class Question:
         if self.text is not None:
             parts.append(TextPart(self.text))
         if not parts:
-            raise RequestError("ask what? Give --text, --audio or --image")
+            raise RequestError("there is no question: give --text, --audio or --image")
         system = (Message("system", (TextPart(self.system),)),) if self.system is not None else ()
         return Request(
             id=new_id("ask"),
@@ -72,7 +72,7 @@ class Question:
 def say(target: Target, text: str, output: str | None, voice: str | None, guidance: float = 1.0) -> None:
     """Speak a text as it stands; guided, with a companion that does not know it. Raises EngineError."""
     if not text.strip():
-        raise RequestError("say what? The text is empty")
+        raise RequestError("there is nothing to say: the text is empty")
     check_output(output, otherwise=SAY)
     request = Request(
         id=new_id("say"),

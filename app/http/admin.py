@@ -23,7 +23,7 @@ class ScaleRequest(BaseModel):
     """The number of replicas that a stage should have."""
 
     stage: str
-    count: int = Field(description="Stages that share a worker with it get as many.")
+    count: int = Field(description="The number of replicas. Stages that share a worker with it get as many.")
 
 
 class Workers(BaseModel):

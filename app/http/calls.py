@@ -29,7 +29,9 @@ FORM, SDP = "multipart/form-data", "application/sdp"
 class IceServerView(BaseModel):
     urls: list[str]
     username: str | None = None
-    credential: str | None = Field(default=None, description="Where the server has a secret, good for two hours.")
+    credential: str | None = Field(
+        default=None, description="The password; it is good for two hours where the server has a secret."
+    )
 
 
 class IceServersView(BaseModel):

@@ -47,7 +47,7 @@ All others that are not served change nothing of what an answer means, and are i
 
 class AudioParams(BaseModel):
     voice: AnyVoice = None
-    format: Format | None = Field(default=None, description="pcm16 when streamed, else wav; streams may be any, too.")
+    format: Format | None = Field(default=None, description="Without it, a stream is pcm16 and a whole answer wav.")
 
 
 class FunctionSpec(BaseModel):

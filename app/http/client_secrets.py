@@ -34,19 +34,23 @@ class SecretRequest(BaseModel):
 
 
 class ClientSecret(BaseModel):
-    value: str = Field(description="Usable any number of times until it expires; sessions outlive it.")
-    expires_at: int = Field(description="Unix time in seconds.")
+    value: str = Field(
+        description="The secret. It may be used any number of times until it expires; sessions outlive it."
+    )
+    expires_at: int = Field(description="The end of its life, as Unix time in seconds.")
     session: dict[str, Any] = Field(description="The settings in effect.")
 
 
 class WithdrawRequest(BaseModel):
     """The secret that has leaked, or is not needed any more."""
 
-    value: str | None = Field(default=None, max_length=200, description="Without it, all that this key has made.")
+    value: str | None = Field(
+        default=None, max_length=200, description="The secret to end; without it, all secrets that this key has made."
+    )
 
 
 class Withdrawn(BaseModel):
-    withdrawn: int = Field(description="How many open nothing any more. What was opened with them has ended.")
+    withdrawn: int = Field(description="The number of secrets that were ended, with every session that they opened.")
 
 
 class _SmallBody(StrictRoute):

@@ -30,7 +30,7 @@ class TextContent(BaseModel):
 class AudioData(BaseModel):
     data: str = Field(description="Base64.")
     format: Literal["wav", "mp3", "flac", "ogg", "opus", "aac", "m4a", "mp4", "webm"] = Field(
-        default="wav", description="The data itself says what it is."
+        default="wav", description="This is not read: the data itself shows its format."
     )
 
 
@@ -89,7 +89,7 @@ class AssistantMessage(BaseModel):
     content: str | Annotated[list[AssistantContent], Parts] | None = None
     tool_calls: Annotated[list[ToolCall], Parts] | None = None
     audio: dict[str, Any] | None = Field(
-        default=None, description="Not looked up, since answers are not kept: send the transcript as content."
+        default=None, description="This is not looked up, since answers are not kept: send the transcript as content."
     )
 
 

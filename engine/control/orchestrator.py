@@ -86,15 +86,15 @@ class Orchestrator:
 
 def _check_roles(roles: Sequence[str]) -> None:
     if roles[:1] != ("main",) or len(set(roles)) < len(roles):
-        raise RequestError(f"roles are main and then others, each once, not {', '.join(roles)!a:.200}")
+        raise RequestError(f"roles: must be main and then others, each once, not {', '.join(roles)!a:.200}")
 
 
 def _check_seconds(request: Request) -> None:
     """Nothing is more, or less, than what is no number: nobody would ever step."""
     if request.lead_s is not None and not request.lead_s >= 0:
-        raise RequestError(f"lead_s is 0 s or more, not {request.lead_s:g}")
+        raise RequestError(f"lead_s: must be 0 s or more, not {request.lead_s:g}")
     if not request.max_audio_s > 0:
-        raise RequestError(f"max_audio_s is above 0 s, not {request.max_audio_s:g}")
+        raise RequestError(f"max_audio_s: must be above 0 s, not {request.max_audio_s:g}")
 
 
 def _check_numbers(request: Request) -> None:
@@ -107,7 +107,7 @@ def _check_numbers(request: Request) -> None:
             except msgspec.ValidationError as error:
                 raise RequestError(f"{name}: {error}") from None
             if isinstance(value, float) and math.isnan(value):
-                raise RequestError(f"{name} is no number")
+                raise RequestError(f"{name}: must be a number")
 
 
 def _awaited(pools: Sequence[Pool], chunks: Chunks) -> str:

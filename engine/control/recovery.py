@@ -40,7 +40,9 @@ class Recovery:
         self._check_repeatable(hop, error)
         blame = await self._blame(host)
         if blame == "this":
-            raise ReplicaLost(f"{error} over this request, which is therefore given to no other; change it") from error
+            raise ReplicaLost(
+                f"{error}, and this request may be the cause, so no other replica gets it; change the request"
+            ) from error
         hop.losses += blame != "another"
         if hop.losses == LIVES:
             raise ReplicaLost(f"{error}, the second that this request has lost; ask again") from error

@@ -73,7 +73,7 @@ def test_every_help_teaches_by_example(command: str) -> None:
         (("workers", "--key-file", "keys", "--url", "foo"), "'foo' is no address of a server"),
         (("say", "hi", "-c", "script", "--model", "scrip"), "there is no 'scrip' (did you mean 'script'?)"),
         (("say", "hi", "-c", "script", "--voice", "tune"), "script has no voice 'tune' (did you mean 'tone'?)"),
-        (("say", " ", "-c", "script"), "say what? The text is empty"),
+        (("say", " ", "-c", "script"), "there is nothing to say: the text is empty"),
         (
             ("say", "hi", "-c", "script", "--guidance", "2"),
             "guidance: this model cannot be guided; leave it at 1, not 2",
@@ -87,7 +87,7 @@ def test_every_help_teaches_by_example(command: str) -> None:
         (("say", "hi", "--url", "127.0.0.1:8000"), "give one like http://127.0.0.1:8000"),
         (("ask", "--text", "hi", "--url", "http://127.0.0.1:9"), "there is no server at http://127.0.0.1:9"),
         (("chat", "--url", "http://127.0.0.1:9", "--key-file", "none"), "--key-file: cannot read none"),
-        (("ask", "-c", "script"), "ask what? Give --text, --audio or --image"),
+        (("ask", "-c", "script"), "there is no question: give --text, --audio or --image"),
         (("ask", "-c", "script", "--audio", "no.wav"), "cannot read no.wav: No such file or directory"),
         (("ask", "-c", "script", "--text", "fail"), "the script says that this answer fails"),
         (("bench", "--url", "ws://127.0.0.1:9", "-c", "script"), "no session at ws://127.0.0.1:9"),

@@ -147,7 +147,7 @@ def _event_of(data: str) -> _Event:
     try:
         event = msgspec.json.decode(data, type=_Event)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise StageFailed("The language model's server sends what is no chat completion.") from None
+        raise StageFailed("The language model's server sends something that is not a chat completion.") from None
     if event.error is not None or event.object == "error":
         tree = msgspec.json.decode(data)
         raise Refusal(_status(tree), said_by(tree), kind_of(tree))

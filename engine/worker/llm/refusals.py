@@ -38,4 +38,4 @@ def error_of_model(refusal: Refusal, name: str, texts: Iterable[str]) -> EngineE
 
 def stranger(options: Options) -> EngineError:
     """Return the error for a server's answer that is no answer of this API."""
-    return StageFailed(f"What answers at {options.base} is no chat completions server: look at the url.")
+    return StageFailed(f"The server at {options.base} does not speak the chat completions API: check the url.")

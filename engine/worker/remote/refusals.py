@@ -73,7 +73,7 @@ def unreachable(error: httpx2.HTTPError, options: ServerOptions) -> EngineError:
         case httpx2.ProxyError():
             return StageUnavailable(f"{server} cannot be reached through the proxy of this environment.")
         case httpx2.DecodingError():
-            return StageFailed(f"{server} sends what cannot be read.")
+            return StageFailed(f"{server} sends data that cannot be read.")
         case _:
             return StageFailed(f"{server} ended the connection before its answer was complete.")
 

@@ -141,4 +141,4 @@ class SpeechServer:
     def _silent(self, body: bytes, text: str) -> EngineError:
         """Return the error for a text in place of sound."""
         said = says(message_of(body)[0], (text,), self._connection.key)
-        return StageFailed(f"{self._options.who} sends a text where sound was asked for{said}. Look at the url.")
+        return StageFailed(f"{self._options.who} sends a text where sound was asked for{said}. Check the url.")

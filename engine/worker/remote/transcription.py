@@ -104,4 +104,4 @@ class TranscriptionServer:
     def _wordless(self, body: bytes) -> EngineError:
         """Return the error for an answer that is no transcript."""
         said = says(message_of(body)[0] if b'"error"' in body else "", (), self._connection.key)
-        return StageFailed(f"{self._options.who} sends no transcript{said}. Look at the url.")
+        return StageFailed(f"{self._options.who} sends no transcript{said}. Check the url.")

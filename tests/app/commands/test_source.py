@@ -134,7 +134,7 @@ async def test_a_wrong_address_is_one_sentence(server: Running) -> None:
         ("127.0.0.1:8000", "is no address of a server"),
         (f"http://127.0.0.1:{nobody}", "there is no server at"),
         (secure, "does not speak TLS"),
-        (f"{server.http}/elsewhere", "is no Parley server"),
+        (f"{server.http}/elsewhere", "is not a Parley server"),
     ):
         with pytest.raises(ServerError, match=sentence):
             async with opened(Address(url)):

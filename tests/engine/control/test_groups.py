@@ -238,7 +238,7 @@ async def test_roles_are_known_with_the_request_each_once_in_order() -> None:
     """There is no registering, no id of a companion, and nothing that two requests share: roles are a frozen field."""
     async with rigged([Guided()]) as rig:
         for roles in ((), ("negative",), ("main", "a", "a"), ("negative", "main")):
-            with pytest.raises(RequestError, match="roles are main"):
+            with pytest.raises(RequestError, match="roles: must be main"):
                 await read(rig, numbers(1), live=True, roles=roles)
         assert await read(rig, numbers(2), live=True, roles=BOTH) == [0, 0.5]
         shared = request(live=True, roles=BOTH)

@@ -430,7 +430,7 @@ async def test_a_bug_of_ours_is_an_engine_error_too_and_logged(
 async def test_a_lead_that_is_no_time_is_refused(lead_s: float) -> None:
     """Nothing is more, or less, than what is no number: such a request had stepped never, and held its slots."""
     async with rigged([FakeStage(emits=frozenset({"audio"}))]) as rig:
-        with pytest.raises(RequestError, match="lead_s is"):
+        with pytest.raises(RequestError, match="lead_s: must be"):
             await read(rig, lead_s=lead_s)
         await settled(rig)
 

@@ -235,4 +235,4 @@ def _check_guidance(request: Request) -> None:
     if guidance != 1 and NEGATIVE not in roles:
         raise RequestError(f"guidance of {guidance:g} needs the role {NEGATIVE} beside main")
     if not 0 <= guidance <= MAX_GUIDANCE:
-        raise RequestError(f"guidance is between 0 and {MAX_GUIDANCE:g}, not {guidance:g}")
+        raise RequestError(f"guidance: must be between 0 and {MAX_GUIDANCE:g}, not {guidance:g}")

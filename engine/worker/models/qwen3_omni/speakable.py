@@ -55,4 +55,4 @@ def read(chunk: Chunk) -> Speakable:
     try:
         return chunk.read(_STRUCTS[chunk.name])
     except msgspec.ValidationError as error:
-        raise StageFailed(f"what the thinker said as {chunk.name} cannot be read: {error}") from None
+        raise StageFailed(f"the thinker's {chunk.name} cannot be read: {error}") from None

@@ -78,7 +78,7 @@ class Talker:
         placeholders = np.count_nonzero(self.source.marks.stand(user.ids))
         if not (ids == names == positions) or placeholders != media:
             counts = f"{ids} ids, {names} names, {positions} positions, {placeholders} placeholders, {media} media"
-            raise StageFailed(f"what the thinker told of a turn does not belong together: {counts}")
+            raise StageFailed(f"the parts of a turn that the thinker sent do not fit together: {counts}")
 
     @torch.inference_mode()
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:

@@ -87,7 +87,7 @@ def options_of(config: StageConfig) -> tuple[Options, Checkpoint]:
     options: Options = build(Options, dict(config.options), "options")
     for name in options.arguments:
         if name in OWN_ARGUMENTS:
-            raise ConfigError(f"options.arguments.{name}: is said by {OWN_ARGUMENTS[name]}")
+            raise ConfigError(f"options.arguments.{name}: is set by {OWN_ARGUMENTS[name]}; set that one")
     if options.template is not None and not Path(options.template).is_file():
         raise ConfigError(f"options.template: there is no file {options.template}")
     checkpoint = read_checkpoint(config.weights, template=options.template is None)

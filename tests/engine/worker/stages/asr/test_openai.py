@@ -129,8 +129,8 @@ async def test_what_the_server_hears_no_words_in_is_not_understood(words: str) -
         (answer(500, {"error": "cuda"}), r"failed \(500\), and says: cuda"),
         (answer(302, location="http://10.0.0.1/"), r"sends requests on to another address \(302\)"),
         (answer(200, {"error": {"message": "busy"}}), "sends no transcript, and says: busy"),
-        (answer(200, {"text": None}), "sends no transcript. Look at the url."),
-        (answer(200, b"<html>", "text/html"), "sends no transcript. Look at the url."),
+        (answer(200, {"text": None}), "sends no transcript. Check the url."),
+        (answer(200, b"<html>", "text/html"), "sends no transcript. Check the url."),
         (answer(200, b"[" * 90_000), "sends no transcript"),
     ],
 )

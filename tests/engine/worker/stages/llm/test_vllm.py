@@ -262,7 +262,11 @@ class TestLoading:
             ({"context": 100}, ConfigError, "options.context: must be at least 256"),
             ({"template": "none.jinja"}, ConfigError, "options.template: there is no file none.jinja"),
             ({"temprature": 1}, ConfigError, "unknown key .did you mean 'temperature'"),
-            ({"arguments": {"max_model_len": 9}}, ConfigError, r"arguments.max_model_len: is said by options.context"),
+            (
+                {"arguments": {"max_model_len": 9}},
+                ConfigError,
+                "max_model_len: is set by options.context",
+            ),
             ({"arguments": {"trust_remote_code": True}}, ConfigError, "own code is not run"),
             ({"arguments": {"quantisation": "x"}}, ConfigError, "no such engine argument .did you mean 'quantization'"),
             (

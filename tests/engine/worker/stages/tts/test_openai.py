@@ -290,7 +290,7 @@ async def test_an_answer_ends_with_the_longest_sound_that_it_may_have() -> None:
         (answer(500, {"error": "cuda"}), r"failed \(500\), and says: cuda"),
         (answer(302, location="http://10.0.0.1/"), r"sends requests on to another address \(302\)"),
         (answer(200, {"error": {"message": "busy"}}), "sends a text where sound was asked for, and says: busy"),
-        (answer(200, b"<html>", "text/html"), "sends a text where sound was asked for. Look at the url."),
+        (answer(200, b"<html>", "text/html"), "sends a text where sound was asked for. Check the url."),
         (answer(200, b"ID3" + bytes(99), "audio/mpeg"), "sends compressed sound where raw samples"),
         (answer(200, wav(b"", bits=24), "audio/wav"), "a WAV file that cannot be read"),
         (answer(200, b"", "audio/pcm"), "makes no sound of this text. Does its voice speak the language?"),
