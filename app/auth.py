@@ -58,7 +58,7 @@ class Gate:
     """ASGI middleware: 403 for a foreign Host or Origin, 401 without a key where keys are set, 429 beyond one's share.
 
     A client secret is as good as a key on ``SECRET_ROUTES``; an expired one is refused there even without any keys.
-    Who has tried many wrong keys is refused with 429 for a while, whatever key he sends then.
+    An address that has tried many wrong keys is refused with 429 for a while, whatever key it sends then.
     """
 
     def __init__(

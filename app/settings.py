@@ -95,7 +95,7 @@ class TurnSettings:
     echo_guard: bool = True
     """Whether the answer that comes back through the microphone is told from the user."""
     ahead: bool = True
-    """Whether the model listens along while the user speaks; without, it is given his turn when that is over."""
+    """Whether the model listens along while the user speaks; else it gets their turn when that is over."""
     guess_ms: int = 120
     """Silence after which an answer is begun, and held until the turn is over or the user goes on; 0: not before."""
 

@@ -11,12 +11,12 @@ class LineFull(Exception):
 
 
 class Waiter:
-    """One who waits. ``moved`` is told his place, 1 for the next one, whenever it changes; it must not wait."""
+    """A request that waits. ``moved`` gets its place, 1 for the next one, whenever it changes; it must not wait."""
 
     def __init__(self, moved: Callable[[int], None]) -> None:
         self.moved = moved
         self.called = asyncio.Event()
-        """A place is free, and kept for him."""
+        """Set once a place is free, and kept for it."""
 
 
 class Waiting:
@@ -52,7 +52,7 @@ class Waiting:
             self._tell(0)
 
     def leave(self, waiter: Waiter) -> None:
-        """Remove a waiter who takes their place, or waits no more. May be called twice."""
+        """Remove a waiter that takes its place, or waits no more. May be called twice."""
         self._given.discard(waiter)
         if waiter in self._line:
             at = self._line.index(waiter)

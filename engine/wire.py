@@ -45,8 +45,8 @@ class Resume(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Counts of what a lost replica had given of a request. The successor leaves that out: to the client, and to the
     next hop.
 
-    ``playing_s`` is for how long the listener has heard it, None if he has not begun. ``kept`` is what its stages left
-    for who goes on, in the order that they did. ``alone``: it may be what broke, and steps with no other.
+    ``playing_s`` is how long the listener has heard it, None before they begin. ``kept`` is what the stages
+    checkpointed, in that order. ``alone``: this request may be what broke the replica, so it steps with no other.
     """
 
     client: dict[str, int]
@@ -83,7 +83,7 @@ class End(Frame, frozen=True, tag="end"):
 class Emit(Frame, frozen=True, tag="emit", omit_defaults=True):
     """Worker to server: a chunk for the client, for the next hop, or for both.
 
-    ``kept`` is what stages have left since for the case that this worker is lost, and goes to neither. ``marks`` are
+    ``kept`` is what stages checkpointed since, in case this worker is lost; it goes to neither. ``marks`` are
     moments since the last one (monotonic seconds): a message of their own would wake the server for each.
     """
 

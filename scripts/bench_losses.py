@@ -10,7 +10,7 @@ crowd   nano beside two busy loops for each core: nobody is given up for getting
 late    the gap against how far into an answer the loss comes, for the scripted family (a frame takes its talker 8 ms)
         and for nano; and at 30 s without what the stages had left, as control
 
-Everything random follows from seeds. The listener plays from the first sample on; answers are made 0.5 s ahead of him.
+Everything random follows from seeds. The listener plays from the first sample on; answers are made 0.5 s ahead of them.
 """
 
 from __future__ import annotations

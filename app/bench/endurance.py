@@ -92,13 +92,13 @@ async def full_load(target: Target, listeners: int, seconds: float) -> list[Figu
 
 
 async def _listener(client: Client, number: int, until_s: float) -> list[Turn]:
-    """Each begins at a moment of his own, so that not all ask at once for ever."""
+    """Begin at a moment of one's own, so that not all ask at once for ever."""
     await asyncio.sleep(number * 0.1)
     return await talk(client, number, until_s)
 
 
 async def talk(client: Client, number: int, until_s: float) -> list[Turn]:
-    """One listener's turns: he asks again when he has heard the answer."""
+    """One listener's turns: they ask again when they have heard the answer."""
     turns: list[Turn] = []
     while time.monotonic() < until_s:
         turn = await client.typed(PROMPTS[(number + len(turns)) % len(PROMPTS)])

@@ -109,7 +109,7 @@ class Engine:
     def open(self, request: Request, inputs: AsyncIterator[Chunk] | None = None) -> AbstractAsyncContextManager[Chunks]:
         """The answer to a request while the block lasts; leaving it is the abort.
 
-        For a ``live`` request, ``inputs`` are the user's ``audio`` chunks; their end is the end of his turn. The
+        For a ``live`` request, ``inputs`` are the user's ``audio`` chunks, which end with the turn. The
         iterator raises one EngineError if the request fails; everything it held is freed by then.
         """
         return self._orchestrator.open(request, inputs)

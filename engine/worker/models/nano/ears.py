@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 WEIGHTS = Path(__file__).parents[3] / "weights" / "nano"
 PIECE = MIC_RATE_HZ // 5  # samples a step searches at most: 10 to 20 ms of work
-SPEAKERS = 8  # at once: each one's decoders take 60 MB while he speaks
+SPEAKERS = 8  # at once: each one's decoders take 60 MB while they speak
 CEPSTRUM = MIC_RATE_HZ // 100  # samples between two cepstra: the unit of the decoder's positions
 MEAN_PRIOR = 500  # frames that the mean set before counts for (CMN_WIN in its cmn_live.c)
 REQUEST_BEAM = 1e-60  # wide: a right word that starts badly must survive

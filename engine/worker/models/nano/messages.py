@@ -24,7 +24,7 @@ def shows(messages: Sequence[Message]) -> bool:
 
 
 def joined(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The conversation with the user's bare pictures as part of what he says next, where nobody answers between."""
+    """Join the user's bare pictures with what they say next, where nobody answers between."""
     return tuple(_joined(messages))
 
 

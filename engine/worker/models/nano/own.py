@@ -168,7 +168,7 @@ def _again(_: Sequence[str], view: View) -> str:
     return view.said[-1] if view.said else NOTHING_SAID
 
 
-# What the user told of himself
+# Facts that the user gave of themselves
 
 FACTS = {
     "name": ("Nice to meet you, {x}.", "Your name is {x}.", "I don't know your name yet."),

@@ -150,7 +150,7 @@ class Thinker:
         req.state = Thought()
 
     async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        """One row, once the user has finished; pictures are looked at beside the step loop while he speaks."""
+        """One row, once the user has finished; pictures are looked at beside the step loop while they speak."""
         check_length([message for message in req.request.messages if message.role != "system"], MOST_CHARACTERS)
         messages = joined(req.request.messages)
         scenes = await self._scenes(req, messages)
