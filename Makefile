@@ -68,7 +68,7 @@ vllm: .vllm/vllm.stamp  ## an environment of vLLM's own, for a thinker with `use
 
 clean:  ## remove everything that was installed or built here
 	rm -rf $(VENV) .vllm build out *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache web/node_modules
-	find app engine web tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+	find app engine web tests scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp says that what it stands for is installed: a second `make serve` runs no pip and touches no network.
 $(VENV)/%.stamp: $(SETUP)

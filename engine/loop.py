@@ -1,7 +1,7 @@
 """The event loop that a process of ours runs on: uvloop's where it is to be had, else asyncio's own.
 
 A hand-over between processes is two wake-ups and what the loops do around them, and uvloop does that in C: a third less
-in all (scripts/bench_engine.py). uvicorn makes the same choice for the server. Knows nothing of what runs.
+in all (benchmarks.overhead). uvicorn makes the same choice for the server. Knows nothing of what runs.
 """
 
 from __future__ import annotations

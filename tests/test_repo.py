@@ -245,6 +245,12 @@ def test_the_readme_map_names_what_is_there() -> None:
     assert not {room for room in rooms if not any(name.startswith(room) for name in named)}
 
 
+def test_the_table_of_the_benchmarks_names_every_program() -> None:
+    programs = {path.stem for path in tracked("benchmarks/*.py") if "__main__" in path.read_text(encoding="utf-8")}
+    rows = re.findall(r"^\| `(\w+)` \|", (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(rows) == sorted(programs - {"relay"})  # which `overhead` runs
+
+
 class TestSuites:
     """scripts/suites.py: how it counts, and that a missing tool that is required fails."""
 

@@ -37,7 +37,7 @@ from engine import (
     loop,
     spawn,
 )
-from engine.bench.peer import Question, Subject, Times
+from engine.peers.peer import Question, Subject, Times
 
 ANSWER = Question(text="Hello, how are you today? Tell me about the weather.", tokens=30, frames=50)  # four seconds
 BARE = "bare"
@@ -101,7 +101,7 @@ def peer(name: str, spec: EngineSpec) -> Generator[Process]:
         raise ConfigError("--against compares the stages of one family: a configuration that names a model")
     subject = Subject(model=spec.model, weights=spec.weights, threads=threads, slots=slots, options=dict(spec.options))
     process = subprocess.Popen(
-        [*spawn.PYTHON, "-m", "engine.bench", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [*spawn.PYTHON, "-m", "engine.peers", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     try:
         assert process.stdin is not None

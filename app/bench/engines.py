@@ -20,7 +20,7 @@ from app.bench.target import BenchError
 from app.realtime.ids import new_id
 from engine import SPEAKER_RATE_HZ, Audio, Engine, EngineSpec, Request
 
-ALONE = Path(__file__).parents[2] / "scripts" / "bench_engine.py"
+ALONE = Path(__file__).parents[2] / "benchmarks" / "overhead.py"
 """The program that measures what the engine itself costs. It looks inside the engine, which nothing in app may do."""
 
 LONGEST_S = 10.0
@@ -43,8 +43,8 @@ def handovers(rounds: int) -> list[Figure]:
     """
     if not ALONE.exists():
         return []
-    command = [sys.executable, str(ALONE), "--json", "--rounds", str(rounds)]
-    result = subprocess.run(command, capture_output=True, text=True)
+    command = [sys.executable, "-m", f"{ALONE.parent.name}.{ALONE.stem}", "--json", "--rounds", str(rounds)]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ALONE.parents[1])
     if result.returncode:
         raise BenchError(f"{ALONE.name} failed: {(result.stderr.splitlines() or ['?'])[-1]}")
     found = orjson.loads(result.stdout)

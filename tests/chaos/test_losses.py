@@ -1,7 +1,7 @@
 """Workers are killed and stopped at random moments under load: others notice nothing, the affected hear no break.
 
 Everything random follows from a seed, which a failure names. The default suite has a short version without the bars of
-time, which a busy machine could not keep; `scripts/bench_losses.py` prints the figures.
+time, which a busy machine could not keep; `benchmarks/losses.py` prints the figures.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import signal
 import numpy as np
 import pytest
 
-from scripts import bench_losses
-from scripts.bench_losses import WORDS, Heard, expected_sound, storm, wrong
+from benchmarks.losses import BENCHES, WORDS, Heard, expected_sound, storm, wrong
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
@@ -47,7 +46,7 @@ def test_only_who_lost_two_replicas_may_end_with_that_error() -> None:
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("name", bench_losses.BENCHES)
+@pytest.mark.parametrize("name", BENCHES)
 async def test_every_bar_of_a_loss_is_kept(name: str) -> None:
     """A hundred kills: noticed in 100 ms, no underrun of the others, half a second's break at most; and its control."""
-    assert await bench_losses.BENCHES[name](False)
+    assert await BENCHES[name](False)

@@ -1,4 +1,4 @@
-"""Speaks requests with pauses in them, and without: what turn detection is measured by (scripts/bench_turns.py).
+"""Speaks requests with pauses in them, and without: what turn detection is measured by (benchmarks/turns.py).
 
     python -m engine.training.nano.make_turns DIR
 

@@ -14,8 +14,8 @@ import pytest
 from app.bench import against, plot
 from app.bench.target import BenchError
 from engine import ChunkSpec, EngineSpec, parse_config
-from engine.bench.bare import Bare
-from engine.bench.peer import Question, Subject, Times
+from engine.peers.bare import Bare
+from engine.peers.peer import Question, Subject, Times
 
 SCRIPT = parse_config("model: script\nworkers: [{stages: [ears, thinker, talker, code2wav]}]\n")
 

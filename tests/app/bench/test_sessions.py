@@ -91,8 +91,9 @@ def test_without_a_clone_there_are_no_hand_overs(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_failing_measurement_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "broken.py").write_text("raise SystemExit('no such thing')")
-    monkeypatch.setattr(engines, "ALONE", tmp_path / "broken.py")
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "broken.py").write_text("raise SystemExit('no such thing')")
+    monkeypatch.setattr(engines, "ALONE", tmp_path / "benchmarks" / "broken.py")
     with pytest.raises(BenchError, match="no such thing"):
         engines.handovers(1)
 

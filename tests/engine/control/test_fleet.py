@@ -172,7 +172,7 @@ async def test_a_stopped_process_is_fenced_within_a_second_and_replaced() -> Non
         fenced_s = time.monotonic() - began_s
         assert await answer(engine, "say: another one") == "another one"
         assert workers(engine) == {"worker0.0": 2}
-    assert fenced_s < 1.5  # 1 s, and what a busy machine adds; scripts/bench_losses.py holds it to the bar
+    assert fenced_s < 1.5  # 1 s, and what a busy machine adds; benchmarks/losses.py holds it to the bar
 
 
 async def test_beats_that_came_while_the_server_was_held_up_are_heard_before_it_judges() -> None:
@@ -275,7 +275,7 @@ async def test_a_second_replica_halves_the_work_of_the_first() -> None:
         both_s = min(await eight("both"), await eight("again"))
         engine._fleet.pools["talker"].drain("talker@worker1.1#1")
         alone_s = min(await eight("alone"), await eight("alone again"))
-    assert alone_s / both_s > 1.4  # 2 on an idle machine; see scripts/bench_fleet.py
+    assert alone_s / both_s > 1.4  # 2 on an idle machine; see benchmarks/fleet.py
 
 
 @pytest.mark.seed("A1.20", "A3.8")

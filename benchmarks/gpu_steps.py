@@ -1,4 +1,4 @@
-"""The speed of one GPU, and the time that decode steps take there: the parts of bench_gpu.py that need no engine."""
+"""The speed of one GPU, and the time that decode steps take there: the parts of benchmarks.gpu that need no engine."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The worth of turn detection: the time from the last word to the first sound, and who is cut off, in one run.
 
     python -m engine.training.nano.make_turns out/turns          # the recordings, once
-    python scripts/bench_turns.py out/turns [--rows auto,fixed] [--callers 4] [--json FILE]
-    python scripts/bench_turns.py out/turns --judged [--smart-turn FILE]     # the waits alone; no timing
+    python -m benchmarks.turns out/turns [--rows auto,fixed] [--callers 4] [--json FILE]
+    python -m benchmarks.turns out/turns --judged [--smart-turn FILE]     # the waits alone; no timing
 
 Each row is one setting of the same server, asked over the WebSocket as our clients ask. Each recording is said into a
 microphone of its own at its own pace, with a quiet room around it. A *cut* is a turn that ended before the last word's
@@ -27,15 +27,12 @@ import argparse
 import asyncio
 import json
 import socket
-import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 import soundfile

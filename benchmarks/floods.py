@@ -1,6 +1,6 @@
 """The users' sound while others flood the server: underruns, and when the first sound comes, beside how it is without.
 
-    python scripts/bench_floods.py [--seconds 60] [--connections 0 1 10 50] [--users 4]
+    python -m benchmarks.floods [--seconds 60] [--connections 0 1 10 50] [--users 4]
 
 Users speak into open microphones, hear each answer out, and speak again. Those who flood are in a process of their
 own: each sends tiny events, pings and empty frames as fast as they are taken, reads what comes, and connects anew when
@@ -18,8 +18,6 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from app.bench.client import Client, Turn, open_client
 from app.bench.figures import percentile
@@ -68,7 +66,7 @@ async def flooding(port: int, connections: int) -> AsyncGenerator[None]:
     if not connections:
         yield
         return
-    command = [sys.executable, __file__, "--flood", str(port), str(connections)]
+    command = [sys.executable, "-m", "benchmarks.floods", "--flood", str(port), str(connections)]
     process = await asyncio.create_subprocess_exec(*command)
     try:
         yield

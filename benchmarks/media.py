@@ -1,7 +1,7 @@
 """The number of users that the server talks to at once: WebRTC calls, and WebSocket sessions of which some are
 answered.
 
-    python scripts/bench_media.py [calls] [sockets] [--seconds N]
+    python -m benchmarks.media [calls] [sockets] [--seconds N]
 
 calls     10 calls, each asking and listening to one answer after the other, its microphone open and silent
 sockets   200 sessions, of which 20 do that; the others are open and say nothing
@@ -30,8 +30,6 @@ from urllib.request import urlopen
 
 import numpy as np
 import psutil
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from app.bench.subject import Subject, running
 from app.client import webrtc, websocket

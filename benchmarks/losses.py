@@ -1,6 +1,6 @@
 """The cost of a lost worker for those who listen: replicas are killed and stopped under load, and each bar is printed.
 
-    python scripts/bench_losses.py [--quick] [NAME ...]
+    python -m benchmarks.losses [--quick] [NAME ...]
 
 kills   kill -9 of one of two replicas of a stage, 100 times at random moments, while eight sessions are spoken to
         one answer after the other: how soon it is noticed, the longest gap of those that were served there, the gaps of
@@ -26,21 +26,18 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 
 from app.client.player import Player
+from benchmarks.fleet import said
 from engine import Engine, EngineError, EngineSpec, Message, Request, TextPart, WorkerSpec
 from engine.chunk import Audio, Text
 from engine.config import ChunkSpec
 from engine.control.recovery import LIVES
 from engine.delivered import RecoveryLog
 from engine.stream import ReplayBuffer
-from scripts.bench_fleet import said
 
 SESSIONS = 8
 WORDS = 12  # of 240 ms each: an answer lasts 2.9 s

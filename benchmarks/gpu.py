@@ -1,7 +1,7 @@
 """Qwen3-Omni-30B-A3B on one GPU: its true shapes with random weights, which are made on the device and never on a disk.
 
-    python scripts/bench_gpu.py [--json FILE] [--budget-s 540] [--concurrency 1,4,16,64] [--slots 64]
-    python scripts/bench_gpu.py --tiny --device cpu    # the same on tiny shapes, to try the script
+    python -m benchmarks.gpu [--json FILE] [--budget-s 540] [--concurrency 1,4,16,64] [--slots 64]
+    python -m benchmarks.gpu --tiny --device cpu    # the same on tiny shapes, to try the script
 
 Everything is in this process: three stages and an engine around them. It prints as it goes, and writes FILE after each
 part, so that a run that is cut off still tells something; a part for which no time is left is left out and named.
@@ -18,19 +18,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import math
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.gpu_steps import Bench, about_device, profile, steps
+from benchmarks.random_weights import Random, describe
 from engine import AudioPart, Engine, Message, Request, Sampling, parse_config
 from engine.chunk import Audio
 from engine.worker import host
@@ -38,8 +37,6 @@ from engine.worker.models import qwen3_omni
 from engine.worker.models.qwen3_omni import source
 from engine.worker.nn import cuda_graph_runner
 from engine.worker.stage import StageConfig
-from scripts.gpu_steps import Bench, about_device, profile, steps
-from scripts.random_weights import Random, describe
 
 SPEECH_S, RATE_HZ = 3.0, 16_000
 BARS = {1: 100.0, 16: 300.0, 64: 600.0}  # ms of TTFA at the 95th percentile (of one user: at the median)

@@ -1,6 +1,6 @@
 """A model's file in the worker, measured: what the engine adds to a first sound, and what HTTP adds to a first token.
 
-    python scripts/bench_llamacpp.py [--rounds N] [--model FILE.gguf]
+    python -m benchmarks.llamacpp [--rounds N] [--model FILE.gguf]
 
 first sound     a typed question's, by llm.llamacpp and nano's voice, over the sum of what both take when they are
                 called directly: llama.cpp for the words that the voice needs, the voice for its first chunk of them
@@ -19,8 +19,6 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import psutil
 from rich.console import Console

@@ -1,6 +1,6 @@
 """What a decode step and a codec frame cost on this machine's CPU, at the shapes that people run, with random weights.
 
-    python scripts/bench_steps.py [--rounds N] [--threads N] [--rows 1,2,4] [NAME ...]
+    python -m benchmarks.steps [--rounds N] [--threads N] [--rows 1,2,4] [NAME ...]
 
 A line is one shape and one size of batch; NAME is part of a line's name. Times are medians over the rounds, in each of
 which float32 and bfloat16 compute the same once. *Read* is how fast the weights came from memory for that: a step of
@@ -17,15 +17,11 @@ import argparse
 import gc
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 from rich.console import Console

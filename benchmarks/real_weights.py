@@ -1,6 +1,7 @@
 """Ears, a thinker and a voice with their real weights, measured here: the figures that no random weights can give.
 
-    python scripts/try_real.py [--ears NAME] [--thinker FORM] [--voice NAME] [--config FILE] [--turns N] [--json FILE]
+    python -m benchmarks.real_weights [--ears NAME] [--thinker FORM] [--voice NAME] [--config FILE] [--turns N]
+        [--json FILE]
 
 NAME is a model of the catalogue that `parley pull` has brought, FORM what `parley serve --thinker` takes; what is left
 out is the configuration's (nano). It prints a line for README's table:
@@ -25,8 +26,6 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 import psutil

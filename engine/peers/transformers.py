@@ -11,8 +11,8 @@ import torch
 from transformers import AutoTokenizer, Qwen3OmniMoeForConditionalGeneration
 from transformers.utils import logging
 
-from engine.bench.peer import Question, Subject, Times
 from engine.errors import ConfigError
+from engine.peers.peer import Question, Subject, Times
 from engine.worker.nn.weights import find
 
 MODELS = {"qwen3_omni": Qwen3OmniMoeForConditionalGeneration}

@@ -1,8 +1,8 @@
 """A language model behind a URL, measured: what it adds to a first sound, and what a lost worker costs its answers.
 
-    python scripts/bench_thinker.py latency [--rounds N]
-    python scripts/bench_thinker.py kills [--times N] [--launcher local|ray]
-    python scripts/bench_thinker.py prepare [--rounds N] [--speech-s S]
+    python -m benchmarks.thinker latency [--rounds N]
+    python -m benchmarks.thinker kills [--times N] [--launcher local|ray]
+    python -m benchmarks.thinker prepare [--rounds N] [--speech-s S]
 
 latency  first sound behind the remote server's first token, over what nano's own thinker's first token takes to be
          heard, of the same words: answers of both in turn, p50 and p95
@@ -28,10 +28,7 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 from rich.console import Console

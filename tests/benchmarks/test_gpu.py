@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[2]
 TINY = ["--tiny", "--device", "cpu", "--slots", "4", "--context", "1024", "--frames", "4", "--concurrency", "1,4"]
 
 
 def run(tmp_path: Path, *more: str) -> tuple[dict[str, list[dict[str, float]]], str]:
     figures = tmp_path / "figures.json"
-    command = [sys.executable, str(ROOT / "scripts/bench_gpu.py"), *TINY, "--json", str(figures), *more]
+    command = [sys.executable, "-m", "benchmarks.gpu", *TINY, "--json", str(figures), *more]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110)
     assert ended.returncode == 0, ended.stderr
     return json.loads(figures.read_text()), ended.stdout

@@ -1,7 +1,7 @@
 """The floor under a hand-over across processes: the same bytes from one process through a second to a third, bare.
 
 No engine, no frames, no credit: the relay reads and writes. What it takes is what two wake-ups of processes cost here,
-once with an event loop at all three places, once with threads that block. `scripts/bench_engine.py` prints it beside
+once with an event loop at all three places, once with threads that block. `benchmarks/overhead.py` prints it beside
 its own figures, from the same run.
 """
 
@@ -38,7 +38,7 @@ def relayed(way: str, n: int) -> list[float]:
 
 
 def _child(way: str, role: str, sock: socket.socket, n: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, __file__, way, role, str(sock.fileno()), str(n)]
+    command = [sys.executable, "-m", "benchmarks.relay", way, role, str(sock.fileno()), str(n)]
     return subprocess.Popen(command, pass_fds=[sock.fileno()], stdout=subprocess.PIPE if role == "receive" else None)
 
 

@@ -1,6 +1,6 @@
 """A voice that runs here, measured at a worker: its first sound, its speed, and what it costs to leave it.
 
-    python scripts/bench_voices.py [--use tts.pocket --weights FOLDER] [--threads N] [--rounds N]
+    python -m benchmarks.voices [--use tts.pocket --weights FOLDER] [--threads N] [--rounds N]
 
 first sound    from an answer's first words to the first sample that leaves, p50, and the library's own for the same
 speed          seconds of computing for a second of sound, one answer alone; above 1 a listener runs dry
@@ -22,8 +22,6 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from rich.console import Console
 

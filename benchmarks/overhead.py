@@ -1,13 +1,13 @@
 """The engine's own cost: hand-over between two stages, and a step's overhead, with stages that compute nothing.
 
-    python scripts/bench_engine.py [--json] [--rounds N]
+    python -m benchmarks.overhead [--json] [--rounds N]
 
 hand-over   from the end of the step that emits a chunk to the beginning of the next stage's step that has it, in one
             process (both stages on one worker) and across processes (each stage in a worker process of its own, with
             the server between them)
 step        wall time of the step loop per step, at batch 1 and at batch 17: their difference, over 16, is what each
             further sequence costs; each request gets one row, and emits one chunk to the server
-bare relay  the floor under a hand-over across processes on this machine, in the same run: see `relay.py`
+bare relay  the floor under a hand-over across processes on this machine, in the same run: see `benchmarks.relay`
 
 On a busy machine compare the best round: it is the one that was disturbed least.
 """
@@ -22,11 +22,9 @@ import statistics
 import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
+from benchmarks import relay
 from engine import links, loop, wire
 from engine.chunk import Chunk, Tensors
 from engine.config import ChunkSpec
@@ -36,7 +34,6 @@ from engine.control.replica import RemoteWorker, StageReplica
 from engine.core import Message, Request, StageInfo, TextPart
 from engine.worker.process import Worker
 from engine.worker.stage_request import StageRequest
-from scripts import relay
 
 CHUNKS = 400  # a round
 BARS = {
@@ -187,7 +184,7 @@ async def across(n: int) -> list[float]:
         with theirs:
             fd = str(theirs.fileno())
             process = await asyncio.create_subprocess_exec(
-                sys.executable, __file__, "--child", fd, name, pass_fds=[theirs.fileno()]
+                sys.executable, "-m", "benchmarks.overhead", "--child", fd, name, pass_fds=[theirs.fileno()]
             )
         remote = RemoteWorker(name)
         link = links.SocketLink(receiver(remote), remote.lost)

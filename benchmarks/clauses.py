@@ -1,6 +1,6 @@
 """The best length of an answer's first clause: the first sound against what a voice that takes whole texts costs.
 
-    python scripts/bench_clauses.py [--words-a-second 25] [--voice FOLDER]
+    python -m benchmarks.clauses [--words-a-second 25] [--voice FOLDER]
 
 For each length of the first clause, of voices whose call costs so many milliseconds and then so much of each second of
 its sound: the time from the thinker's first word to the first sound, and how many answers in a hundred run dry, and
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,9 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from rich.console import Console
 from rich.table import Table
 

@@ -1,6 +1,6 @@
 """The worth and the cost of replicas: with the scripted family, so that nothing but the engine is measured.
 
-    python scripts/bench_fleet.py [--quick] [NAME ...]
+    python -m benchmarks.fleet [--quick] [NAME ...]
 
 sessions    how many listeners one talker replica serves without an underrun, and how many two do; the talker's step
             waits 10 ms for each request without computing, as a slower device would, and a frame is 40 ms
@@ -10,7 +10,7 @@ process     what it adds to the time to first audio that the one replica lives i
 arrays      one way of an array to another process and a word back, through memory and through the socket
 nano        the same ratio of sessions with the built-in model, whose talkers share this machine's cores: no bar
 
-What a lost replica costs: `bench_losses.py`.
+What a lost replica costs: `benchmarks.losses`.
 On a busy machine compare what one run prints.
 """
 
@@ -27,10 +27,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 
@@ -238,7 +235,7 @@ async def echo(near: bool) -> AsyncGenerator[Callable[[Any], Awaitable[Any]]]:
     ours, theirs = socket.socketpair()
     answers: asyncio.Queue[Any] = asyncio.Queue(1)
     link = links.SocketLink(answers.put_nowait, lambda: None, near)
-    command = (sys.executable, __file__, "--echo", str(theirs.fileno()), *(["--near"] if near else []))
+    command = (sys.executable, "-m", "benchmarks.fleet", "--echo", str(theirs.fileno()), *(["--near"] if near else []))
     process = await asyncio.create_subprocess_exec(*command, pass_fds=(theirs.fileno(),))
     theirs.close()
     ours.setblocking(False)
