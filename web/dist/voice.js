@@ -1,1 +1,1 @@
-export{a as Problem,n as STEPS,t as Trial,r as VoiceClient,i as devices,o as problemOf}from"./library-BrJ0e2ed.js";
+export{a as Problem,n as STEPS,t as Trial,r as VoiceClient,i as devices,o as problemOf}from"./library-BFzHdc7J.js";

@@ -16,7 +16,7 @@ export interface Kept {
   readonly name: string;
   readonly text: string;
   readonly unheard: string;
-  /** As data URIs. */
+  /** The pictures as data URIs. */
   readonly pictures: readonly string[];
 }
 
@@ -53,7 +53,7 @@ export class Captions {
     this.follow();
   }
 
-  /** What the user has said so far, as far as it is understood now. */
+  /** The user's words so far, as they are understood now. */
   guess(item: string, text: string): void {
     const entry = this.entry(item, "user");
     if (!entry.hasAttribute("aria-busy")) return; // it is known better
@@ -62,7 +62,7 @@ export class Captions {
     this.follow();
   }
 
-  /** What the model was shown with an utterance. */
+  /** The picture that the model was shown with an utterance. */
   show(item: string, picture: string): void {
     const canvas = made("canvas");
     canvas.width = PICTURE.width;
@@ -95,7 +95,7 @@ export class Captions {
     this.follow();
   }
 
-  /** Of an interrupted answer only the beginning, `heard`, reached the user; the rest turns grey. */
+  /** Only the beginning of an interrupted answer, `heard`, reached the user; the rest turns grey. */
   cut(item: string, heard: string): void {
     const entry = this.entries.get(item);
     const text = entry && words(entry).textContent;

@@ -8,7 +8,7 @@
 import { idFor, sentenceOf, type Purpose } from "./refusals";
 import type { ClientEvent, Ledger, Mark, Refused, Response, ServerEvent, Session } from "./wire";
 
-/** What happens in the conversation. Items are the protocol's ids. */
+/** The events of the conversation. Items are the protocol's ids. */
 export interface ClientEvents {
   send(event: ClientEvent): boolean;
   session(session: Session): void;
@@ -19,15 +19,15 @@ export interface ClientEvents {
   committed(item: string): void;
   /** The turn that was to be answered is empty. */
   nothingSaid(): void;
-  /** What the user said; `final`: all of it (empty: nothing was understood), else the next piece. */
+  /** The user's words; `final`: all of them (empty: nothing was understood), else the next piece. */
   heard(item: string, text: string, final: boolean): void;
-  /** What the user has said so far; it may be understood otherwise yet. */
+  /** The user's words so far; they may be understood otherwise yet. */
   hearing(item: string, text: string): void;
   answerStarted(): void;
   answerItem(item: string): void;
   /** `spoken`: it is the text of a sound. */
   answerText(item: string, delta: string, spoken: boolean): void;
-  /** How far the voice is in that text as its sound goes on. */
+  /** The voice's place in that text as its sound goes on. */
   answerMarks(item: string, marks: readonly Mark[]): void;
   /** The conversation keeps of this answer only what was heard: `text`, where the server says it. */
   cut(item: string, text: string | null): void;
@@ -43,7 +43,7 @@ export interface Outcome {
   readonly ledger: Ledger | null;
 }
 
-/** What a user says by other means than the microphone. */
+/** The ways to ask without the microphone. */
 export interface Saying {
   readonly text?: string;
   /** A picture as a data URI. */
@@ -51,7 +51,7 @@ export interface Saying {
 }
 
 const MAX_HELD = 128; // wishes of one user during one answer
-const TOO_MUCH = "So much can't wait for the end of this answer: ask the last question again.";
+const TOO_MUCH = "Too many questions wait for the end of this answer: ask the last one again.";
 const NOTHING_SAID = "input_audio_buffer_commit_empty";
 const ANOTHER = "conversation_already_has_active_response";
 
@@ -87,7 +87,7 @@ export class RealtimeClient {
     return id;
   }
 
-  /** What the user sees while speaking: beside the turn, at once. */
+  /** Send what the user sees while speaking: beside the turn, at once. */
   show(picture: string): void {
     const content = [{ type: "input_image", image_url: picture }];
     this.events.send({ type: "conversation.item.create", event_id: this.idFor("item"), item: { type: "message", role: "user", content } });
@@ -190,7 +190,7 @@ export class RealtimeClient {
     }
   }
 
-  /** Of a session that is gone on with, the answer under way was begun before. */
+  /** In a resumed session, the answer under way was begun before. */
   private goOn(): void {
     if (this.answer === "none") this.answer = "under way";
   }

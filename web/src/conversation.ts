@@ -88,7 +88,7 @@ export class Conversation {
     this.begin("sent", performance.now());
   }
 
-  /** What the user sees while speaking (`item`; null: it has no name yet); a call carries it by itself. */
+  /** Show what the user sees while speaking (`item`; null: it has no name yet); a call carries it by itself. */
   show(picture: string, item: string | null): void {
     if (!this.line?.takesVideo) this.client.show(picture);
     if (item === null) this.shown = picture;

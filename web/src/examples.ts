@@ -1,4 +1,4 @@
-/** What one may ask this model, in its own words: shown while nothing else goes on. */
+/** Examples of what one may ask this model, in its own words: shown while nothing else goes on. */
 
 import { element, made } from "./dom";
 import type { VoiceState } from "./library";

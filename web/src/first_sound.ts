@@ -8,7 +8,7 @@ import type { Ledger } from "./wire";
  */
 export type After = "sent" | "released" | "spoken" | "ended";
 
-/** How long an answer's first sound took, in ms, and where the time went as far as the server tells. */
+/** The time that an answer's first sound took, in ms, and its parts as far as the server sends them. */
 export interface FirstSound {
   readonly heard_ms: number;
   readonly after: After;

@@ -1,4 +1,4 @@
-/** When the microphone is open: always but when it is muted (hands-free), or while the key is held (push to talk). */
+/** The floor: the microphone is open always but when it is muted (hands-free), or while the key is held (push to talk). */
 
 import { TalkKey } from "./talk_key";
 

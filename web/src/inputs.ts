@@ -37,7 +37,7 @@ export class Inputs {
     if (this.wanted) await this.listen(device);
   }
 
-  /** From now on everything goes to this line. */
+  /** Send everything to this line from now on. */
   async attach(line: Line | null): Promise<void> {
     this.line = line;
     await line?.hear(this.microphone);

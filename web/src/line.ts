@@ -8,7 +8,7 @@ import type { ClientEvent, ServerEvent } from "./wire";
 
 export type LineKind = "webrtc" | "websocket";
 
-/** Where the server is, and as whom it is spoken to. */
+/** The server's address, and the key to it. */
 export interface Place {
   /** The server's root, with a slash at its end. */
   readonly server: URL;
@@ -16,7 +16,7 @@ export interface Place {
   readonly model: string | null;
 }
 
-/** What has left the queue of an answer's item is heard, in ms of its sound. */
+/** Sound that has left the queue of an answer's item is heard, in ms. */
 export interface Heard {
   readonly item: string;
   readonly ms: number;
@@ -54,9 +54,9 @@ export interface Line {
   level(): number;
   /** Whether there was an open line to take it. */
   send(event: ClientEvent): boolean;
-  /** From now on send this microphone; null: none. */
+  /** Send this microphone from now on; null: none. */
   hear(microphone: Microphone | null): Promise<void>;
-  /** From now on show this camera; null: none. */
+  /** Show this camera from now on; null: none. */
   see(camera: Camera | null): Promise<void>;
   /** Cut the sound now, and let none through until `resume`. What was heard, where only this side knows. */
   silence(): Promise<Heard | null>;

@@ -1,4 +1,4 @@
-/** What the page remembers: the user's choices in this browser, the conversation and the key in this tab. */
+/** The page's memory: the user's choices in this browser, the conversation and the key in this tab. */
 
 import type { Eagerness } from "./library";
 

@@ -1,4 +1,4 @@
-/** What one does with the conversation as a whole: copy, save, clear, begin anew. */
+/** The menu of the conversation as a whole: copy, save, clear, begin anew. */
 
 import type { Captions } from "./captions";
 import { element } from "./dom";

@@ -1,4 +1,4 @@
-/** How loud a sound is at this moment. */
+/** A meter of how loud a sound is at this moment. */
 
 const WINDOW = 512; // samples: 11 ms at 48 kHz
 

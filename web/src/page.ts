@@ -91,7 +91,7 @@ function showPreview(): void {
   figure.hidden = preview === null;
 }
 
-/** What the server says of its model. */
+/** The server's description of its model. */
 function learn(loaded: Loaded, speaking: string | null): void {
   model = loaded.model ?? model;
   settings.showVoices(loaded, speaking);

@@ -2,7 +2,7 @@
 
 import { Problem } from "./problem";
 
-/** Of a camera's still, as a data URI: sharp enough, and one message of a data channel. */
+/** The most characters of a camera's still, as a data URI: sharp enough, and one message of a data channel. */
 export const STILL_CHARS = 48_000;
 
 const SIDES = [1024, 768, 512, 384, 256]; // the longer side, in pixels

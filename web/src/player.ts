@@ -144,7 +144,7 @@ export class Player {
     this.events.changed();
   }
 
-  /** What has left the queue but is still on its way to the loudspeaker counts as not heard. */
+  /** Sound that has left the queue but is still on its way to the loudspeaker counts as not heard. */
   private heard(position: Position | null): Heard | null {
     if (position === null) return null;
     const played_ms = position.samples / SAMPLES_PER_MS;

@@ -1,4 +1,4 @@
-/** What went wrong, in one sentence that ends with the next step; `code` names the step that failed. */
+/** A problem in one sentence that ends with the next step; `code` names the step that failed. */
 
 export type Code =
   | "insecure" // the page's address may not open devices

@@ -29,7 +29,7 @@ export class SampleQueue {
     return this.size;
   }
 
-  /** What was read last; null before the first sample. */
+  /** The item that was read last; null before the first sample. */
   get position(): Position | null {
     return this.at;
   }

@@ -1,8 +1,8 @@
-/** What the server refused, in the user's words: a sentence that ends with the next step. No protocol's word is in it. */
+/** The server's refusals in the user's words: a sentence that ends with the next step, without any word of the protocol. */
 
 import type { Refused } from "./wire";
 
-/** What a client's event was for; its id begins with it. */
+/** The purpose of a client's event; its id begins with it. */
 export type Purpose = "settings" | "item" | "ask" | "cut" | "turn" | "stop";
 
 const SENTENCES: Record<string, string> = {

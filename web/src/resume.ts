@@ -1,4 +1,4 @@
-/** What it takes to come back to a session whose connection was lost: Parley's own, where the server offers it. */
+/** The way back to a session whose connection was lost: Parley's own, where the server offers it. */
 
 import type { LineKind } from "./line";
 import type { ServerEvent } from "./wire";

@@ -1,4 +1,4 @@
-/** What was typed or shown before it could be said: it waits, in order, for the session. Knows no line. */
+/** Sayings that were typed or shown before they could be sent: they wait, in order, for the session. Knows no line. */
 
 import type { Saying } from "./client";
 

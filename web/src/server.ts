@@ -1,4 +1,4 @@
-/** What the server says of itself over plain HTTP, and why it takes no conversation. */
+/** The server's word about itself over plain HTTP, and why it takes no conversation. */
 
 import type { Place } from "./line";
 import { Problem } from "./problem";
@@ -32,7 +32,7 @@ export async function iceServers(place: Place): Promise<RTCIceServer[]> {
   return body.ice_servers ?? body.iceServers ?? [];
 }
 
-/** What is loaded; null where the server does not say, or asks for another key. Throws a Problem when nothing answers. */
+/** The loaded model; null where the server does not say, or asks for another key. Throws a Problem when nothing answers. */
 export async function loaded(place: Place): Promise<Loaded | null> {
   const response = await get(place, "v1/models");
   const body = (await response.json().catch(() => null)) as { data?: { id?: string; parley?: Loaded }[] } | null;

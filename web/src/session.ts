@@ -1,9 +1,9 @@
 /** The session's settings that a conversation begins with, and those that change in its course. */
 
-/** How soon a pause counts as the end of what the user says: `low` waits longest, `auto` is the server's choice. */
+/** The haste with which a pause ends the user's turn: `low` waits longest, `auto` is the server's choice. */
 export type Eagerness = "low" | "medium" | "high" | "auto";
 
-/** What the user wants of the answers; null: the server's choice. */
+/** The user's wishes about the answers; null: the server's choice. */
 export interface Wishes {
   readonly voice: string | null;
   readonly eagerness: Eagerness;
@@ -24,7 +24,7 @@ export function sessionOf(handsFree: boolean, wishes: Wishes, more: object = {})
   };
 }
 
-/** Who says where a turn ends. */
+/** The side that ends a turn. */
 export function turnsOf(handsFree: boolean, eagerness: Eagerness): object | null {
   return handsFree ? { type: "semantic_vad", eagerness, create_response: true, interrupt_response: true } : null;
 }

@@ -36,7 +36,7 @@ export class SpokenText {
     return this.take(this.endOfWord(this.spoken));
   }
 
-  /** Where in the sound the voice goes on in the text; null: nowhere that is known. */
+  /** The place in the sound where the voice goes on in the text; null: nowhere that is known. */
   get next_ms(): number | null {
     return this.marks[0]?.[0] ?? null;
   }

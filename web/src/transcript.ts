@@ -5,12 +5,12 @@ import type { Kept } from "./captions";
 const RATE_HZ = 24_000;
 const HEADER_BYTES = 44;
 
-/** What was said and heard, as Markdown: a paragraph an utterance. */
+/** The conversation as Markdown: a paragraph an utterance. */
 export function markdownOf(kept: readonly Kept[]): string {
   return kept.map((one) => (one.who === null ? `*${one.text}*` : `**${one.name}:** ${heardOf(one)}`) + "\n").join("\n");
 }
 
-/** Of an interrupted answer, what was heard. */
+/** The part of an interrupted answer that was heard. */
 export function heardOf({ text, unheard }: Kept): string {
   return unheard === "" ? text : `${text.slice(0, -unheard.length).trimEnd()} …`;
 }

@@ -20,10 +20,10 @@ import type { Loaded } from "./wire";
 const PICTURE_CHARS = 1_000_000;
 const ENVELOPE = 1_000; // what an event adds to the picture in it
 const HERE = import.meta.url;
-const TOO_MUCH = new Problem("refused", "So much can't wait for the connection: ask again once it is there.");
+const TOO_MUCH = new Problem("refused", "Too much already waits for the connection: ask again once it is there.");
 
 export class VoiceClient extends Emitter<VoiceEvents> {
-  /** What the next connection goes over. */
+  /** The transport of the next connection. */
   transport: Wanted;
   key: string | null;
   private readonly server: URL;
@@ -33,7 +33,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
   private readonly conversation: Conversation;
   private readonly connection: Connection;
   private readonly resume = new Resume();
-  /** What was typed and could not be said yet. */
+  /** Sayings that were typed and could not be sent yet. */
   readonly sayings = new Sayings();
   private readonly floor = new Floor({
     closed: (closed) => this.inputs.mute(closed),
@@ -67,7 +67,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
     return this.muted ? "muted" : "listening";
   }
 
-  /** Where the server is, and as whom it is spoken to. */
+  /** The server's address, and the key to it. */
   get place(): Place {
     return { server: this.server, key: this.key, model: this.options.model ?? null };
   }
@@ -164,13 +164,13 @@ export class VoiceClient extends Emitter<VoiceEvents> {
     this.change({ audio: { input: { turn_detection: turnsOf(handsFree, this.wishes.eagerness) } } });
   }
 
-  /** How soon a pause counts as the end of what the user says. */
+  /** The haste with which a pause ends the user's turn. */
   setEagerness(eagerness: Eagerness): void {
     this.wishes = { ...this.wishes, eagerness };
     this.change({ audio: { input: { turn_detection: turnsOf(this.handsFree, eagerness) } } });
   }
 
-  /** What the model is told about its part, from the next answer on. */
+  /** The model's instructions, from the next answer on. */
   setInstructions(instructions: string): void {
     this.wishes = { ...this.wishes, instructions };
     this.change({ instructions });
@@ -311,7 +311,7 @@ export class VoiceClient extends Emitter<VoiceEvents> {
     for (const saying of this.sayings.take()) this.conversation.say(saying);
   }
 
-  /** What the camera sees as the user begins to speak; null: the turn has no name yet. */
+  /** Show what the camera sees as the user begins to speak; null: the turn has no name yet. */
   private look(item: string | null): void {
     const picture = this.inputs.camera?.still(STILL_CHARS);
     if (picture) this.conversation.show(picture, item);

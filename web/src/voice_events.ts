@@ -1,4 +1,4 @@
-/** What a VoiceClient tells, and what it is made with. */
+/** The events of a VoiceClient, and its options. */
 
 import type { Wanted } from "./dial";
 import type { FirstSound } from "./first_sound";
@@ -29,18 +29,18 @@ export interface VoiceEvents {
    * are heard, where the server tells how far its voice is; else as they are made.
    */
   text(who: Who, item: string, text: string, final: boolean): void;
-  /** What the user has said so far, all of it; a later one may take words back, and `text` has the last word. */
+  /** All of the user's words so far; a later event may take words back, and `text` has the last word. */
   hearing(item: string, text: string): void;
   /** The user began to speak; with push to talk: spoke. */
   spoke(item: string): void;
   answerDone(): void;
   interrupted(item: string): void;
-  /** What of an interrupted answer was heard, in words; null: the server does not say. */
+  /** The words of an interrupted answer that were heard; null: the server does not say. */
   cut(item: string, heard: string | null): void;
   firstSound(figure: FirstSound): void;
-  /** What the model is shown with the user's item, as a data URI. */
+  /** The picture that the model is shown with the user's item, as a data URI. */
   picture(picture: string, item: string): void;
-  /** What stands in the way, or null when the last one no longer does; `retry_ms`: when it is tried again by itself. */
+  /** The problem in the way, or null when the last one is over; `retry_ms`: when it is tried again by itself. */
   problem(problem: Problem | null, retry_ms: number | null): void;
   /** A line opened: a call or a socket, why it is no call, and whether it goes on with the session of the line before. */
   line(kind: LineKind, fellBack: Problem | null, resumed: boolean): void;
@@ -62,11 +62,11 @@ export interface VoiceOptions {
   readonly microphone?: string | null;
   /** Plays the answer. */
   readonly audio?: HTMLAudioElement;
-  /** Who answers: one of the server's voices. */
+  /** The voice that answers: one of the server's. */
   readonly voice?: string | null;
-  /** How soon a pause counts as the end of what the user says; `auto` by default. */
+  /** The haste with which a pause ends the user's turn; `auto` by default. */
   readonly eagerness?: Eagerness;
-  /** What the model is told about its part, in plain words. */
+  /** The model's instructions, in plain words. */
   readonly instructions?: string | null;
   /** More of the session's settings, in the protocol's words. */
   readonly session?: object;

@@ -186,7 +186,7 @@ class Call implements Line {
     this.events.received(event);
   }
 
-  /** What still came of the silenced answer has been played out by now. */
+  /** The rest of the silenced answer has been played out by now. */
   private started(): void {
     if (!this.allowed) return;
     this.silent = false;

@@ -46,14 +46,14 @@ export interface Session {
   };
 }
 
-/** What is loaded at the server, as far as it says. */
+/** The model that is loaded at the server, as far as it says. */
 export interface Loaded {
   readonly model?: string;
   readonly voices?: readonly string[];
   readonly voice_details?: readonly VoiceDetail[];
   /** Questions that the model understands. */
   readonly examples?: readonly string[];
-  /** What people should know before they talk to it, a sentence each. */
+  /** One sentence for each thing that people should know before they talk to it. */
   readonly notes?: readonly string[];
 }
 
@@ -76,7 +76,7 @@ export interface OutputItem {
   readonly type: string;
 }
 
-/** Where the server spent the time to its first audio, in ms; `ahead_ms` of it passed before the user's turn was over. */
+/** The parts of the server's time to its first audio, in ms; `ahead_ms` of it passed before the user's turn was over. */
 export interface Ledger {
   readonly ttfa_ms: number;
   readonly terms_ms: Readonly<Record<string, number>>;

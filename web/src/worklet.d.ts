@@ -1,4 +1,4 @@
-/** What an AudioWorkletGlobalScope offers (Web Audio API §1.32), which TypeScript's DOM library leaves out. */
+/** The AudioWorkletGlobalScope (Web Audio API §1.32), which TypeScript's DOM library leaves out. */
 
 declare class AudioWorkletProcessor {
   readonly port: MessagePort;
