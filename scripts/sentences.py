@@ -29,7 +29,7 @@ from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TREE = ("app", "engine", "scripts", "web")
+TREE = ("app", "benchmarks", "engine", "scripts", "web")
 EXEMPT = ("training", "node_modules")
 """The folders that are not looked into: how weights were made, and the libraries of the page."""
 BAR = 0.03
