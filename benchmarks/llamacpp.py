@@ -26,10 +26,10 @@ from rich.console import Console
 from engine import Audio, Engine, EngineError, EngineSpec, Message, Request, StageSpec, Text, TextPart, WorkerSpec
 from engine.chunk import Codes
 from engine.config import ChunkSpec
+from engine.english.speller import Speller
 from engine.worker.codec_frames import Window
 from engine.worker.host import make
 from engine.worker.pace import OneFrame
-from engine.worker.spoken import Speller
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 

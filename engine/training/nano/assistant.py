@@ -9,6 +9,8 @@ import random
 import re
 from collections.abc import Callable, Mapping
 
+from engine.english.lexicon import LETTER_NAMES
+from engine.english.numbers import cardinal, grammar
 from engine.training.nano.phrases import (
     ADJECTIVES,
     CLAUSES,
@@ -25,8 +27,6 @@ from engine.training.nano.phrases import (
     VERBS,
     WEATHER,
 )
-from engine.worker.lexicon_english import LETTER_NAMES
-from engine.worker.spoken import cardinal, grammar
 
 Slots = Mapping[str, Callable[[random.Random], str]]
 

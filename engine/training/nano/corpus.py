@@ -25,10 +25,10 @@ from pathlib import Path
 
 import pocketsphinx
 
+from engine.english.speller import Speller
 from engine.training.nano.assistant import assistant_turn
 from engine.training.nano.everyday import everyday
 from engine.worker.models.nano.voice import VOICES
-from engine.worker.spoken import Speller
 
 WORD = re.compile(r"[a-z]+(?:'[a-z]+)?")
 MODEL = Path(pocketsphinx.__file__).parent / "model" / "en-us"

@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from engine.english.lexicon import LETTER_NAMES
 from engine.training.nano.assistant import fill, number, ordinal, spelled
 from engine.training.nano.phrases import DAYS, MONTHS, NAMES, NOUNS
-from engine.worker.lexicon_english import LETTER_NAMES
 
 
 def _words(text: str) -> list[str]:

@@ -28,11 +28,11 @@ import pocketsphinx
 from numpy.typing import NDArray
 from scipy.signal import resample_poly
 
+from engine.english.speller import Speller
 from engine.training.nano import teach
 from engine.training.nano.corpus import dictionary
 from engine.training.nano.distance import edits
 from engine.worker.models.nano.voice import VOICES
-from engine.worker.spoken import Speller
 
 RATE_HZ = 16000
 EVAL = Path(__file__).parent / "eval"

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from engine.chunk import Checkpoint, Chunk, Codes, Text, VoiceText, kinds
 from engine.core import Facets, Request, StageInfo, Voice
+from engine.english.numbers import grammar
+from engine.english.speller import Said, Speller
 from engine.errors import EngineError, RequestError
 from engine.worker.codec_frames import frames_of, state_due
 from engine.worker.models.nano.voice import FRAME_S, LATENT, VOICES, WHO, Floats, run, session, voice_of
-from engine.worker.spoken import Said, Speller, grammar
 from engine.worker.stage import StageConfig, guarded, warm_up
 from engine.worker.stage_request import StageRequest
 

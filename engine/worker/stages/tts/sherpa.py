@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from engine.chunk import Audio, Checkpoint, Chunk
 from engine.config import ChunkSpec, build
 from engine.core import SPEAKER_RATE_HZ, StageInfo
+from engine.english.clause import in_words
 from engine.errors import ConfigError, EngineError, WeightsError
 from engine.worker.clause_sound import ClauseSound
 from engine.worker.clauses import Clause, Resume, clauses, on_one_line
-from engine.worker.english import in_words
 from engine.worker.quiet import without_lines_of
 from engine.worker.reference import Clone, check_clones, reference_sound
 from engine.worker.sherpa_clones import STEPS

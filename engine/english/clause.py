@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.worker.spoken import Speller
+from engine.english.speller import Speller
 
 _CLOSERS = "\"')]}”’»*_`~ \n\t"
 

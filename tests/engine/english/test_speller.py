@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine.worker.spoken import NOTHING, Said, Speller
+from engine.english.speller import NOTHING, Said, Speller
 
 SPOKEN = {
     "Hello there!": "hello there.",
@@ -145,7 +145,7 @@ def test_control_a_speller_that_forgets_between_pieces_is_caught() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "checked"), [("from engine.worker.spoken import grammar; grammar()", False), ("import inflect", True)]
+    ("first", "checked"), [("from engine.english.numbers import grammar; grammar()", False), ("import inflect", True)]
 )
 def test_the_rules_for_numbers_are_imported_without_being_rewritten(first: str, checked: bool) -> None:
     """typeguard's checks in each of inflect's methods took two seconds of every start; others' are left alone."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.worker.english import in_words
+from engine.english.clause import in_words
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,64 @@
+"""Parts of words as one says them: words, acronyms letter by letter, signs, addresses, other alphabets."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from engine.english.lexicon import ALPHABETS, ALWAYS_SPELLED, LETTER_NAMES, LIGATURES, SIGNS, WORDS_IN_CAPITALS
+from engine.english.numbers import digits_or_number
+
+INNER_PAUSES = frozenset("—–;:")
+
+
+def spell_part(part: str) -> str:
+    """A run of letters, digits and apostrophes, or one sign."""
+    if part in INNER_PAUSES:
+        return ","
+    if part in SIGNS and part != "-":
+        return SIGNS[part]
+    if len(part) == 1 and part.lower() in LETTER_NAMES:
+        return LETTER_NAMES[part.lower()]
+    pieces = re.findall(r"\d+(?:\.\d+)?|[^\W\d]+(?:'[^\W\d]+)*", part)
+    mixed = len(pieces) > 1
+    return " ".join(digits_or_number(piece) if piece[0].isdecimal() else _letters(piece, mixed) for piece in pieces)
+
+
+def _letters(word: str, mixed: bool = False) -> str:
+    """A run of letters: a word, or an acronym spelled as letter names."""
+    plain = _latin(word)
+    base, plural = (plain[:-1], "s") if re.fullmatch(r"[A-Z]{2,}s", plain) else (plain, "")
+    vowels = re.search(r"[aeiouy]", base.lower())
+    capital = base.isupper() and len(base) > 1 and base not in WORDS_IN_CAPITALS
+    short = len(base) <= 3 or not vowels
+    if (
+        base.lower() in ALWAYS_SPELLED
+        or (capital and short)
+        or (mixed and len(base) <= 2 and "'" not in base)
+        or not vowels
+    ):
+        return " ".join(LETTER_NAMES.get(letter, "") for letter in base.lower()) + ("s" if plural else "")
+    return re.sub(r"[^a-z']", "", plain.lower()).strip("'")
+
+
+def _latin(word: str) -> str:
+    """Letters of the English alphabet, accents off; other alphabets vanish."""
+    bare = unicodedata.normalize("NFKD", word.translate(LIGATURES))
+    return "".join(letter for letter in bare if letter == "'" or (letter.isascii() and letter.isalpha()))
+
+
+def foreign(word: str) -> str:
+    """What a word of letters that cannot be read is written in ("greek"), or "" if some of it can or it has none."""
+    letters = [character for character in word if character.isalpha()]
+    if not letters or _latin(word) or any(character.isdecimal() for character in word):
+        return ""
+    name = unicodedata.name(letters[0], "another script").lower().split()[0]
+    return ALPHABETS.get(name, name if name.isalpha() and name.isascii() else "another script")
+
+
+def address(written: str) -> str:
+    """www.example.org/help or me@example.org, without scheme and query."""
+    bare = re.sub(r"^https?://|[?#].*$|/$", "", written, flags=re.IGNORECASE)
+    bare = re.sub(r"^www\.", "", bare, flags=re.IGNORECASE)
+    names = {".": " dot ", "/": " slash ", "@": " at ", "-": " dash ", "_": " underscore ", ":": " colon "}
+    return " ".join(names.get(part) or spell_part(part) for part in re.split(r"([^\w'])", bare))
