@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from app.proxies import check_proxies
@@ -166,35 +166,12 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
     settings: Settings = build(Settings, dict(section), "server")
     if not 0 <= settings.port <= 65535:
         raise ConfigError("server.port: must be from 0 to 65535")
-    for name in (
-        "sessions",
-        "calls",
-        "offers",
-        "sidebands",
-        "waiting",
-        "wait_s",
-        "session_s",
-        "audio_s",
-        "items",
-        "conversation_mb",
-        "held_mb",
-        "responses",
-        "answers",
-        "secrets",
-        "idle_connections",
-        "idle_per_address",
-        "unsent_s",
-        "messages_s",
-        "received_mb_s",
-        "key_received_mb_s",
-        "address_received_mb_s",
-        "send_timeout_s",
-    ):
-        if getattr(settings.limits, name) <= 0:
-            raise ConfigError(f"server.limits.{name}: must be above 0")
     for name in ("key_share", "address_share"):
         if not 0 < getattr(settings.limits, name) <= 1:
             raise ConfigError(f"server.limits.{name}: must be above 0, and at most 1")
+    for one in fields(settings.limits):
+        if not getattr(settings.limits, one.name) > 0:
+            raise ConfigError(f"server.limits.{one.name}: must be above 0")
     if settings.metrics == "open" and settings.metrics_key_file is not None:
         raise ConfigError("server.metrics_key_file: /metrics is open, so leave it out, or leave out server.metrics")
     if settings.camera_every_s <= 0:
