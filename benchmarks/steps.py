@@ -1,4 +1,5 @@
-"""What a decode step and a codec frame cost on this machine's CPU, at the shapes that people run, with random weights.
+"""The cost of a decode step and a codec frame on this machine's CPU, at the shapes that people run, with random
+weights.
 
     python -m benchmarks.steps [--rounds N] [--threads N] [--rows 1,2,4] [NAME ...]
 
@@ -112,7 +113,7 @@ LINES: dict[str, tuple[Callable[[dict[str, Any], int, torch.dtype], Work], dict[
 
 
 def figures(work: Sequence[Work], rounds: int) -> list[str]:
-    """For each kind of work the median time, and how fast its weights were read."""
+    """Return for each kind of work the median time, and how fast its weights were read."""
     times_s: list[list[float]] = [[] for _ in work]
     for turn in range(rounds + 1):  # the first one warms up
         for one, own in zip(work, times_s, strict=True):

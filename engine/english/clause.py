@@ -8,7 +8,8 @@ _CLOSERS = "\"')]}”’»*_`~ \n\t"
 
 
 def in_words(text: str) -> str:
-    """What is said of it, in lowercase letters; how it ends, as a sentence or within one, stays as it is."""
+    """Return a clause as one says it, in lowercase letters; how it ends, as a sentence or within one, stays as it
+    is."""
     speller = Speller()
     letters = speller.feed(text).letters + speller.flush().letters
     end = text.rstrip(_CLOSERS)[-1:]

@@ -48,7 +48,8 @@ def _latin(word: str) -> str:
 
 
 def foreign(word: str) -> str:
-    """What a word of letters that cannot be read is written in ("greek"), or "" if some of it can or it has none."""
+    """Return the script of a word of letters that cannot be read ("greek"), or "" if some of it can be read or it has
+    no script."""
     letters = [character for character in word if character.isalpha()]
     if not letters or _latin(word) or any(character.isdecimal() for character in word):
         return ""

@@ -29,8 +29,8 @@ def grammar() -> Any:
 
 @contextmanager
 def _without_type_checks() -> Generator[None]:
-    """While it is imported, inflect has typeguard rewrite each of its methods to check their arguments: two seconds of
-    each start. What it is asked here are strings of digits."""
+    """Keep inflect, while it is imported, from having typeguard rewrite each of its methods to check their arguments:
+    two seconds of each start. All its arguments here are strings of digits."""
     import typeguard
 
     with _IMPORTING:

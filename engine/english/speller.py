@@ -46,15 +46,15 @@ class Speller:
         self._last = ""  # the last letter said
 
     def feed(self, text: str, start: int | None = None) -> Said:
-        """What can be said now. ``start`` is where the piece begins in the whole text, if not where the last one ended:
-        what is left out between them is not said, and counts.
+        """Return what can be said now. ``start`` is where the piece begins in the whole text, if not where the last one
+        ended: what is left out between them is not said, and counts.
         """
         if start is not None:
             self._begin = start - len(self._word)
         return _join(self._feed(text))
 
     def flush(self) -> Said:
-        """The rest, closed by a full stop if something was said and it ends without one."""
+        """Return the rest, closed by a full stop if something was said and it ends without one."""
         said = [self._end_word(), self._release_money("")]
         if self._last and self._last not in ".?":
             said.append(self._say(".", self._begin - 1, 1))

@@ -61,7 +61,7 @@ class Stage(Protocol):
 
 
 class StageType(Protocol):
-    """What makes a stage: its class, most often.
+    """The maker of a stage: its class, most often.
 
     ``describe`` is what the stage will say of itself. It reads a checkpoint's configuration at most: no weights, no
     device. Both raise ConfigError or WeightsError.
@@ -75,7 +75,8 @@ class StageType(Protocol):
 def guarded(
     stage: Stage, req: StageRequest, work: Callable[Concatenate[StageRequest, P], T], *args: P.args, **named: P.kwargs
 ) -> T | EngineError:
-    """What ``work`` makes of a request, or the error that ends it: what it raises reaches no other."""
+    """Return the result of ``work`` on a request, or the error that ends it: what it raises reaches no other
+    request."""
     try:
         return work(req, *args, **named)
     except EngineError as error:
@@ -85,7 +86,7 @@ def guarded(
 
 
 def failed(stage: str, request: str, error: Exception) -> StageFailed:
-    """What a request is told of an error that is no fault of its own; the log is told all."""
+    """Return the error that a request gets where the fault is not its own; the log has all of it."""
     log.error("request %s: the stage %s failed", request, stage, exc_info=error)
     return StageFailed(f"The stage {stage} failed while it computed this answer; the server's log says why.")
 
@@ -130,7 +131,7 @@ def _length(part: Part) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StageConfig:
-    """Where and how a stage is to compute."""
+    """The place where a stage is to compute, and how."""
 
     weights: Path | None = None
     device: str = "cpu"

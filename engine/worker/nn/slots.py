@@ -43,7 +43,7 @@ class KvSlots:
 
 @dataclass(frozen=True, slots=True)
 class CachePositions:
-    """Where the rows of one forward go: the same number of rows for each slot, appended at its start.
+    """Cache positions for the rows of one forward: the same number of rows for each slot, appended at its start.
 
     ``index`` are slots [batch], ``at`` cache positions [batch, rows]; ``mask`` says who sees whom, or is None where
     everyone sees everything. Slots that lie side by side (``beside``) are read in place; where they also start alike
@@ -77,7 +77,7 @@ class CachePositions:
         return F.scaled_dot_product_attention(query, *seen, attn_mask=self.mask, enable_gqa=True)
 
     def past(self, cache: Tensor) -> Tensor:
-        """What these rows may look at, of one layer's cache [slots, heads, length, dim]."""
+        """Return what these rows may look at, of one layer's cache [slots, heads, length, dim]."""
         filled = cache[:, :, : self.end]
         return filled[self.index] if self.beside is None else filled[self.beside]
 
@@ -91,7 +91,7 @@ class CachePositions:
 
 @dataclass(frozen=True)
 class VarlenBatch:
-    """Where rows go of which each slot has as many as it has: one slot's behind another's, in a batch of one.
+    """Cache positions for rows of which each slot has its own number: one slot's behind another's, in a batch of one.
 
     Each slot's attention is its own; all else is one product. A slot may come twice, in order: its later rows see the
     earlier ones.
@@ -129,7 +129,7 @@ class VarlenBatch:
 
 
 def _apart(part: CachePositions, heads: Sequence[Tensor], keys: Tensor, values: Tensor) -> Tensor:
-    """What pieces [1, heads, pieces · rows, dim] (queries, keys, values) make of what they see."""
+    """Attend with pieces [1, heads, pieces · rows, dim] (queries, keys, values) to what they may see."""
     query, key, value = (one[0].unflatten(1, part.at.shape).transpose(0, 1) for one in heads)
     mixed = part.mix(query, key, value, keys, values)
     return mixed.transpose(0, 1).flatten(1, 2)[None]
@@ -137,7 +137,7 @@ def _apart(part: CachePositions, heads: Sequence[Tensor], keys: Tensor, values: 
 
 @dataclass(frozen=True, slots=True)
 class DecodeSlots:
-    """Where rows go of which each slot has one, at a position that the device alone knows: shapes are the host's.
+    """Cache positions for one row a slot, at a position that the device alone knows: shapes are the host's.
 
     ``index`` are slots and ``starts`` cache positions [batch]; ``mask`` [batch, 1, 1, length] is added to what rows
     make of the first ``length`` positions of their slots, and bars those behind their own.
@@ -168,7 +168,8 @@ class DecodeSlots:
 
 
 def attended(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """What queries [batch, heads, rows, dim] make of fewer heads of keys and values; ``mask`` [batch, 1, rows, length].
+    """Attend with queries [batch, heads, rows, dim] to fewer heads of keys and values; ``mask`` [batch, 1, rows,
+    length].
 
     Queries that share a head are its rows: no kernel that takes a mask shares heads, and without that keys are copied.
     """
@@ -181,7 +182,7 @@ def attended(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -
 
 
 Where = CachePositions | VarlenBatch | DecodeSlots
-"""Which slots and cache positions the rows of a forward go to."""
+"""The slots and cache positions to which the rows of a forward go."""
 
 
 @dataclass(slots=True)
@@ -209,5 +210,5 @@ class Batch:
 
     @property
     def lasts(self) -> list[int]:
-        """Where each slot's last row is among all."""
+        """Return where each slot's last row is among all."""
         return [int(end) - 1 for end in np.cumsum(self.counts)]
