@@ -23,7 +23,8 @@ from scripts.pin import closure
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"(?:<!-- test: (\w+) -->\n)?```(bash|python)\n(.*?)```", re.DOTALL)
-TEXTS = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "app/README.md", "configs/README.md")]
+PAGES = ("README.md", "app/README.md", "configs/README.md", "engine/EXTENDING.md")
+TEXTS = [(ROOT / name).read_text(encoding="utf-8") for name in PAGES]
 BLOCKS = [block for text in TEXTS for block in BLOCK.findall(text)]
 WRITTEN_ADDRESS = "127.0.0.1:8000"
 OURS = "parley"
@@ -132,3 +133,34 @@ def test_make_targets_that_the_documents_name_exist() -> None:
         named = set(re.findall(r"`make ([a-z]+)", text))
         assert named
         assert named <= known, document
+
+
+LINK = re.compile(r"\]\(([^()\s#]*)(?:#([\w-]+))?\)")
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken(page: Path) -> list[str]:
+    """The links of a page that lead to no file, or to no heading of it. Links to other hosts are not looked at."""
+    found: list[str] = []
+    for path, anchor in LINK.findall(page.read_text(encoding="utf-8")):
+        target = page.parent / path if path else page
+        if "://" not in path and (not target.exists() or (anchor and anchor not in anchors(target))):
+            found.append(f"{path}#{anchor}")
+    return found
+
+
+def test_every_link_between_the_pages_leads_somewhere() -> None:
+    pages = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    assert "README.md" in pages
+    assert not {page: links for page in pages if (links := broken(ROOT / page))}
+
+
+def test_a_link_to_nothing_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# One heading: here\n[a](page.md#one-heading-here) [b](#two) [c](none.md) [d](https://none/x)\n")
+    assert broken(page) == ["#two", "none.md#"]
