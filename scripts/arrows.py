@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import grimp
@@ -38,13 +37,14 @@ def back(graph: grimp.ImportGraph, package: str) -> list[Arrow]:
     return [(a, b) for a, b in pairs if room[a] != room[b] and (room[b], room[a]) in between]
 
 
-def circle(graph: grimp.ImportGraph) -> list[str]:
-    """Modules that import each other in a circle, the first one again at the end; empty if none do."""
-    try:
-        TopologicalSorter({one: graph.find_modules_directly_imported_by(one) for one in graph.modules}).prepare()
-    except CycleError as error:
-        return list(reversed(error.args[1]))
-    return []
+def circles(graph: grimp.ImportGraph) -> list[list[str]]:
+    """Every group of modules of which each one imports, by itself or through others, all the others of its group."""
+    found: list[list[str]] = []
+    for module in sorted(graph.modules):
+        if not any(module in group for group in found):
+            others = graph.find_upstream_modules(module) & graph.find_downstream_modules(module)
+            found += [sorted({module, *others})] if others else []
+    return found
 
 
 def main() -> int:
@@ -61,8 +61,10 @@ def main() -> int:
     modules = {module for pair in pairs for module in pair}
     returning = len(back(graph, asked.package))
     print(f"{asked.package}: {len(pairs)} arrows between {len(modules)} modules, {returning} run back")
-    closed = circle(graph)
-    print(f"circles in the whole tree: {' -> '.join(closed) or 'none'}")
+    closed = circles(graph)
+    print(f"circles in the whole tree: {len(closed)}")
+    for group in closed:
+        print(f"  {', '.join(group)}")
     return int(bool(closed))
 
 

@@ -241,7 +241,7 @@ class Worker:
         for group in run.groups:
             for req in group.reqs:
                 if not req.in_step:
-                    req.state = req.group = None
+                    req.state, req.group = None, ()
 
     def _release(self, name: str, slot: int) -> None:
         """Give a slot up; one that is in a step under way is free when that has returned."""

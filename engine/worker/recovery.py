@@ -13,7 +13,8 @@ from engine import wire
 from engine.chunk import Checkpoint, Chunk, Counts
 from engine.core import SPEAKER_RATE_HZ, StageInfo
 from engine.delivered import count, fresh
-from engine.worker.stage_request import Group, StageRequest
+from engine.worker.group import Group
+from engine.worker.stage_request import StageRequest
 
 
 class Recovery:

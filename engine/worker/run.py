@@ -15,10 +15,11 @@ from engine.chunk import Audio, Chunk, Codes, Speech
 from engine.core import SPEAKER_RATE_HZ, Request, seconds
 from engine.errors import EngineError, plain
 from engine.stream import Stream
+from engine.worker.group import Group
 from engine.worker.listener import Listener
 from engine.worker.recovery import Recovery
 from engine.worker.stage import Stage
-from engine.worker.stage_request import BETWEEN_STAGES, Group, StageRequest
+from engine.worker.stage_request import BETWEEN_STAGES, StageRequest
 
 Send = Callable[[wire.Message], None]
 

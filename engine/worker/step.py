@@ -14,9 +14,10 @@ import msgspec
 
 from engine.chunk import Chunk
 from engine.errors import BatchLost, EngineError
+from engine.worker.group import Group
 from engine.worker.run import Run
 from engine.worker.stage import Stage, failed
-from engine.worker.stage_request import Group, StageRequest
+from engine.worker.stage_request import StageRequest
 
 log = logging.getLogger(__name__)
 

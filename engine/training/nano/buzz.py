@@ -23,11 +23,11 @@ from scipy.signal import resample_poly
 
 from engine.training.nano import meter, teach
 from engine.training.nano.codec import Codec
-from engine.training.nano.dataset import Utterance, parse
 from engine.training.nano.export import codec_of, read_voice
 from engine.training.nano.features import MIN_LOG_MEL, log_mel
 from engine.training.nano.periodic import EDGES_HZ, HIGH, Periods, harmonics_db, peaks_db, periods
 from engine.training.nano.speak import Voice
+from engine.training.nano.utterances import Utterance, parse
 from engine.worker.models.nano.source import HOP, Source
 from engine.worker.models.nano.voice import VOICES, run
 

@@ -21,6 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine.training.nano.features import MEAN_LOG_F0, MELS, Speech
+from engine.training.nano.utterances import utterances
 from engine.worker.models.nano.voice import VOICES
 
 BOOKS = 8
@@ -148,8 +149,6 @@ def spread(codec: Codec, samples: Sequence[dict[str, Tensor]]) -> Tensor:
 
 
 def main() -> None:
-    from engine.training.nano.dataset import utterances
-
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--voice", choices=VOICES, default=VOICES[0])

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import subprocess
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -22,49 +21,11 @@ import torch
 
 from engine.training.nano import teach
 from engine.training.nano.align import PHONE_INDEX, Aligner, letter_ends, letters
-from engine.training.nano.features import Speech, load
+from engine.training.nano.codec import Codec, path
+from engine.training.nano.utterances import Utterance, parse, utterances
 from engine.worker.models.nano.voice import VOICES
 
 HELD_OUT = 64  # the first utterances of each voice never train; losses on them are printed
-GAINS = {"rms": 1.0, "slt": 1.28, "awb": 0.86}
-"""Of the teachers' samples, so that one voice is as loud as another (`manner` measures)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Utterance:
-    """One line of the teacher's table: phones with end times in seconds of the uncut wave."""
-
-    voice: str
-    directory: Path
-    name: str
-    text: str
-    phones: tuple[str, ...]
-    ends_s: tuple[float, ...]
-
-    def speech(self) -> Speech:
-        return load(self.directory, self.name, self.onset_s, GAINS[self.voice])
-
-    @property
-    def onset_s(self) -> float:
-        return self.ends_s[0] if self.phones[0] == "pau" else 0.0
-
-
-def utterances(work: Path, voice: str) -> list[Utterance]:
-    """Everything a teacher has spoken so far, by name."""
-    home = work / voice
-    lines = [
-        line
-        for path in sorted(home.glob("speech.*.tsv"))
-        for line in path.read_text().splitlines(keepends=True)
-        if line.endswith(" \n")
-    ]
-    return sorted((parse(voice, home / "speech", line) for line in lines), key=lambda utterance: utterance.name)
-
-
-def parse(voice: str, directory: Path, line: str) -> Utterance:
-    name, text, marks = line.rstrip("\n").split("\t")
-    pairs = [mark.split(":") for mark in marks.split()]
-    return Utterance(voice, directory, name, text, tuple(p for p, _ in pairs), tuple(float(end) for _, end in pairs))
 
 
 def lexicon(work: Path, count: int) -> None:
@@ -163,8 +124,6 @@ def align(aligner: Aligner, utterance: Utterance) -> tuple[list[int], list[tuple
 @cache
 def _tools(work: Path, voice: str):
     """Codec and aligner, read once a process."""
-    from engine.training.nano.codec import Codec, path
-
     aligner = Aligner()
     aligner.emission, aligner.count = torch.load(work / "aligner.pt", weights_only=False)
     return Codec.load(path(work, voice)), aligner

@@ -21,9 +21,9 @@ import soundfile
 from numpy.typing import NDArray
 
 from engine.training.nano import buzz, meter
-from engine.training.nano.dataset import Utterance
 from engine.training.nano.export import codec_of, read_voice
 from engine.training.nano.speak import Voice
+from engine.training.nano.utterances import Utterance
 from engine.worker.models.nano.voice import VOICES
 
 RATE_HZ = 16000

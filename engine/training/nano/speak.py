@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from engine.chunk import Audio, Checkpoint, Chunk, texts
 from engine.core import SPEAKER_RATE_HZ, Request, Sampling
 from engine.stream import of
+from engine.worker.group import Group
 from engine.worker.models.nano.code2wav import Code2Wav
 from engine.worker.models.nano.talker import Talker
 from engine.worker.models.nano.voice import VOICES
 from engine.worker.stage import Stage, StageConfig
-from engine.worker.stage_request import Group, StageRequest
+from engine.worker.stage_request import StageRequest
 
 
 @dataclass(frozen=True, slots=True)

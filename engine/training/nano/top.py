@@ -22,9 +22,10 @@ from torch import Tensor
 
 from engine.training.nano.code2wav import TOPS_HZ, Filters, loudness
 from engine.training.nano.codec import Codec, path
-from engine.training.nano.dataset import GAINS, HELD_OUT, Utterance, utterances
+from engine.training.nano.dataset import HELD_OUT
 from engine.training.nano.export import blank
 from engine.training.nano.features import HOP, Speech
+from engine.training.nano.utterances import GAINS, Utterance, utterances
 from engine.worker.models.nano.voice import VOICES
 
 VOICE = "slt"
