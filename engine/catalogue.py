@@ -70,7 +70,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 @cache
 def catalogue(path: Path = CATALOGUE) -> Mapping[str, Model]:
-    """Every model that has a name, by it. Raises WeightsError for a catalogue that is none."""
+    """Return every model of the catalogue by its name. Raises WeightsError for a file that is no catalogue."""
     try:
         tree: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
         models = [msgspec.convert({"name": name, **fields}, Model) for name, fields in tree.items()]
@@ -114,7 +114,7 @@ def located(weights: str) -> Path:
 
 
 def check_here(weights: Iterable[str]) -> None:
-    """Raises WeightsError, with the command that gets them, where models of the catalogue are not here."""
+    """Raises WeightsError, with the command that gets them, where models of the catalogue are missing here."""
     named = [name for name in weights if name in catalogue() and not Path(name).exists()]
     missing = [catalogue()[name] for name in named if manifest_of(models_folder() / name) is None]
     if missing:

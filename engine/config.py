@@ -37,8 +37,8 @@ class WorkerSpec:
     """The order in which requests step: the one whose listener needs it most, or the one that came first (to measure
     the difference)."""
     python: str | None = None
-    """The interpreter of an environment of the worker's own, as a path: for libraries that pin what others cannot have.
-    None is the server's. A worker that joins by itself has the one that it was started with."""
+    """The interpreter of the worker's own environment, as a path: for libraries that pin versions which the rest cannot
+    have. None is the server's. A worker that joins by itself keeps the interpreter that it was started with."""
     resources: Mapping[str, float] = field(default_factory=dict[str, float])
     """Resources that a launcher asks for each replica on other machines, like ``{num_gpus: 1}``; it counts the devices
     then."""
@@ -310,7 +310,7 @@ def _path(folder: Path, text: str) -> Path:
 
 
 def _check_devices(workers: tuple[WorkerSpec, ...]) -> None:
-    """A device other than the CPU belongs to one worker."""
+    """Check that a device other than the CPU belongs to one worker."""
     taken: dict[str, int] = {}
     for i, worker in enumerate(workers):
         if worker.replicas > worker.most:

@@ -212,7 +212,7 @@ class Pipeline:
 
 
 def _first(values: Iterable[T | None]) -> T | None:
-    """The first that says something."""
+    """Return the first value that is not None."""
     return next((value for value in values if value), None)
 
 

@@ -14,7 +14,7 @@ from engine.errors import ConfigError
 
 
 def check_secret(path: Path, name: str) -> None:
-    """Raises ConfigError, which begins with ``name``, where others can read the file or write to it."""
+    """Raises ConfigError, which begins with ``name``, where other users can read the file or write to it."""
     try:
         status = path.stat()
     except OSError as error:

@@ -51,11 +51,11 @@ class Chunks:
         return None if self._playing_since_s is None else time.monotonic() - self._playing_since_s
 
     def claim(self) -> None:
-        """Somebody waits for the answer now: a preemptible request is one like all others from here on."""
+        """Make a preemptible request one like all others from here on: somebody waits for the answer now."""
         self.preemptible = False
 
     def held(self) -> None:
-        """Report that nobody hears the answer for now: the user may go on. All that is awaited comes before it."""
+        """Report that nobody hears the answer for now: the user may go on. Requests that somebody awaits come first."""
         self._report("held")
 
     def due(self) -> None:
@@ -63,9 +63,9 @@ class Chunks:
         self._report("due")
 
     def played(self, skipped_s: float = 0.0) -> None:
-        """Report that the listener's first sample plays now; until then it counts as playing once it is made.
+        """Report that the listener's first sample plays now; until then sound counts as playing once it is made.
 
-        So much of the beginning, as silence, ``skipped_s`` say, is not played.
+        The first ``skipped_s``, which are silence, are not played.
         """
         self._playing_since_s = time.monotonic() - skipped_s
         self._report("playing", skipped_s)
@@ -80,7 +80,7 @@ class Chunks:
         self.stream.put(chunk, taken)
 
     def mark(self, moments: Mapping[str, float]) -> None:
-        """Note when what happened to the request (monotonic seconds, by name)."""
+        """Note the times of what happened to the request (monotonic seconds, by name)."""
         for name, at_s in moments.items():
             self.timeline.mark(name, at_s)
 

@@ -25,7 +25,7 @@ class Engine:
     """``async with Engine(spec) as engine:`` starts the workers and waits until every one is warm."""
 
     def __init__(self, spec: EngineSpec) -> None:
-        """Raises ConfigError for what no deployment can be."""
+        """Raises ConfigError for a deployment that cannot be."""
         if spec.launcher != "ray" and spec.cluster.listen is None:  # else they may lie on other machines
             check_here(stage.weights for stage in spec.stages if stage.weights)
         self.spec = spec = written_out(spec)

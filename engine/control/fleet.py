@@ -41,7 +41,7 @@ class Fleet:
         self._membership = Membership(spec.heartbeat, self._loop.time)
         self.placements: dict[str, Placement] = {}
         self._changed = asyncio.Event()
-        """Set when somebody may have to be let go sooner than was known."""
+        """Set when a worker may have to be let go sooner than was known."""
         self._has_worker = {stage: asyncio.Event() for worker in spec.workers for stage in worker.stages}
         self._cluster = Cluster(spec.cluster, lambda joining: self.spawn(self._take_in(joining), "join"))
         self._joining = JoiningWorkers(spec.workers)
@@ -154,7 +154,7 @@ class Fleet:
         self._changed.set()
 
     def _check_vocabulary(self, info: StageInfo) -> None:
-        """Raises WeightsError for a replica to which token ids of the others say something else."""
+        """Raises WeightsError for a replica in which token ids mean something else than in the others."""
         pool = self.pools.get(info.name)
         if pool is not None and len(pool) and pool.info.facets.tokenizer != info.facets.tokenizer:
             raise WeightsError(
@@ -176,7 +176,7 @@ class Fleet:
         self._changed.set()
 
     async def _watch(self) -> None:
-        """Let go who is silent or stuck."""
+        """Let go the workers that are silent or stuck."""
         while True:
             due_s = self._membership.due_s
             self._changed.clear()
@@ -201,7 +201,7 @@ class Fleet:
                 placement.worker.fence()
 
     async def _keep(self, placement: Placement) -> None:
-        """See to it that a placement has a worker, for as long as it is wanted."""
+        """Keep a worker at a placement for as long as one is wanted there."""
         try:
             while placement.wanted:
                 if worker := placement.worker:
@@ -239,7 +239,7 @@ class Fleet:
                 log.warning("the worker %s is back", placement.name)
 
     async def _take_in(self, joining: JoiningWorker) -> None:
-        """Have a worker that came by itself for as long as it stays."""
+        """Keep a worker that came by itself for as long as it stays."""
         try:
             placement = self._joining.placement(joining)
         except EngineError as error:

@@ -15,7 +15,7 @@ Pool = StagePool[StageReplica]
 
 @dataclass(slots=True, eq=False)
 class Hop:
-    """The stages from ``first`` up to ``end`` (numbers of pools), what they are fed, and where what they give goes.
+    """Neighbouring stages from ``first`` up to ``end`` (numbers of pools), their input, and where their output goes.
 
     ``end`` is how far the hop may reach; once it runs, how far it does.
     """
@@ -32,12 +32,12 @@ class Hop:
     # What recovery has made of it.
 
     losses: int = 0
-    """Replicas that were lost, and this request may be why."""
+    """Replicas that were lost, perhaps because of this request."""
     again: bool = False
     """Whether it has begun before, and what was given then is left out."""
     alone: bool = False
     """Whether it steps with no other request, since it may be what broke a step, or a replica."""
 
     def pools(self, pools: Sequence[Pool]) -> Sequence[Pool]:
-        """Its own of a request's pools."""
+        """Return the pools of this hop's stages, out of the request's."""
         return pools[self.first : self.end]

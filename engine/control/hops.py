@@ -32,7 +32,7 @@ RESUME_S = 5.0  # how long a resume waits for a slot where there are replicas: i
 
 
 class Hops:
-    """One request's hops: what they share is the client's stream, the timeline, the deadline, and what stages left."""
+    """One request's hops. They share the client's stream, the timeline, the deadline, and the checkpoints."""
 
     def __init__(
         self, chunks: Chunks, pools: Sequence[Pool], group: asyncio.TaskGroup, progress: Callable[[], None],
@@ -44,7 +44,7 @@ class Hops:
         self._committed = asyncio.Event()
 
     def begin(self, inputs: AsyncIterator[Chunk] | None) -> None:
-        """Start the first hop, and what feeds it; whoever feeds it ends with it."""
+        """Start the first hop and the task that feeds it; the task ends with the hop."""
         turn, nobody = Stream(), Stream()
         nobody.close()  # what the last stage would feed is dropped
         if inputs is None or self._route.say:
@@ -91,7 +91,7 @@ class Hops:
             raise
 
     async def _say(self, turn: Stream) -> None:
-        """A text that is spoken as it stands goes to the client and to the voice, word by word."""
+        """Send a text that is spoken as it stands to the client and to the voice, word by word."""
         words = list(texts(re.findall(r"\s*\S+\s*", self._route.say)))
         for text in words:
             self._chunks.put(text)

@@ -55,7 +55,7 @@ class JoiningWorker:
         self._transport.close()
 
     def drop(self) -> None:
-        """Hang up on who was not taken in; afterwards the link does that."""
+        """Hang up on a worker that was not taken in; afterwards the link does that."""
         if not self._taken:
             self._transport.abort()
 
@@ -84,7 +84,7 @@ class JoinListener:
         log.info("workers may join at %s:%d", *self.address)
 
     def close(self) -> None:
-        """Let nobody in any more; who is in stays. May be called twice."""
+        """Let nobody in any more; workers that have joined stay. May be called twice."""
         if self._server is not None:
             self._server.close()
         for stranger in list(self._strangers):

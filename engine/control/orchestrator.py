@@ -78,7 +78,7 @@ class Orchestrator:
             raise RequestError(f"guidance: this model cannot be guided; leave it at 1, not {guidance:g}")
 
     def _progress(self, stall: asyncio.Timeout) -> None:
-        """The deadline measures a standstill, not a lifetime; it is moved now and then, not with every chunk."""
+        """Move the deadline, now and then and not with every chunk: it measures a standstill, not a lifetime."""
         deadline_s, due_s = asyncio.get_running_loop().time() + self._stall_s, stall.when()
         if due_s is not None and due_s < deadline_s - MOVED * self._stall_s and not stall.expired():
             stall.reschedule(deadline_s)
@@ -90,7 +90,7 @@ def _check_roles(roles: Sequence[str]) -> None:
 
 
 def _check_seconds(request: Request) -> None:
-    """Nothing is more, or less, than what is no number: nobody would ever step."""
+    """Refuse times that are no numbers: nothing is more, or less, than those, so nobody would ever step."""
     if request.lead_s is not None and not request.lead_s >= 0:
         raise RequestError(f"lead_s: must be 0 s or more, not {request.lead_s:g}")
     if not request.max_audio_s > 0:
@@ -98,8 +98,8 @@ def _check_seconds(request: Request) -> None:
 
 
 def _check_numbers(request: Request) -> None:
-    """They are of their types, and numbers. A step has one column for a value of all its requests: one of another type,
-    as a number where others say yes or no, would change what those draw."""
+    """Refuse values that are not of their types. A step has one column for a value of all its requests: one of another
+    type, as a number where others say yes or no, would change what those draw."""
     for given, kinds in ((request, _NUMBERS), (request.sampling, _SAMPLING)):
         for name, kind in kinds.items():
             try:
@@ -111,7 +111,7 @@ def _check_numbers(request: Request) -> None:
 
 
 def _awaited(pools: Sequence[Pool], chunks: Chunks) -> str:
-    """The roles that a joined group still waits for, if that is why nothing comes."""
+    """Name the roles that a joined group still waits for, if that is why nothing comes."""
     for pool in pools:
         if pool.info.group == "joined":
             done = {role: pool.info.mark("done", role) in chunks.timeline.marks for role in chunks.request.roles}

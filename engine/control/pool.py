@@ -72,7 +72,7 @@ def _round_robin() -> Policy:
 
 
 def _least_queue(members: Sequence[Member[Any]]) -> Member[Any]:
-    """The one that will come to a request soonest; a tie is drawn."""
+    """Choose the one that will come to a request soonest; a tie is drawn."""
     waits = [_wait(member, members) for member in members]
     return random.choice([member for member, wait in zip(members, waits, strict=True) if wait == min(waits)])
 
@@ -149,7 +149,7 @@ class StagePool(Generic[R]):
             member.queue, member.step_s, member.counted = queue, step_s, tuple(member.leases)
 
     def drain(self, replica_id: str) -> None:
-        """No new leases on it; those that are out run to their end."""
+        """Give no new leases on it; those that are out run to their end."""
         if member := self._members.get(replica_id):
             member.draining = True
             self._empties(member)
@@ -170,7 +170,7 @@ class StagePool(Generic[R]):
             self._serve_waiters()
 
     def close(self) -> None:
-        """Nobody will join any more: who waits for a replica need not. May be called twice."""
+        """Let nobody join any more: requests that wait for a replica give up. May be called twice."""
         self.empty_s = 0.0
         for waiter in self._waiters:
             waiter.set()
@@ -183,7 +183,7 @@ class StagePool(Generic[R]):
         slots: int = 1,
         preemptible: Callable[[], bool] = _never,
     ) -> AsyncGenerator[R]:
-        """Slots of a replica, preferably in worker ``prefer``, or where the session was, until the block is left.
+        """Lease slots of a replica, preferably in worker ``prefer``, or where the session was, until the block is left.
 
         While it is ``preemptible``, the lease may end as Preempted: at once without a free slot, later for who waits.
 
@@ -215,7 +215,8 @@ class StagePool(Generic[R]):
             self._serve_waiters()
 
     def likely(self, session: str) -> R | None:
-        """The replica for what takes no slot: where the session was, else one that has least; None without any."""
+        """Return the replica for work that takes no slot: where the session was, else the one that has least; None
+        without any."""
         members = [member for member in self._members.values() if not member.draining]
         bound = [member for member in members if member.replica.id == self._sessions.get(session)]
         if not members:

@@ -64,8 +64,8 @@ class Recovery:
         return wire.Resume(dict(chunks.given), dict(hop.given), chunks.playing_s, self._log.chunks(), hop.alone)
 
     def _check_repeatable(self, hop: Hop, error: ReplicaLost) -> None:
-        """Raises ReplicaLost if a stage of the hop has given what it would not give again: two answers would be
-        spliced."""
+        """Raises ReplicaLost if a stage of the hop has given something that it would not give again: two answers would
+        be spliced."""
         if any(self._unrepeatable(pool.info, hop) for pool in hop.pools(self._pools)):
             raise ReplicaLost(f"{error}; what was still to come of the answer is lost with it") from error
 
@@ -97,7 +97,7 @@ class Recovery:
 
 
 def _rewind(hop: Hop, error: ReplicaLost) -> None:
-    """Feed a hop the same again. Raises the error if that is no longer there."""
+    """Feed a hop the same input again. Raises the error if that is no longer there."""
     if not hop.inputs.whole:
         raise error
     hop.inputs.rewind()

@@ -160,7 +160,7 @@ class RemoteWorker:
         return msgspec.structs.replace(message, marks=marks)
 
     def fence(self) -> None:
-        """Give it up: nothing that it still says is heard."""
+        """Give the worker up: nothing that it still sends counts."""
         link, self.fenced = self.link, True
         self.lost()
         if link is not None:

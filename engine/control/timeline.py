@@ -40,7 +40,8 @@ class Timeline:
         self.marks.setdefault(name, at_s)
 
     def ledger(self) -> Ledger | None:
-        """None until audio came. What was done before the commit costs nothing; a stage that was not used neither."""
+        """Return the ledger; None until audio came. Work before the commit costs nothing, nor does a stage that was not
+        used."""
         if "audio" not in self.marks:
             return None
         terms: dict[str, float] = {}
