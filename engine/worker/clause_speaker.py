@@ -1,6 +1,6 @@
-"""Voices whose library gives a clause's sound in pieces, while it makes it: what their stages share.
+"""Base of voices whose library gives a clause's sound in pieces, while it makes it.
 
-A step makes one piece of one answer, for the listener who needs it most; to leave an answer ends it with that piece.
+A step makes one piece of one answer, for the listener who needs it most. An answer that is left ends with that piece.
 Knows no library.
 """
 

@@ -1,8 +1,8 @@
-"""A prompt is a prefix: what was computed for one request of a session, and is the beginning of another's, is kept.
+"""Prefixes: what was computed for one request of a session is kept for others that begin the same.
 
 Next turns, retries, answers that were begun too early and side questions are then all the same: a request is opened,
-and only what is new is computed. Entries are immutable; a request takes a copy into its own slot. Sessions never share.
-Knows no model: what a position is, and what was computed for it, is the stage's own matter.
+and only its new part is computed. Entries are immutable; a request takes a copy into its own slot. Sessions never
+share. Knows no model: a stage decides what a position is, and what was computed for it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The step loop of a worker: inbox, schedule, step, outbox.
 
-A worker hosts stages on a device. Steps run on the loop's own thread: between two of them it reads its inbox and lets
-the adapters turn what came into what stages consume, so nothing needs a lock and a hand-over costs one turn of the
-event loop. A blocking stage alone is stepped in a thread of its own, and the loop leaves the requests alone that are in
-such a step until it has returned. Knows no model (they come as Stages), no pool and no client; what it says goes
-through ``send``.
+A worker hosts stages on a device. Steps run on the loop's own thread. Between two steps the loop reads its inbox and
+lets the adapters turn chunks into what stages consume, so nothing needs a lock, and a hand-over costs one turn of the
+event loop. Only a blocking stage is stepped in a thread of its own; the loop leaves the requests in such a step alone
+until it has returned. Knows no model (they come as Stages), no pool and no client; its messages go through ``send``.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ class Worker:
         return {name: slots.qsize() for name, slots in self._free.items()}
 
     def beat(self, id: str) -> wire.Beat:
-        """Report how the worker gets on, for those who choose whom to give what."""
+        """Report how the worker gets on, for the server, which chooses a replica for each request."""
         now_s = self._clock()
         queues = dict.fromkeys(self.stages, 0)
         for run, group, req in self._stepping():

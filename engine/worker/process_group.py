@@ -1,8 +1,9 @@
 """The processes that a stage's library starts: they end with their worker, however that ends.
 
 A library that computes in processes of its own ends them when it is asked to. A worker that is killed asks nobody, and
-what it leaves would hold a GPU's memory until somebody finds it. So the worker leads a group of processes, and a
-watchman, a small process, ends what is left of it. Linux alone has what it waits with; elsewhere nothing is done.
+the processes it leaves would hold a GPU's memory until somebody finds them. So the worker leads a group of processes,
+and a watchman, a small process, ends the rest of the group after it. Only Linux has the call with which the watchman
+waits; elsewhere nothing is done.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ from engine.worker.stage_request import StageRequest
 
 
 class Recovery:
-    """One run's recovery: what it was given elsewhere, what of that its stages make again, what they checkpoint.
+    """One run's recovery: the chunks it was given elsewhere, those of them that its stages make again, and its
+    checkpoints.
 
     A joined or guided group makes all again: it has no checkpoints.
     """

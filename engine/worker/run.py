@@ -92,8 +92,8 @@ class Run:
                 self.groups[0].feed(Speech(pcm), self._wake)
 
     def _take_inputs(self) -> None:
-        """Feed the first stage what came before there were stages, and what comes; it is credited once the stage took
-        it."""
+        """Feed the first stage the inputs, those that came before there were stages first; each is credited once the
+        stage took it."""
         while (chunk := self.inputs.take()) is not None:
             self.groups[0].feed(chunk, self._took_input)
         if self.inputs.ended:

@@ -1,8 +1,8 @@
 """The seam between the step loop and a model: what a stage is, and what it is made of.
 
-A stage is made of a ``StageConfig``, and says before that what it takes and gives (``describe``); ``uses.py`` finds it
-by its name. What a stage sees of a request is a ``StageRequest``. The step loop knows no model; a stage knows no loop,
-no socket and no other request's state.
+A stage is made of a ``StageConfig``. Before that, ``describe`` says what it takes and gives; ``uses.py`` finds it by
+its name. A stage sees a request as a ``StageRequest``. The step loop knows no model; a stage knows no loop, no socket
+and no other request's state.
 """
 
 from __future__ import annotations
@@ -38,17 +38,21 @@ class Stage(Protocol):
     """One stage of a model on one device.
 
     ``open`` prepares ``req.state`` for a new request (any previous content of its slot is void) or raises RequestError.
-    ``adapt`` is an async generator that turns upstream chunks into what the stage consumes; the loop runs it as the
-    consumer of the upstream stream, puts each item on ``req.pending`` and waits while ``info.max_pending`` lie there;
-    it runs between steps, so it must not compute long. ``step`` advances every request of the batch once: one decode
-    step, one bounded piece of prefill, or one chunk of codec frames. It returns, for each of them in order, the chunks
-    that it emits, or an EngineError that ends this request and no other. What is done for one request alone is
-    ``guarded``, so that its error is its own; where a step raises all the same, every request of the batch begins
-    again, alone. A stage that keeps what it computed for sessions does so in ``prefixes`` (a Prefixes), whose counts
-    the worker sends. One with a ``warm_up`` has it called before anybody waits for it: what it does then costs nothing
-    but time. One whose info is ``blocking`` is stepped in a thread of its own, and may have a method ``deadline_s``
-    that says how many seconds the step of these requests may take, so many per second of sound or per character that
-    lies on their ``pending``, for instance: ``deadline_s(reqs) -> float``. Behind it the worker is given up.
+
+    ``adapt`` is an async generator that turns upstream chunks into what the stage consumes. The loop runs it as the
+    consumer of the upstream stream, puts each item on ``req.pending`` and waits while ``info.max_pending`` lie there.
+    It runs between steps, so it must not compute long.
+
+    ``step`` advances every request of the batch once: one decode step, one bounded piece of prefill, or one chunk of
+    codec frames. It returns, for each of them in order, the chunks that it emits, or an EngineError that ends this
+    request and no other. Work for one request alone is ``guarded``, so that its error is its own; where a step raises
+    all the same, every request of the batch begins again, alone.
+
+    A stage that keeps prompts for its sessions does so in ``prefixes`` (a Prefixes), whose counts the worker sends. A
+    ``warm_up`` is called before anybody waits for the stage, so it costs nobody anything. A stage whose info is
+    ``blocking`` is stepped in a thread of its own. It may have a method ``deadline_s(reqs) -> float`` that returns how
+    many seconds the step of these requests may take, for instance so many for each second of sound or each character on
+    their ``pending``. Behind that deadline the worker is given up.
     """
 
     info: StageInfo

@@ -22,14 +22,15 @@ NO_INFO = StageInfo()
 class StageRequest:
     """One request at a stage in one of its roles, from its lease to its end.
 
-    ``pending`` is what the stage's adapter made of the upstream's chunks and the stage has not consumed; ``ended`` says
-    that no more will come. The stage writes two fields in ``step``: ``needs_input``, that it cannot step this request
-    again before something more (or the end) arrives, and ``done``, that it has nothing left to emit. ``slot`` is a
-    number in [0, info.slots) that no other open request of the stage has: the index into preallocated state (KV, conv
-    tails). ``kept`` is what the stage checkpointed on a replica that was lost: the chunks of its info's
-    ``checkpoints``, which are passed on again as they are, and its last Checkpoint. A stage may go on behind that
-    state, as if it had given what it gave before; else it begins anew, is fed the same again, and what it had given is
-    left out.
+    ``pending`` holds the items that the stage's adapter made of the upstream's chunks and the stage has not consumed;
+    ``ended`` says that no more will come. The stage writes two fields in ``step``: ``needs_input``, that it cannot step
+    this request again before something more (or the end) arrives, and ``done``, that it has nothing left to emit.
+    ``slot`` is a number in [0, info.slots) that no other open request of the stage has: the index into preallocated
+    state (KV, conv tails).
+
+    ``kept`` is what the stage checkpointed on a replica that was lost: the chunks of its info's ``checkpoints``, which
+    are passed on again as they are, and its last Checkpoint. A stage may go on behind that state, as if it had given
+    what it gave before. Else it begins anew and is fed the same again, and what it had given is left out.
     """
 
     request: Request
@@ -84,8 +85,8 @@ class StageRequest:
 
     @property
     def roles(self) -> Mapping[str, StageRequest]:
-        """The same request in each of its roles at this stage, itself among them: what the main one gives is the
-        answer, what its companions give is not passed on."""
+        """The same request in each of its roles at this stage, itself among them: the main role's chunks are the
+        answer, its companions' chunks are not passed on."""
         return {one.role: one for one in self.group or (self,)}
 
     @property

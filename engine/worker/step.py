@@ -1,4 +1,4 @@
-"""One step of a stage: what it gave, and when; how long it may take; who is in one that a thread takes.
+"""One step of a stage: its results and its times; its deadline; the requests in one that a thread takes.
 
 Knows no loop and no thread.
 """
@@ -59,8 +59,8 @@ def compute(stage: Stage, reqs: Sequence[StageRequest], clock: Callable[[], floa
 
 
 def _results(stage: Stage, reqs: Sequence[StageRequest]) -> Results:
-    """Step, and return the results. Where a step of several requests breaks, nobody knows whose fault that is, nor what
-    has become of their state: each begins again behind what it has given, and alone."""
+    """Step, and return the results. Where a step of several requests breaks, nobody knows whose fault that is, nor the
+    state that it left: each begins again behind what it has given, and alone."""
     try:
         results = stage.step(reqs)
         if len(results) != len(reqs):

@@ -57,7 +57,7 @@ class Streamed:
             await self.server.run()
 
     async def prepare(self, request: Request) -> None:
-        """Warm up what is known of a prompt: of a ``live`` request, all but what its user says. For stages whose info
+        """Warm up what is known of a prompt: of a ``live`` request, all but its user's words. For stages whose info
         ``prepares``. It may be cancelled at any time."""
 
     def open(self, req: StageRequest) -> None:

@@ -24,8 +24,8 @@ from engine.worker.remote.refusals import Refusal
 MOST_UNREAD = 64
 """Events of one answer that may wait for their reader: behind them its thread waits, and nothing is lost."""
 BATCH = 256
-"""Tokens of prompts that are computed at once: who leaves meanwhile is noticed behind them, and who is being answered
-gets its next token."""
+"""Tokens of prompts that are computed at once. Behind them, answers that were left are noticed, and the others get
+their next token."""
 QUIET = -1
 """llama.cpp's own log tells what is said; its errors come to us as well."""
 NO_GPU = (

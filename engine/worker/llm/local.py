@@ -54,7 +54,7 @@ class LocalModel(Protocol):
 class LocalThinker(ChatThinker):
     """Base of such thinkers.
 
-    An answer whose worker was lost is gone on with behind its words, and not begun anew: what is computed together with
+    An answer whose worker was lost goes on behind its words, and is not begun anew: what is computed together with
     others differs in the last digits, and so may the words.
     """
 

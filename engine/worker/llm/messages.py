@@ -72,8 +72,8 @@ def texts_of(body: Mapping[str, Any]) -> list[str]:
 
 
 def beginning_of(request: Request, options: ModelOptions) -> Body | None:
-    """The beginning of what a server will be asked for a request whose user still speaks, as a request for one token;
-    None where nothing is known yet. Raises RequestError as ``body_of`` does."""
+    """Return the beginning of what a server will be asked while the user still speaks, as a request for one token; None
+    where nothing is known yet. Raises RequestError as ``body_of`` does."""
     known = request.messages
     while known and known[-1].role == "user":
         known = known[:-1]  # the turn is not over

@@ -43,9 +43,10 @@ class ChatThinker(Streamed):
         """
 
     def go_on(self, body: Mapping[str, Any], name: str, written: Sequence[Text]) -> AsyncGenerator[Delta]:
-        """The rest of an answer to ``body``, behind what a replica that was lost had ``written`` of it.
+        """Yield the rest of an answer to ``body``, behind what a lost replica had ``written`` of it.
 
-        Of thinkers whose ``replay`` is "continue". Raises one EngineError, too where it would be another answer.
+        For thinkers whose ``replay`` is "continue". Raises one EngineError, also where the rest would belong to another
+        answer.
         """
         raise NotImplementedError
 

@@ -1,6 +1,6 @@
 """A connection over HTTP to one server. It knows no API, no stage, and no request of the engine.
 
-Nothing of what is asked or answered is logged. A redirect is an error: what is sent goes to no other address.
+Questions and answers are never logged. A redirect is an error: a request goes to no other address.
 """
 
 from __future__ import annotations

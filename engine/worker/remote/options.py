@@ -40,7 +40,7 @@ class ServerOptions:
 
     @property
     def host(self) -> str:
-        """Return who gets what is asked: ``host:port``."""
+        """Return the ``host:port`` that gets the requests."""
         return host_of(self.url)
 
     @property

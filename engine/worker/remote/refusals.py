@@ -22,9 +22,10 @@ SHARED_TEXT, SHARED_KEY = 16, 6
 
 
 class Refusal(Exception):
-    """A server's no: an HTTP status (or what its error object stands for), and what it said, for our eyes only.
+    """A server's refusal: an HTTP status (or the one that its error object stands for), and its message, for our eyes
+    only.
 
-    ``kind`` is the word by which its error object calls what went wrong.
+    ``kind`` is the error object's word for what went wrong.
     """
 
     def __init__(self, status: int, said: str = "", kind: str = "", retry_after_s: float | None = None) -> None:

@@ -51,7 +51,8 @@ class Options(EarsOptions):
 
 @dataclass(slots=True)
 class Hearing:
-    """One user who speaks: what came and was not looked at, the line that is spoken, and the words that were given."""
+    """One user who speaks: the sound that was not looked at yet, the line that is spoken, and the words that were
+    given."""
 
     waiting: list[Pcm] = field(default_factory=list[Pcm])
     samples: int = 0
@@ -118,7 +119,7 @@ class Ears:
         return pcm_of(inputs)
 
     def deadline_s(self, reqs: Sequence[StageRequest]) -> float:
-        """Ten times what is heard of each at once, and what loading takes besides."""
+        """Ten times the sound that each hears at once, and what loading takes besides."""
         return 20 + 10 * LATEST / MIC_RATE_HZ * len(reqs)
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:

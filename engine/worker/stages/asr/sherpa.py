@@ -54,7 +54,7 @@ class Ears:
         return pcm_of(inputs, ROW)
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
-        """Take what came, then decode one chunk of everybody who has one, all at once."""
+        """Take what came, then decode one chunk of each user who has one, all at once."""
         failed = {id(req): error for req in reqs if (error := guarded(self, req, self._take))}
         hearing_reqs = [req for req in reqs if id(req) not in failed]
         ready = [req.state.stream for req in hearing_reqs if self._recognizer.is_ready(req.state.stream)]

@@ -49,7 +49,7 @@ class Options(LocalOptions):
     cache_type: Literal["f16", "f32", "q8_0"] = "f16"
     """The type of kept keys and values."""
     cache_mb: int = 1024
-    """Memory for what was computed of conversations whose place another one has taken."""
+    """Megabytes for computed conversations whose place another one has taken."""
 
     def to_see(self) -> str:
         return "name its projector's file as mmproj in its options"

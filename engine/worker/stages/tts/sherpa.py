@@ -109,7 +109,7 @@ class Speaker:
         return clauses(req, inputs, self._words, Resume(req.state.said, req.state.count, until))
 
     def deadline_s(self, reqs: Sequence[StageRequest]) -> float:
-        """A minute for what is said in ten seconds, and what a machine that is busy takes besides."""
+        """A minute for ten seconds of speech, and what a busy machine takes besides."""
         return 10 + 0.4 * max((len(req.pending[0].text) for req in reqs if req.pending), default=0)
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
