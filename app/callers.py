@@ -24,5 +24,6 @@ class Caller:
     """The key or the client secret was withdrawn: what was opened with it ends."""
 
     def reaches(self, maker: Caller) -> bool:
-        """Whether what ``maker`` made is this one's, too: a key has what its secrets made, a secret only its own."""
+        """Whether things that ``maker`` made are this caller's, too: a key has those of its secrets, a secret only its
+        own."""
         return self.owner == maker.owner and self.secret in (None, maker.secret)

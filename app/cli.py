@@ -1,4 +1,4 @@
-"""The command line: what can be asked for, and how a mistake is told. What a command does lies in app/commands.
+"""The command line: the commands, their options, and the report of a mistake. Their work lies in app/commands.
 
 A mistake is one sentence on standard error and exit code 1; 2 is a wrong use of the command line itself.
 """
@@ -473,7 +473,7 @@ def restart(
 
 @contextmanager
 def plainly() -> Generator[None]:
-    """Tell what went wrong as one sentence; let an interruption end the command quietly."""
+    """Report an error as one sentence; let an interruption end the command quietly."""
     logging.getLogger("engine").addHandler(logging.NullHandler())
     try:
         yield
@@ -512,7 +512,7 @@ def _target(
 
 
 def _only_here(url: str | None, **given: bool) -> None:
-    """Options of an engine that is started here have no effect on a server: whoever gives one is told so."""
+    """Refuse options of an engine that is started here where a server is asked: they have no effect on it."""
     names = [f"--{name.replace('_', '-')}" for name, is_given in given.items() if is_given]
     if url is not None and names:
         raise typer.BadParameter(f"{', '.join(names)}: a server at --url has its own; leave it out")

@@ -13,7 +13,8 @@ EACH_S, EACH_AT_ONCE = 1.0, 20
 """Lines of one event about one client: whoever reads the log has understood by then."""
 
 ALL_S, ALL_AT_ONCE = 100.0, 1000
-"""Lines of one event that are about nobody, and of all events ten times as many: 64 clients who come and go."""
+"""Lines a second, and at once, of one event that are about no client; of all events ten times as many: 64 clients who
+come and go."""
 
 SUBJECTS = ("session", "call", "client", "key")
 """The fields that say whom a line is about, the first one that it has."""

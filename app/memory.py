@@ -1,7 +1,7 @@
 """The bytes that clients have a server hold: bounded for all of them together, and given back to the system afterwards.
 
-An allocator keeps what is freed for itself: unless it is told to, a server stays as large as its largest sessions were.
-Knows no session and no request.
+An allocator keeps freed memory for itself. Unless it is asked to give that back, a server stays as large as its largest
+sessions were. Knows no session and no request.
 """
 
 from __future__ import annotations

@@ -51,7 +51,8 @@ class Shared(Protocol):
 class Pace:
     """One client's budget of messages and bytes. A frame without content is a message, and so are pings and pongs.
 
-    Who shares a budget with others waits for what they sent themselves, behind what was sent before: in turn.
+    A client that shares a budget with others waits for the bytes that it sent itself, behind those that were sent
+    before: in turn.
     """
 
     def __init__(self, messages_s: float, bytes_s: float) -> None:

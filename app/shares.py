@@ -70,7 +70,7 @@ class Shares:
             yield kind, owner, count
 
     def withdraw(self, ends: Callable[[Caller], bool]) -> None:
-        """Tell those who hold a place, and for whom ``ends`` is true, that they may not any more."""
+        """Tell the holders of places for whom ``ends`` is true that they may not hold them any more."""
         for caller in [one for one in self._holders if ends(one)]:
             caller.withdrawn.set()
 

@@ -1,8 +1,8 @@
 """The event loop's time, shared between the clients: a little for each at once, more of it slice by slice in one line.
 
 However many clients have much to be done, one of them works at a time, for SLICE_S at most, and half of the loop's time
-is left for everybody else. Whoever had least so far is next, and before those who have just come: a user who speaks
-waits neither behind those who flood nor behind a crowd at the door. Knows no client and nothing of what is done for it.
+is left for everybody else. The client that had least so far is next, before those who have just come: a user who speaks
+waits neither behind clients that flood nor behind a crowd of newcomers. Knows no client, and not what the work is.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LEAST_S = SLICE_S / 10
 """Seconds from one slice to the next where hardly anything was done in it."""
 
 NEW_S = 1.0
-"""A client that comes stands in line as if it had come so much later, behind those who were there."""
+"""Seconds by which a new client stands in line as if it had come later, behind those who were there."""
 
 FREE, AT_ONCE_S = 0.025, 0.0005
 """The part of the loop's time that a client has without standing in line: speech at its own pace takes a fifth of that.
@@ -51,10 +51,11 @@ while to hand it to a thread and back takes a tenth of one."""
 
 
 class Slices:
-    """One server's. ``now`` is monotonic seconds.
+    """One server's slices. ``now`` is monotonic seconds.
 
-    ``worked`` is how long the loop's thread has had a processor, in seconds. Work is counted by that: where others take
-    the processors a datagram's 50 µs may last 50 ms, and who sends them would wait as those who flood do.
+    ``worked`` is the processor time that the loop's thread has had, in seconds. Work is counted by that: where other
+    processes take the processors, a datagram's 50 µs may last 50 ms by the clock, and its sender would wait as those
+    who flood do.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Slices:
         return bucket
 
     async def read(self, work: Callable[[], T], size: int) -> T:
-        """Do what goes through so many bytes of a client's: here, or ``aside`` where they are many."""
+        """Do work that goes through so many bytes of a client's: here, or ``aside`` where they are many."""
         return await self.aside(work) if size > LONG_BYTES else work()
 
     async def aside(self, work: Callable[[], T]) -> T:
@@ -97,8 +98,7 @@ class Slices:
     def join(self, go: Callable[[], None], had_s: float, from_s: float) -> None:
         """Call ``go`` once, when its turn has come.
 
-        It is before those who had more of the loop's time, and of those who had the same before those who are in line
-        from later on.
+        Its turn is before those who had more of the loop's time, and before those who had the same and joined later.
         """
         heappush(self._line, (had_s, from_s, next(self._order), go))
         if self._timer is None:

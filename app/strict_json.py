@@ -1,8 +1,8 @@
-"""JSON from clients: RFC 8259, and nothing that could be taken and then not be told.
+"""JSON from clients: RFC 8259, without the values that could be taken and then not be written again.
 
-No NaN, no Infinity, no lone surrogates, no integer beyond 64 bits, and no nesting beyond MAX_DEPTH: settings are told
-again within events, and cross to the workers. What fails there would fail after the state has changed. How many values
-there are is known before any is made.
+No NaN, no Infinity, no lone surrogates, no integer beyond 64 bits, and no nesting beyond MAX_DEPTH: settings are sent
+again within events, and cross to the workers. What fails there would fail after the state has changed. The number of
+values is known before any is made.
 """
 
 from __future__ import annotations

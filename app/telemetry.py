@@ -233,7 +233,8 @@ ASKED: ContextVar[Asked] = ContextVar("asked", default=Asked())  # noqa: B039 - 
 
 
 def audit(event: str, **fields: object) -> None:
-    """A line about what a user did: who by the key's name, by which request, what and how much. Never what was said."""
+    """Log a line about what a user did: their key's name, the request, the event and its size. It never holds what was
+    said."""
     asked = ASKED.get()
     log(event, key=asked.key, request=asked.id, **fields)
 
@@ -247,7 +248,7 @@ def log_failure(event: str, **fields: object) -> None:
 def configure_logging(level: str = "INFO") -> LineWriter:
     """Send our lines and the engine's to stderr, with time and level, for the process that serves.
 
-    Of libraries, only what they warn of. Nothing waits for what reads stderr. Returns what writes them.
+    Libraries write their warnings only. No line waits for the reader of stderr. Returns the writer.
     """
     handler = LineWriter()
     handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S"))

@@ -113,7 +113,7 @@ async def main() -> int:
 
 
 async def measure(load: Load, config: str, seconds: float) -> bool:
-    """Print what a load comes to; whether nobody ran dry and nothing was left behind."""
+    """Print the results of a load; return whether nobody ran dry and nothing was left behind."""
     with running(config) as server:
         for _ in range(WARM_UPS):
             await one_round(load, server, min(5.0, seconds))

@@ -45,10 +45,10 @@ def stoppable() -> Generator[None]:
 def run_bench(
     spec: EngineSpec, served: Served, target: Target | None, minutes: float | None, json_path: Path | None
 ) -> bool:
-    """Measure, print and save; whether every bar was held. Raises EngineError.
+    """Measure, print and save; return whether every bar was held. Raises EngineError.
 
-    Of a ``target``, what its clients see is measured; without one, all of a server that is started for what is served.
-    ``minutes`` of full load come last, after more repetitions and longer conversations; None is the quick bench.
+    With a ``target``, the bench measures what its clients see; without one, it starts a server and measures all of
+    that. ``minutes`` of full load come last, after more repetitions and longer conversations; None is the quick bench.
     """
     scale = 1 if minutes is None else 4
     figures = _of_server(target, scale) if target else _of_all(spec, served, scale, minutes)

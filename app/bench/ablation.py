@@ -1,7 +1,7 @@
 """`parley bench --ablate`: what each technique saves, by the same turns with it and without it, in one run.
 
-Each pair is two servers that differ in a line of their configuration; they are asked in turn, in the order ABBA, and
-what is told is the median of the differences. Knows no engine: what is on and off is what a deployment may say.
+Each pair is two servers that differ in a line of their configuration. They are asked in turn, in the order ABBA, and
+the result is the median of the differences. Knows no engine: a configuration switches the techniques on and off.
 """
 
 from __future__ import annotations

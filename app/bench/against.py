@@ -50,7 +50,7 @@ SHORT_S = 0.025  # forwards below this are so short that what comes on top is ju
 class Point:
     """First audio when so many ask at the same moment, and the least that their forwards take; seconds.
 
-    The ideal would always take the same; what its own p95 lies beyond its median is the machine's unrest.
+    The ideal would always take the same time; the distance of its own p95 from its median is the machine's unrest.
     """
 
     count: int
@@ -59,7 +59,7 @@ class Point:
     ideal_s: float
     ideal_p95_s: float
     open_p50_s: float = 0.0
-    """The same of users who come at random, so many of whom listen to an answer on average."""
+    """First audio, p50, of users who come at random, where so many listen to an answer on average."""
     open_p95_s: float = 0.0
 
 

@@ -13,7 +13,8 @@ T = TypeVar("T")
 
 
 async def poisson(ask: Callable[[], Awaitable[T]], rate: float, count: int, seed: int = 0) -> list[T]:
-    """Ask ``count`` times, ``rate`` times a second on average; whoever is late is not waited for. What each gave."""
+    """Ask ``count`` times, ``rate`` times a second on average, without waiting for late answers. Returns every
+    answer."""
     gaps_s = np.random.default_rng(seed).exponential(1 / rate, count)
     asked: list[asyncio.Task[T]] = []
     due_s = time.monotonic()

@@ -55,7 +55,7 @@ class Tool:
     name: str
     description: str
     run: Callable[..., Awaitable[Any]]
-    """Gets the arguments by name; what it returns is told to the model as JSON."""
+    """The function: it gets the arguments by name, and the model gets its result as JSON."""
     parameters: dict[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
 
     def schema(self) -> dict[str, Any]:

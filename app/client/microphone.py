@@ -16,7 +16,7 @@ PIECE = round(PIECE_S * SPEAKER_RATE_HZ)
 
 
 class Microphone:
-    """One voice at a time: whoever speaks while somebody else does waits."""
+    """A microphone for one voice at a time: a second speaker waits for the first."""
 
     def __init__(self, line: Line, now: Callable[[], float]) -> None:
         self._line, self._now = line, now

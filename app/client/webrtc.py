@@ -141,7 +141,7 @@ class CallLine:
             self._catch_up()
 
     def _catch_up(self) -> None:
-        """Give what was heard to the answer that plays; what is older than that is silence behind the one before."""
+        """Give the sound that came to the answer that plays; older sound is silence behind the answer before."""
         now_s = time.monotonic()
         while self._early:
             heard_s, pcm = self._early.popleft()

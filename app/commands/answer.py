@@ -1,6 +1,6 @@
-"""One request from a command: run it, pass its sound on as it comes, and keep what it said.
+"""One request from a command: run it, pass its sound on as it comes, and keep its answer.
 
-Knows no terminal: what is to be shown goes to the callbacks.
+Knows no terminal: callbacks get what is to be shown.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Show:
 
 
 async def answer(source: Source, request: Request, sink: Sink, show: Show, result: Answer) -> None:
-    """Run a request to its end and fill ``result`` as it comes, so that a cancelled one keeps what was said.
+    """Run a request to its end and fill ``result`` as it comes, so that the part of a cancelled answer is kept.
 
     Raises EngineError, and ListenerGone when nobody takes the sound.
     """

@@ -110,7 +110,7 @@ class ServerAnswer:
         return self._decoder.ledger
 
     def played(self) -> None:
-        """The server paces nothing over HTTP: nobody is to be told."""
+        """Do nothing: the server paces nothing over HTTP, so nobody needs to know."""
 
     def __aiter__(self) -> Self:
         return self

@@ -1,7 +1,7 @@
 """The place where an answer's sound goes: a file, standard output, a loudspeaker, or nowhere.
 
-Every sink takes float32 [samples] at SPEAKER_RATE_HZ and gives 16 bits to what is behind it. What blocks runs in a
-thread. Knows no request.
+Every sink takes float32 [samples] at SPEAKER_RATE_HZ and writes 16 bits. Calls that block run in a thread. Knows no
+request.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _file(path: str) -> Sink:
 
 @contextmanager
 def _writing(path: str) -> Generator[None]:
-    """Tell in one sentence what keeps a file from being written: FFmpeg's errors are OSErrors, too."""
+    """Report in one sentence what keeps a file from being written: FFmpeg's errors are OSErrors, too."""
     try:
         yield
     except OSError as error:

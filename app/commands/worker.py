@@ -1,6 +1,7 @@
 """`parley worker`: processes that host stages for a server elsewhere. Knows no engine: it starts and watches them.
 
-A process whose server is gone is started again, and waits for the server to be back; one that was told to end is not.
+A process that has lost its server is started again, and waits for the server to be back. A process that was asked to
+end is not.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""``/admin``: who works for this server, and changes to that while it serves. Behind a key of its own.
+"""``/admin``: the workers of this server, and changes of them while it serves. It has keys of its own.
 
-Without ``server.admin_key_file`` nobody may, not even from this machine: a page in a browser is on this machine, too.
+Without ``server.admin_key_file`` nobody may use it, not even from this machine: a page in a browser is on this machine,
+too.
 """
 
 from __future__ import annotations

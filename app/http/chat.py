@@ -41,8 +41,8 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "web_search_options": ({},),
     "response_format": ({"type": "text"},),
 }
-"""Fields that would change what is answered, and are not served: None or these values are the same as leaving them out.
-All others that are not served change nothing of what an answer means, and are ignored."""
+"""Fields that would change the answer, and are not served: None or these values mean the same as leaving them out.
+Other fields that are not served change nothing in the meaning of an answer, and are ignored."""
 
 
 class AudioParams(BaseModel):

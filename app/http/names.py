@@ -1,7 +1,7 @@
-"""The names of models and voices: what a client asked for, and what its answer is made with.
+"""The names of models and voices: those that a client asked for, and those that serve it.
 
-Clients are written for the hosted service and ask for its names, often without a way to say others. What is loaded
-serves them all, as it does over the Realtime protocol; the answer's head says so. Knows no API's shapes.
+Clients are written for the hosted service and ask for its names, often without a way to give others. The loaded ones
+serve them all, as over the Realtime protocol; the answer's head says so. Knows no API's shapes.
 """
 
 from __future__ import annotations

@@ -35,9 +35,9 @@ class Listed:
 
 
 class Hub:
-    """``url`` is where the hub is; ``token`` is what it asks for before it gives a gated model.
+    """A hub at ``url``; ``token`` is the user's, for gated models.
 
-    Every method raises PullError, or TryAgain for what another try may mend.
+    Every method raises PullError, or TryAgain for an error that another try may mend.
     """
 
     def __init__(self, url: str = HUB, token: str | None = None, silent_s: float = SILENT_S) -> None:

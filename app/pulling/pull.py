@@ -146,7 +146,7 @@ def _finished(plan: Plan, folder: Path, hashes: dict[str, str]) -> Manifest:
 
 @contextmanager
 def locked(folder: Path) -> Generator[None]:
-    """Nobody else pulls into this folder while the block lasts. Raises PullError if somebody does."""
+    """Keep others from pulling into this folder while the block lasts. Raises PullError if somebody does."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:

@@ -38,8 +38,8 @@ class Calls:
     def feed(self, index: int | None, id: str, name: str, arguments: str) -> list[ToolCallDelta]:
         """Return what is known of the calls by now.
 
-        Pieces of the first call are told as they come; those of others once the first is whole, which is known at
-        the end: who reads the answer gets one call after the other, however they are mixed on the wire.
+        Pieces of the first call are passed on as they come. Those of the others follow once the first is whole, which
+        is known at the end: the reader gets one call after the other, however they are mixed on the wire.
         """
         call = self._of(index, id, name)
         call.name = call.name or name

@@ -27,7 +27,7 @@ BATCH = 256
 """Tokens of prompts that are computed at once. Behind them, answers that were left are noticed, and the others get
 their next token."""
 QUIET = -1
-"""llama.cpp's own log tells what is said; its errors come to us as well."""
+"""The level at which llama.cpp's own log is silent, for it quotes what is said; its errors come to us as well."""
 NO_GPU = (
     "llm.llamacpp: the xllamacpp that is installed sees no GPU. Install its build for yours (its page names them), or "
     "let the worker compute on the cpu."

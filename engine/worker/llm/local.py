@@ -65,7 +65,8 @@ class LocalThinker(ChatThinker):
         self._model, self._now = model, now
 
     def open(self, req: StageRequest) -> None:
-        """An answer needs a place: where there is none, what is read ahead for somebody else gives its own up."""
+        """Take a place for an answer: where none is free, a prompt that is read ahead for another user gives its own
+        up."""
         others = [warming for session, warming in self._warming.items() if session != req.request.session]
         if others and not self._model.free:
             others[0].task.cancel()

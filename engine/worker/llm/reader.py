@@ -1,7 +1,7 @@
 """A reader of a text that still arrives, character by character, with a look at what follows: for rules that are
 generators.
 
-A rule asks for the next character by ``yield from reader.next()``; who has the text sends it one by one. Knows no rule.
+A rule asks for the next character by ``yield from reader.next()``; the owner of the text sends it. Knows no rule.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A model's text -> what of it is read aloud, while it still arrives. Knows no language and no voice.
+"""The part of a model's text that is read aloud, while the text still arrives. Knows no language and no voice.
 
 Marks of markdown, targets of links, code in fences, tags and emoji are left out; of a bare address its host is said.
-All else stays as it is, character by character: what is said is found in the answer at the place that is told with it.
+All else stays as it is, character by character, with its place in the answer.
 """
 
 from __future__ import annotations

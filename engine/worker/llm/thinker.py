@@ -51,7 +51,7 @@ class ChatThinker(Streamed):
         raise NotImplementedError
 
     async def prepare(self, request: Request) -> None:
-        """Have the model read what is known of the prompt. What goes wrong the answer will tell."""
+        """Have the model read what is known of the prompt. An error is left to the answer, which meets it too."""
         try:
             body = beginning_of(request, self._asked)
         except RequestError:
@@ -72,7 +72,7 @@ class ChatThinker(Streamed):
                 del self._warming[request.session]
 
     async def _warmed(self, session: str, body: Mapping[str, Any]) -> None:
-        """Wait for what is warmed up of a prompt: to compute it beside that would take longer. What is of another
+        """Wait for a prompt that is warmed up: to compute it beside that would take longer. The warm-up of another
         prompt is dropped."""
         warming = self._warming.get(session)
         if warming is None:

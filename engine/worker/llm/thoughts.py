@@ -1,6 +1,6 @@
 """Thoughts, told from the answer where a model writes both into its text: ``<think>…</think>`` before the answer.
 
-Only what stands at the very beginning is a thought: a model may well write about ``<think>``. Sans I/O.
+Only the very beginning of a text can be a thought: a model may well write about ``<think>``. Sans I/O.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether nano's ears can be had here, and what those who speak are told where they cannot: they may type.
+"""The check whether nano's ears can be had here, and the sentence for users who speak where they cannot.
 
 pocketsphinx has no wheel for every Python and processor. Everything else of nano works without it.
 """

@@ -1,9 +1,9 @@
-"""Noise suppression for the ears: what is no voice is turned down before words are looked for.
+"""Noise suppression for the ears: sound that is no voice is turned down before words are looked for.
 
-First by a small recurrent net (`Voices`), taught with many people's voices (engine/training/nano/train_hush.py): it
-tells for each band of each frame how much of it is voice. Then what is steady beneath, by a Wiener filter for each
-frequency, its signal-to-noise ratio followed from frame to frame (Ephraim and Malah 1984, "decision directed"). Both
-are told the noise beforehand: the lower edge of what has been heard so far. They know no word.
+First comes a small recurrent net (`Voices`), taught with many people's voices (engine/training/nano/train_hush.py): it
+estimates for each band of each frame how much of it is voice. Then a Wiener filter turns down steady noise, frequency
+by frequency; it follows the signal-to-noise ratio from frame to frame (Ephraim and Malah 1984, "decision directed").
+Both know the noise beforehand: the lower edge of what has been heard so far. They know no word.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def features_of(bands: Floats, floor: Floats) -> Floats:
 class Hush:
     """A stream of samples with its noise turned down: as many come out as went in, the last at the ``end``.
 
-    ``noise`` is the power of what lies beneath the samples, ``left`` of what `Voices` leaves of it (see `noise_of`).
-    However the samples come, the same comes out.
+    ``noise`` is the power of the noise beneath the samples, ``left`` the part of it that `Voices` leaves (see
+    `noise_of`). The result does not depend on how the samples are cut.
     """
 
     def __init__(self, net: ort.InferenceSession, noise: Power, left: Power) -> None:

@@ -1,9 +1,9 @@
-"""nano's own tools: what is worked out, looked up or looked at, rather than remembered by a small network.
+"""nano's own tools: answers that are worked out, looked up or looked at, rather than remembered by a small network.
 
-The thinker understands what is asked and writes a call ("calc 12 plus 30", "next after monday", "look color circle");
-here that becomes what is said. A call may leave out what the conversation has told before: "calc it plus 8" goes on
-from the last sum, "recall name" finds what was confirmed, however long ago. That is read from nano's own answers, so
-that nothing is kept beside the conversation. Knows no token and no network.
+The thinker understands the request and writes a call ("calc 12 plus 30", "next after monday", "look color circle");
+here the call becomes the answer. A call may leave out what the conversation has said before: "calc it plus 8" goes on
+from the last sum, "recall name" finds the name that was confirmed, however long ago. Such facts are read from nano's
+own answers, so that nothing is kept beside the conversation. Knows no token and no network.
 """
 
 from __future__ import annotations
@@ -236,4 +236,4 @@ TOOLS: dict[str, Callable[[Sequence[str], View], str]] = {
     "calc": _calc, "count": _count, "next": _next, "spell": _spell, "again": _again, "remember": _remember,
     "recall": _recall, "greet": _greet, "get_time": _time, "get_date": _date, "look": _look, "tell": _result,
 }  # fmt: skip
-"""Name -> what is said, of the call's other words and what may be looked at."""
+"""The tools by name: each makes an answer of the call's other words and the view."""

@@ -1,6 +1,6 @@
 """Pixels for the eyes: a picture made small by area, its statistics, pieces cut out of it. numpy only.
 
-What is said of light, and that nothing can be told of a picture, is decided here by statistics and not by a network.
+Statistics, and not a network, decide about light, and about pictures in which nothing can be seen.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def lifted(picture: Small, brightness: float) -> Small:
 
 
 def statistics(picture: Small, brightness: float) -> Small:
-    """float32 [STATISTICS]: what the networks are told of the whole picture's colours, besides seeing it."""
+    """Return float32 [STATISTICS]: the whole picture's colours, which the networks get besides the picture."""
     points = picture[::4, ::4].reshape(-1, 3)
     value = np.quantile(points.max(1), [0.02, 0.25, 0.5, 0.75, 0.98])
     values = [*value, *np.median(points, axis=0), (np.ptp(points, axis=1)).mean(), picture.std(), brightness]

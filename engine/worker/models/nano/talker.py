@@ -73,7 +73,7 @@ class Speech:
 
 MAX_GUIDANCE = 10.0
 NEGATIVE = "negative"
-"""The role of a companion that is not told the text: guidance goes away from what it would say."""
+"""The role of a companion that does not know the text: guidance goes away from what it would say."""
 
 
 class Talker:

@@ -1,9 +1,9 @@
 """One speaker's utterance, out of all that a microphone gave: the voice, with a little of what lies around it.
 
-Silence before, between and behind the words is left out as it comes, however much of it there is, so that the ears
-take no mean, no noise and no word from it. A voice is told by its level alone, against the loudest so far: what was
-taken for a voice, such as a breath, is left out afterwards once somebody speaks much louder. In what is left of a
-long pause a noise is no louder than beneath the words. Knows no word and no decoder.
+Silence before, between and behind the words is left out as it comes, however much of it there is, so that the ears take
+no mean, no noise and no word from it. A voice is recognised by its level alone, against the loudest so far. What was
+taken for a voice before somebody spoke much louder, such as a breath, is left out afterwards. In the rest of a long
+pause a noise is no louder than beneath the words. Knows no word and no decoder.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ class Encoders:
     def embed(self, embed_tokens: Tensor, asked: Sequence[tuple[Prompt, int]]) -> list[tuple[Tensor, list[Tensor]]]:
         """Return for each prompt the embeddings [ids, width], and what deepstack adds to the first layers.
 
-        Blocks that lie below what is ``computed`` of a prompt are not encoded: their rows are empty. What the prompts
-        hear goes through the encoder together.
+        Blocks that are ``computed`` already are not encoded: their rows are empty. The sounds of all prompts go through
+        the encoder together.
         """
         left = [_left(prompt, computed) for prompt, computed in asked]
         audio_embeds = self._audio_embeds([prompt for prompt, _ in asked], left)
@@ -62,8 +62,8 @@ class Encoders:
     ) -> list[Tensor | None]:
         """Return the embeddings of what each prompt has left to hear, None where that is nothing.
 
-        The encoder pads what is less than a piece to the longest that it gets, and hears that: it is the prompt's,
-        whether that one is new or not. So prompts go together whose longest are alike.
+        The encoder pads sounds that are shorter than a piece to the longest one it gets, and hears the padding: so a
+        prompt's own longest sound decides, whether that one is new or not. Prompts go together whose longest are alike.
         """
         mels = [[one.mel for _, one in blocks if one.mel is not None] for blocks in left]
         padded: dict[int, list[int]] = {}

@@ -47,7 +47,7 @@ _STRUCTS: dict[Kind, type[UserTurns | Lead | TextToken | TextEnd]] = {
 
 
 def read(chunk: Chunk) -> Speakable:
-    """Read what the thinker said. Raises StageFailed for what is nothing of that."""
+    """Read a chunk of the thinker's. Raises StageFailed for one that is none of these."""
     if isinstance(chunk, Usage):
         return chunk
     if not isinstance(chunk, Tensors) or chunk.name not in _STRUCTS:

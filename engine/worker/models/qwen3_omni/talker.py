@@ -263,7 +263,7 @@ class Talker:
     def _begin(
         self, beginning: Sequence[tuple[StageRequest, int]], batch: Batch, most: int = LEAD
     ) -> list[StageRequest]:
-        """Add the first rows with which the talker's own turn begins; whose those are."""
+        """Add the first rows with which the talker's own turn begins. Returns those requests."""
         if not beginning:
             return []
         reqs, texts = [req for req, _ in beginning], [text for _, text in beginning]
@@ -276,7 +276,7 @@ class Talker:
         return reqs
 
     def _go_on(self, going: Sequence[tuple[StageRequest, int]], batch: Batch) -> list[StageRequest]:
-        """Add a row for each who speaks: its last frame and its next text; whose those are."""
+        """Add a row for each request that speaks: its last frame and its next text. Returns those requests."""
         if not going:
             return []
         reqs, texts = [req for req, _ in going], [text for _, text in going]

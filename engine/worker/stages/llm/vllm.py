@@ -48,11 +48,11 @@ OWN_ARGUMENTS = {
 class Options(LocalOptions):
     """The `options` of a stage whose `weights` name a checkpoint's folder, as Hugging Face lays it out.
 
-    ``model`` is the folder's name, unless one is given. No conversation is longer than what the model was trained on,
-    whatever ``context`` says. A model that sees or hears is shown pictures and sound (``images``, ``audio``). The
-    stage's ``max_batch`` says how many answers are made at once; its ``dtype`` may be bfloat16, float16 or float32: on
-    a device, float32, which nobody has to write, means what the checkpoint has. A worker sees its own device alone; one
-    whose ``devices`` are ``[cuda]`` sees all, for vLLM's ``tensor_parallel_size`` (not tried).
+    ``model`` is the folder's name, unless one is given. No conversation is longer than the model's training had them,
+    whatever ``context`` says. A model that sees or hears gets pictures and sound (``images``, ``audio``). The stage's
+    ``max_batch`` is the number of answers that are made at once. Its ``dtype`` may be bfloat16, float16 or float32; on
+    a device float32, which is the default, means the checkpoint's own. A worker sees its own device alone; one whose
+    ``devices`` are ``[cuda]`` sees all, for vLLM's ``tensor_parallel_size`` (not tried).
     """
 
     tool_parser: str | None = None

@@ -143,7 +143,7 @@ class Speaker:
         return [audio for wave, share in pieces for audio in sound.push(wave, share)] + [*sound.end()]
 
     def _generate(self, text: str, number: int, speed: float, left: Any) -> list[tuple[NDArray[np.float32], float]]:
-        """The library's pieces of a text, a sentence each, and what share of it has been said behind each.
+        """Yield the library's pieces of a text, a sentence each, and the share of it that has been said behind each.
 
         Once ``left`` says that nobody waits for it any more, it ends with the sentence.
         """
