@@ -144,7 +144,7 @@ class Gate:
 
     def _keys_of(self, path: str) -> Keys:
         """Return the keys that open this path."""
-        self._keys.refresh()  # whatever is asked for: what a withdrawn key has open ends
+        self._keys.refresh()  # every path: what a withdrawn key has open ends
         if path != METRICS or not self._metrics_keys:
             return self._keys
         self._metrics_keys.refresh()

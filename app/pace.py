@@ -32,7 +32,7 @@ class Bucket:
 
     def wait_s(self, now_s: float) -> float:
         """Seconds until nothing is owed; 0: there is something left."""
-        # To the microsecond: sums of fractions are a little above or below what was added up.
+        # To the microsecond: sums of fractions are a little above or below the exact sum.
         return max(0.0, round(self._paid_s - now_s - self._burst_s, 6))
 
     def free(self, now_s: float) -> float:
@@ -61,7 +61,7 @@ class Pace:
         self._bytes = Bucket(bytes_s, bytes_s * BURST_S)
         self._slowed_s: float | None = None  # since when it has sent more than it may
         self._shared: Sequence[Shared] = ()
-        self._nobodys = 0  # bytes that came while nobody shared
+        self._nobodys = 0  # bytes that came before anybody shared
         self._turn_s = float("-inf")  # when it is its turn among those it shares with
 
     def share(self, budgets: Sequence[Shared], now_s: float) -> None:

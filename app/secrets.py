@@ -45,7 +45,7 @@ class Secrets:
 
     def __init__(self, limit: int, now: Callable[[], float] = time.monotonic, shares: Shares | None = None) -> None:
         self._limit, self._now, self._shares = limit, now, shares
-        # By digest: how long a look-up takes tells something about digests, and nothing about the keys.
+        # By digest: the time of a look-up tells something about digests, and nothing about the keys.
         self._alive: dict[bytes, Secret] = {}
 
     def issue(self, session: dict[str, Any], lifetime_s: float = LIFETIME_S, maker: Caller | None = None) -> Secret:

@@ -129,7 +129,7 @@ def config_of(service: Service, extend: Extend = no_more) -> uvicorn.Config:
         ws_ping_timeout=PONG_S,
         timeout_graceful_shutdown=3,
         log_config=None,
-        log_level="error",  # its warnings tell of each request that is none
+        log_level="error",  # its warnings repeat each request that is not HTTP
         access_log=False,
         proxy_headers=False,  # app/proxies.py believes those that the settings name
         server_header=False,
@@ -269,7 +269,7 @@ def _add_cors(app: FastAPI, origins: tuple[str, ...]) -> None:
             allow_origins=[origin.lower().rstrip("/") for origin in origins],
             allow_methods=["GET", "POST"],
             allow_headers=["*"],  # the official clients send headers of their own, and the key is one already
-            expose_headers=["Location", REQUEST_ID, *HEADERS],  # where a call is: its id; what answered
+            expose_headers=["Location", REQUEST_ID, *HEADERS],  # the call, the request, the model
         )
 
 

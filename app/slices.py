@@ -93,7 +93,7 @@ class Slices:
     def _done(self, work: asyncio.Future[T]) -> None:
         self._aside.release()
         if not work.cancelled():
-            work.exception()  # whoever waited for it may have left
+            work.exception()  # the waiter may have left
 
     def join(self, go: Callable[[], None], had_s: float, from_s: float) -> None:
         """Call ``go`` once, when its turn has come.
@@ -135,7 +135,7 @@ class LoopTime:
         self._ours = Bucket(1.0, 1.0)
         self.belong(address)
         self._come_s, self._begun_s = slices.now(), slices.worked()
-        self._slice_s = 0.0  # what is left of the slice that was granted
+        self._slice_s = 0.0  # the rest of the slice that was granted
 
     def belong(self, address: str) -> None:
         """The client is at this address: what its connections have is counted together. Of "" nothing is known."""

@@ -57,7 +57,7 @@ def _check_values(text: str | bytes) -> None:
 def _check(found: Any) -> None:
     """Tell it as deep within other levels as it ever could be. Raises BadJson."""
     if isinstance(found, dict) and all(isinstance(one, str) for one in cast("dict[str, Any]", found).values()):
-        return  # as sound comes, every 20 ms and by the megabyte: it is flat, and holds no number
+        return  # sound comes so, every 20 ms and by the megabyte: it is flat, and holds no number
     for _ in range(_ENCODER_DEPTH - MAX_DEPTH):
         found = [found]
     try:

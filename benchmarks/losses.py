@@ -40,7 +40,7 @@ from engine.delivered import RecoveryLog
 from engine.stream import ReplayBuffer
 
 SESSIONS = 8
-WORDS = 12  # of 240 ms each: an answer lasts 2.9 s
+WORDS = 12  # words of 240 ms each: an answer lasts 2.9 s
 LEAD_S = 0.5  # less than a client's buffer, so that losses hit
 NOTICED_S, FENCED_S, GAP_S = 0.1, 1.05, 0.5  # fenced: 1 s of silence, and a turn of a busy loop
 STAGES = ("thinker", "talker", "code2wav")

@@ -50,7 +50,7 @@ BREATH_S = 0.2
 """Seconds from the end of an answer to the next question. Behind a call's answer come 100 ms of silence, so that no
 player stretches its end; a question in their midst would be answered behind them, which is nobody's underrun."""
 
-MEMORY_MB = 30.0  # what allocators keep differs by as much from one round to the next
+MEMORY_MB = 30.0  # the memory that allocators keep differs by as much from one round to the next
 WARM_UPS = 2
 """Rounds before the one that counts, and behind it where memory has grown: a leak grows each time. The allocator keeps
 45 to 60 MB of what 200 sessions took at their busiest moment, once: six rounds left 227, 273, 266, 274, 275 and 275 MB,
@@ -118,7 +118,7 @@ async def measure(load: Load, config: str, seconds: float) -> bool:
         for _ in range(WARM_UPS):
             await one_round(load, server, min(5.0, seconds))
         before = await settled(server)
-        settle()  # looking through what is loaded would make all clients wait at once
+        settle()  # a search through all that is loaded would make all clients wait at once
         result = await one_round(load, server, seconds)
         after = again = await settled(server)
         grown_mb = after.memory_mb - before.memory_mb

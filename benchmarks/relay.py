@@ -17,7 +17,7 @@ import threading
 import time
 
 WAYS = ("asyncio", "blocking")
-FRAME_BYTES = 48  # what the engine's frame with one number in it takes, its length included
+FRAME_BYTES = 48  # bytes of the engine's frame with one number in it, its length included
 PAUSE_S = 0.002
 _STAMP = struct.Struct("d")
 

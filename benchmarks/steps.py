@@ -60,7 +60,7 @@ class RandomReader:
 
     def __call__(self, name: str, *shape: int) -> Tensor:
         made = (torch.randn(*shape, generator=self._dice) / math.sqrt(shape[-1])).to(self.dtype)
-        self.size += 0 if "embedding" in name else made.nbytes  # of a table one row is read
+        self.size += 0 if "embedding" in name else made.nbytes  # one row of a table is read
         return made
 
     def joined(self, names: Sequence[str], sizes: Sequence[int], *shape: int) -> Tensor:

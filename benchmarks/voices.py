@@ -104,7 +104,7 @@ class Asked:
         """Wait until their slots are free."""
         for run in runs:
             self._worker.receive(wire.Close(run))
-        while self._worker.free["voice"] < SLOTS:  # noqa: ASYNC110 - a worker tells nobody that a slot is free
+        while self._worker.free["voice"] < SLOTS:  # noqa: ASYNC110 - a worker does not report that a slot is free
             await asyncio.sleep(LOOK_S)
 
     async def after_twenty_s(self, text: str) -> float:

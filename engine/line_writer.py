@@ -35,7 +35,7 @@ class LineWriter(logging.Handler):
             return
         try:
             line = self.format(record) + "\n"
-        except Exception:  # noqa: BLE001 - a line that can't be written must not end what it tells of
+        except Exception:  # noqa: BLE001 - a line that can't be written must not end the work that it reports
             self.handleError(record)
             return
         if self._thread is None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from engine.errors import WireError
 
 LEAST_BYTES = 128 << 10  # below, the bytes themselves are as quick; 1 MB takes a third of the time this way
-MOST_SHARED = 128  # arrays under way on one link: each is a file descriptor; what is more goes as bytes
+MOST_SHARED = 128  # arrays under way on one link: each is a file descriptor; further ones go as bytes
 NAME = "parley"
 POSSIBLE = sys.platform == "linux"
 

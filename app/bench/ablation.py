@@ -28,7 +28,7 @@ Measure = Callable[[Target], Awaitable[float]]
 
 EARLIER = 8  # turns of a conversation before the one that is measured
 SILENT_IN_TURN = 2  # silent answers that are asked for again before it is an error
-OTHERS = 6  # who are being spoken to when somebody asks
+OTHERS = 6  # listeners who are being spoken to when somebody asks
 LONG = "Repeat after me: " + "the blue car is late and the red house is big, " * 3
 
 

@@ -42,8 +42,8 @@ from engine.peers.peer import Question, Subject, Times
 ANSWER = Question(text="Hello, how are you today? Tell me about the weather.", tokens=30, frames=50)  # four seconds
 BARE = "bare"
 AT_ONCE = (1, 2, 4, 8, 16)
-HEARD_S = 1.0  # how long users listen who come at random
-SHORT_S = 0.025  # forwards below this are so short that what comes on top is judged in milliseconds
+HEARD_S = 1.0  # seconds that users listen who come at random
+SHORT_S = 0.025  # forwards below this are so short that the rest is judged in milliseconds
 
 
 @dataclass(frozen=True, slots=True)

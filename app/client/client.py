@@ -85,7 +85,7 @@ class Client:
         self._asked: dict[str, Answer] = {}  # by our own name for them, until the server has given them an id
         self._answers: dict[str, Answer] = {}  # under way, by the server's id
         self._unasked: deque[Answer] = deque(maxlen=UNASKED)
-        self._readers: WeakSet[Events] = WeakSet()  # who stops reading is forgotten
+        self._readers: WeakSet[Events] = WeakSet()  # a reader that has stopped is forgotten
         self._changed = asyncio.Event()
         self._lost: ClientError | None = None
         self._spoken_s = 0.0

@@ -78,7 +78,7 @@ class CallLine:
         self._events: asyncio.Queue[Event | None] = asyncio.Queue(UNREAD)
         self._open, self._lost = asyncio.Event(), False
         self._playing: str | None = None  # the response that is being played out
-        self._early: deque[tuple[float, Pcm]] = deque(maxlen=round(EARLY_S / FRAME_S))  # when heard; whose, comes later
+        self._early: deque[tuple[float, Pcm]] = deque(maxlen=round(EARLY_S / FRAME_S))  # and when each came
         self._ended: ResponseDone | None = None  # its end, which waits for that of its sound
         self._channel.on("open", self._open.set)
         self._channel.on("message", self._take)

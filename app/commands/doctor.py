@@ -24,7 +24,7 @@ from app.settings import settings_of
 from engine import Engine, EngineError, EngineSpec, ModelInfo, WeightsError
 from engine.loop import run
 
-MIN_MEMORY_GB = 1.0  # what the server with the built-in model may take
+MIN_MEMORY_GB = 1.0  # memory that the server with the built-in model may take
 MIN_DISK_GB = 1.0  # an installation, and room for some recordings
 MIN_FILES = 1024  # a session takes a socket, a worker some pipes
 LOOK_S = 1.0  # a stage that asks a server elsewhere has looked for it by then

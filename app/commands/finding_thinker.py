@@ -10,7 +10,7 @@ from engine import ConfigError
 from engine.thinkers import FORMS, PORTS
 
 AUTO = "auto"
-ASK_S = 1.0  # a server of this machine that does not say so soon what it has is not there
+ASK_S = 1.0  # a server of this machine that has not answered by then is not there
 NAMES = {"ollama": "Ollama", "lmstudio": "LM Studio", "llamacpp": "llama.cpp's server"}
 _NO_THINKERS = ("embed", "rerank", "bge-", "whisper")
 """Parts of names whose models answer nobody."""

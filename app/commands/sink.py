@@ -136,7 +136,7 @@ class WavFile:
         self.name = path
         with _writing(path):
             self._handle = Path(path).expanduser().open("wb")
-        self._file = wave.open(self._handle, "wb")  # noqa: SIM115 - the sink is closed by who opened it
+        self._file = wave.open(self._handle, "wb")  # noqa: SIM115 - the sink is closed by the one that opened it
         self._file.setnchannels(1)
         self._file.setsampwidth(2)
         self._file.setframerate(SPEAKER_RATE_HZ)

@@ -60,7 +60,7 @@ themselves get it whole."""
 
 UserContent = Annotated[TextContent | AudioContent | ImageContent, Field(discriminator="type")]
 AssistantContent = Annotated[TextContent | RefusalContent, Field(discriminator="type")]
-Parts = Field(max_length=64, fail_fast=True)  # the first mistake is told: the rest need not be found
+Parts = Field(max_length=64, fail_fast=True)  # the answer names the first mistake only: the rest need not be found
 
 
 class SystemMessage(BaseModel):

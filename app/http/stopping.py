@@ -26,7 +26,7 @@ class Stops:
         self.ended = False
         self._spoken = 0  # characters up to which sound may leave
         self._held: deque[Audio] = deque()
-        self._samples = self._reached = 0  # of the sound that has left, and how much of the text it speaks
+        self._samples = self._reached = 0  # samples that have left, and the characters of the text that they speak
         self._cut: int | None = None  # the sample at which the sound ends
 
     def over(self, speaks: bool) -> bool:

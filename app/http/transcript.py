@@ -23,7 +23,7 @@ Granularity = Literal["segment", "word"]
 TIMED: frozenset[Format] = frozenset({"srt", "verbose_json", "vtt"})
 MEDIA_TYPES: dict[Format, str] = {"text": "text/plain", "srt": "application/x-subrip", "vtt": "text/vtt"}
 
-_CHUNK = 512  # samples: what the detector judges at once
+_CHUNK = 512  # samples that the detector judges at once
 _VOICE = 0.5
 """The probability of speech from which on somebody speaks: the protocol's own default."""
 

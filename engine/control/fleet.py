@@ -84,7 +84,7 @@ class Fleet:
             try:
                 await asyncio.wait([self._running])
             except asyncio.CancelledError:
-                for task in self._tasks:  # who waits for a worker's end waits no more
+                for task in self._tasks:  # tasks that wait for a worker's end wait no more
                     task.cancel()
                 await asyncio.wait([self._running])
                 raise

@@ -29,7 +29,7 @@ class Hop:
     late: bool = False
     """Whether it waits for the end of the user's turn before it takes any slot."""
 
-    # What recovery has made of it.
+    # Results of recovery.
 
     losses: int = 0
     """Replicas that were lost, perhaps because of this request."""

@@ -27,8 +27,8 @@ from engine.stream import ReplayBuffer, Stream, Taken, closing
 
 log = logging.getLogger(__name__)
 
-BYTES_REPLAYED = 64 << 20  # of what a hop was fed, for a resume: half an hour of speech, or 4000 hidden rows in float32
-RESUME_S = 5.0  # how long a resume waits for a slot where there are replicas: it holds slots of later stages
+BYTES_REPLAYED = 64 << 20  # of input that a hop keeps: half an hour of speech, or 4000 hidden rows in float32
+RESUME_S = 5.0  # seconds that a resume waits for a slot where there are replicas: it holds slots of later stages
 
 
 class Hops:
@@ -46,7 +46,7 @@ class Hops:
     def begin(self, inputs: AsyncIterator[Chunk] | None) -> None:
         """Start the first hop and the task that feeds it; the task ends with the hop."""
         turn, nobody = Stream(), Stream()
-        nobody.close()  # what the last stage would feed is dropped
+        nobody.close()  # chunks that the last stage would feed are dropped
         if inputs is None or self._route.say:
             self._committed.set()
         hop = self._start(Hop(0, len(self._pools), ReplayBuffer(turn, BYTES_REPLAYED), nobody))

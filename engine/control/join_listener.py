@@ -132,7 +132,7 @@ class _JoinConnection(asyncio.Protocol):
 
     def _enter(self, join: wire.Join) -> None:
         self._forget()
-        self._transport.pause_reading()  # what it says next is for whoever takes it in
+        self._transport.pause_reading()  # its next messages are for the fleet, which takes it in
         links.endure(self._transport)
         self._admit(JoiningWorker(join, self._transport))
 

@@ -21,10 +21,10 @@ from engine.wire import Beat, Blocking
 
 log = logging.getLogger(__name__)
 
-STEPS = 5  # a step may take so many times what it took, before the worker counts as hung
+STEPS = 5  # a step may take so many times its usual time before the worker counts as hung
 FIRST_PENALTY_S, LAST_PENALTY_S = 0.5, 30.0
-STEADY_S = 60.0  # whoever lives so long has not been flapping
-LONELY_S = 1.0  # the longest penalty of a worker that nobody stands in for
+STEADY_S = 60.0  # a worker that lives so long has not been flapping
+LONELY_S = 1.0  # the longest penalty of a worker that has no stand-in
 
 
 @dataclass(slots=True)

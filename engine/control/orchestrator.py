@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 _NUMBERS: dict[str, Any] = {"speed": float, "max_text_tokens": int, "max_audio_s": float, "lead_s": float | None}
 _SAMPLING = get_type_hints(Sampling)
-MOVED = 0.1  # of the time that a standstill may last, before its deadline is moved
+MOVED = 0.1  # the part of a standstill's time before its deadline is moved
 
 
 class Orchestrator:

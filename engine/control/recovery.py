@@ -20,7 +20,7 @@ from engine.core import StageInfo
 from engine.delivered import RecoveryLog, kind_of
 from engine.errors import BatchLost, ReplicaLost
 
-LIVES = 2  # replicas that a request may lose where it may be what kills them: the second loss ends it
+LIVES = 2  # replicas that a request may lose where it may be the cause: the second loss ends it
 Blame = Literal["this", "perhaps this", "another", "nobody"]
 
 

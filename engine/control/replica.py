@@ -175,7 +175,7 @@ class RemoteWorker:
             self.hello.set_exception(
                 ReplicaLost(f"the worker {self.id} ended before it was ready; see its own messages")
             )
-            self.hello.exception()  # whoever waited for it may have given up
+            self.hello.exception()  # the waiter may have given up
         for callback in self.on_lost:
             callback()
 

@@ -103,7 +103,7 @@ LIGATURES = str.maketrans(
     {"ß": "ss", "æ": "ae", "Æ": "Ae", "ø": "o", "Ø": "O", "œ": "oe", "ł": "l", "Ł": "L", "đ": "d"}
 )
 
-# How Unicode's names of letters begin -> what one calls them; others are called as they begin.
+# Beginnings of Unicode's names of letters -> what one calls them; others are called as they begin.
 ALPHABETS = {
     "cjk": "chinese",
     "hangul": "korean",

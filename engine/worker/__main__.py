@@ -77,7 +77,7 @@ async def _work(arguments: argparse.Namespace) -> int:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, link.send, wire.Leave())
     code = await worker_main.live(link)
     link.close()
-    await asyncio.sleep(0)  # let what was written leave
+    await asyncio.sleep(0)  # let the last messages leave
     if worker_main.in_step:  # a native call cannot be ended, and a process that ends waits for its library's threads
         logging.shutdown()
         os._exit(code)

@@ -36,7 +36,7 @@ class Ahead(AsyncIterator[T]):
     async def __anext__(self) -> T:
         item = await self._read.get()
         if isinstance(item, _End):
-            self._read.put_nowait(item)  # for who asks again
+            self._read.put_nowait(item)  # for a reader that asks again
             raise item.error or StopAsyncIteration
         self._room.release()
         return item

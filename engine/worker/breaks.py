@@ -52,7 +52,7 @@ _WITHIN = frozenset({
 _BEFORE_NUMBERS = frozenset({"no.", "nos.", "ch.", "sec."})
 _DOTTED = re.compile(r"(?:[^\W\d_]\.){2,}")  # U.S., i.p.a.
 _INITIAL = re.compile(r"[^\W\d_]\.")
-_ITEM = re.compile(r"\(?(?:\d{1,3}|[^\W\d_])\)|\d{1,2}\.")  # of a list; or an ordinal, as of German dates
+_ITEM = re.compile(r"\(?(?:\d{1,3}|[^\W\d_])\)|\d{1,2}\.")  # the number of a list; or an ordinal, as of German dates
 _NUMBER = re.compile(r"[$€£¥#]?[-+]?\d[\d.,:/]*")
 
 
@@ -63,7 +63,7 @@ class Breaks:
         self._token = ""  # since the last blank or ideograph; of a long one only its end
         self._blank = ""  # the blanks behind it
         self._last = ""
-        self._mark: Level | None = None  # of marks at the end that no blank need follow
+        self._mark: Level | None = None  # the level of marks at the end that no blank need follow
         self._flags = 0  # letters of flags at the end: two make one
         self._first = True  # whether the token is its line's first
 
@@ -142,7 +142,7 @@ class Breaks:
         return Level.SENTENCE
 
 
-LONGEST_TOKEN = 32  # of a word's end, what has to be known of it
+LONGEST_TOKEN = 32  # the part of a word's end that has to be known
 
 
 @lru_cache(4096)

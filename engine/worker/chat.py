@@ -25,10 +25,10 @@ from engine.worker.llm.checkpoint import template_in
 _HELD = re.compile("\ue000(\\d+)\ue001")  # stands for a user's words while the template is rendered
 _VOCABULARY = ("tokenizer.json", "vocab.json", "merges.txt", "added_tokens.json", "tokenizer.model")
 LONGEST_CHARACTER = 8  # tokens; more that are no character yet never become one
-LONGEST_OUTLINE = 16_000  # characters, tools included: what is kept is bounded
-OUTLINES = 256  # conversations begin alike, and rendering takes ten times as long as encoding what was said
+LONGEST_OUTLINE = 16_000  # characters, tools included: kept renderings are bounded
+OUTLINES = 256  # conversations begin alike, and rendering takes ten times as long as encoding the texts
 LONGEST_TEXT = 1000  # characters
-TEXTS = 4096  # what was said in a conversation is encoded with each of its next turns
+TEXTS = 4096  # the texts of a conversation are encoded with each of its next turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Chat:
         self._plain = Tokenizer.from_str(json.dumps({**backend, "added_tokens": [], "post_processor": None}))
         longest = sorted(self.added, key=len, reverse=True)
         self._marks = re.compile("|".join(map(re.escape, longest)))
-        dated = "strftime_now" in self._template  # what it renders is another every day
+        dated = "strftime_now" in self._template  # its result is another every day
         self._outline = self._outlined if dated else lru_cache(OUTLINES)(self._outlined)
         self._known = lru_cache(TEXTS)(self._encoded)
 

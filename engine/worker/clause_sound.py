@@ -24,8 +24,8 @@ class ClauseSound:
         self.samples, self._most = samples, most
         self._ratio = SPEAKER_RATE_HZ / rate_hz
         self._resampler = Resampler(rate_hz, SPEAKER_RATE_HZ, np.float32)
-        self._begin = samples  # of the clause
-        self._taken = 0  # of the clause, at the voice's rate
+        self._begin = samples  # the first one of the clause
+        self._taken = 0  # samples of the clause, at the voice's rate
         self._share = 0.0
         self._clause = Clause("", ())
         self._marks: list[tuple[int, int]] = []  # those that the samples have not come to

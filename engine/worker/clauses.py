@@ -90,7 +90,7 @@ class Clauses:
         self._sources: list[int] = []
         self._words = self._letters = 0
         self._in_word = False
-        self._places: dict[Level, _Place] = {}  # of each level the last one in the next clause's text
+        self._places: dict[Level, _Place] = {}  # the last place of each level in the next clause's text
 
     def feed(self, text: str, start: int) -> Iterator[Clause]:
         """The clauses that are complete by now. The text's first character is the answer's ``start``-th, or one behind

@@ -20,6 +20,6 @@ async def beats(worker: Worker, task: wire.Task, send: Send) -> None:
     while True:
         try:
             send(worker.beat(task.id))
-        except Exception:  # what counts a queue must not end what it reports to
+        except Exception:  # an error in counting a queue must not end the heartbeat
             log.exception("a heartbeat failed")
         await asyncio.sleep(task.beat_s)

@@ -14,8 +14,8 @@ from typing import IO
 from engine.errors import WeightsError
 
 _GRAPH, _METADATA, _KEY, _VALUE = 7, 14, 1, 2
-_LENGTHS = {1: 8, 5: 4}  # of wire types with a fixed length
-MOST_BYTES = 1 << 20  # of one pair
+_LENGTHS = {1: 8, 5: 4}  # bytes of wire types with a fixed length
+MOST_BYTES = 1 << 20  # bytes of one pair
 
 
 def metadata_of(path: Path) -> dict[str, str]:

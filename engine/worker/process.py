@@ -33,7 +33,7 @@ from engine.worker.streamed import Broken, Streamed
 
 log = logging.getLogger(__name__)
 
-FRAME_S = 0.04  # of a stage that tells no length of its frames: it has none, or they pass it by
+FRAME_S = 0.04  # seconds of a stage that gives no length of its frames: it has none, or they pass it by
 SETTLE = 2  # turns of the event loop from a request's arrival to its first input: its task, then its adapters
 
 
@@ -55,7 +55,7 @@ class Worker:
         self._under_way: dict[str, StepUnderWay] = {}
         self._trying: tuple[str, ...] = ()
         self._next: asyncio.Handle | None = None  # the loop's next turn, once something has asked for it
-        self._settling = 0  # turns that go without a step: who came together is to step together
+        self._settling = 0  # turns without a step: requests that came together are to step together
         self._timer: asyncio.TimerHandle | None = None
         self._broken: asyncio.Future[None] | None = None
         self._group: asyncio.TaskGroup | None = None
@@ -183,7 +183,7 @@ class Worker:
 
     def _open(self, message: wire.Open) -> None:
         assert self._group is not None
-        # What does not hear the user is only asked for once their turn is over.
+        # Stages that do not hear the user are asked for once their turn is over.
         over = not message.request.live or not self._hears(message.stages[:1])
         self._try((*self._trying, message.run))  # the stages open it, and its adapters begin, before the next step
         listener, recovery = Listener(self._clock(), committed=over), Recovery(message.resume)
@@ -309,7 +309,7 @@ class Worker:
         work = functools.partial(compute, stage, reqs, self._clock)
         begin = functools.partial(self._threads[name].begin, work, functools.partial(self._returned, name))
         loop = asyncio.get_running_loop()
-        loop.call_soon(loop.call_soon, begin)  # the call may hold Python's lock: what was sent leaves before that
+        loop.call_soon(loop.call_soon, begin)  # the call may hold Python's lock: messages leave before that
 
     def _returned(self, name: str, computed: Computed) -> None:
         """A blocking step is over: what it gave goes where it belongs, unless that run is over meanwhile."""

@@ -184,7 +184,7 @@ class Run:
         req.marks["done"] = now_s
         self._mark(req)
         if group.joined:
-            self._send_marks()  # at the deadline it must be known who has ended, and who has not
+            self._send_marks()  # at the deadline the ended roles must be known
         req.inputs.drop()
         if group.guided and req is group.main:
             for companion in group.reqs[1:]:

@@ -21,7 +21,7 @@ from enum import IntEnum
 from engine.config import Schedule
 from engine.worker.stage_request import StageRequest
 
-HELD_ROUNDS = 4  # so long at most does a first sound wait for those that came with it
+HELD_ROUNDS = 4  # rounds that a first sound waits at most for those that came with it
 
 
 class Urgency(IntEnum):
@@ -94,7 +94,7 @@ class Scheduler:
         if self.urgency(first, now_s)[0] != Urgency.SILENT or now_s - arrived_s > HELD_ROUNDS * self.round_s:
             return first.info.name
         reached: dict[int, StageRequest] = {}
-        for req in ranked:  # of one request, the nearest to the sound comes first
+        for req in ranked:  # of one request, the stage nearest to the sound comes first
             if self.urgency(req, now_s)[0] == Urgency.SILENT:
                 if req.listener.arrived_s > arrived_s + self.round_s:
                     break

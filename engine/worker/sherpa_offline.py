@@ -211,7 +211,7 @@ def _nemo_tokens(network: Path, *also: str) -> int:
 
 def _one_of(known: Sequence[str], languages: Sequence[str]) -> str:
     """The only language that is to be understood; "": the ears find out. Raises ConfigError for one they lack."""
-    codes = [language.partition("-")[0] for language in languages]  # of "pt-BR" they know "pt"
+    codes = [language.partition("-")[0] for language in languages]  # for "pt-BR" they know "pt"
     for code in codes:
         if code not in known:
             raise ConfigError(f"options.languages: these ears know no {code!r:.20} (they know {', '.join(known)})")

@@ -70,7 +70,7 @@ class SoundBytes:
             at += 8
             if name == b"data":
                 self._understand(form)
-                self._left = size if 0 < size < 0x7FFF_0000 else float("inf")  # of a stream, nobody knows the size
+                self._left = size if 0 < size < 0x7FFF_0000 else float("inf")  # the size of a stream is unknown
                 self._held, self._in_header = self._held[at:], False
                 return True
             if len(self._held) >= at + size and name == b"fmt ":

@@ -51,7 +51,7 @@ class StageRequest:
     """Whether what the stage gives of its info's ``checkpoints`` is stored; one that may find at ``open`` that it could
     not go on behind it says no there, and the answer ends as soon as the replica is lost."""
 
-    # What follows is the step loop's own: a stage neither reads nor writes it.
+    # The fields below are the step loop's own: a stage neither reads nor writes them.
 
     info: StageInfo = NO_INFO
     """The stage's facts."""

@@ -66,7 +66,7 @@ class Launcher:
         except Exception:
             log.exception("the worker %s broke", task.id)
         finally:
-            link.close()  # like a process that ends: whoever waits for it learns at once
+            link.close()  # as at the end of a process: whoever waits for it learns at once
 
     async def stop(self, worker: RemoteWorker) -> None:
         worker.close()

@@ -73,7 +73,7 @@ class Llama:
         """The events of a chat completion, as JSON; llama.cpp has no use for a ``name``. To close this generator aborts
         it, and so does cancelling. Raises Refusal."""
         answer = _Answer(asyncio.get_running_loop())
-        # How far a prompt has been computed is told as well: so a thread learns that its reader has left.
+        # The progress of a prompt comes as well: so a thread learns that its reader has left.
         asked = msgspec.json.encode({**body, "return_progress": True}).decode()
         self._answers.add(answer)
         self._threads.submit(self._ask, asked, answer)
@@ -169,7 +169,7 @@ def _loaded(settings: LlamaSettings) -> Any:
                 "needs more memory than there is, or is of an architecture that this version does not know: fetch it "
                 "again, give a template, or take a newer xllamacpp."
             ) from None
-    server.handle_metrics()  # its loop runs once it answers; one that is told to end before never does
+    server.handle_metrics()  # its loop runs once it answers; one that is asked to end before that never does
     return server
 
 

@@ -34,7 +34,7 @@ from engine.worker.llm.media import image_url
 from engine.worker.llm.options import ModelOptions
 
 Body = dict[str, Any]
-_SEEDS = 1 << 31  # what every server takes
+_SEEDS = 1 << 31  # the formats that every server takes
 
 
 def body_of(request: Request, options: ModelOptions, said: TextPart | AudioPart | None = None) -> Body:
@@ -221,7 +221,7 @@ def _drawn(request: Request, options: ModelOptions) -> Body:
         return {"temperature": 0}
     temperature = options.temperature if sampling.temperature is None else sampling.temperature
     top_p = options.top_p if sampling.top_p is None else sampling.top_p
-    seed = sampling.seed % _SEEDS or None  # 0 is what a request has that names none
+    seed = sampling.seed % _SEEDS or None  # 0 is the value of a request that names none
     drawn = {"temperature": temperature, "top_p": top_p, "seed": seed}
     return {name: value for name, value in drawn.items() if value is not None}
 

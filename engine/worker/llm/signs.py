@@ -7,7 +7,7 @@ _PICTURES = (
     (0x2300, 0x23FF),  # clocks, hourglasses
     (0x25A0, 0x27BF),  # shapes, stars, weather, dingbats
     (0x2B00, 0x2BFF),
-    (0xFE00, 0xFE0F),  # how the sign before is to look
+    (0xFE00, 0xFE0F),  # the look that the sign before is to have
     (0x20E3, 0x20E3),  # a key around a digit
     (0x1F000, 0x1FAFF),
     (0xE0020, 0xE007F),  # the letters of some flags

@@ -263,7 +263,7 @@ class Talker:
         self.info = self.describe(config)
         self._frames = int(config.options.get("frames_per_word", 6))
         self._step_s = _step_s(config)
-        self._request_s = float(config.options.get("request_s", 0.0))  # how much longer for each request of a batch
+        self._request_s = float(config.options.get("request_s", 0.0))  # seconds more for each request of a batch
 
     def open(self, req: StageRequest) -> None:
         req.state = Whistle(**(req.checkpoint or {}))

@@ -25,8 +25,8 @@ from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput, packed
 from engine.worker.nn.device import to_device
 from engine.worker.nn.sampler import SamplingParams
 
-SHORTEST = 512  # positions of the shortest context bucket: what is masked is read all the same
-WARM_S = 90.0  # of a start, for each kind of step: what is not captured by then is when it is first wanted
+SHORTEST = 512  # positions of the shortest context bucket: masked ones are read all the same
+WARM_S = 90.0  # seconds of a start, for each kind of step: later graphs are captured when they are first wanted
 log = logging.getLogger(__name__)
 
 Compute = Callable[[DecodeBatch, int], Tensor]
@@ -44,7 +44,7 @@ class CudaGraphRunner:
         self._idle = DecodeInput(slots, 0, 0, 0, 0.0, SamplingParams(0))
         self._captures = device.type == "cuda" and torch.cuda.is_available()
         self._graphs: dict[tuple[int, int], _Graph | None] = {}
-        self._pool: Any = None  # graphs share what memory they need between their steps: one runs at a time
+        self._pool: Any = None  # graphs share their memory between their steps: one runs at a time
 
     def __call__(self, inputs: Sequence[DecodeInput]) -> NDArray[np.int64]:
         """One step; ids [inputs, n]."""

@@ -16,7 +16,7 @@ from engine.worker.nn.sampler import BatchSamplingParams, draw
 from engine.worker.nn.slots import CachePositions
 from engine.worker.nn.weights import Reader
 
-TOP_K, TOP_P = 50, 0.8  # as the reference fixes it
+TOP_K, TOP_P = 50, 0.8  # fixed as in the reference
 
 
 class Predictor:

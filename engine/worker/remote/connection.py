@@ -34,7 +34,7 @@ LARGEST_ERROR = 1 << 16
 BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError, httpx2.CloseError)
 """The errors of a connection that was kept warm, and that its server has closed."""
 
-logging.getLogger("httpx2").setLevel(logging.WARNING)  # it tells each request's address
+logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs each request's address
 
 
 @dataclass(frozen=True, slots=True)

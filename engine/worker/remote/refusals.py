@@ -29,7 +29,7 @@ class Refusal(Exception):
     """
 
     def __init__(self, status: int, said: str = "", kind: str = "", retry_after_s: float | None = None) -> None:
-        super().__init__(f"status {status}")  # what was said may hold anything
+        super().__init__(f"status {status}")  # a server's message may hold anything
         self.status, self.said, self.kind, self.retry_after_s = status, said, kind, retry_after_s
 
 

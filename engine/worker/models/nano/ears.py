@@ -217,7 +217,7 @@ class Ears:
 
     def _release(self, slot: int) -> None:
         if search := self._held.pop(slot, None):
-            with suppress(RuntimeError):  # it broke before it had begun: nobody is given it again
+            with suppress(RuntimeError):  # it broke before it had begun: no other request gets it
                 search.end()
                 self._free.append(search)
 

@@ -16,15 +16,15 @@ from engine.core import MIC_RATE_HZ, Pcm
 from engine.worker.models.nano.voice import run
 
 WIDTH, HOP = 512, 128  # samples: 32 ms, every 8 ms
-QUANTILE = 0.15  # of a frequency's frames lie below the noise ...
+QUANTILE = 0.15  # the share of a frequency's frames that lie below the noise ...
 ABOVE = 2.0  # ... by this factor: a lower edge is less than the mean
 SMOOTH = 5  # frames that are averaged before that edge is sought
-FOLLOW = 0.95  # how much of the last frame's ratio counts for the next
+FOLLOW = 0.95  # the weight of the last frame's ratio in the next
 LEAST = 0.15  # noise is turned down by 16 dB, not taken away: pure silence has no cepstrum
-KEPT = 0.3  # of the net's input is let through beside its answer: where it errs, something is left for the filter
+KEPT = 0.3  # the share of the net's input that is let through: where it errs, the filter has some left
 BANDS, HIDDEN, LAYERS = 40, 64, 2
 BLOCK = 4  # frames that the net judges at once, always the same ones; so late, too, it judges them
-UNDER = -2.0  # nats: softer than the noise is not told from softer still
+UNDER = -2.0  # nats: sound softer than the noise is not told from still softer sound
 Power = NDArray[np.float32]
 Floats = NDArray[np.float32]
 
@@ -141,7 +141,7 @@ class Wiener:
 
     def __init__(self, noise: Power) -> None:
         self._noise = np.maximum(noise, 1.0)
-        self._speech = np.zeros_like(noise)  # what the last frame's filter let through, over the noise
+        self._speech = np.zeros_like(noise)  # the power that the last frame's filter let through, over the noise
         self._waiting = np.zeros(WIDTH - HOP, np.float32)  # the samples before the next frame's newest
         self._sum = np.zeros(WIDTH, np.float32)
         self._skip = WIDTH - HOP  # the first frames begin before the first sample

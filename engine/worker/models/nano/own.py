@@ -127,7 +127,7 @@ def _count(words: Sequence[str], _: View) -> str:
     return ", ".join(map(str, numbers)) + "."
 
 
-# What comes next
+# The next number, day or month
 
 _NEXT = re.compile(r"(After|Before) (\w+|minus \d+) comes (\w+|minus \d+)\.")
 
@@ -209,7 +209,7 @@ def _confirmed(fact: str, view: View) -> str:
     return next((found[1] for text in reversed(view.said) if (found := re.fullmatch(pattern, text))), "")
 
 
-# The clock, the eyes, and what a client's tool returned
+# The clock, the eyes, and the results of a client's tools
 
 
 def _time(_: Sequence[str], view: View) -> str:

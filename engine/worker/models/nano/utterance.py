@@ -23,12 +23,12 @@ FRAME = MIC_RATE_HZ // 50  # loudness is judged every 20 ms
 LONGEST = 30 * MIC_RATE_HZ  # samples; no request is longer
 QUIET = 60.0  # no voice is softer (root mean square of int16)
 HISS = 4.0  # is added to every sample: digital silence has no cepstrum
-OVER_NOISE = 1.5  # a voice is louder than what lies beneath it by 3.5 dB
-ENOUGH = 25  # frames, before what lies beneath is known
+OVER_NOISE = 1.5  # a voice is 3.5 dB louder than the noise beneath it
+ENOUGH = 25  # frames before the noise beneath is known
 SOFTEST = 20.0  # a voice ends where it falls 26 dB beneath its loudest
 CLEAR = 8.0  # each word has something within 18 dB of the loudest
 LASTS = 3  # frames in a row: a click is shorter
-BEFORE, AFTER = 15, 25  # frames that are kept around what is clear: words begin and end softly
+BEFORE, AFTER = 15, 25  # frames that are kept around clear sound: words begin and end softly
 AHEAD = 5  # frames of silence ahead of a voice that is there from the first sample, as where a key is held: the search
 # mishears the first word of a request that begins without any
 GAP_BEFORE, GAP_AFTER = 5, 10  # the same in a long pause between words, at most:
@@ -55,7 +55,7 @@ class Utterance:
         self.stale = False
         """Whether a search is to start over from the first sample: much was added since, or something left out."""
         self._frames: list[Pcm] = []
-        self._levels: list[float] = []  # of every frame that is kept, root mean square
+        self._levels: list[float] = []  # root mean square of every frame that is kept
         self._ranked: list[float] = []  # the same, the softest first
         silence = [(np.zeros(FRAME, np.int16), HISS)] * AHEAD
         self._recent: deque[tuple[Pcm, float]] = deque(silence, BEFORE + LASTS)  # kept once a voice turns out to begin
@@ -64,8 +64,8 @@ class Utterance:
         self._loudest = 0.0  # level that lasted
         self._clear = 0  # frames in a row, up to now, that are clearly a voice
         self._behind = AFTER + 1  # frames since the last of these
-        self._between = 0.0  # how loud the noise in this pause was, in frames that are in neither end of it
-        self._forgotten = 0.0  # how loud it was in what came more than LONGEST ago
+        self._between = 0.0  # the level of the noise in this pause, in frames that are in neither end of it
+        self._forgotten = 0.0  # the level of the noise more than LONGEST ago
 
     def __len__(self) -> int:
         return (len(self._frames) - 1) * FRAME + len(self._frames[-1]) if self._frames else 0
@@ -156,7 +156,7 @@ class Utterance:
         """A voice begins, or goes on after a long pause."""
         if len(self._frames) > AFTER:
             self._draw_together()
-        else:  # what was kept was no voice beside this one
+        else:  # the kept sound was no voice beside this one
             self._leave_out(np.zeros(len(self._frames), bool))
 
     def _draw_together(self) -> None:

@@ -23,7 +23,7 @@ from engine.worker.nn.device import to_device
 from engine.worker.stage import StageConfig, warm_up
 from engine.worker.stage_request import StageRequest
 
-WARM_S = 2.0  # of a start, at most
+WARM_S = 2.0  # seconds of a start, at most
 
 
 @dataclass(slots=True)

@@ -24,8 +24,8 @@ from engine.worker.models.qwen3_omni.block import Block, named
 from engine.worker.models.qwen3_omni.sound import MelFrontend, StreamingMel, audio_tokens, behind, check
 
 LARGEST_PICTURE = 64_000_000  # pixels
-MOST_FRAMES = 768  # of a video: the reference samples no more
-KNOWN_BYTES = 128 << 20  # of features of what may be sent again: some twenty minutes of sound
+MOST_FRAMES = 768  # frames of a video: the reference samples no more
+KNOWN_BYTES = 128 << 20  # bytes of features that may be sent again: some twenty minutes of sound
 VIDEO_SIZE = {"shortest_edge": 128 * 32 * 32, "longest_edge": 768 * 32 * 32}  # pixels of a frame: the reference's own
 
 

@@ -23,7 +23,7 @@ from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.nn.weights import read_json
 from engine.worker.stage import check_length
 
-_UNSPOKEN = AudioPart(np.zeros(0, np.int16))  # stands for what is being spoken
+_UNSPOKEN = AudioPart(np.zeros(0, np.int16))  # the placeholder of speech that is not over
 QUICK_CHARACTERS = 4000  # made into a prompt in about a millisecond
 CHARACTERS = 64  # that a token of the context may stand for: of spaces some do; a text beyond is not even tokenized
 
@@ -123,7 +123,7 @@ class Prompter:
 
         Raises ContextOverflow for too long a prompt.
         """
-        known = [*draft.known, tuple(spoken)]  # the last of them is nobody's where nothing is spoken
+        known = [*draft.known, tuple(spoken)]  # the last of them belongs to nobody where nothing is spoken
         blocks = [block for one in known for block in one]
         last = max((i for i, id in enumerate(draft.ids) if id == self.marks.audio), default=0)
         ids, starts = self._spread(draft.ids if whole else draft.ids[: last + 1], known)

@@ -21,9 +21,9 @@ from engine.errors import RequestError, WeightsError
 from engine.worker.models.qwen3_omni.block import Block, named
 
 LONGEST_S, SHORTEST_S = 300.0, 0.02
-LEAD = 2  # frames before a window, which see the mirrored beginning of what they are computed from
+LEAD = 2  # frames before a window, which see the mirrored beginning of their samples
 FRAME_WIDTH = 400  # samples that a frame is computed from; of the silence behind a sound its frames see no more
-DEPTH = 8.0  # of log10: what is 80 dB below the loudest counts as silence
+DEPTH = 8.0  # log10: sound 80 dB below the loudest counts as silence
 
 
 class MelFrontend:

@@ -24,7 +24,7 @@ from engine.worker.stage_request import StageRequest
 ARCHITECTURE = "Qwen3OmniMoeForConditionalGeneration"
 CONTEXT = 8192  # tokens of a prompt and its answer, unless the options say otherwise
 PIECE = 256  # tokens of a prompt that one step prefills
-REMEMBER_MB = 256  # of what was computed for sessions that may go on, in each of thinker and talker
+REMEMBER_MB = 256  # megabytes of computed prompts of sessions that may go on, in each of thinker and talker
 OPTIONS = {"context", "graphs", "piece", "remember_mb", "window_s"}
 MAX_PENDING = 4096  # a row is one id: text need not wait for the voice, which eats twelve a second
 FRAME_S = 0.08

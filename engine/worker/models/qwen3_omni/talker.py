@@ -84,7 +84,7 @@ class Talker:
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
         results: dict[int, list[Chunk] | EngineError] = {}
         batch = Batch()
-        for req in to_keep([req for req in reqs if req.state.frames]):  # behind what the first sound waits for
+        for req in to_keep([req for req in reqs if req.state.frames]):  # behind the first sound
             self._remember(req)
         turns = self._hear_all(reqs, batch, results)
         beginning, going = self._speakers([req for req in reqs if id(req) not in results], batch, results)
@@ -101,7 +101,7 @@ class Talker:
         self, reqs: Sequence[StageRequest], batch: Batch, results: dict[int, list[Chunk] | EngineError]
     ) -> list[StageRequest]:
         """Add what comes before the text, in bounded pieces; the requests that have now taken in all of it."""
-        room = self.source.piece  # rows a step: what is being spoken waits for no more
+        room = self.source.piece  # rows a step: the voices that speak wait for no more
         finished: list[StageRequest] = []
         for req in reqs:
             if room > 0:

@@ -55,7 +55,7 @@ class TalkerNet:
         self.seen_codes = torch.zeros(slots, text.vocab_size, device=self.device, dtype=torch.bool)
         self.last_frame_embed = torch.zeros(slots, self.width, device=self.device, dtype=self.dtype)
         self.logit_mask = torch.zeros(text.vocab_size, device=self.device)
-        self.logit_mask[-1024:] = -torch.inf  # what lies above the codebook is no sound, but the end
+        self.logit_mask[-1024:] = -torch.inf  # a code above the codebook is no sound, but the end
         self.logit_mask[config.codec_eos_token_id] = 0
         self.penalty = source.generation.get("talker_repetition_penalty", 1.05)
         self.top_k: int = source.generation.get("talker_top_k", 50)

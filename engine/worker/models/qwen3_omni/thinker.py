@@ -48,7 +48,7 @@ class Thinker:
             model="qwen3_omni", sees=frozenset({"image", "video"}), context=source.context, cost=TokenCost(),
             tokenizer=tokenizer_of(source.folder),
         )  # fmt: skip
-        exact = source.dtype == torch.float32  # in a smaller dtype, who is in a batch decides what comes out of it
+        exact = source.dtype == torch.float32  # in a smaller dtype, the other requests of a batch change the result
         return StageInfo(
             takes=kinds(Speech), emits=kinds(Text, ToolCall, Usage),
             feeds=kinds(UserTurns, Lead, TextToken, TextEnd, Usage), answers=True, says=True, slots=source.slots,
@@ -102,7 +102,7 @@ class Thinker:
             if req.pending and (error := guarded(self, req, self._begin)):
                 results[id(req)] = error
         sane = [req for req in reqs if id(req) not in results]
-        for req in to_keep([req for req in sane if not req.state.unspoken]):  # behind what the first sound waits for
+        for req in to_keep([req for req in sane if not req.state.unspoken]):  # behind the first sound
             self._remember(req)
         results |= self._read(sane)
         writing = [req for req in reqs if req.state.writing and id(req) not in results]
@@ -159,7 +159,7 @@ class Thinker:
     def _read(self, reqs: Sequence[StageRequest]) -> dict[int, list[Chunk] | EngineError]:
         """Prefill the next pieces of prompts as one batch; encoding what is heard and seen is its own step."""
         pieces: list[Piece] = []
-        room = self.source.piece  # rows a step: what is being spoken waits for no more
+        room = self.source.piece  # rows a step: the voices that speak wait for no more
         reading = [req for req in reqs if req.state.reading]
         encoded = self._encode_together(reading)
         results: dict[int, list[Chunk] | EngineError] = {**encoded}
@@ -256,7 +256,7 @@ class Thinker:
         if thought.writing:
             thought.embeddings, thought.deep, thought.position = None, [], float(prompt.positions.max()) + 1
         elif not thought.reading and prompt.media_end == piece.stop:
-            self._remember(req)  # what the user has said so far: should they be answered anew, it is known
+            self._remember(req)  # the user's words so far: should they be answered anew, they are known
         return emit(req, prompt, piece, media_hidden)
 
     def _write(self, reqs: Sequence[StageRequest]) -> list[int]:

@@ -105,7 +105,7 @@ class Ears:
     def __init__(self, config: StageConfig) -> None:
         self.info = self.describe(config)
         self._ears = moonshine_ears(config.weights, _options(config.options).languages)
-        self._transcribers: dict[int, Any] = {0: self._ears.transcriber()}  # of each slot, once it is used
+        self._transcribers: dict[int, Any] = {0: self._ears.transcriber()}  # by slot, once it is used
         self._streams: dict[int, Any] = {}
 
     def warm_up(self) -> None:
@@ -132,7 +132,7 @@ class Ears:
         try:
             self._look(req, hearing)
         except Exception:
-            self._transcribers.pop(req.slot, None)  # nobody knows what has become of it
+            self._transcribers.pop(req.slot, None)  # its state is unknown
             raise
         req.needs_input = hearing.samples < BLOCK
         return transcript(req, hearing.spoken, hearing.ended)

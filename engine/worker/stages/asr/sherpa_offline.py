@@ -89,7 +89,7 @@ class Ears:
         self._recognizer = recognizer_of(self._ears, "asr.sherpa_offline", config.threads)
         self._longest = round(self._ears.longest_s * MIC_RATE_HZ)
         self._clock = clock
-        self._share = 0.0  # of a clip's length, what it takes to hear it
+        self._share = 0.0  # the share of a clip's length that it takes to hear it
 
     def warm_up(self) -> None:
         warm_up(self, 1, np.zeros(2 * MIC_RATE_HZ, np.int16), steps=2)

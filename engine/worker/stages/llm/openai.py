@@ -37,7 +37,7 @@ class Thinker(ChatThinker):
         super().__init__(config, self._options)
         self._client = Client(self._options)
         self.server = self._watch = Watch(self._options.who, self._probe, sleep)
-        self._owner: str | None = None  # what the server is, once it was there
+        self._owner: str | None = None  # the server's kind, once it was there
 
     def open(self, req: StageRequest) -> None:
         req.stored = self._owner is None or self._owner in SERVERS

@@ -87,7 +87,7 @@ class Speaker:
         self._words = ChunkSpec(
             first=self._options.first_words, growth=1.5, steady=max(STEADY, self._options.first_words)
         )
-        self._reads = self._voice.family == "pocket"  # written text, without a lexicon: it babbles what it cannot
+        self._reads = self._voice.family == "pocket"  # text without a lexicon: it babbles unknown words
         english = self._voice.languages[:1] != () and self._voice.languages[0].startswith("en")
         self._english = english and not self._reads
         self._library, self._tts = _loaded(self._voice, config.threads)
@@ -157,7 +157,7 @@ class Speaker:
             return pieces
         with without_lines_of(LINES):
             whole = self._tts.generate(text, self._wanted(number, speed), take)
-        if not pieces and not left() and (samples := whole.samples):  # as of Kitten, which tells nothing meanwhile
+        if not pieces and not left() and (samples := whole.samples):  # as of Kitten, which reports nothing meanwhile
             pieces.append((np.array(samples, np.float32), 1.0))
         return pieces
 
