@@ -15,11 +15,10 @@ from engine.core import SPEAKER_RATE_HZ, StageInfo, Wave
 from engine.errors import EngineError
 from engine.worker.answer_sound import LETTER_S, AnswerSound
 from engine.worker.clauses import Clause, Resume, clauses, on_one_line
+from engine.worker.randomness import GOLDEN
 from engine.worker.speaking import asked_voice, can_say, unsayable
 from engine.worker.stage import guarded
 from engine.worker.stage_request import StageRequest
-
-_SEED = 0x9E3779B97F4A7C15  # odd, so that no two clauses of an answer share a seed
 
 
 @dataclass(slots=True)
@@ -93,7 +92,9 @@ class ClauseSpeaker:
         """The pieces of the next clause."""
         speaking: Speaking = req.state
         text = on_one_line(clause.text)
-        seed = (req.request.sampling.seed + speaking.count * _SEED) % (1 << 64)
+        seed = (req.request.sampling.seed + speaking.count * GOLDEN) % (
+            1 << 64
+        )  # odd, so that no two clauses of an answer share a seed
         sayable = clause.lettered and can_say(text, self.info.facets.languages)
         speaking.sound.begin(clause)
         speaking.clause = clause

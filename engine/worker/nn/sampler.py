@@ -1,7 +1,7 @@
 """Draw ids from logits on the device, for a batch of requests that do not influence each other.
 
-Randomness is counter-based: one number for each (seed, stage, step, codebook), whatever else is in the batch, wherever
-the request runs or is resumed. Nothing here waits for the device.
+Randomness is counter-based (``engine/worker/randomness.py``): one number for each (seed, stage, step, codebook), the
+same on every device. Nothing here waits for the device.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.worker.nn.device import to_device
+from engine.worker.randomness import BITS, GOLDEN, MIX
 
 FAILED = -1
 """The id that is drawn from logits that are not numbers."""
-
-_MIX = (-4658895280553007687, -7723592293110705685)  # SplitMix64's multipliers (Steele et al. 2014), as signed 64 bits
-_GOLDEN = -7046029254386353131
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +101,16 @@ def packed(each: Sequence[SamplingParams]) -> NDArray[np.int64]:
 
 def uniforms(seeds: Tensor, stage: int, steps: Tensor, codebook: int | Tensor) -> Tensor:
     """float32 in [0, 1) for int64 seeds and steps [batch]; of several codebooks if they broadcast."""
-    state = _mixed(seeds + _signed(_GOLDEN * (stage + 1)))
-    state = _mixed(state + (steps + 1) * _GOLDEN)
-    own = (codebook + 1) * _GOLDEN
-    state = _mixed(state + (own if isinstance(own, Tensor) else _signed(own)))
-    return ((state >> 40) & 0xFFFFFF).float() / (1 << 24)
+    state = _mixed(seeds + _signed(GOLDEN * (stage + 1)))
+    state = _mixed(state + (steps + 1) * _signed(GOLDEN))
+    own = (codebook + 1) * _signed(GOLDEN) if isinstance(codebook, Tensor) else _signed((codebook + 1) * GOLDEN)
+    state = _mixed(state + own)
+    return _unsigned_shift(state, 64 - BITS).float() / (1 << BITS)
 
 
 def _mixed(x: Tensor) -> Tensor:
-    for shift, factor in ((30, _MIX[0]), (27, _MIX[1])):
-        x = (x ^ _unsigned_shift(x, shift)) * factor
+    for shift, factor in zip((30, 27), MIX, strict=True):
+        x = (x ^ _unsigned_shift(x, shift)) * _signed(factor)
     return x ^ _unsigned_shift(x, 31)
 
 

@@ -23,6 +23,7 @@ from engine.worker.nn.rope import Rope, rotate
 from engine.worker.nn.sampler import FAILED, BatchSamplingParams, SamplingParams, draw, penalised, uniforms
 from engine.worker.nn.slots import Batch, CachePositions
 from engine.worker.nn.weights import Checkpoint, Reader, find
+from engine.worker.randomness import uniform
 
 CPU = torch.device("cpu")
 
@@ -65,6 +66,15 @@ def test_a_number_depends_on_its_four_counters_alone(seed: int, stage: int, step
     steps, books = torch.tensor([9, step]), torch.arange(codebook + 1)
     together = uniforms(torch.tensor([[1], [signed]]), stage, steps[:, None], books)
     assert together[1, codebook] == alone[0]
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2), st.integers(0, 10_000), st.integers(0, 32))
+@settings(max_examples=50, deadline=None)
+def test_a_device_makes_the_numbers_that_everybody_else_makes(seed: int, stage: int, step: int, book: int) -> None:
+    signed = seed - (2**64 if seed >= 2**63 else 0)
+    assert uniforms(torch.tensor([signed]), stage, torch.tensor([step]), book).item() == uniform(
+        seed, stage, step, book
+    )
 
 
 def test_numbers_are_spread_evenly_along_every_counter() -> None:

@@ -9,13 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.core import Sampling
+from engine.worker.randomness import uniform
+
+STREAM = 0
+"""Its stream of randomness: nothing else in nano draws."""
 
 
 def draw(logits: NDArray[np.float32], sampling: Sampling, step: int, temperature: float, top_p: float) -> int:
     """The next id from ``logits`` [vocabulary], -inf where one must not be drawn.
 
     ``temperature`` and ``top_p`` hold where the request leaves them open. The same seed and step draw alike, whatever
-    else is in the batch (Philox: Salmon et al. 2011).
+    else is in the batch.
     """
     heat = temperature if sampling.temperature is None else sampling.temperature
     if sampling.greedy or heat <= 0:
@@ -24,5 +28,5 @@ def draw(logits: NDArray[np.float32], sampling: Sampling, step: int, temperature
     order = np.argsort(-weights)
     total = np.cumsum(weights[order]) / weights.sum()
     kept = int(np.searchsorted(total, top_p if sampling.top_p is None else sampling.top_p)) + 1
-    random = np.random.Generator(np.random.Philox(key=sampling.seed & (2**64 - 1), counter=step)).random()
-    return int(order[np.searchsorted(total[:kept], random * total[:kept][-1])])
+    point = uniform(sampling.seed, STREAM, step)
+    return int(order[np.searchsorted(total[:kept], point * total[:kept][-1])])

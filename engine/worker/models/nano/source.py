@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from engine.core import SPEAKER_RATE_HZ
 from engine.worker.models.nano.voice import FRAME_S, Floats
+from engine.worker.randomness import GOLDEN, mixed
 
 HOP = SPEAKER_RATE_HZ // 100
 FFT = 1024
@@ -99,11 +100,9 @@ def pulses_at(phase: NDArray[np.float64], f0_hz: NDArray[np.float64]) -> NDArray
 
 
 def white(seed: np.uint64, begin: int, count: int) -> NDArray[np.float64]:
-    """Uniform white noise by hashing sample indices (splitmix64), with the density per Hz of unit power at 16 kHz."""
-    x = (np.arange(begin, begin + count, dtype=np.uint64) + (seed << np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    uniform = ((x ^ (x >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    """Uniform white noise by mixing sample indices, with the density per Hz of unit power at 16 kHz."""
+    counters = np.arange(begin, begin + count, dtype=np.uint64) + (seed << np.uint64(32))
+    uniform = (mixed(counters * np.uint64(GOLDEN)) >> np.uint64(11)).astype(np.float64) * 2.0**-53
     return (uniform - 0.5) * np.sqrt(12 * SPEAKER_RATE_HZ / 16000)
 
 

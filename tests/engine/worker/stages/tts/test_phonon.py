@@ -25,8 +25,8 @@ from engine import wire
 from engine.chunk import Text
 from engine.core import Sampling
 from engine.errors import ConfigError, WeightsError
-from engine.worker.clause_speaker import _SEED
 from engine.worker.host import make
+from engine.worker.randomness import GOLDEN
 from engine.worker.stage import StageConfig
 from tests.engine.fakes import opened, until, working
 from tests.engine.worker.stages.tts.saying import TEXT, check_that_another_goes_on, clauses_of, clone_of, said, whole
@@ -50,7 +50,7 @@ def voice(folder: Path | None, **options: Any) -> Any:
 
 def library_says(stage: Any, text: str, name: str, seed: int = 0) -> np.ndarray:
     """What the library's own ``synth`` makes of each clause, seeded as the stage seeds it."""
-    seeds = [(seed + n * _SEED) % (1 << 64) for n in range(len(clauses_of(text)))]
+    seeds = [(seed + n * GOLDEN) % (1 << 64) for n in range(len(clauses_of(text)))]
     return np.concatenate(
         [stage._tts.synth(one, voice=name, seed=seed) for one, seed in zip(clauses_of(text), seeds, strict=True)]
     )

@@ -21,8 +21,8 @@ from engine import wire
 from engine.chunk import Text
 from engine.core import Wave
 from engine.errors import ConfigError, WeightsError
-from engine.worker.clause_speaker import _SEED
 from engine.worker.host import make
+from engine.worker.randomness import GOLDEN
 from engine.worker.stage import StageConfig
 from tests.engine.fakes import opened, until, working
 from tests.engine.worker.stages.tts.saying import (
@@ -51,13 +51,13 @@ def library_says(stage: Any, text: str, state: Any, seed: int = 0) -> np.ndarray
     model, sounds = stage._library._model, list[np.ndarray]()
     model.max_decoder_frames_per_call = 1  # several at once differ in the last bit
     for n, clause in enumerate(clauses_of(text)):
-        torch.manual_seed((seed + n * _SEED) % (1 << 64))
+        torch.manual_seed((seed + n * GOLDEN) % (1 << 64))
         sounds.append(model.generate_audio(state, clause).numpy())
     return np.concatenate(sounds)
 
 
 def test_the_clauses_seeds_are_the_requests_own_and_differ() -> None:
-    assert len({n * _SEED % (1 << 64) for n in range(1000)}) == 1000
+    assert len({n * GOLDEN % (1 << 64) for n in range(1000)}) == 1000
 
 
 async def test_streamed_sound_is_the_librarys_own_for_the_same_clauses(folder: Path) -> None:
