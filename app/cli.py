@@ -14,12 +14,9 @@ from typing import Annotated
 
 import typer
 
-from app.commands import terminal
-from app.commands.deployment import Parts, deployment, written
-from app.commands.finding_thinker import AUTO, found
-from app.commands.server import Address
+from app.commands import flags, terminal
+from app.commands.deployment import deployment, written
 from app.commands.sink import ListenerGone
-from app.commands.source import Target
 from app.media import MediaError
 from engine import EngineError, Request, Sampling
 
@@ -34,52 +31,6 @@ cli = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Config = Annotated[
-    str | None, typer.Option("--config", "-c", help="The configuration: a YAML file, or a name in configs/.")
-]
-Output = Annotated[
-    str | None,
-    typer.Option(
-        "-o", "--output", metavar="FILE",
-        help="Write the sound to this file (.wav, .mp3, .flac, .ogg, .opus or .aac); "
-        "- writes raw 16-bit mono samples at 24 kHz to standard output.",
-    ),
-]  # fmt: skip
-Voice = Annotated[str | None, typer.Option(help="A voice of the model; `parley voices` lists them.")]
-Greedy = Annotated[bool, typer.Option("--greedy", help="Always take the likeliest token.")]
-Model = Annotated[str | None, typer.Option(help="Another model than the one that the configuration names.")]
-Weights = Annotated[str | None, typer.Option(help="A folder of weights, or an id on the Hugging Face hub.")]
-Thinker = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FORM",
-        help="Let another language model think: one that runs already (ollama:MODEL, lmstudio:MODEL, llamacpp[:PORT], "
-        "or openai:MODEL@URL for any server of the kind; auto looks for one on this machine), or one that Parley "
-        "runs itself: a file (gguf:PATH), or a checkpoint's folder by vLLM (vllm:PATH, which needs `make vllm` once).",
-    ),
-]
-ThinkerKey = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="This file holds the API key of --thinker; nobody else may be able to read it."),
-]
-Ears = Annotated[str | None, typer.Option(metavar="NAME", help="Hear with these ears; `parley models` lists them.")]
-VoicePart = Annotated[
-    str | None, typer.Option("--voice", metavar="NAME", help="Speak with this voice; `parley models` lists them.")
-]
-LOCAL = "http://127.0.0.1:8000"
-Served = Annotated[
-    str | None,
-    typer.Option("--url", metavar="URL", help=f"Ask a server that runs already ({LOCAL}); no engine is started here."),
-]
-ServedKey = Annotated[
-    str | None, typer.Option("--key-file", metavar="FILE", help="This file holds the API key of the server at --url.")
-]
-Url = Annotated[str, typer.Option(help="The address of the running server.")]
-KeyFile = Annotated[
-    str, typer.Option(metavar="FILE", help="The admin key: the file that the server's `server.admin_key_file` names.")
-]
-Seed = Annotated[int, typer.Option(help="The same seed and question give the same answer.")]
 
 
 def main() -> None:
@@ -116,11 +67,11 @@ def serve(
     https_key: Annotated[
         str | None, typer.Option(metavar="FILE", help="The certificate's key, if it is in another file.")
     ] = None,
-    weights: Weights = None,
-    ears: Ears = None,
-    thinker: Thinker = None,
-    thinker_key_file: ThinkerKey = None,
-    voice: VoicePart = None,
+    weights: flags.Weights = None,
+    ears: flags.Ears = None,
+    thinker: flags.Thinker = None,
+    thinker_key_file: flags.ThinkerKey = None,
+    voice: flags.VoicePart = None,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the configuration that these options stand for, and end.")
     ] = False,
@@ -138,30 +89,30 @@ def serve(
     from app.commands.serve import run_server
 
     with plainly():
-        spec = deployment(config, weights=weights, parts=_parts(thinker, thinker_key_file, ears, voice))
-        flags = {"host": host, "port": port, "https": https, "https_key": https_key}
+        spec = deployment(config, weights=weights, parts=flags.parts(thinker, thinker_key_file, ears, voice))
+        given = {"host": host, "port": port, "https": https, "https_key": https_key}
         if print_config:
             typer.echo(written(spec), nl=False)
         else:
-            run_server(spec, flags)
+            run_server(spec, given)
 
 
 @cli.command()
 def say(
     text: Annotated[str, typer.Argument(help="The text to speak; - reads it from standard input.")],
-    output: Output = None,
-    voice: Voice = None,
+    output: flags.Output = None,
+    voice: flags.Voice = None,
     guidance: Annotated[
         float,
         typer.Option(
             min=0, max=10, help="How much more closely speech follows its text, if the model can be guided; 1 is off."
         ),
     ] = 1.0,
-    url: Served = None,
-    key_file: ServedKey = None,
-    config: Config = None,
-    model: Model = None,
-    weights: Weights = None,
+    url: flags.Served = None,
+    key_file: flags.ServedKey = None,
+    config: flags.Config = None,
+    model: flags.Model = None,
+    weights: flags.Weights = None,
 ) -> None:
     """Speak a text as it stands, streaming.
 
@@ -172,8 +123,8 @@ def say(
     from app.commands import speak
 
     with plainly():
-        _only_here(url, guidance=guidance != 1)
-        speak.say(_target(url, key_file, config, model, weights), _text(text), output, voice, guidance)
+        flags.only_here(url, guidance=guidance != 1)
+        speak.say(flags.target(url, key_file, config, model, weights), _text(text), output, voice, guidance)
 
 
 @cli.command()
@@ -187,25 +138,21 @@ def ask(
         list[Path] | None, typer.Option(metavar="FILE", help="A PNG or JPEG picture; the option may be repeated.")
     ] = None,
     system: Annotated[str | None, typer.Option(help="Instructions for the model, sent as a system message.")] = None,
-    url: Served = None,
-    key_file: ServedKey = None,
-    model: Model = None,
-    weights: Weights = None,
-    voice: Voice = None,
-    greedy: Greedy = False,
-    seed: Seed = 0,
-    max_text_tokens: Annotated[
-        int, typer.Option(min=1, help="The longest answer, in tokens of text.")
-    ] = _DEFAULT.max_text_tokens,
-    max_seconds: Annotated[
-        float, typer.Option(min=0.01, help="The longest answer, in seconds of speech.")
-    ] = _DEFAULT.max_audio_s,
+    url: flags.Served = None,
+    key_file: flags.ServedKey = None,
+    model: flags.Model = None,
+    weights: flags.Weights = None,
+    voice: flags.Voice = None,
+    greedy: flags.Greedy = False,
+    seed: flags.Seed = 0,
+    max_text_tokens: flags.MaxTextTokens = _DEFAULT.max_text_tokens,
+    max_seconds: flags.MaxSeconds = _DEFAULT.max_audio_s,
     max_frames: Annotated[int | None, typer.Option(hidden=True)] = None,
-    output: Output = None,
+    output: flags.Output = None,
     dump: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write token ids, codes and samples to this .npz file.")
     ] = None,
-    config: Config = None,
+    config: flags.Config = None,
 ) -> None:
     """Ask one thing: pictures, then a recording, then text, in one user message.
 
@@ -218,26 +165,26 @@ def ask(
     with plainly():
         if max_frames is not None:
             raise typer.BadParameter("--max-frames is --max-seconds now: give the longest answer in seconds of speech")
-        _only_here(url, dump=dump is not None, max_seconds=max_seconds != _DEFAULT.max_audio_s)
+        flags.only_here(url, dump=dump is not None, max_seconds=max_seconds != _DEFAULT.max_audio_s)
         question = speak.Question(
             text=text, audio=audio, images=tuple(image or ()), system=system, voice=voice,
             sampling=Sampling(greedy=greedy, seed=seed), max_text_tokens=max_text_tokens, max_audio_s=max_seconds,
             dump=dump is not None,
         )  # fmt: skip
-        speak.ask(_target(url, key_file, config, model, weights), question, output, dump)
+        speak.ask(flags.target(url, key_file, config, model, weights), question, output, dump)
 
 
 @cli.command()
 def chat(
-    output: Output = None,
-    voice: Voice = None,
-    greedy: Greedy = False,
-    seed: Seed = 0,
-    url: Served = None,
-    key_file: ServedKey = None,
-    config: Config = None,
-    thinker: Thinker = None,
-    thinker_key_file: ThinkerKey = None,
+    output: flags.Output = None,
+    voice: flags.Voice = None,
+    greedy: flags.Greedy = False,
+    seed: flags.Seed = 0,
+    url: flags.Served = None,
+    key_file: flags.ServedKey = None,
+    config: flags.Config = None,
+    thinker: flags.Thinker = None,
+    thinker_key_file: flags.ThinkerKey = None,
 ) -> None:
     """Talk by typing: answers stream as text, and as sound from the loudspeaker or into -o.
 
@@ -246,17 +193,17 @@ def chat(
     from app.commands.chat import chat as talk
 
     with plainly():
-        target = _target(url, key_file, config, parts=_parts(thinker, thinker_key_file))
+        target = flags.target(url, key_file, config, named=flags.parts(thinker, thinker_key_file))
         talk(target, output, voice, Sampling(greedy=greedy, seed=seed))
 
 
 @cli.command()
 def voices(
-    url: Served = None,
-    key_file: ServedKey = None,
-    config: Config = None,
-    model: Model = None,
-    weights: Weights = None,
+    url: flags.Served = None,
+    key_file: flags.ServedKey = None,
+    config: flags.Config = None,
+    model: flags.Model = None,
+    weights: flags.Weights = None,
 ) -> None:
     """List the voices that --voice takes: id, name, language. No engine is started.
 
@@ -267,7 +214,7 @@ def voices(
     from app.commands import voices as listing
 
     with plainly():
-        listing.voices(_target(url, key_file, config, model, weights))
+        listing.voices(flags.target(url, key_file, config, model, weights))
 
 
 @cli.command()
@@ -309,11 +256,11 @@ def pull(
 
 @cli.command()
 def doctor(
-    config: Config = None,
-    ears: Ears = None,
-    thinker: Thinker = None,
-    thinker_key_file: ThinkerKey = None,
-    voice: VoicePart = None,
+    config: flags.Config = None,
+    ears: flags.Ears = None,
+    thinker: flags.Thinker = None,
+    thinker_key_file: flags.ThinkerKey = None,
+    voice: flags.VoicePart = None,
     host: Annotated[str, typer.Option(help="The address at which the server is to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port at which the server is to listen.")] = 8000,
 ) -> None:
@@ -326,7 +273,7 @@ def doctor(
     from app.commands.doctor import doctor as examine
 
     with plainly():
-        well = examine(deployment(config, parts=_parts(thinker, thinker_key_file, ears, voice)), host, port)
+        well = examine(deployment(config, parts=flags.parts(thinker, thinker_key_file, ears, voice)), host, port)
     raise typer.Exit(int(not well))
 
 
@@ -339,26 +286,15 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="Measure with fewer repetitions, in under a minute.")] = False,
     minutes: Annotated[float, typer.Option(min=0.05, help="Minutes of full load (ignored with --quick).")] = 1.0,
     json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here.")] = None,
-    against: Annotated[
-        str | None, typer.Option(help="Compare with `transformers` on the same weights, or with its `bare` forwards.")
-    ] = None,
+    against: flags.Against = None,
     ablate: Annotated[
         bool, typer.Option("--ablate", help="Compare each technique with its absence, in one run.")
     ] = False,
-    voice_answers: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Speak N turns to the server, and list those that failed.")
-    ] = None,
-    resume: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE", help="The file in which --voice-answers keeps its answers, to go on after a stop."
-        ),
-    ] = Path("voice-answers.jsonl"),
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the curve of --against into this file (SVG).")
-    ] = None,
-    weights: Weights = None,
-    config: Config = None,
+    voice_answers: flags.VoiceAnswers = None,
+    resume: flags.Answers = Path("voice-answers.jsonl"),
+    plot: flags.Plot = None,
+    weights: flags.Weights = None,
+    config: flags.Config = None,
 ) -> None:
     """Measure this machine: first audio, real-time factor, hand-overs, underruns, memory.
 
@@ -420,7 +356,7 @@ def worker(
 
 
 @cli.command()
-def workers(key_file: KeyFile, url: Url = LOCAL) -> None:
+def workers(key_file: flags.KeyFile, url: flags.Url = flags.LOCAL) -> None:
     """List the workers of a running server: stage, replica, state, load.
 
     Example: `parley workers --key-file admin.key`
@@ -436,8 +372,8 @@ def scale(
     wishes: Annotated[
         list[str], typer.Argument(metavar="STAGE=COUNT...", help="The stage and its number of replicas, like talker=3.")
     ],
-    key_file: KeyFile,
-    url: Url = LOCAL,
+    key_file: flags.KeyFile,
+    url: flags.Url = flags.LOCAL,
 ) -> None:
     """Start or drain replicas of a running server's stages.
 
@@ -451,11 +387,11 @@ def scale(
 
 @cli.command()
 def restart(
-    key_file: KeyFile,
+    key_file: flags.KeyFile,
     rolling: Annotated[
         bool, typer.Option("--rolling", help="Replace the workers one after the other, so that nobody is cut off.")
     ] = False,
-    url: Url = LOCAL,
+    url: flags.Url = flags.LOCAL,
 ) -> None:
     """Replace every worker of a running server. A worker ends once its successor is ready.
 
@@ -484,38 +420,6 @@ def plainly() -> Generator[None]:
         raise typer.Exit(0) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-
-
-def _parts(thinker: str | None, key_file: str | None, ears: str | None = None, voice: str | None = None) -> Parts:
-    """The stages that a command line names; ``auto`` is looked for, and said. Raises ConfigError."""
-    if thinker == AUTO:
-        thinker, sentence = found()
-        terminal.say(sentence)
-    return Parts(thinker, key_file, ears, voice)
-
-
-def _target(
-    url: str | None, key_file: str | None, config: str | None, model: str | None = None, weights: str | None = None,
-    parts: Parts | None = None,
-) -> Target:  # fmt: skip
-    """Return the engine or the server that a command asks. Raises EngineError."""
-    if url is None:
-        if key_file is not None:
-            raise typer.BadParameter("--key-file holds the key of a server: say which one with --url")
-        return deployment(config, model, weights, parts)
-    parts = parts or Parts()
-    _only_here(
-        url, config=config is not None, model=model is not None, weights=weights is not None,
-        thinker=parts.thinker is not None, thinker_key_file=parts.thinker_key_file is not None,
-    )  # fmt: skip
-    return Address(url, key_file)
-
-
-def _only_here(url: str | None, **given: bool) -> None:
-    """Refuse options of an engine that is started here where a server is asked: they have no effect on it."""
-    names = [f"--{name.replace('_', '-')}" for name, is_given in given.items() if is_given]
-    if url is not None and names:
-        raise typer.BadParameter(f"{', '.join(names)}: a server at --url has its own; leave it out")
 
 
 def _text(text: str) -> str:

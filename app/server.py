@@ -236,6 +236,19 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
     app.add_middleware(Peers, trusted=service.settings.trusted_proxies)
     add_errors(app)
 
+    _add_realtime(app, service, calls)
+    routers = [routes(service) for routes in (client_secrets, chat, speech, transcriptions, models, admin)]
+    keys = [Depends(HTTPBearer(auto_error=False))] if service.keys else []  # the Gate asks for them, the pages say so
+    for router in (*routers, calls_routes(service, calls)):
+        app.include_router(router, dependencies=keys)
+    _add_operations(app, service)
+    extend(app, service)
+    add_pages(app)
+    return app
+
+
+def _add_realtime(app: FastAPI, service: Service, calls: Calls) -> None:
+    """The socket of a session, or a second one on a call."""
     tethers = Tethers()
 
     @app.websocket("/v1/realtime")
@@ -250,15 +263,6 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
         """Answer a client behind a proxy that passes its upgrade to a WebSocket on as a plain request."""
         body = error_body(426, "upgrade_required", NOT_UPGRADED)
         return JSONResponse(body, 426, {"upgrade": "websocket", "connection": "upgrade"})
-
-    routers = [routes(service) for routes in (client_secrets, chat, speech, transcriptions, models, admin)]
-    keys = [Depends(HTTPBearer(auto_error=False))] if service.keys else []  # the Gate asks for them, the pages say so
-    for router in (*routers, calls_routes(service, calls)):
-        app.include_router(router, dependencies=keys)
-    _add_operations(app, service)
-    extend(app, service)
-    add_pages(app)
-    return app
 
 
 def _add_cors(app: FastAPI, origins: tuple[str, ...]) -> None:

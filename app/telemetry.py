@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -57,36 +58,23 @@ class Metrics:
         budgets: Received | None = None,
     ) -> None:
         self.registry = CollectorRegistry()
-        self.sessions = Gauge("parley_sessions", "Open sessions", registry=self.registry)
-        tasks = Gauge("parley_tasks", "Tasks of the server's event loop", registry=self.registry)
-        tasks.set_function(_tasks)
-        self.connections = Gauge("parley_connections", "Open TCP connections", registry=self.registry)
-        self.idle = Gauge("parley_connections_idle", "Connections that wait for their client", registry=self.registry)
-        self.connections_cut = Counter(
-            "parley_connections_cut", "Idle connections closed for new ones", registry=self.registry
-        )
-        self.sessions_refused = Counter(
-            "parley_sessions_refused", "Refused connections", ["why"], registry=self.registry
-        )
-        self.responses = Counter("parley_responses", "Responses by their end", ["status"], registry=self.registry)
-        self.guesses = Counter(
-            "parley_guesses", "Answers begun before the turn was over", ["what"], registry=self.registry
-        )
-        self.answers = Counter(
-            "parley_http_answers", "Answers over HTTP by their end", ["status"], registry=self.registry
-        )
-        self.http_waiting = Gauge(
-            "parley_http_waiting", "Answers over HTTP that wait for a place", registry=self.registry
-        )
-        self.errors = Counter("parley_errors", "Error events by code", ["code"], registry=self.registry)
-        self.ttfa_s = Histogram(
-            "parley_ttfa_seconds", "From commit to the first audio sent", buckets=_SECONDS, registry=self.registry
-        )
-        self.rtf = Histogram(
-            "parley_rtf", "Time to produce an answer's audio over its length", buckets=_RATIOS, registry=self.registry
-        )
-        self.underruns = Counter("parley_underruns", "Times that a listener ran dry", registry=self.registry)
-        self.underrun_s = Counter("parley_underrun_seconds", "Time that listeners were dry", registry=self.registry)
+        gauge, counter = partial(Gauge, registry=self.registry), partial(Counter, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
+        self.sessions = gauge("parley_sessions", "Open sessions")
+        gauge("parley_tasks", "Tasks of the server's event loop").set_function(_tasks)
+        self.connections = gauge("parley_connections", "Open TCP connections")
+        self.idle = gauge("parley_connections_idle", "Connections that wait for their client")
+        self.connections_cut = counter("parley_connections_cut", "Idle connections closed for new ones")
+        self.sessions_refused = counter("parley_sessions_refused", "Refused connections", ["why"])
+        self.responses = counter("parley_responses", "Responses by their end", ["status"])
+        self.guesses = counter("parley_guesses", "Answers begun before the turn was over", ["what"])
+        self.answers = counter("parley_http_answers", "Answers over HTTP by their end", ["status"])
+        self.http_waiting = gauge("parley_http_waiting", "Answers over HTTP that wait for a place")
+        self.errors = counter("parley_errors", "Error events by code", ["code"])
+        self.ttfa_s = histogram("parley_ttfa_seconds", "From commit to the first audio sent", buckets=_SECONDS)
+        self.rtf = histogram("parley_rtf", "Time to produce an answer's audio over its length", buckets=_RATIOS)
+        self.underruns = counter("parley_underruns", "Times that a listener ran dry")
+        self.underrun_s = counter("parley_underrun_seconds", "Time that listeners were dry")
         self.registry.register(_Stages(stats))
         self.registry.register(_Replicas(replicas))
         self.registry.register(_Prefixes(replicas))

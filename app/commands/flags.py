@@ -1,0 +1,105 @@
+"""Options that commands share, as Typer reads them, and what they stand for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.commands import terminal
+from app.commands.deployment import Parts, deployment
+from app.commands.finding_thinker import AUTO, found
+from app.commands.server import Address
+from app.commands.source import Target
+
+Config = Annotated[
+    str | None, typer.Option("--config", "-c", help="The configuration: a YAML file, or a name in configs/.")
+]
+Output = Annotated[
+    str | None,
+    typer.Option(
+        "-o", "--output", metavar="FILE",
+        help="Write the sound to this file (.wav, .mp3, .flac, .ogg, .opus or .aac); "
+        "- writes raw 16-bit mono samples at 24 kHz to standard output.",
+    ),
+]  # fmt: skip
+Voice = Annotated[str | None, typer.Option(help="A voice of the model; `parley voices` lists them.")]
+Greedy = Annotated[bool, typer.Option("--greedy", help="Always take the likeliest token.")]
+Model = Annotated[str | None, typer.Option(help="Another model than the one that the configuration names.")]
+Weights = Annotated[str | None, typer.Option(help="A folder of weights, or an id on the Hugging Face hub.")]
+Thinker = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FORM",
+        help="Let another language model think: one that runs already (ollama:MODEL, lmstudio:MODEL, llamacpp[:PORT], "
+        "or openai:MODEL@URL for any server of the kind; auto looks for one on this machine), or one that Parley "
+        "runs itself: a file (gguf:PATH), or a checkpoint's folder by vLLM (vllm:PATH, which needs `make vllm` once).",
+    ),
+]
+ThinkerKey = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="This file holds the API key of --thinker; nobody else may be able to read it."),
+]
+Ears = Annotated[str | None, typer.Option(metavar="NAME", help="Hear with these ears; `parley models` lists them.")]
+VoicePart = Annotated[
+    str | None, typer.Option("--voice", metavar="NAME", help="Speak with this voice; `parley models` lists them.")
+]
+LOCAL = "http://127.0.0.1:8000"
+Served = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help=f"Ask a server that runs already ({LOCAL}); no engine is started here."),
+]
+ServedKey = Annotated[
+    str | None, typer.Option("--key-file", metavar="FILE", help="This file holds the API key of the server at --url.")
+]
+Url = Annotated[str, typer.Option(help="The address of the running server.")]
+KeyFile = Annotated[
+    str, typer.Option(metavar="FILE", help="The admin key: the file that the server's `server.admin_key_file` names.")
+]
+Seed = Annotated[int, typer.Option(help="The same seed and question give the same answer.")]
+MaxTextTokens = Annotated[int, typer.Option(min=1, help="The longest answer, in tokens of text.")]
+MaxSeconds = Annotated[float, typer.Option(min=0.01, help="The longest answer, in seconds of speech.")]
+Against = Annotated[
+    str | None, typer.Option(help="Compare with `transformers` on the same weights, or with its `bare` forwards.")
+]
+VoiceAnswers = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Speak N turns to the server, and list those that failed.")
+]
+Answers = Annotated[
+    Path,
+    typer.Option(metavar="FILE", help="The file in which --voice-answers keeps its answers, to go on after a stop."),
+]
+Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the curve of --against into this file (SVG).")]
+
+
+def parts(thinker: str | None, key_file: str | None, ears: str | None = None, voice: str | None = None) -> Parts:
+    """The stages that a command line names; ``auto`` is looked for, and said. Raises ConfigError."""
+    if thinker == AUTO:
+        thinker, sentence = found()
+        terminal.say(sentence)
+    return Parts(thinker, key_file, ears, voice)
+
+
+def target(
+    url: str | None, key_file: str | None, config: str | None, model: str | None = None, weights: str | None = None,
+    named: Parts | None = None,
+) -> Target:  # fmt: skip
+    """Return the engine or the server that a command asks. Raises EngineError."""
+    if url is None:
+        if key_file is not None:
+            raise typer.BadParameter("--key-file holds the key of a server: say which one with --url")
+        return deployment(config, model, weights, named)
+    named = named or Parts()
+    only_here(
+        url, config=config is not None, model=model is not None, weights=weights is not None,
+        thinker=named.thinker is not None, thinker_key_file=named.thinker_key_file is not None,
+    )  # fmt: skip
+    return Address(url, key_file)
+
+
+def only_here(url: str | None, **given: bool) -> None:
+    """Refuse options of an engine that is started here where a server is asked: they have no effect on it."""
+    names = [f"--{name.replace('_', '-')}" for name, is_given in given.items() if is_given]
+    if url is not None and names:
+        raise typer.BadParameter(f"{', '.join(names)}: a server at --url has its own; leave it out")
