@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 from app.commands.deployment import configurations
 from engine import load_config
 from engine.worker.llm import vllm_engine
+from scripts import sizes
 from tests.guard import tools as guard_tools
 
 ROOT = Path(__file__).parent.parent
@@ -249,6 +250,11 @@ def test_the_table_of_the_benchmarks_names_every_program() -> None:
     programs = {path.stem for path in tracked("benchmarks/*.py") if "__main__" in path.read_text(encoding="utf-8")}
     rows = re.findall(r"^\| `(\w+)` \|", (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(rows) == sorted(programs - {"relay"})  # which `overhead` runs
+
+
+def test_no_part_file_or_function_is_larger_than_it_may_be() -> None:
+    files = sizes.sources()
+    assert sizes.too_large(files, sizes.parts(files)) == []
 
 
 class TestSuites:
