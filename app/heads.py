@@ -8,7 +8,7 @@ from __future__ import annotations
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.realtime.ids import new_id
+from app.ids import new_id
 from app.settings import Settings
 from app.telemetry import ASKED, Asked
 from app.tls import AUTO

@@ -38,7 +38,7 @@ from app.http.transcriptions import transcriptions
 from app.http.trouble import add_errors
 from app.pages import add_pages, page_paths
 from app.proxies import Peers, shared_by
-from app.realtime.events import MAX_MESSAGE_BYTES
+from app.realtime.protocol.from_wire import MAX_MESSAGE_BYTES
 from app.rehearsal import rehearse
 from app.service import MakeEngine, Service
 from app.telemetry import configure_logging, log

@@ -19,9 +19,10 @@ from app.memory import Memory, Room
 from app.pace import Pace
 from app.places import Places
 from app.proxies import own_address
-from app.realtime.house import House
-from app.realtime.reply import Answering
-from app.realtime.turns import Silero, Vad
+from app.realtime.input.endpointing import Sentences
+from app.realtime.input.turn_detector import Silero
+from app.realtime.ports import EnginePort, Vad
+from app.realtime.session_context import SessionContext
 from app.secrets import Secrets
 from app.settings import settings_of
 from app.shares import Kind, Shares, ShareTaken
@@ -47,7 +48,7 @@ State = Literal["starting", "ready", "unavailable", "draining", "failed"]
 """``unavailable``: it was ready, but a stage of the engine has no live replica now."""
 
 
-class Serving(Answering, Protocol):
+class Serving(EnginePort, Protocol):
     """A started engine, as far as the server sees it."""
 
     @property
@@ -159,7 +160,7 @@ class Service:
                 self._task.cancel()
                 await asyncio.wait([self._task], timeout=1.0)
 
-    def house(self, caller: Caller | None = None) -> House:
+    def context(self, caller: Caller | None = None) -> SessionContext:
         """Return what every session shares, and its own room. Raises Closed while there is no engine that can
         answer."""
         if self._engine is None or self.state != "ready":
@@ -167,9 +168,9 @@ class Service:
         settings = self.settings
         limits, turns, camera_every_s = settings.limits, settings.turns, settings.camera_every_s
         room = Room(self.memory, caller)
-        return House(
-            self._engine, self.metrics, limits, turns, self._vad, camera_every_s, slices=self.slices, room=room,
-            address=caller.address if caller is not None else "",
+        return SessionContext(
+            self._engine, self.metrics, limits, turns, self._vad, Sentences(), camera_every_s,
+            slices=self.slices, room=room, address=caller.address if caller is not None else "",
         )  # fmt: skip
 
     def pace(self, caller: Caller | None = None) -> Pace:
@@ -192,7 +193,7 @@ class Service:
     @contextmanager
     def waiting(self, moved: Callable[[int], None], caller: Caller | None = None) -> Generator[Waiter]:
         """A place in the line while the block lasts; ``moved`` is told which. Raises Closed."""
-        self.house()
+        self.context()
         with self.share("waiting", caller or Caller()):
             yield from self._in_line(moved)
 
@@ -237,38 +238,38 @@ class Service:
             yield
 
     @contextmanager
-    def admit(self, caller: Caller | None = None, waiter: Waiter | None = None) -> Generator[House]:
+    def admit(self, caller: Caller | None = None, waiter: Waiter | None = None) -> Generator[SessionContext]:
         """A place for one session while the block lasts, for one who waited or if there is any. Raises Closed."""
         if waiter is not None:
             self._waiting.leave(waiter)
-        house = self.house(caller)
+        context = self.context(caller)
         if self.full:
             raise self._refused("server_full", f"All {self._sessions} sessions are taken; try again later.")
         with self.share("sessions", caller or Caller()):
-            yield from self._in_session(house)
+            yield from self._in_session(context)
 
-    def _in_session(self, house: House) -> Generator[House]:
+    def _in_session(self, context: SessionContext) -> Generator[SessionContext]:
         self._sessions += 1
         self.metrics.sessions.set(self._sessions)
         try:
-            yield house
+            yield context
         finally:
-            house.room.close()
+            context.room.close()
             self._sessions -= 1
             self.metrics.sessions.set(self._sessions)
             self._call_next()
             self._left()
 
     @asynccontextmanager
-    async def admit_answer(self, request: Request) -> AsyncGenerator[House]:
+    async def admit_answer(self, request: Request) -> AsyncGenerator[SessionContext]:
         """Slots for one answer over HTTP while the block lasts, once there are some for HTTP. Raises Closed."""
-        self.house()
+        self.context()
         if self._answers >= self.settings.limits.answers:
             raise self._refused("server_full", f"{self._answers} answers are under way; try again later.")
         self._answers += 1
         try:
             async with self._in_place(request):
-                yield self.house()
+                yield self.context()
         finally:
             self._answers -= 1
             self._left()

@@ -67,7 +67,7 @@ class Metrics:
         self.connections_cut = counter("parley_connections_cut", "Idle connections closed for new ones")
         self.sessions_refused = counter("parley_sessions_refused", "Refused connections", ["why"])
         self.responses = counter("parley_responses", "Responses by their end", ["status"])
-        self.guesses = counter("parley_guesses", "Answers begun before the turn was over", ["what"])
+        self.speculations = counter("parley_guesses", "Answers begun before the turn was over", ["what"])
         self.answers = counter("parley_http_answers", "Answers over HTTP by their end", ["status"])
         self.http_waiting = gauge("parley_http_waiting", "Answers over HTTP that wait for a place")
         self.errors = counter("parley_errors", "Error events by code", ["code"])

@@ -40,9 +40,10 @@ import soundfile
 from app.bench.figures import percentile
 from app.callers import Caller
 from app.client import Answer, Client, ClientError, SpeechStopped, connect
-from app.realtime.endpoint import Eagerness, Judge, Moment, Sentences, fall
-from app.realtime.hearing import Turn
-from app.realtime.house import House
+from app.realtime.conversation.utterance import Utterance
+from app.realtime.input.endpointing import Sentences, fall
+from app.realtime.ports import Eagerness, Judge, Moment
+from app.realtime.session_context import SessionContext
 from app.server import Server, config_of
 from app.service import Service
 from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ, EngineSpec, load_config
@@ -126,8 +127,8 @@ class Judged(Service):
         super().__init__(spec)
         self.judge = Blindfolded()
 
-    def house(self, caller: Caller | None = None) -> House:
-        return replace(super().house(caller), judge=self.judge)
+    def context(self, caller: Caller | None = None) -> SessionContext:
+        return replace(super().context(caller), judge=self.judge)
 
     @property
     def in_vain(self) -> int:
@@ -341,7 +342,7 @@ def _silence(ears: Ears, finished: Callable[[Pcm], float] | None, script: Any, p
     said, quiet = pcm[: round(script[at] * MIC_RATE_HZ)], np.zeros(MIC_RATE_HZ // 5, np.int16)
     room = np.random.default_rng(0).normal(0, 3, round((0.3 + HEARD_S) * MIC_RATE_HZ)).astype(np.int16)
     split = round(0.3 * MIC_RATE_HZ)
-    turn = Turn(len(pcm) * 2)
+    turn = Utterance(len(pcm) * 2)
     for chunk in hear(ears, np.concatenate([room[:split], said, room[split:]]))[0]:
         turn.understand(chunk.text, chunk.final, chunk.complete)
     moment = Moment(turn.words, fall(said), turn.whole)

@@ -23,7 +23,7 @@ from app.bench.arrivals import poisson
 from app.bench.figures import Figure, interval, percentile
 from app.bench.target import BenchError
 from app.commands import terminal
-from app.realtime.ids import new_id
+from app.ids import new_id
 from engine import (
     SPEAKER_RATE_HZ,
     Audio,

@@ -17,7 +17,7 @@ import orjson
 
 from app.bench.figures import Figure
 from app.bench.target import BenchError
-from app.realtime.ids import new_id
+from app.ids import new_id
 from engine import SPEAKER_RATE_HZ, Audio, Engine, EngineSpec, Request
 
 ALONE = Path(__file__).parents[2] / "benchmarks" / "overhead.py"

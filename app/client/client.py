@@ -33,7 +33,7 @@ from app.client.events import (
 from app.client.line import ClientError, Line
 from app.client.microphone import Microphone
 from app.client.reader import Events
-from app.realtime.ids import new_id
+from app.ids import new_id
 from engine import SPEAKER_RATE_HZ
 from engine.core import Pcm
 

@@ -17,7 +17,7 @@ from app.commands import terminal
 from app.commands.answer import Answer, Show, answer
 from app.commands.sink import Sink, check_output, open_sink
 from app.commands.source import Source, Target, check_voice, opened
-from app.realtime.ids import new_id
+from app.ids import new_id
 from engine import EngineError, Message, Request, Sampling, TextPart, TokenIds
 from engine.loop import run
 

@@ -11,9 +11,9 @@ from app.commands import terminal
 from app.commands.answer import Answer, Show, answer, save_dump
 from app.commands.sink import STDOUT, Nowhere, Sink, check_file, check_output, open_sink
 from app.commands.source import Target, opened
+from app.ids import new_id
 from app.images import image_of
 from app.media import MediaError, decode_audio
-from app.realtime.ids import new_id
 from engine import (
     AudioPart,
     ImagePart,

@@ -84,10 +84,10 @@ async def answer(service: Service, request: Request, take: Take, stop: Sequence[
     Raises Closed, EngineError, and what ``take`` does. Cancelling it is the abort.
     """
     figures, outcome = Figures(), "failed"
-    async with service.admit_answer(request) as house:
+    async with service.admit_answer(request) as context:
         stops = Stops(stop)
         try:
-            async with house.engine.open(request) as chunks:
+            async with context.engine.open(request) as chunks:
                 async for whole in chunks:
                     for chunk in stops.feed(whole):
                         await _give(chunk, chunks, figures, take)
@@ -100,12 +100,12 @@ async def answer(service: Service, request: Request, take: Take, stop: Sequence[
             outcome = "cancelled"
             raise
         finally:
-            house.metrics.answers.labels(outcome).inc()
+            context.metrics.answers.labels(outcome).inc()
             audio_s = figures.samples / SPEAKER_RATE_HZ
             audit("http.answered", answer=request.id, status=outcome, characters=figures.characters, audio_s=audio_s)
-        figures.audio_tokens = round(figures.samples / SPEAKER_RATE_HZ / house.engine.model.frame_s)
+        figures.audio_tokens = round(figures.samples / SPEAKER_RATE_HZ / context.engine.model.frame_s)
         if stops.ended:
-            figures.stopped(request, house.engine.model.cost)
+            figures.stopped(request, context.engine.model.cost)
     return figures
 
 

@@ -16,7 +16,7 @@ from app import strict_json
 from app.auth import caller_of
 from app.http.body import StrictRoute
 from app.http.trouble import HttpRefusal
-from app.realtime import beta
+from app.realtime.protocol import beta
 from app.service import Service
 from app.transports.tether import NoWayBack
 from app.transports.webrtc.calls import Calls

@@ -22,9 +22,9 @@ from app.http.messages import ChatMessage, check_texts, engine_messages, with_tu
 from app.http.names import AnyVoice, Names, names_of_model, names_of_voice
 from app.http.sound import Format
 from app.http.trouble import RESPONSES, HttpRefusal
-from app.realtime.context import json_size
-from app.realtime.house import House
-from app.realtime.ids import new_id
+from app.ids import new_id
+from app.realtime.conversation.model_context import json_size
+from app.realtime.session_context import SessionContext
 from app.service import Service
 from engine import ANSWER, IN_WRITING, Sampling, Tool
 from engine import Request as EngineRequest
@@ -131,8 +131,8 @@ def chat(service: Service) -> APIRouter:
     async def complete(request: Request, body: ChatRequest) -> Response:  # pyright: ignore[reportUnusedFunction]
         names = _names(service, body)
         try:
-            house = replace(service.house(), room=room_of(request))
-            asked = await while_there(request.receive, _asked(service, house, body, names))
+            context = replace(service.context(), room=room_of(request))
+            asked = await while_there(request.receive, _asked(service, context, body, names))
         except ClientGone:
             return Response(status_code=499)  # nobody reads it, and what it sent need not be decoded
         if body.stream:
@@ -175,22 +175,22 @@ def _names(service: Service, body: ChatRequest) -> Names:
     return names_of_voice(service, body.model, body.audio.voice if body.audio is not None else None, "audio.voice")
 
 
-async def _asked(service: Service, house: House, body: ChatRequest, names: Names) -> EngineRequest:
+async def _asked(service: Service, context: SessionContext, body: ChatRequest, names: Names) -> EngineRequest:
     """The engine's request. Raises HttpRefusal, MediaError, MemoryFull or ShareTaken."""
     _check(body)
     tools = tuple(tool.function.tool() for tool in body.tools or ())
-    check_texts(body.messages, json_size(tools), house.engine.model)
-    limit = body.max_completion_tokens or body.max_tokens or house.limits.answer_tokens
+    check_texts(body.messages, json_size(tools), context.engine.model)
+    limit = body.max_completion_tokens or body.max_tokens or context.limits.answer_tokens
     return EngineRequest(
         id=new_id("chatcmpl"),
         session=new_id("sess"),
-        messages=await engine_messages(with_turn_last(body.messages), house, service.decoding),
+        messages=await engine_messages(with_turn_last(body.messages), context, service.decoding),
         wants=ANSWER if body.speaks else IN_WRITING,
         voice=names.voice,
         sampling=body.sampling(),
         tools=tools,
         tool_choice=body.chosen(),
-        max_text_tokens=min(limit, house.limits.answer_tokens),
+        max_text_tokens=min(limit, context.limits.answer_tokens),
     )
 
 

@@ -11,9 +11,9 @@ from app.auth import caller_of
 from app.callers import Caller
 from app.http.body import StrictRoute
 from app.http.trouble import RESPONSES, HttpRefusal
-from app.realtime.events_out import encode_session
-from app.realtime.ids import new_id
-from app.realtime.session import opening_options, session_view
+from app.ids import new_id
+from app.realtime.protocol.to_wire import encode_session
+from app.realtime.session_settings import opening_options, session_view
 from app.secrets import LIFETIME_S, LIFETIMES_S, TooManySecrets
 from app.service import Service
 from app.telemetry import audit
@@ -76,12 +76,14 @@ def client_secrets(service: Service) -> APIRouter:
 
 
 def _issue(service: Service, body: SecretRequest, maker: Caller) -> ClientSecret:
-    house, lifetime_s = service.house(), body.expires_after.seconds
-    options = opening_options(house.engine.model, body.session)
+    context, lifetime_s = service.context(), body.expires_after.seconds
+    options = opening_options(context.engine.model, body.session)
     try:
         secret = service.secrets.issue(body.session, lifetime_s, maker)
     except TooManySecrets as error:
         raise HttpRefusal(429, "too_many_client_secrets", str(error)) from None
     audit("client_secret.issued", lifetime_s=lifetime_s)
-    session = session_view(house, new_id("sess"), int(house.wall() + house.limits.session_s), options)
-    return ClientSecret(value=secret.value, expires_at=int(house.wall() + lifetime_s), session=encode_session(session))
+    session = session_view(context, new_id("sess"), int(context.wall() + context.limits.session_s), options)
+    return ClientSecret(
+        value=secret.value, expires_at=int(context.wall() + lifetime_s), session=encode_session(session)
+    )

@@ -18,7 +18,7 @@ from app.http.answering import Figures
 from app.http.live import Write
 from app.http.sound import Encoder, Format, encoded, encoder
 from app.http.trouble import ERRORS, body_of, refusal_of
-from app.realtime.ids import new_id
+from app.ids import new_id
 from engine import Audio, Codes, Output, Text, ToolCall, ToolCallDelta, Transcript, Usage
 from engine.core import Wave
 

@@ -15,9 +15,9 @@ from app.http.trouble import HttpRefusal
 from app.images import image_of_url
 from app.media import decode_base64
 from app.memory import Room
-from app.realtime.context import CODE, check_instructions, most_chars
-from app.realtime.house import House
-from app.realtime.trouble import Refusal
+from app.realtime.conversation.model_context import CODE, check_instructions, most_chars
+from app.realtime.session_context import SessionContext
+from app.refusal import Refusal
 from app.slices import Slices
 from engine import AudioPart, ImagePart, Message, ModelInfo, Part, TextPart, ToolCallPart, ToolResultPart
 
@@ -102,12 +102,16 @@ class ToolMessage(BaseModel):
 ChatMessage = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
 
 
-async def engine_messages(messages: list[ChatMessage], house: House, decoding: Decoding) -> tuple[Message, ...]:
-    """Return the engine's messages, in the house's room.
+async def engine_messages(
+    messages: list[ChatMessage], context: SessionContext, decoding: Decoding
+) -> tuple[Message, ...]:
+    """Return the engine's messages, in the session context's room.
 
     Raises HttpRefusal, MediaError, MemoryFull or ShareTaken.
     """
-    media = _Media(house.limits.audio_s, decoding, house.slices, _Room(house.limits.conversation_mb, house.room))
+    media = _Media(
+        context.limits.audio_s, decoding, context.slices, _Room(context.limits.conversation_mb, context.room)
+    )
     return tuple([await _message(message, f"messages.{i}", media) for i, message in enumerate(messages)])
 
 

@@ -68,22 +68,22 @@ def models(service: Service) -> APIRouter:
 
     @router.get("/v1/models", tags=["Models"], summary="What is loaded")
     async def listed() -> Models:  # pyright: ignore[reportUnusedFunction]
-        return Models(data=[_model(service.house().engine.model, created)])
+        return Models(data=[_model(service.context().engine.model, created)])
 
     @router.get("/v1/models/{id}", tags=["Models"], summary="The loaded model, by its name")
     async def one(id: str) -> Model:  # pyright: ignore[reportUnusedFunction]
-        model = service.house().engine.model
+        model = service.context().engine.model
         if id != model.name:
             raise not_loaded(model, id)
         return _model(model, created)
 
     @router.get("/v1/audio/voices", tags=["Audio"], summary="The voices that the loaded model has")
     async def voices() -> AudioVoices:  # pyright: ignore[reportUnusedFunction]
-        return AudioVoices(voices=_voices(service.house().engine.model))
+        return AudioVoices(voices=_voices(service.context().engine.model))
 
     @router.get("/v1/audio/models", tags=["Audio"], summary="The loaded model, if it speaks or hears")
     async def audio_models() -> AudioModels:  # pyright: ignore[reportUnusedFunction]
-        model = service.house().engine.model
+        model = service.context().engine.model
         return AudioModels(models=[AudioModel(id=model.name)] if {"speech", "audio"} & model.abilities else [])
 
     return router

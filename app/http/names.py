@@ -51,7 +51,7 @@ class Names:
 
 def names_of_model(service: Service, asked: str) -> Names:
     """The names of an answer that is not spoken. Raises HttpRefusal where names are strict, and Closed."""
-    model = service.house().engine.model
+    model = service.context().engine.model
     if asked == model.name:
         return Names(model.name)
     if service.settings.strict_names:
@@ -65,15 +65,15 @@ def names_of_voice(service: Service, asked: str, any_voice: AnyVoice, param: str
 
     Raises HttpRefusal where the model does not speak, or names are strict, and Closed.
     """
-    names, house = names_of_model(service, asked), service.house()
+    names, context = names_of_model(service, asked), service.context()
     voice = any_voice.id if isinstance(any_voice, VoiceId) else any_voice
-    if "speech" not in house.engine.model.abilities:
-        raise HttpRefusal(400, "unsupported_value", f"{house.engine.model.name} does not speak.", param)
-    loaded = house.voice(voice or "") or None
+    if "speech" not in context.engine.model.abilities:
+        raise HttpRefusal(400, "unsupported_value", f"{context.engine.model.name} does not speak.", param)
+    loaded = context.voice(voice or "") or None
     if voice is None or loaded == voice:
         return Names(names.model, loaded, names.mapped)
     if service.settings.strict_names:
-        raise HttpRefusal(400, "invalid_value", _no_voice(house.engine.model, voice), param)
+        raise HttpRefusal(400, "invalid_value", _no_voice(context.engine.model, voice), param)
     log("http.voice_mapped", asked=voice, loaded=loaded)
     return Names(names.model, loaded, (*names.mapped, "voice"))
 

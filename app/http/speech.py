@@ -16,7 +16,7 @@ from app.http.live import Live, Write
 from app.http.names import AnyVoice, names_of_voice
 from app.http.sound import MEDIA_TYPES, Format, encoder
 from app.http.trouble import ERRORS, RESPONSES, HttpRefusal, body_of, refusal_of
-from app.realtime.ids import new_id
+from app.ids import new_id
 from app.service import Service
 from engine import Audio, Output, Request
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from app.http.cues import Cue, cues
-from app.realtime.turns import Vad
+from app.realtime.ports import Vad
 from engine import MIC_RATE_HZ, Word
 from engine.core import Pcm
 

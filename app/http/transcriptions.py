@@ -15,7 +15,7 @@ from app.http.live import ClientGone, Live, Write, while_there
 from app.http.names import names_of_model
 from app.http.transcript import MEDIA_TYPES, TIMED, Format, Granularity, Transcript, span_of
 from app.http.trouble import RESPONSES, HttpRefusal
-from app.realtime.ids import new_id
+from app.ids import new_id
 from app.service import Service
 from engine import MIC_RATE_HZ, AudioPart, Message, ModelInfo, Output
 from engine import Request as EngineRequest
@@ -50,7 +50,7 @@ def transcriptions(service: Service) -> APIRouter:
     ) -> Response:
         names = names_of_model(service, model)
         asked = tuple(granularities or ())
-        _check(service.house().engine.model, response_format, asked, include)
+        _check(service.context().engine.model, response_format, asked, include)
         recording = await service.slices.aside(file.file.read)
         await file.close()  # or it would be held twice
         try:
@@ -60,7 +60,7 @@ def transcriptions(service: Service) -> APIRouter:
             heard = await while_there(request.receive, _transcript(service, recording, response_format))
         except ClientGone:
             return Response(status_code=499)  # nobody reads it
-        _check_words(heard, service.house().engine.model, asked)
+        _check_words(heard, service.context().engine.model, asked)
         if response_format in MEDIA_TYPES:
             text, media_type = heard.written(response_format), MEDIA_TYPES[response_format]
             return Response(text, media_type=media_type, headers=names.headers)
@@ -91,15 +91,15 @@ def _check_words(heard: Transcript, model: ModelInfo, granularities: tuple[Granu
 
 async def _samples(service: Service, recording: bytes) -> Pcm:
     """The recording, decoded. Raises MediaError."""
-    return await service.decoding.samples(recording, service.house().limits.audio_s)
+    return await service.decoding.samples(recording, service.context().limits.audio_s)
 
 
 async def _transcript(service: Service, recording: bytes, format: Format) -> Transcript:
     """Return what was heard, and where in the recording, if the format says that."""
-    pcm, house = await _samples(service, recording), service.house()
+    pcm, context = await _samples(service, recording), service.context()
     words = await _heard(service, pcm)
-    span = await asyncio.to_thread(lambda: span_of(pcm, house.vad())) if format in TIMED else None
-    languages = house.engine.model.heard_languages
+    span = await asyncio.to_thread(lambda: span_of(pcm, context.vad())) if format in TIMED else None
+    languages = context.engine.model.heard_languages
     language = languages[0] if len(languages) == 1 else None
     return Transcript(words.text, len(pcm) / MIC_RATE_HZ, language, span, words.words)
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from app.callers import Caller
-from app.realtime.commands import Told
-from app.realtime.events_out import encode
-from app.realtime.ids import new_id
-from app.realtime.notices import AudioPiece, Notice
+from app.ids import new_id
+from app.realtime.protocol.client_events import Received
+from app.realtime.protocol.server_events import AudioDelta, ServerEvent
+from app.realtime.protocol.to_wire import encode
 from app.slices import LoopTime
 from app.transports.leave import Leave
 from app.transports.outbox import Outbox
@@ -76,7 +76,7 @@ class Link:
     outbox: Outbox
     loop_time: LoopTime
     """Its client's part of the event loop's time."""
-    told: AsyncGenerator[Told] = field(init=False)
+    told: AsyncGenerator[Received] = field(init=False)
     over: asyncio.Event = field(default_factory=asyncio.Event)
     """Its client has left, or came back over another one."""
     farewell: bool = False
@@ -114,9 +114,9 @@ class Tether:
         if self._journal is None:
             self._journal = Journal()
 
-    def tell(self, notice: Notice) -> None:
+    def tell(self, notice: ServerEvent) -> None:
         """Send a notice to the client that is connected; never waits."""
-        seconds = notice.seconds if isinstance(notice, AudioPiece) else 0.0
+        seconds = notice.seconds if isinstance(notice, AudioDelta) else 0.0
         numbers = count(self._journal.last + 1) if self._journal is not None else None
         for text in encode(notice, numbers):
             if self._journal is not None:
@@ -124,7 +124,7 @@ class Tether:
             for outbox in (*self.others, *([self._link.outbox] if self._link is not None else [])):
                 outbox.put(text, seconds)
 
-    async def told(self) -> AsyncGenerator[Told]:
+    async def told(self) -> AsyncGenerator[Received]:
         """What the client says, over one connection after the other, until he stays away."""
         while self._link is not None:
             link = self._link

@@ -21,15 +21,15 @@ from starlette.websockets import WebSocketDisconnect
 
 from app.auth import address_of, caller_of, error_body
 from app.pace import MESSAGE_BYTES
-from app.realtime import beta
-from app.realtime.commands import Told
-from app.realtime.events import decode
-from app.realtime.events_out import encode
-from app.realtime.house import House
-from app.realtime.line import SOCKET
-from app.realtime.notices import Queued, Trouble
+from app.realtime.ports import SOCKET
+from app.realtime.protocol import beta
+from app.realtime.protocol.client_events import Received
+from app.realtime.protocol.from_wire import decode
+from app.realtime.protocol.server_events import Error, QueueUpdated
+from app.realtime.protocol.to_wire import encode
 from app.realtime.session import Session
-from app.realtime.trouble import Broken, Refusal
+from app.realtime.session_context import SessionContext
+from app.refusal import Broken, Refusal
 from app.service import Closed, Service
 from app.settings import Limits
 from app.slices import Counted, LoopTime, Slices
@@ -60,9 +60,9 @@ async def realtime(socket: WebSocket, service: Service, tethers: Tethers) -> Non
         if service.full and socket.query_params.get("wait") == "true":
             await _wait(socket, service, tethers)
             return
-        with service.admit(caller) as house:
+        with service.admit(caller) as context:
             await accept(socket)
-            await _converse(socket, service, house, tethers)
+            await _converse(socket, service, context, tethers)
     except Closed as closed:
         await deny(socket, closed.status, closed.code, str(closed))
     except NoWayBack as lost:
@@ -74,14 +74,14 @@ async def realtime(socket: WebSocket, service: Service, tethers: Tethers) -> Non
 async def _wait(socket: WebSocket, service: Service, tethers: Tethers) -> None:
     """A session for a client that would rather wait for it than be refused. Raises Closed if the line is full, too."""
     outbox = Outbox(service.settings.limits.unsent_s)
-    with service.waiting(lambda place: outbox.put(encode(Queued(place))[0]), caller_of(socket.scope)) as waiter:
+    with service.waiting(lambda place: outbox.put(encode(QueueUpdated(place))[0]), caller_of(socket.scope)) as waiter:
         await accept(socket)
         try:
             early = await in_line(socket, service, waiter, outbox)
-            with service.admit(caller_of(socket.scope), waiter) as house:
-                await _converse(socket, service, house, tethers, early)
+            with service.admit(caller_of(socket.scope), waiter) as context:
+                await _converse(socket, service, context, tethers, early)
         except Closed as closed:
-            outbox.put(encode(Trouble(Broken(closed.code, str(closed)), None))[0])
+            outbox.put(encode(Error(Broken(closed.code, str(closed)), None))[0])
             leave = Leave(TRY_LATER, "the server is full")
             await say_goodbye(socket, outbox, leave, service.settings.limits.send_timeout_s)
         except Leave as leave:
@@ -98,7 +98,7 @@ async def _refuse_beta(socket: WebSocket) -> None:
     """As the hosted service does: an event, which clients show, and a close code of its own."""
     await accept(socket)
     log("session.beta_refused")
-    await socket.send_text(encode(Trouble(beta.refusal(), None))[0])
+    await socket.send_text(encode(Error(beta.refusal(), None))[0])
     await socket.close(beta.CLOSE, f"invalid_request_error.{beta.CODE}")
 
 
@@ -109,7 +109,7 @@ async def accept(socket: WebSocket) -> None:
 
 
 async def _converse(
-    socket: WebSocket, service: Service, house: House, tethers: Tethers, early: tuple[str | bytes, ...] = ()
+    socket: WebSocket, service: Service, context: SessionContext, tethers: Tethers, early: tuple[str | bytes, ...] = ()
 ) -> None:
     """A session's whole life, over this connection and those that its client comes back with.
 
@@ -117,14 +117,14 @@ async def _converse(
     """
     link = _link(socket, service, early)
     tether, model = Tether(link, caller_of(socket.scope)), socket.query_params.get("model", "")[:200]
-    line = replace(SOCKET, ticket=lambda: tethers.issue(tether))
-    session = Session(house, tether.tell, model, _start(socket), line)
+    line = replace(SOCKET, new_resume_token=lambda: tethers.issue(tether))
+    session = Session(context, tether.tell, model, _start(socket), line)
     tether.away, tether.back = session.away, session.back
     audit("session.opened", session=session.id, client=address_of(socket.scope))
-    leave, begun_s = Leave(1000, ""), house.now()
+    leave, begun_s = Leave(1000, ""), context.now()
     try:
         async with asyncio.TaskGroup() as tasks, aclosing(tether.told()) as told:
-            tasks.create_task(_carry(socket, link, tether, house.limits), name=f"write:{session.id}")
+            tasks.create_task(_carry(socket, link, tether, context.limits), name=f"write:{session.id}")
             tasks.create_task(watch(session, service), name=f"watch:{session.id}")
             tasks.create_task(while_valid(session, tether.maker), name=f"key:{session.id}")
             await session.run(told)
@@ -134,9 +134,9 @@ async def _converse(
     finally:
         tethers.forget(tether)
         tether.end(leave)
-    audit("session.closed", session=session.id, code=leave.code, reason=leave.reason, lasted_s=house.now() - begun_s)
+    audit("session.closed", session=session.id, code=leave.code, reason=leave.reason, lasted_s=context.now() - begun_s)
     if not link.over.is_set():
-        await say_goodbye(socket, link.outbox, leave, house.limits.send_timeout_s)
+        await say_goodbye(socket, link.outbox, leave, context.limits.send_timeout_s)
 
 
 async def _carry(socket: WebSocket, link: Link, tether: Tether, limits: Limits) -> None:
@@ -194,7 +194,9 @@ def _link(socket: WebSocket, service: Service, early: tuple[str | bytes, ...] = 
     return link
 
 
-async def _told(socket: WebSocket, link: Link, slices: Slices, early: tuple[str | bytes, ...]) -> AsyncGenerator[Told]:
+async def _told(
+    socket: WebSocket, link: Link, slices: Slices, early: tuple[str | bytes, ...]
+) -> AsyncGenerator[Received]:
     """What the client says, until it disconnects."""
     for frame in early:
         yield await told_by(frame, link.loop_time, slices)
@@ -207,7 +209,7 @@ async def _told(socket: WebSocket, link: Link, slices: Slices, early: tuple[str 
             yield await told_by(frame, link.loop_time, slices)
 
 
-async def told_by(frame: str | bytes, loop_time: LoopTime, slices: Slices) -> Told:
+async def told_by(frame: str | bytes, loop_time: LoopTime, slices: Slices) -> Received:
     """The command in a message, read in its client's part of the loop's time, or in a thread where it is large."""
     told = await Counted(slices.read(partial(told_in, frame), len(frame)), loop_time)
     await loop_time.pause()
@@ -225,11 +227,11 @@ async def frames(socket: WebSocket, left: Callable[[int], None] = lambda code: N
         yield text if text is not None else message.get("bytes") or b""
 
 
-def told_in(frame: str | bytes) -> Told:
+def told_in(frame: str | bytes) -> Received:
     """The command in a message, on whatever transport messages are texts or bytes."""
     if isinstance(frame, str):
         return decode(frame)
-    return Told(Refusal("invalid_event", "Events are JSON in text messages."))
+    return Received(Refusal("invalid_event", "Events are JSON in text messages."))
 
 
 async def in_line(socket: WebSocket, service: Service, waiter: Waiter, outbox: Outbox) -> tuple[str | bytes, ...]:

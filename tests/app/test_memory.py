@@ -20,7 +20,7 @@ from app import memory as memory_module
 from app.callers import Caller
 from app.images import Image
 from app.memory import MUCH_BYTES, Memory, MemoryFull, Room, malloc_trim
-from app.realtime.hearing import Turn
+from app.realtime.conversation.utterance import Utterance
 from app.settings import Limits
 from app.shares import Shares, ShareTaken
 from tests.app.rig import Running, eventually, keys_file, running, script_spec, talking, tone
@@ -222,9 +222,9 @@ def shown_or_said(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[Any]]:
         made.append(weakref.ref(one))
         return one
 
-    decode, begin = Image.decode, Turn.__init__
+    decode, begin = Image.decode, Utterance.__init__
     monkeypatch.setattr(Image, "decode", lambda self: noted(decode(self)))
-    monkeypatch.setattr(Turn, "__init__", lambda self, limit: begin(noted(self), limit))
+    monkeypatch.setattr(Utterance, "__init__", lambda self, limit: begin(noted(self), limit))
     return made
 
 

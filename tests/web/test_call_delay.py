@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from app.realtime.notices import Notice, SpeechBegan
+from app.realtime.protocol.server_events import ServerEvent, SpeechStarted
 from app.transports.webrtc.call import Call
 from tests.app.rig import Running
 from tests.web.browser import Page, browsing, written
@@ -151,8 +151,8 @@ async def test_from_the_servers_word_to_silence(
     said_ms: list[float] = []
     tell = Call._tell
 
-    def noted(call: Call, notice: Notice) -> None:
-        if isinstance(notice, SpeechBegan):
+    def noted(call: Call, notice: ServerEvent) -> None:
+        if isinstance(notice, SpeechStarted):
             said_ms.append(time.time() * 1000)
         tell(call, notice)
 

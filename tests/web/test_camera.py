@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.realtime import sight
-from app.realtime.commands import See
+from app.realtime.input import camera_buffer
+from app.realtime.protocol.client_events import CameraFrame
 from engine import Engine, ImagePart, Request
 from tests.app.rig import TIMEOUT_S, Running, eventually
 from tests.web.browser import Chromium
@@ -26,30 +26,32 @@ async def test_a_spoken_turn_shows_the_engine_the_newest_pictures(
     transport: str, server: Running, browser: Chromium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Request] = []
-    looked: list[See] = []
-    open_request, see = Engine.open, sight.Sight.see
+    looked: list[CameraFrame] = []
+    open_request, see = Engine.open, camera_buffer.CameraBuffer.add_frame
 
     def noted(engine: Engine, request: Request, inputs: Any = None) -> Any:
         asked.append(request)
         return open_request(engine, request, inputs)
 
-    def counted(self: sight.Sight, frame: See, now_s: float) -> None:
+    def counted(self: camera_buffer.CameraBuffer, frame: CameraFrame, now_s: float) -> None:
         looked.append(frame)
         see(self, frame, now_s)
 
     monkeypatch.setattr(Engine, "open", noted)
-    monkeypatch.setattr(sight.Sight, "see", counted)
-    monkeypatch.setattr(sight, "FRESH_S", TIMEOUT_S)  # a slow browser's pictures are old ones, which a turn leaves out
+    monkeypatch.setattr(camera_buffer.CameraBuffer, "add_frame", counted)
+    monkeypatch.setattr(
+        camera_buffer, "FRESH_S", TIMEOUT_S
+    )  # a slow browser's pictures are old ones, which a turn leaves out
     async with browser.page() as page:
         await page.open(server.http, transport=transport)
         await page.start()
         await page.do("click", "#camera")
         await page.until("document.querySelector('#preview video')?.videoWidth > 0")
-        await eventually(lambda: len(looked) >= sight.PICTURES)
+        await eventually(lambda: len(looked) >= camera_buffer.PICTURES)
         await page.value("speak(1.0)")
         await page.shows("#captions .answer", "I heard")
         seen = pictures(asked[-1])
-        assert len(seen) == sight.PICTURES
+        assert len(seen) == camera_buffer.PICTURES
         assert all(picture.shape == (480, 640, 3) or transport == "webrtc" for picture in seen)
         assert not any(np.array_equal(one, other) for one, other in itertools.pairwise(seen))  # it moves
         sent = await page.wire("parley.camera.frame")

@@ -13,12 +13,12 @@ from contextlib import aclosing, contextmanager
 from typing import Any
 
 from app.callers import Caller
-from app.realtime.commands import Told
-from app.realtime.events_out import encode
-from app.realtime.house import House
-from app.realtime.line import Line
-from app.realtime.notices import AudioPiece, Notice
+from app.realtime.ports import PlayoutProfile
+from app.realtime.protocol.client_events import Received
+from app.realtime.protocol.server_events import AudioDelta, ServerEvent
+from app.realtime.protocol.to_wire import encode
 from app.realtime.session import Session
+from app.realtime.session_context import SessionContext
 from app.service import Closed, Service
 from app.telemetry import audit
 from app.transports.leave import Leave, first, watch, while_valid
@@ -40,30 +40,30 @@ class Call:
     def __init__(
         self,
         id: str,
-        home: tuple[Service, House, Tethers],
+        home: tuple[Service, SessionContext, Tethers],
         start: dict[str, Any] | None,
         model: str = "",
         maker: Caller | None = None,
     ) -> None:
-        self._service, house, self._tethers = home
-        self.id, self.inbox = id, Inbox(self._service.pace(maker), house.now)
-        self.now = house.now
-        self.loop_time = house.loop_time()
+        self._service, context, self._tethers = home
+        self.id, self.inbox = id, Inbox(self._service.pace(maker), context.now)
+        self.now = context.now
+        self.loop_time = context.loop_time()
         """Of the event loop, for what comes in over its connections."""
-        leg = self.leg = Leg(id, self._service.settings, self.inbox, self.loop_time, house.now)
+        leg = self.leg = Leg(id, self._service.settings, self.inbox, self.loop_time, context.now)
         self.maker = maker or Caller()
         self.tether = Tether(leg.link, self.maker)
         self._over = asyncio.Event()
         self._why = ""
-        line = Line(
+        line = PlayoutProfile(
             LEAD_S,
             PACKET_S,
             plays=True,
             lag_s=lambda: self.leg.lag_s,
-            ticket=lambda: self._tethers.issue(self.tether),
-            told_delay=self._told_delay,
+            new_resume_token=lambda: self._tethers.issue(self.tether),
+            set_delay=self._told_delay,
         )
-        self._session = Session(house, self._tell, model, start, line)
+        self._session = Session(context, self._tell, model, start, line)
         self.tether.away, self.tether.back = self._session.away, self._session.back
 
     async def run(self) -> None:
@@ -104,7 +104,7 @@ class Call:
         self._why = self._why or why
         self._over.set()
 
-    def say(self, told: Told, size: int) -> None:
+    def say(self, told: Received, size: int) -> None:
         """An event for the session, of so many bytes, of another one who may speak for its client."""
         self.inbox.put(told, size)
 
@@ -129,8 +129,8 @@ class Call:
         """Wait for the end of the call."""
         await self._over.wait()
 
-    def _tell(self, notice: Notice) -> None:
-        if isinstance(notice, AudioPiece):
+    def _tell(self, notice: ServerEvent) -> None:
+        if isinstance(notice, AudioDelta):
             self.leg.voice.push(notice.pcm)
             return
         self.tether.tell(notice)

@@ -8,9 +8,9 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 from app.callers import Caller
+from app.ids import new_id
 from app.media import MediaError
-from app.realtime.ids import new_id
-from app.realtime.trouble import Refusal
+from app.refusal import Refusal
 from app.service import Closed, Service
 from app.telemetry import audit, log_failure
 from app.transports.tether import Tethers
@@ -89,8 +89,12 @@ class Calls:
 
     async def _serve(self, id: str, offer: str, answer: Answered, begin: Begin) -> None:
         maker = begin[2]
-        with self._service.share("calls", maker), self._service.admit(maker) as house, self._offer(maker) as connected:
-            call = self._calls[id] = Call(id, (self._service, house, self._tethers), *begin)
+        with (
+            self._service.share("calls", maker),
+            self._service.admit(maker) as context,
+            self._offer(maker) as connected,
+        ):
+            call = self._calls[id] = Call(id, (self._service, context, self._tethers), *begin)
             leg = call.leg
             leg.connected = connected
             try:

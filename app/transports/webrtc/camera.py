@@ -22,7 +22,7 @@ from av.video.codeccontext import VideoCodecContext
 
 from app.images import encode_frame, image_url
 from app.pace import Bucket
-from app.realtime.commands import See
+from app.realtime.protocol.client_events import CameraFrame
 
 LONGEST = 640
 """Pixels of the longer side: what models that see scale a camera's picture to, about."""
@@ -52,7 +52,7 @@ class Camera:
     ``see`` gets one picture in ``every_s`` at most; ``refuse`` is told, once, that frames are too large.
     """
 
-    def __init__(self, every_s: float, see: Callable[[See], None], refuse: Callable[[str], None]) -> None:
+    def __init__(self, every_s: float, see: Callable[[CameraFrame], None], refuse: Callable[[str], None]) -> None:
         self._every_s, self._see, self._refuse = every_s, see, refuse
         self._packets = JitterBuffer(capacity=512, is_video=True)
         self._frames: deque[bytes] = deque()
@@ -99,7 +99,7 @@ class Camera:
                 self._next_s = self._now() + self._every_s
                 self._see(picture)
 
-    async def _decoded(self, data: bytes, wanted: bool) -> See | None:
+    async def _decoded(self, data: bytes, wanted: bool) -> CameraFrame | None:
         codec = self._codec
         try:
             return await asyncio.to_thread(_decode, codec, data, wanted)
@@ -183,13 +183,13 @@ def _decoder(kind: str) -> VideoCodecContext:
     return codec
 
 
-def _decode(codec: VideoCodecContext, data: bytes, wanted: bool) -> See | None:
+def _decode(codec: VideoCodecContext, data: bytes, wanted: bool) -> CameraFrame | None:
     """The picture, if it is wanted. Raises FFmpegError."""
     frames = codec.decode(av.Packet(data))
     if not frames or not wanted:
         return None
     pixels, jpeg = encode_frame(frames[-1], LONGEST)
-    return See(pixels, image_url(jpeg))
+    return CameraFrame(pixels, image_url(jpeg))
 
 
 def _is_key(kind: str, data: bytes) -> bool:

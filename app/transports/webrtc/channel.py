@@ -8,9 +8,9 @@ from typing import Any
 from aiortc import RTCDataChannel
 from aiortc.exceptions import InvalidStateError
 
-from app.realtime.events_out import encode
-from app.realtime.notices import Trouble
-from app.realtime.trouble import Broken
+from app.realtime.protocol.server_events import Error
+from app.realtime.protocol.to_wire import encode
+from app.refusal import Broken
 
 UNSENT_BYTES = 1 << 20
 """What may wait in the channel: a reader on a slow line is some events behind, not a megabyte."""
@@ -55,4 +55,4 @@ class Channel:
 
 def _too_long(size: int) -> Any:
     message = f"An event of {size} characters is larger than the client's data channel takes: ask over a WebSocket."
-    return Trouble(Broken("event_too_large", message), None)
+    return Error(Broken("event_too_large", message), None)

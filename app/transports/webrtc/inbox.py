@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 
 from app.pace import MESSAGE_BYTES, Pace
-from app.realtime.commands import Hear, See, Told
+from app.realtime.protocol.client_events import CameraFrame, MicrophoneSamples, Received
 
 MAX_BYTES = 16 * 1024 * 1024
 """A minute of sound, or some pictures: a session that obeys is never so far behind."""
@@ -31,21 +31,21 @@ class Inbox:
     def __init__(self, pace: Pace, now: Callable[[], float] = time.monotonic) -> None:
         self.overflowed = asyncio.Event()
         self._pace, self._now = pace, now
-        self._waiting: deque[tuple[Told, int]] = deque()
+        self._waiting: deque[tuple[Received, int]] = deque()
         self._bytes = 0
         self._news = asyncio.Event()
 
-    def put(self, told: Told, size: int) -> None:
+    def put(self, told: Received, size: int) -> None:
         """Append what takes ``size`` bytes."""
         size += MESSAGE_BYTES
         if self._bytes + size <= MAX_BYTES and len(self._waiting) < MAX_MESSAGES:
             self._waiting.append((told, size))
             self._bytes += size
             self._news.set()
-        elif not isinstance(told.word, Hear):
+        elif not isinstance(told.event, MicrophoneSamples):
             self.overflowed.set()
 
-    async def told(self, over: asyncio.Event) -> AsyncGenerator[Told]:
+    async def told(self, over: asyncio.Event) -> AsyncGenerator[Received]:
         """Everything, in order, until ``over``, of which ``wake`` tells; what is left is for the next one who reads."""
         while not over.is_set():
             while self._waiting and not over.is_set():
@@ -54,7 +54,7 @@ class Inbox:
                     continue
                 told, size = self._waiting.popleft()
                 self._bytes -= size
-                if not isinstance(told.word, Hear | See):
+                if not isinstance(told.event, MicrophoneSamples | CameraFrame):
                     self._pace.spend(1, size, self._now())
                 yield told
             self._news.clear()

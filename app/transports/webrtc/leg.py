@@ -18,10 +18,10 @@ from aiortc import RTCConfiguration, RTCDataChannel, RTCIceServer, RTCPeerConnec
 from aiortc.rtcconfiguration import RTCIceTransportPolicy
 from aiortc.rtcrtpsender import RTCRtpSender
 
-from app.realtime.commands import Hear, See, Told
-from app.realtime.events_out import encode
-from app.realtime.notices import Trouble
-from app.realtime.trouble import Refusal
+from app.realtime.protocol.client_events import CameraFrame, MicrophoneSamples, Received
+from app.realtime.protocol.server_events import Error
+from app.realtime.protocol.to_wire import encode
+from app.refusal import Refusal
 from app.service import Closed
 from app.settings import Settings
 from app.slices import LoopTime
@@ -205,7 +205,7 @@ class Leg:
 
     def _refuse(self, message: str) -> None:
         """The client goes too far: it is told so, and left."""
-        for text in encode(Trouble(Refusal("message_too_large", message), None)):
+        for text in encode(Error(Refusal("message_too_large", message), None)):
             self.link.outbox.put(text)
         self._end_with(Leave(TOO_LARGE, message))
 
@@ -216,13 +216,13 @@ class Leg:
         self.heard_s = self._now()
 
     def _hear(self, pcm: Pcm) -> None:
-        self._inbox.put(Told(Hear(pcm)), pcm.nbytes)
+        self._inbox.put(Received(MicrophoneSamples(pcm)), pcm.nbytes)
 
     def _refuse_picture(self, message: str) -> None:
-        self._inbox.put(Told(Refusal("picture_too_large", message)), 0)
+        self._inbox.put(Received(Refusal("picture_too_large", message)), 0)
 
-    def _see(self, frame: See) -> None:
-        self._inbox.put(Told(frame), frame.pixels.nbytes)
+    def _see(self, frame: CameraFrame) -> None:
+        self._inbox.put(Received(frame), frame.pixels.nbytes)
 
     def _on_state(self) -> None:
         state = self._connection.connectionState

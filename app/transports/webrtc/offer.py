@@ -11,7 +11,7 @@ import re
 from aiortc import RTCSessionDescription
 from aiortc.sdp import MediaDescription, SessionDescription
 
-from app.realtime.trouble import Refusal
+from app.refusal import Refusal
 
 MAX_CHARS = 64 * 1024
 """A browser's offer with sound and pictures has 6 to 10 kB."""

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from app.realtime.trouble import Refusal
+from app.refusal import Refusal
 from app.settings import settings_of
 from app.transports.webrtc.offer import MAX_CANDIDATES, checked
 from engine import ConfigError

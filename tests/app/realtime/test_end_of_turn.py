@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from app.realtime.hearing import Turn
+from app.realtime.conversation.utterance import Utterance
 from engine import Engine, EngineSpec, StageSpec
 from tests.app.realtime.test_session import Talk
 from tests.app.rig import eventually, silence
@@ -48,8 +48,8 @@ async def talking(spec: EngineSpec, eagerness: str) -> AsyncGenerator[Talk]:
         talk.leave()
 
 
-def turn_of(talk: Talk) -> Turn:
-    turn = talk.session._microphone._turn
+def turn_of(talk: Talk) -> Utterance:
+    turn = talk.session._input._utterance
     assert turn is not None
     return turn
 

@@ -19,13 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from app.realtime import events, events_items
-from app.realtime.commands import Told
-from app.realtime.events_out import encode
-from app.realtime.notices import AnswerClosed, Notice, Trouble
-from app.realtime.options import AnswerOptions, Options
+from app.realtime.protocol import from_wire, wire_items
+from app.realtime.protocol.client_events import Received
+from app.realtime.protocol.options import Options, ResponseOptions
+from app.realtime.protocol.server_events import Error, ResponseDone, ServerEvent
+from app.realtime.protocol.to_wire import encode
 from app.realtime.session import Session
-from app.realtime.trouble import Refusal
+from app.refusal import Refusal
 from tests.app.rig import LoudnessVad, Running, running, script_spec
 
 EVENTS_EACH, SESSIONS = 200, 50
@@ -42,9 +42,9 @@ PICTURES = ["data:image/png;base64,AAAA", "http://127.0.0.1/", "data:,"]
 NAMED = {"audio": AUDIO, "image_url": PICTURES}
 PARTS = ["input_text", "input_audio", "input_image", "output_text", "output_audio", "text", "x"]
 ITEMS = {
-    "message": events_items._Message,
-    "function_call": events_items._Call,
-    "function_call_output": events_items._CallOutput,
+    "message": wire_items._Message,
+    "function_call": wire_items._Call,
+    "function_call_output": wire_items._CallOutput,
 }
 
 
@@ -56,8 +56,8 @@ class Maker:
 
     def event(self) -> dict[str, Any]:
         """One of those that there are."""
-        name = self._random.choice(sorted(events._EVENTS))
-        return {"type": name, **self.struct(events._EVENTS[name][0])}
+        name = self._random.choice(sorted(from_wire._EVENTS))
+        return {"type": name, **self.struct(from_wire._EVENTS[name][0])}
 
     def struct(self, kind: type[msgspec.Struct]) -> dict[str, Any]:
         """What is required, and some of the rest."""
@@ -74,7 +74,7 @@ class Maker:
             case "session":
                 return self.struct(Options)
             case "response" if self._random.random() < 0.5:
-                return self.struct(AnswerOptions)
+                return self.struct(ResponseOptions)
             case "response":
                 inputs = [
                     self._random.choice([self._item, self._reference])() for _ in range(self._random.randrange(3))
@@ -83,7 +83,7 @@ class Maker:
             case "item":
                 return self._item()
             case "content":
-                parts = [self.struct(events_items._Part) for _ in range(self._random.randrange(1, 3))]
+                parts = [self.struct(wire_items._Part) for _ in range(self._random.randrange(1, 3))]
                 return [{**part, "type": self._random.choice(PARTS)} for part in parts]
             case _:
                 return self._of_type(name, kind)
@@ -131,17 +131,17 @@ class Fuzzed:
     """A session that is told one event after the other; what it tells is encoded, as a transport would."""
 
     def __init__(self, server: Running) -> None:
-        self._said: asyncio.Queue[Told | None] = asyncio.Queue()
-        self._troubles: list[Trouble] = []
-        self.session = Session(server.service.house(), self._tell)
+        self._said: asyncio.Queue[Received | None] = asyncio.Queue()
+        self._troubles: list[Error] = []
+        self.session = Session(server.service.context(), self._tell)
 
-    def _tell(self, notice: Notice) -> None:
+    def _tell(self, notice: ServerEvent) -> None:
         assert encode(notice)
         match notice:
-            case Trouble(refusal):
+            case Error(refusal):
                 assert refusal.kind == "invalid_request_error" or refusal.code != "server_error", str(refusal)
                 self._troubles.append(notice)
-            case AnswerClosed(answer):
+            case ResponseDone(answer):
                 assert answer.error is None or answer.error[0] != "server_error", answer.error
             case _:
                 pass
@@ -154,17 +154,17 @@ class Fuzzed:
             self._said.put_nowait(None)
 
     async def _one(self, event: dict[str, Any], id: str, running: asyncio.Task[None]) -> None:
-        told = events.decode(msgspec.json.encode({**event, "event_id": id}).decode())
-        assert told.event_id == id or isinstance(told.word, Refusal)
+        told = from_wire.decode(msgspec.json.encode({**event, "event_id": id}).decode())
+        assert told.event_id == id or isinstance(told.event, Refusal)
         self._troubles.clear()
         self._said.put_nowait(told)
         await self._said.join()
         assert not running.done(), event
         errors = [one for one in self._troubles if one.event_id == told.event_id]
         assert len(errors) <= 1, (event, errors)
-        assert errors or not isinstance(told.word, Refusal), event
+        assert errors or not isinstance(told.event, Refusal), event
 
-    async def _told(self) -> AsyncGenerator[Told]:
+    async def _told(self) -> AsyncGenerator[Received]:
         while (one := await self._said.get()) is not None:
             yield one
             self._said.task_done()
@@ -184,9 +184,9 @@ def test_all_events_are_made_of_their_types() -> None:
     """Else the ten thousand would show little: most are right, and each is there in many shapes."""
     maker = Maker(0)
     told = [
-        (event["type"], events.decode(msgspec.json.encode(event).decode()))
+        (event["type"], from_wire.decode(msgspec.json.encode(event).decode()))
         for event in (maker.event() for _ in range(4000))
     ]
-    right = {name for name, one in told if not isinstance(one.word, Refusal)}
-    assert right == set(events._EVENTS)
-    assert 0.4 < sum(not isinstance(one.word, Refusal) for _, one in told) / len(told) < 0.95
+    right = {name for name, one in told if not isinstance(one.event, Refusal)}
+    assert right == set(from_wire._EVENTS)
+    assert 0.4 < sum(not isinstance(one.event, Refusal) for _, one in told) / len(told) < 0.95

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from app.images import Image
-from app.realtime.reply import Reply
+from app.realtime.output.response_task import ResponseTask
 from tests.app.rig import Client, Running, eventually, silence, talking, tone
 from tests.app.test_images import png
 
@@ -106,7 +106,7 @@ async def test_where_the_last_answer_keeps_its_turn_it_is_held(
     client: Client, shown: Shown, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control."""
-    monkeypatch.setattr(Reply, "forget_turn", lambda self: None)
+    monkeypatch.setattr(ResponseTask, "forget_turn", lambda self: None)
     item_id = await seen_in_a_turn(client)
     await client.send("conversation.item.delete", item_id=item_id)
     await client.until("conversation.item.deleted")

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from app.realtime.events import decode
+from app.realtime.protocol.from_wire import decode
 from engine import StageFailed
 from tests.app.realtime.test_session import FakeEngine, Talk, check_order
 from tests.app.rig import Running, silence, talking, tone

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.realtime.formats import LONG_BYTES, Decoder
+from app.realtime.protocol.audio_formats import LONG_BYTES, Decoder
 from app.settings import Limits
 from engine import AudioPart, Preempted
 from tests.app.realtime.test_session import Talk, talking
@@ -32,7 +32,7 @@ async def test_a_turn_is_heard_while_it_is_held_and_answered_by_the_request_that
         assert talk.engine.asked == [], "nobody has spoken"
         await talk.hear(tone(0.3))
         assert talk.engine.asked[0].request.preemptible
-        assert talk.engine.asked[0].heard_samples == pytest.approx(0.8 * 16_000, abs=100)
+        assert talk.engine.asked[0].played_samples == pytest.approx(0.8 * 16_000, abs=100)
         assert not talk.of("response.created")
         await release(talk)
         assert talk.statuses() == ["completed"]
@@ -244,7 +244,7 @@ async def test_a_long_piece_is_decoded_a_little_at_a_time_and_heard_whole(monkey
         await release(talk)
         await talk.quiet_down()
         assert talk.statuses() == ["completed"]
-        assert talk.engine.asked[-1].heard_samples == pytest.approx(15 * LONG_BYTES, abs=100)
+        assert talk.engine.asked[-1].played_samples == pytest.approx(15 * LONG_BYTES, abs=100)
 
 
 async def test_a_piece_that_is_too_long_is_refused_before_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,14 +18,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.images import Image
-from app.realtime.endpoint import Moment, Sentences
-from app.realtime.events import decode
-from app.realtime.events_out import encode
-from app.realtime.formats import sounds_of
-from app.realtime.hearing import Turn
-from app.realtime.house import House
-from app.realtime.items import Heard, MessageItem
+from app.realtime.conversation.utterance import Utterance
+from app.realtime.input.endpointing import Sentences
+from app.realtime.ports import Moment
+from app.realtime.protocol.audio_formats import sounds_of
+from app.realtime.protocol.from_wire import decode
+from app.realtime.protocol.items import MessageItem, UserAudio
+from app.realtime.protocol.to_wire import encode
 from app.realtime.session import Session
+from app.realtime.session_context import SessionContext
 from app.settings import Limits, TurnSettings
 from app.slices import Slices
 from app.telemetry import Metrics
@@ -56,7 +57,7 @@ class FakeChunks:
     def __init__(self, request: Request, inputs: AsyncIterator[Speech] | None) -> None:
         self.request = request
         self.reports: list[str] = []
-        self.heard_samples, self.claimed = 0, False
+        self.played_samples, self.claimed = 0, False
         self._chunks = self._make(inputs)
 
     def __aiter__(self) -> AsyncIterator[Output]:
@@ -65,7 +66,7 @@ class FakeChunks:
     async def _make(self, inputs: AsyncIterator[Speech] | None) -> AsyncGenerator[Output]:
         if inputs is not None:
             async for chunk in inputs:
-                self.heard_samples += len(chunk.pcm)
+                self.played_samples += len(chunk.pcm)
         if self.request.hears:
             yield Transcript("hello", final=True)
         last = self.request.messages[-1].parts[-1] if self.request.messages else None
@@ -144,16 +145,17 @@ class Talk:
         self.now_s = 100.0
         self._said: asyncio.Queue[Any] = asyncio.Queue()
         self.work_s = 0.0
-        house = House(
+        context = SessionContext(
             engine,
             self.metrics,
             limits or Limits(),
             turns or TurnSettings(),
             LoudnessVad,
+            Sentences(),
             now=lambda: self.now_s,
             slices=Slices(self._worked, self._worked),
         )
-        self.session = Session(house, self._tell)
+        self.session = Session(context, self._tell)
 
     def _worked(self) -> float:
         """The clock of the loop's slices: each look at it takes ``work_s``."""
@@ -315,7 +317,7 @@ async def test_speech_is_listened_to_while_it_is_spoken() -> None:
         live = talk.engine.asked[-1]
         assert live.request.live
         assert [message.role for message in live.request.messages] == ["user", "assistant"]
-        assert live.heard_samples > 0
+        assert live.played_samples > 0
         assert len(talk.of("response.created")) == 1
         await talk.hear(silence(0.7))
         assert len(talk.of("response.created")) == 2
@@ -330,7 +332,7 @@ async def test_an_answer_is_begun_in_a_pause_and_held_until_the_turn_is_over() -
         await talk.hear(tone(0.3))
         await talk.hear(silence(0.35))
         assert talk.engine.asked[0].reports == ["held"]
-        assert talk.engine.asked[0].heard_samples / 16_000 == pytest.approx(0.3 + 0.17, abs=0.08)
+        assert talk.engine.asked[0].played_samples / 16_000 == pytest.approx(0.3 + 0.17, abs=0.08)
         assert [event["type"] for event in talk.events][1:] == ["input_audio_buffer.speech_started"]
         talk.now_s += 0.25
         await talk.hear(silence(0.25))
@@ -351,7 +353,7 @@ async def test_what_was_understood_decides_how_long_a_pause_is_waited_for() -> N
         assert talk.of("input_audio_buffer.speech_stopped")
     waits = []
     for words in ("hello", "and"):
-        turn = Turn(16_000)
+        turn = Utterance(16_000)
         turn.understand(words, True, None)
         waits.append(Sentences().silence_ms(Moment(turn.words), "low"))
         turn.resume()
@@ -369,7 +371,7 @@ async def test_a_user_who_goes_on_gets_one_answer_to_all_he_said() -> None:
         assert len(talk.of("response.created")) == len(talk.of("input_audio_buffer.speech_started")) == 1
     first, second = talk.engine.asked
     assert (first.reports, second.reports) == (["held"], ["held", "due", "played"])
-    assert second.heard_samples > 2 * first.heard_samples
+    assert second.played_samples > 2 * first.played_samples
     assert talk.guesses() == (1, 1)
 
 
@@ -433,7 +435,7 @@ async def test_the_words_that_were_heard_are_in_the_next_prompt() -> None:
     async with talking() as talk:
         await talk.hear(tone(0.3))
         await talk.hear(silence(0.7))
-        answered = talk.engine.asked[-1].heard_samples
+        answered = talk.engine.asked[-1].played_samples
         await talk.typed("and?")
     part = talk.engine.requests[-1].messages[0].parts[0]
     assert isinstance(part, AudioPart)
@@ -463,7 +465,7 @@ async def test_a_truncate_in_mid_speech_is_in_the_prompt_of_the_answer() -> None
     assert len(talk.engine.asked) == 3
     last = talk.engine.asked[-1]
     assert last.request.messages[-1].parts == (TextPart("one"),)
-    assert last.heard_samples / 16_000 == pytest.approx(0.47, abs=0.08)  # from its beginning, up to the pause
+    assert last.played_samples / 16_000 == pytest.approx(0.47, abs=0.08)  # from its beginning, up to the pause
     assert talk.statuses() == ["completed", "completed"]
 
 
@@ -689,7 +691,7 @@ async def test_long_sound_is_heard_in_slices(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("app.slices.EVERY_S", 0.0)
     async with talking() as talk:
         talk.work_s = 0.001
-        turns, heard = 0, asyncio.create_task(talk.session._microphone.hear(np.zeros(160_000, np.int16)))
+        turns, heard = 0, asyncio.create_task(talk.session._input.add_samples(np.zeros(160_000, np.int16)))
         while not heard.done():
             await asyncio.sleep(0)
             turns += 1
@@ -709,7 +711,7 @@ async def test_long_sound_is_made_ready_off_the_loop(
 
     monkeypatch.setattr("app.realtime.session.sounds_of", seen)
     async with talking() as talk:
-        sound = Heard(np.zeros(seconds * 16_000, np.int16))
+        sound = UserAudio(np.zeros(seconds * 16_000, np.int16))
         talk.session._conversation.add(MessageItem(id="mine", role="user", content=(sound,)))
         talk.mutter("conversation.item.retrieve", item_id="mine")
         await talk.quiet_down()

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from app import images
-from app.realtime import drafts, events
+from app.realtime.conversation import raw_items
+from app.realtime.protocol import from_wire
 from app.slices import LONG_BYTES
 from app.transports import websocket
 from tests.app.rig import Client, Running, silence
@@ -31,15 +32,15 @@ def recorded(read: Any, threads: Threads, loop: int) -> Any:
 @pytest.fixture
 def messages(monkeypatch: pytest.MonkeyPatch) -> Threads:
     threads: Threads = []
-    monkeypatch.setattr(websocket, "decode", recorded(events.decode, threads, threading.get_ident()))
+    monkeypatch.setattr(websocket, "decode", recorded(from_wire.decode, threads, threading.get_ident()))
     return threads
 
 
 @pytest.fixture
 def pictures(monkeypatch: pytest.MonkeyPatch) -> Threads:
     threads: Threads = []
-    monkeypatch.setattr(drafts, "image_of_url", recorded(images.image_of_url, threads, threading.get_ident()))
-    monkeypatch.setattr("app.realtime.microphone.image_of_url", drafts.image_of_url)
+    monkeypatch.setattr(raw_items, "image_of_url", recorded(images.image_of_url, threads, threading.get_ident()))
+    monkeypatch.setattr("app.realtime.input.audio_buffer.image_of_url", raw_items.image_of_url)
     return threads
 
 

@@ -17,8 +17,8 @@ from aiortc.rtcrtpparameters import RTCRtpCodecParameters
 from av.error import FFmpegError
 
 from app.images import encode_frame, image_of_url
-from app.realtime import sight
-from app.realtime.commands import See
+from app.realtime.input import camera_buffer
+from app.realtime.protocol.client_events import CameraFrame
 from app.transports.webrtc import camera as camera_module
 from app.transports.webrtc.camera import LONGEST, MAX_BYTES, MAX_FRAMES, Camera
 from tests.app.rig import TIMEOUT_S, eventually, silence, tone
@@ -85,7 +85,7 @@ class Sent:
     """A camera, what it showed, what it refused, and whether it asked for a key frame."""
 
     def __init__(self, kind: str = "VP8", every_s: float = 0.0) -> None:
-        self.seen: list[See] = []
+        self.seen: list[CameraFrame] = []
         self.refused: list[str] = []
         self.asked = 0
         self.camera = Camera(every_s, self.seen.append, self.refused.append)
@@ -223,20 +223,20 @@ def test_a_frame_is_scaled_and_can_be_read_again(size: tuple[int, int], small: t
 
 
 async def test_the_newest_pictures_join_the_turn(serve_with: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[See] = []
-    see = sight.Sight.see
+    looked: list[CameraFrame] = []
+    see = camera_buffer.CameraBuffer.add_frame
 
-    def counted(self: sight.Sight, frame: See, now_s: float) -> None:
+    def counted(self: camera_buffer.CameraBuffer, frame: CameraFrame, now_s: float) -> None:
         looked.append(frame)
         see(self, frame, now_s)
 
-    monkeypatch.setattr(sight.Sight, "see", counted)
-    monkeypatch.setattr(sight, "FRESH_S", TIMEOUT_S)  # on a slow machine pictures are old ones
+    monkeypatch.setattr(camera_buffer.CameraBuffer, "add_frame", counted)
+    monkeypatch.setattr(camera_buffer, "FRESH_S", TIMEOUT_S)  # on a slow machine pictures are old ones
     async with serve_with(camera_every_s=0.2) as server:
         caller = Caller(server)
         caller.peer.addTrack(Grey())
         await caller.connect()
-        await eventually(lambda: len(looked) >= sight.PICTURES)
+        await eventually(lambda: len(looked) >= camera_buffer.PICTURES)
         caller.mouth.say(np.concatenate([tone(0.5), silence(1.0)]))
         await caller.until("response.done")
         added = next(event for event in caller.of("conversation.item.added") if event["item"]["role"] == "user")

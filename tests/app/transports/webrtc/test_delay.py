@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from aiortc.jitterbuffer import JitterBuffer
 
-from app.realtime.notices import AudioPiece, Place
+from app.realtime.protocol.server_events import AudioDelta, OutputItemRef
 from app.transports.webrtc import call as module
 from app.transports.webrtc.ears import BUFFER, Ears
 from app.transports.webrtc.voice import Voice
@@ -173,7 +173,7 @@ async def test_what_is_pushed_soon_leaves(server: Running, monkeypatch: pytest.M
             await asyncio.sleep(0.2)  # until the silent packets behind the last one are over
             came.clear()
             pushed_s = time.monotonic()
-            calls[0]._tell(AudioPiece(Place("", "", 0, True, True), bytes(2 * FRAME), 0.02))
+            calls[0]._tell(AudioDelta(OutputItemRef("", "", 0, True, True), bytes(2 * FRAME), 0.02))
             async with asyncio.timeout(5):
                 await came.wait()
             delays.append(1000 * (time.monotonic() - pushed_s))

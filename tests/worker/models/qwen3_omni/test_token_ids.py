@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from app.realtime.conversation import prompt
-from app.realtime.items import MessageItem, Text
+from app.realtime.conversation.conversation import prompt
+from app.realtime.protocol.items import MessageItem, Text
 from engine import Engine, Message, Request, TextPart, TokenIds, describe
 from engine.chunk import Text as TextChunk
 from engine.chunk import Usage

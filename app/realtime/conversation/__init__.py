@@ -1,0 +1,22 @@
+"""The conversation: items in order, the prompt they make, and the turn that is being spoken."""
+
+from app.realtime.conversation.conversation import Conversation, prompt
+from app.realtime.conversation.model_context import check_items, check_settings
+from app.realtime.conversation.raw_items import finished
+from app.realtime.conversation.sizes import size_of
+from app.realtime.conversation.tools import functions_only, report_tool_servers
+from app.realtime.conversation.truncation import Truncation
+from app.realtime.conversation.utterance import Utterance
+
+__all__ = [
+    "Conversation",
+    "Truncation",
+    "Utterance",
+    "check_items",
+    "check_settings",
+    "finished",
+    "functions_only",
+    "prompt",
+    "report_tool_servers",
+    "size_of",
+]

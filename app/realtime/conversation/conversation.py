@@ -1,0 +1,243 @@
+"""The items of one conversation, in order, and the prompt that they make.
+
+Knows no wire format, no socket and no engine; refuses with the protocol's codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from app.memory import MemoryFull, Room
+from app.realtime.conversation.sizes import size_of
+from app.realtime.protocol import (
+    AssistantAudio,
+    CallItem,
+    CallOutputItem,
+    Content,
+    Item,
+    MessageItem,
+    Picture,
+    Text,
+    ToolListItem,
+    UserAudio,
+)
+from app.refusal import Refusal
+from app.shares import ShareTaken
+from engine import SPEAKER_RATE_HZ, AudioPart, ImagePart, Message, Part, TextPart, ToolCallPart, ToolResultPart
+
+ROOT = "root"
+"""As the id of a previous item: the front of the conversation."""
+
+
+class Conversation:
+    """Items by id. ``revision`` grows with every change that a prompt would show.
+
+    It holds at most ``limit`` items, ``limit_bytes``, and what there is in ``room``.
+    """
+
+    def __init__(self, id: str, limit: int, limit_bytes: int, room: Room | None = None) -> None:
+        self.id = id
+        self.revision = 0
+        self._limit, self._limit_bytes, self._room = limit, limit_bytes, room or Room()
+        self._items: dict[str, Item] = {}
+        self._sizes: dict[str, int] = {}
+        self._held = 0  # the sum of the sizes
+        self._lighter: dict[str, Item] = {}  # what items become where room is short: their words, without the sound
+        self._spare = 0  # what that would free
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        return tuple(self._items.values())
+
+    @property
+    def last_id(self) -> str | None:
+        return next(reversed(self._items), None)
+
+    def add(self, item: Item, after: str | None = None) -> str | None:
+        """Put the item behind ``after`` (ROOT: in front; None: at the end). Returns the id before it."""
+        if item.id in self._items:
+            raise Refusal("item_create_duplicate_item_id", f"There is an item {item.id!r} already.", "item.id")
+        if len(self._items) >= self._limit:
+            raise Refusal("conversation_full", f"The conversation holds {self._limit} items; delete some.", "item")
+        size = size_of(item)
+        self.check_room(size)
+        if after is not None and after != ROOT and after not in self._items:
+            raise Refusal("item_create_invalid_previous_item_id", f"There is no item {after!r}.", "previous_item_id")
+        self._make_room(size)
+        self.revision += 1
+        last = self.last_id
+        self._keep(item)
+        if after is None or after == last:
+            return last
+        others = [one for one in self._items.values() if one is not item]
+        at = 0 if after == ROOT else 1 + list(self._items).index(after)
+        others.insert(at, item)
+        self._items = {one.id: one for one in others}
+        return None if after == ROOT else after
+
+    def check_room(self, size: int) -> None:
+        """Raises Refusal if so many bytes do not fit, even without the sound of speech whose words are known."""
+        if self._held + size - self._spare > self._limit_bytes:
+            message = f"The conversation holds {self._limit_bytes / 1e6:g} MB; delete some items."
+            raise Refusal("conversation_full", message, "item")
+        self.check_server(size, "item")
+
+    def check_server(self, size: int, param: str) -> None:
+        """Raises Refusal if the server has no room for so many bytes more of this client's."""
+        try:
+            self._room.check(size)
+        except (MemoryFull, ShareTaken) as full:
+            raise Refusal(full.code, str(full), param) from None
+
+    @contextmanager
+    def reserve(self, size: int) -> Generator[None]:
+        """Room for so many bytes while the block lasts, in which they are decoded. Raises Refusal."""
+        self.check_room(size)
+        with self.hold(size):
+            yield
+
+    @contextmanager
+    def hold(self, size: int) -> Generator[None]:
+        """Count so many bytes more while the block lasts."""
+        self._room.count(size)
+        try:
+            yield
+        finally:
+            self._room.count(-size)
+
+    def _make_room(self, size: int) -> None:
+        """Speech that was transcribed becomes its transcript, the oldest first, until so many bytes fit."""
+        for id in tuple(self._items):
+            if self._held + size <= self._limit_bytes:
+                return
+            if id in self._lighter:
+                self._keep(self._lighter[id])
+
+    def _keep(self, item: Item) -> None:
+        """Put the item in the place of the one of its id, or at the end, and count it."""
+        self._forget(item.id)
+        self._items[item.id], self._sizes[item.id] = item, size_of(item)
+        self._held += self._sizes[item.id]
+        self._room.count(self._sizes[item.id])
+        light = _without_sound(item)
+        if light is not item:
+            self._lighter[item.id] = light
+            self._spare += self._sizes[item.id] - size_of(light)
+
+    def _forget(self, id: str) -> None:
+        """Count the item of that id no more, if there is one."""
+        size, light = self._sizes.pop(id, 0), self._lighter.pop(id, None)
+        self._held -= size
+        self._room.count(-size)
+        if light is not None:
+            self._spare -= size - size_of(light)
+
+    def get(self, id: str, code: str = "item_retrieve_invalid_item_id") -> Item:
+        if id not in self._items:
+            raise Refusal(code, f"There is no item {id!r}.", "item_id")
+        return self._items[id]
+
+    def previous(self, id: str) -> str | None:
+        """The id before ``id``; None for the first item, or one that is gone."""
+        ids = list(self._items)
+        return ids[ids.index(id) - 1] if id in ids and ids[0] != id else None
+
+    def delete(self, id: str) -> None:
+        self.get(id, "item_delete_invalid_item_id")
+        self._forget(id)
+        del self._items[id]
+        self.revision += 1
+
+    def clear(self) -> None:
+        """Forget all items: nobody asks for them any more."""
+        for id in tuple(self._items):
+            self.delete(id)
+
+    def put(self, item: Item) -> None:
+        """Replace the item of that id, if it is still there."""
+        if item.id in self._items:
+            self._keep(item)
+            self.revision += 1
+
+    def user_audio(self, id: str) -> UserAudio | None:
+        """The user's speech in an item, if there is any."""
+        item = self._items.get(id)
+        content = item.content if isinstance(item, MessageItem) else ()
+        return next((part for part in content if isinstance(part, UserAudio)), None)
+
+    def transcribe(self, id: str, transcript: str) -> None:
+        """Note what the user was heard to say; the prompt of the answer under way had it already."""
+        item = self._items.get(id)
+        if isinstance(item, MessageItem):
+            content = tuple(
+                replace(part, transcript=transcript) if isinstance(part, UserAudio) else part for part in item.content
+            )
+            self._keep(replace(item, content=content))
+
+    def truncate(self, id: str, content_index: int, audio_end_ms: int) -> str:
+        """Truncate an answer to what its listener heard; its words. Raises Refusal if it is no speech, or shorter."""
+        item = self.get(id, "item_truncate_invalid_item_id")
+        content = item.content if isinstance(item, MessageItem) else ()
+        if not 0 <= content_index < len(content):
+            raise Refusal("invalid_value", f"Item {id!r} has no content {content_index}.", "content_index")
+        spoken = content[content_index]
+        if not isinstance(item, MessageItem) or not isinstance(spoken, AssistantAudio):
+            raise Refusal(
+                "unsupported_content_type", f"Only an answer's audio can be truncated; {id!r} has none.", "item_id"
+            )
+        if not 0 <= audio_end_ms <= spoken.sent_ms:
+            message = f"audio_end_ms is {audio_end_ms}; the audio of {id!r} lasts {spoken.sent_ms} ms."
+            raise Refusal("invalid_value", message, "audio_end_ms")
+        played = replace(spoken, played_samples=audio_end_ms * SPEAKER_RATE_HZ // 1000, truncated=True)
+        content = (*content[:content_index], played, *content[content_index + 1 :])
+        self.put(replace(item, content=content, token_ids=None))
+        return played.played_text
+
+
+def prompt(instructions: str, items: tuple[Item, ...]) -> tuple[Message, ...]:
+    """What the engine is asked with. What is in progress, or broken off before anything was heard, is left out."""
+    system = (Message("system", (TextPart(instructions),)),) if instructions else ()
+    messages = (_message(item) for item in items)
+    return (*system, *(message for message in messages if message is not None))
+
+
+def _message(item: Item) -> Message | None:
+    match item:
+        case MessageItem(role=role, content=content):
+            parts = tuple(part for part in map(_part, content) if part is not None)
+            return Message(role, parts, item.token_ids) if parts else None
+        case CallItem() if item.status != "completed":
+            return None
+        case CallItem():
+            return Message("assistant", (ToolCallPart(item.name, item.arguments, item.call_id),))
+        case CallOutputItem():
+            return Message("tool", (ToolResultPart(item.call_id, item.output),))
+        case ToolListItem():
+            return None
+
+
+def _part(content: Content) -> Part | None:
+    match content:
+        case Text(text):
+            return TextPart(text)
+        case AssistantAudio():
+            return TextPart(content.played_text) if content.played_text else None
+        case UserAudio(pcm, transcript):
+            return AudioPart(pcm, transcript)
+        case Picture():
+            return ImagePart(content.pixels)
+
+
+def _without_sound(item: Item) -> Item:
+    """The item with the words of speech in the place of its sound and of what a camera saw meanwhile, if known."""
+    audio = [] if not isinstance(item, MessageItem) else [part for part in item.content if isinstance(part, UserAudio)]
+    if not isinstance(item, MessageItem) or not any(part.transcript is not None for part in audio):
+        return item
+    words = (
+        Text(part.transcript) if isinstance(part, UserAudio) and part.transcript is not None else part
+        for part in item.content
+        if not isinstance(part, Picture)
+    )
+    return replace(item, content=tuple(words))

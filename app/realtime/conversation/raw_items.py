@@ -1,0 +1,128 @@
+"""What a client puts into the conversation: weighed first, all of a command together, then decoded off the event loop.
+
+Knows no wire format and no engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+
+from app.images import Image, image_of_url
+from app.media import MediaError
+from app.realtime.conversation.sizes import picture_size, size_of, user_audio_size
+from app.realtime.protocol import (
+    Content,
+    Format,
+    Item,
+    MessageItem,
+    NewItem,
+    Picture,
+    RawAudio,
+    RawImage,
+    RawMessage,
+    Text,
+    UserAudio,
+    rate_of,
+    sample_count,
+    samples_of,
+)
+from app.slices import Slices
+from engine import MIC_RATE_HZ
+from engine.resampler import resample
+
+Reserve = Callable[[int], AbstractContextManager[None]]
+"""Room for so many bytes while they are decoded; raises Refusal if there is none."""
+
+
+async def finished(
+    items: Sequence[NewItem | Item], format: Format, limit_s: float, reserve: Reserve, slices: Slices
+) -> tuple[Item, ...]:
+    """The items with their contents decoded; their audio is in ``format``, at most ``limit_s`` of it in an item.
+
+    ``reserve`` is asked for the bytes of all of them together before anything is decoded. Raises MediaError.
+    """
+    weigh = partial(_weighed, items, format, limit_s)
+    weighed = await slices.read(weigh, sum(one.size for one in items if isinstance(one, RawMessage)))
+    with reserve(sum(one.size if isinstance(one, _Weighed) else size_of(one) for one in weighed)):
+        return tuple([await one.finished(slices) if isinstance(one, _Weighed) else one for one in weighed])
+
+
+def _weighed(items: Sequence[NewItem | Item], format: Format, limit_s: float) -> list[_Weighed | Item]:
+    return [_Weighed.of(item, format, limit_s) if isinstance(item, RawMessage) else item for item in items]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sound:
+    raw: RawAudio
+    format: Format
+
+    @property
+    def samples(self) -> int:
+        """At the rate that they come at. Raises MediaError."""
+        return sample_count(self.raw.data, self.format)
+
+    @property
+    def size(self) -> int:
+        return user_audio_size(self.samples * MIC_RATE_HZ // rate_of(self.format), self.raw.transcript)
+
+    def content(self) -> Content:
+        pcm = samples_of(self.raw.data, self.format)
+        return UserAudio(resample(pcm, rate_of(self.format), MIC_RATE_HZ), self.raw.transcript)
+
+
+@dataclass(frozen=True, slots=True)
+class _Image:
+    image: Image
+    raw: RawImage
+
+    @property
+    def size(self) -> int:
+        return picture_size(self.image.size, self.raw.url, self.raw.detail)
+
+    def content(self) -> Content:
+        return Picture(self.image.decode(), self.raw.url, self.raw.detail)
+
+
+@dataclass(frozen=True, slots=True)
+class _Weighed:
+    """A draft of which it is known what it takes."""
+
+    bare: MessageItem
+    """With what needs no decoding: its id, and its texts."""
+    parts: tuple[Text | _Sound | _Image, ...]
+
+    @classmethod
+    def of(cls, draft: RawMessage, format: Format, limit_s: float) -> _Weighed:
+        """Raises MediaError."""
+        parts, left = list[Text | _Sound | _Image](), int(limit_s * rate_of(format))
+        for part in draft.content:
+            match part:
+                case Text():
+                    parts.append(part)
+                case RawAudio():
+                    sound = _Sound(part, format)
+                    left -= _checked(sound.samples, left, limit_s, format)
+                    parts.append(sound)
+                case RawImage(url):
+                    parts.append(_Image(image_of_url(url), part))
+        texts = tuple(part for part in parts if isinstance(part, Text))
+        return cls(MessageItem(id=draft.id, role=draft.role, content=texts), tuple(parts))
+
+    @property
+    def size(self) -> int:
+        return size_of(self.bare) + sum(part.size for part in self.parts if not isinstance(part, Text))
+
+    async def finished(self, slices: Slices) -> Item:
+        content = [part if isinstance(part, Text) else await slices.aside(part.content) for part in self.parts]
+        return MessageItem(id=self.bare.id, role=self.bare.role, content=tuple(content))
+
+
+def _checked(samples: int, left: int, limit_s: float, format: Format) -> int:
+    """The samples of a sound, of which ``left`` may be. Raises MediaError."""
+    if not 0 < samples <= left:
+        seconds = samples / rate_of(format)
+        raise MediaError(f"audio of an item lasts from one sample to {limit_s:g} s in all, not {seconds:g} s")
+    return samples

@@ -1,0 +1,84 @@
+"""What an item takes: bytes of memory, and characters that a model has to read. Knows no wire format and no limit."""
+
+from __future__ import annotations
+
+from sys import getsizeof
+
+from app.realtime.protocol import (
+    AssistantAudio,
+    CallItem,
+    CallOutputItem,
+    Content,
+    Item,
+    MessageItem,
+    Picture,
+    Text,
+    ToolListItem,
+    UserAudio,
+)
+
+ITEM = 512
+"""Bytes of an item beside what it holds: itself, and its place in the conversation's dicts."""
+TOKEN = 40
+"""A number in a tuple."""
+MARK = 160
+"""A pair of numbers in a tuple."""
+
+
+def size_of(item: Item) -> int:
+    """Bytes that the conversation holds for an item, about: everything that grows with what a client sends."""
+    match item:
+        case MessageItem(id=id, content=content, token_ids=ids):
+            kept = 0 if ids is None else getsizeof(ids.tokenizer) + TOKEN * len(ids.ids)
+            return ITEM + getsizeof(id) + kept + sum(map(_content_size, content))
+        case CallItem(id=id, call_id=call_id, name=name, arguments=arguments):
+            return ITEM + sum(map(getsizeof, (id, call_id, name, arguments)))
+        case CallOutputItem(id=id, call_id=call_id, output=output):
+            return ITEM + sum(map(getsizeof, (id, call_id, output)))
+        case ToolListItem(id=id, server_label=label):
+            return ITEM + getsizeof(id) + getsizeof(label)
+
+
+def _content_size(content: Content) -> int:
+    match content:
+        case Text(text):
+            return getsizeof(content) + getsizeof(text)
+        case AssistantAudio(text, marks):
+            return getsizeof(content) + getsizeof(text) + MARK * len(marks)
+        case UserAudio(pcm, transcript):
+            return user_audio_size(len(pcm), transcript)
+        case Picture(pixels, url, detail):
+            return picture_size(pixels.nbytes, url, detail)
+
+
+def user_audio_size(samples: int, transcript: str | None) -> int:
+    """Of speech of so many samples at MIC_RATE_HZ."""
+    return 2 * samples + getsizeof(transcript)
+
+
+def picture_size(pixels: int, url: str, detail: str) -> int:
+    """Of a picture whose pixels take so many bytes."""
+    return pixels + getsizeof(url) + getsizeof(detail)
+
+
+def chars_of(item: Item) -> int:
+    """Characters of text that a prompt with this item holds; what was said aloud counts as it was heard."""
+    match item:
+        case MessageItem(content=content):
+            return sum(map(_content_chars, content))
+        case CallItem(name=name, arguments=arguments):
+            return len(name) + len(arguments)
+        case CallOutputItem(output=output):
+            return len(output)
+        case ToolListItem():
+            return 0
+
+
+def _content_chars(content: Content) -> int:
+    match content:
+        case Text(text) | AssistantAudio(text):
+            return len(text)
+        case UserAudio(transcript=transcript):
+            return len(transcript or "")
+        case Picture():
+            return 0

@@ -1,0 +1,343 @@
+"""The input side of a session: samples come in, turn events go out, found by voice activity or committed by the client.
+
+Knows no wire format, no engine, and nothing of the answers: the session says when one begins, plays and ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from app.images import image_of_url
+from app.media import MediaError
+from app.realtime.conversation import Utterance
+from app.realtime.input.camera_buffer import MAX_FRAME_BYTES, CameraBuffer
+from app.realtime.input.endpointing import fall
+from app.realtime.input.recent_audio import RecentAudio
+from app.realtime.input.speculation import Speculation
+from app.realtime.input.turn_detector import (
+    TurnConfig,
+    TurnDetector,
+    VoiceEvent,
+    VoicePaused,
+    VoiceResumed,
+    VoiceStarted,
+    VoiceStopped,
+)
+from app.realtime.input.turn_events import (
+    IdleTimedOut,
+    TurnCommitted,
+    TurnDropped,
+    TurnEvent,
+    TurnPaused,
+    TurnResumed,
+    TurnStarted,
+    TurnStopped,
+    VoiceBuffered,
+)
+from app.realtime.ports import Moment
+from app.realtime.protocol import (
+    LONG_BYTES,
+    CameraFrame,
+    Decoder,
+    Options,
+    SemanticVad,
+    ServerVad,
+    rate_of,
+    sample_count,
+)
+from app.realtime.session_context import SessionContext
+from app.refusal import Refusal
+from app.slices import LoopTime
+from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
+from engine.core import Pcm, Wave
+from engine.resampler import Resampler
+
+STEP = 512
+"""Samples that are judged at once: a chunk of the voice activity detector, 32 ms."""
+
+HAND_PAUSE_MS = 1000
+"""While the user holds a key, an answer is begun after so much silence at the latest."""
+
+NEVER_MS = 24 * 3_600_000
+"""More than any session lasts."""
+
+SHORTEST_S = 0.1
+"""The protocol's least audio for a commit."""
+
+
+class InputAudioBuffer:
+    """One session's. ``emit`` takes each turn event at once, and never waits; a Refusal that it raises is passed on."""
+
+    def __init__(
+        self, context: SessionContext, options: Options, emit: Callable[[TurnEvent], None], loop_time: LoopTime
+    ) -> None:
+        self._context, self._options, self._emit, self._loop_time = context, options, emit, loop_time
+        self.speculation = Speculation(context.turns.guess_ms)
+        self._camera = CameraBuffer(context.camera_every_s)
+        self._limit = int(context.limits.audio_s * MIC_RATE_HZ)
+        self._decoder = Decoder(options.audio.input.format)
+        self._echo = Resampler(SPEAKER_RATE_HZ, MIC_RATE_HZ)
+        self._recent = RecentAudio()
+        self._utterance: Utterance | None = None
+        self._detector = TurnDetector(vad=context.vad())
+        self._detector_start = 0  # the session's position at which the detector began to count
+        self._falling = 0.0  # how the user's voice ended before the present pause
+        self._quiet_from: int | None = None  # where the last answer had been played; None while somebody speaks
+        self.configure(options)
+
+    def configure(self, options: Options) -> None:
+        """Take new settings; turn detection that is switched on or off forgets the turn it was in."""
+        before, self._options = self._options, options
+        format, detection = options.audio.input.format, options.audio.input.turn_detection
+        if format != before.audio.input.format:
+            self._decoder = Decoder(format)
+        if (detection is None) != (before.audio.input.turn_detection is None):
+            self._drop_turn()
+            self._detector = TurnDetector(vad=self._context.vad())
+            self._detector_start = self._recent.position
+        self._tune()
+
+    async def append(self, data: bytes) -> None:
+        """Take bytes in the session's format. Raises MediaError, and Refusal.
+
+        Long ones are decoded and judged piece by piece: other sessions get their turn, and memory is for one piece.
+        """
+        if len(data) <= LONG_BYTES:
+            await self.add_samples(self._decoder.push(data))
+            return
+        format = self._options.audio.input.format
+        self._check_room(sample_count(data, format) * MIC_RATE_HZ // rate_of(format))
+        for at in range(0, len(data), LONG_BYTES):
+            push = partial(self._decoder.push, data[at : at + LONG_BYTES])
+            await self.add_samples(await self._context.slices.aside(push))
+
+    async def add_samples(self, pcm: Pcm) -> None:
+        """Take int16 [samples] at MIC_RATE_HZ. Raises Refusal."""
+        self._check_room(len(pcm))
+        self._loop_time.begin()
+        for at in range(0, len(pcm), STEP):
+            self._add_step(pcm[at : at + STEP])
+            await self._loop_time.pause()
+
+    def commit(self) -> None:
+        """End the turn because the client says so. Raises Refusal if there is too little of it."""
+        utterance = self._utterance
+        if utterance is None or utterance.seconds < SHORTEST_S:
+            held_ms = 0 if utterance is None else round(utterance.seconds * 1000)
+            message = f"A turn needs {SHORTEST_S * 1000:.0f} ms of audio; the buffer holds {held_ms} ms."
+            raise Refusal("input_audio_buffer_commit_empty", message)
+        self._detector.reset()
+        self._end(utterance, TurnCommitted(utterance))
+
+    async def add_encoded_frame(self, url: str) -> None:
+        """Take a picture of the client's camera as a data URI, if one is due. Raises MediaError."""
+        if self._camera.is_due(self._context.now()):
+            image = await self._context.slices.read(partial(image_of_url, url), len(url))
+            if image.size > MAX_FRAME_BYTES:
+                raise MediaError(f"a camera's picture has at most {MAX_FRAME_BYTES // 3_000_000} million pixels")
+            self.add_frame(CameraFrame(await self._context.slices.aside(image.decode), url))
+
+    def add_frame(self, frame: CameraFrame) -> None:
+        """Take a picture of the client's camera: it joins the turn that is spoken, or the next one."""
+        self._camera.add_frame(frame, self._context.now())
+
+    def clear(self) -> None:
+        """Forget everything since the last turn."""
+        self._drop_turn()
+        self._recent.clear()
+        self._detector.reset()
+
+    def forget(self) -> None:
+        """The session is over: sound and pictures are not needed any more."""
+        self._utterance = None
+        self._recent.clear()
+        self._camera.clear()
+
+    def playing(self, samples: Wave) -> None:
+        """The listener hears float32 [samples] at SPEAKER_RATE_HZ now, or after all that was sent before.
+
+        Their echo is not the user.
+        """
+        if not self._by_hand:
+            pcm = (np.clip(samples, -1, 1) * 32767).astype(np.int16)
+            self._detector.playing(self._echo.push(pcm))
+
+    def playback_stopped(self) -> None:
+        """The listener hears nothing of the samples that were not played yet."""
+        self._detector.stopped()
+
+    def response_started(self) -> None:
+        """An answer is under way: the user need not speak."""
+        self._quiet_from = None
+
+    def response_ended(self, left_s: float) -> None:
+        """The answer is over, and heard in ``left_s`` seconds: from then on the user may be silent for too long."""
+        self._quiet_from = self._recent.position + round(left_s * MIC_RATE_HZ)
+
+    @property
+    def _by_hand(self) -> bool:
+        """Whether the client says when a turn is over."""
+        return self._options.audio.input.turn_detection is None
+
+    def _check_room(self, samples: int) -> None:
+        """Raises Refusal if so many more do not fit into a turn that the client ends."""
+        if self._by_hand:
+            self._utterance = self._utterance or Utterance(self._limit)
+            self._utterance.check_room(samples)
+
+    def _tune(self) -> None:
+        """Set the detector by the session's settings, the user's words so far, and earlier speculation's success."""
+        detection, turns = self._options.audio.input.turn_detection, self._context.turns
+        if detection is None:  # it only tells when to listen, and when to begin an answer: no silence ends the turn
+            self._detector.config = TurnConfig(
+                silence_duration_ms=NEVER_MS,
+                min_speech_ms=turns.min_speech_ms,
+                echo_guard=False,
+                pause_ms=self.speculation.pause_ms(HAND_PAUSE_MS) if turns.guess_ms else NEVER_MS,
+            )
+            return
+        silence_ms = self._silence_ms(detection)
+        self._detector.config = TurnConfig(
+            detection.threshold,
+            detection.prefix_padding_ms,
+            silence_ms,
+            turns.min_speech_ms,
+            turns.echo_guard,
+            self.speculation.pause_ms(silence_ms) if self._options.auto_responds else silence_ms,
+        )
+
+    def _silence_ms(self, detection: ServerVad | SemanticVad) -> int:
+        """The silence that ends the turn, as things stand."""
+        match detection:
+            case ServerVad(silence_duration_ms=silence_ms):
+                return silence_ms
+            case SemanticVad():
+                said = self._utterance
+                moment = Moment() if said is None else Moment(said.so_far, self._falling, said.whole, said.listening)
+                return self._context.judge.silence_ms(moment, detection.waits)
+
+    def _add_step(self, pcm: Pcm) -> None:
+        if not self._by_hand:
+            self._find_turns(pcm)
+        elif self._utterance is not None:
+            self._recent.push(pcm, 0)
+            self._utterance.push(pcm)
+            self._find_voice(self._utterance, pcm)
+
+    def _find_voice(self, utterance: Utterance, pcm: Pcm) -> None:
+        """A turn that the client commits is listened to from its first voice on, and its pauses are found."""
+        if not self._options.can_respond:
+            return
+        for event in self._detector.feed(pcm):
+            match event:
+                case VoiceStarted():
+                    self._attach_pictures(utterance)
+                    self._emit(VoiceBuffered(utterance))
+                case VoicePaused():
+                    self._attach_pictures(utterance)
+                    self._emit(TurnPaused())
+                case VoiceResumed():
+                    self._emit(TurnResumed())
+                case VoiceStopped():  # not by any silence: the client says so
+                    pass
+        self._tune()
+
+    def _find_turns(self, pcm: Pcm) -> None:
+        config = self._detector.config
+        keep_ms = config.prefix_padding_ms + config.min_speech_ms + 100
+        self._recent.push(pcm, max(keep_ms * MIC_RATE_HZ // 1000, self._quiet_samples()))
+        if self._utterance is not None:
+            self._push(self._utterance, pcm)
+            self._tune()  # more may have been understood
+        for event in self._detector.feed(pcm):
+            self._on_voice(event)
+        self._check_idle()
+
+    def _quiet_samples(self) -> int:
+        """How long nobody has spoken since the last answer, where the session's settings ask for it."""
+        detection = self._options.audio.input.turn_detection
+        if self._quiet_from is None or detection is None or detection.idle_timeout_ms is None:
+            return 0
+        return max(0, self._recent.position - self._quiet_from) if self._options.auto_responds else 0
+
+    def _check_idle(self) -> None:
+        """After ``idle_timeout_ms`` without a word the silence itself becomes a turn."""
+        detection, quiet = self._options.audio.input.turn_detection, self._quiet_samples()
+        if not quiet or self._utterance is not None or detection is None:
+            return
+        if quiet < _samples(detection.idle_timeout_ms or 0):
+            return
+        utterance, start = Utterance(self._limit), self._recent.position - quiet
+        utterance.push(self._recent.since(start)[-self._limit :])
+        self._end(utterance, IdleTimedOut(utterance, _ms(start), _ms(self._recent.position)))
+
+    def _push(self, utterance: Utterance, pcm: Pcm) -> None:
+        """Append to the turn; one that has grown too long ends here, as if the user had paused."""
+        if utterance.samples + len(pcm) <= self._limit:
+            utterance.push(pcm)
+            return
+        self._detector.reset()
+        self._end(utterance, TurnStopped(utterance, _ms(self._recent.position)))
+
+    def _on_voice(self, event: VoiceEvent) -> None:
+        match event:
+            case VoiceStarted(audio_start_ms=start_ms):
+                self._begin(self._detector_start + _samples(start_ms))
+            case VoicePaused(speech_end_ms=end_ms):
+                if self._utterance is not None:
+                    self._judge_fall(self._utterance, end_ms)
+                    self._attach_pictures(self._utterance)
+                self._emit(TurnPaused())
+            case VoiceResumed():
+                self._falling = 0.0
+                self._emit(TurnResumed())
+                self._tune()
+            case VoiceStopped(audio_end_ms=end_ms, speech_end_ms=speech_end_ms):
+                if self._utterance is not None:
+                    self._utterance.silence_ms = end_ms - speech_end_ms
+                    end = self._detector_start + _samples(end_ms)
+                    self._end(self._utterance, TurnStopped(self._utterance, _ms(end)))
+                    self._tune()
+
+    def _begin(self, start: int) -> None:
+        """A turn begins, at that position of the session."""
+        utterance = self._utterance = Utterance(self._limit)
+        self._falling, self._quiet_from = 0.0, None
+        utterance.push(self._recent.since(start))
+        self._attach_pictures(utterance)
+        self._emit(TurnStarted(utterance, _ms(start)))
+
+    def _judge_fall(self, utterance: Utterance, end_ms: int) -> None:
+        """How the voice ended, where the judge of the pause wants to know."""
+        if isinstance(self._options.audio.input.turn_detection, SemanticVad):
+            silent = self._recent.position - self._detector_start - _samples(end_ms)
+            self._falling = fall(utterance.pcm[: utterance.samples - silent])
+
+    def _end(self, utterance: Utterance, event: TurnEvent) -> None:
+        """The turn is the session's from now on."""
+        if not utterance.paused:  # else its answer is under way, and may have been made of the pictures until then
+            self._attach_pictures(utterance)
+        self._utterance = self._quiet_from = None
+        self._camera.clear()
+        self._emit(event)
+
+    def _attach_pictures(self, utterance: Utterance) -> None:
+        """The camera's pictures by now are part of the turn."""
+        utterance.pictures = self._camera.pictures(self._context.now())
+
+    def _drop_turn(self) -> None:
+        if self._utterance is not None:
+            self._utterance.close()
+            self._utterance = None
+            self._emit(TurnDropped())
+
+
+def _samples(ms: int) -> int:
+    return ms * MIC_RATE_HZ // 1000
+
+
+def _ms(samples: int) -> int:
+    return samples * 1000 // MIC_RATE_HZ

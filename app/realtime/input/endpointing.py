@@ -1,0 +1,135 @@
+"""How long a silence ends the user's turn: a judge reads what was said so far, and how the voice ended.
+
+A judge is a pure function of the moment: no clock, no socket, no model. ``SessionContext.judge`` is the one in use.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from app.realtime.ports import Eagerness, Moment
+from engine.core import MIC_RATE_HZ, Pcm
+
+WAITS_MS: dict[Eagerness, tuple[int, int, int]] = {
+    "high": (150, 400, 2_000),
+    "medium": (200, 600, 4_000),
+    "low": (600, 1_200, 8_000),
+}
+"""After a complete sentence, where one can't say, and at the most (the protocol's 2, 4 and 8 s)."""
+
+
+NO_REQUEST = -0.45
+"""Words that are no request yet: half of one, and then more comes within a second; or what the ears do not know."""
+
+
+class Sentences:
+    """Knows whole requests by the ears, English sentences by their last words, and voices by their fall."""
+
+    def silence_ms(self, moment: Moment, eagerness: Eagerness) -> int:
+        short, middle, longest = WAITS_MS[eagerness]
+        certainty = _certainty(moment)
+        end = short if certainty > 0 else longest
+        return round(middle * (end / middle) ** abs(certainty))
+
+
+def _certainty(moment: Moment) -> float:
+    """That the turn is over: 1; that it will go on: -1."""
+    match moment.whole:
+        case True:
+            return 1.0
+        case False:
+            return min(completeness(moment.words), NO_REQUEST)
+        case None:
+            sounds = completeness(moment.words) + 0.35 * moment.falling
+            return max(-1.0, min(0.0 if moment.listening else 1.0, sounds))
+
+
+def completeness(words: str) -> float:
+    """How a sentence stands: 1 is complete, -1 will go on, 0 can't be said."""
+    text = words.strip().lower()
+    spoken = re.findall(r"[a-z0-9']+(?:\.[0-9]+)?", text)
+    if not spoken:
+        return 0.0
+    if text.endswith(("...", "…", ",", "-")) or spoken[-1] in _HESITATIONS:
+        return -1.0
+    if spoken[-1] in _GOES_ON:
+        return 0.2 if spoken[-1] in _MAY_END and spoken[0] in _ASKS and len(spoken) >= 4 else -1.0
+    if _number_goes_on(spoken):
+        return -0.8
+    if text.endswith((".", "?", "!")):
+        return 1.0
+    if spoken[0] in _ASKS and len(spoken) >= 3:
+        return 0.7
+    return 0.8 if len(spoken) <= 3 and text in _WHOLE else 0.2 if len(spoken) >= 4 else 0.0
+
+
+def fall(pcm: Pcm) -> float:
+    """How a voice ends: -1 (held) to 1 (sunk); from int16 [samples] at MIC_RATE_HZ that end where the voice does.
+
+    A sentence's last half second loses loudness and pitch; one who means to go on holds both.
+    """
+    tail: Pcm = pcm[-_TAIL:]
+    if len(tail) < _TAIL:
+        return 0.0
+    frames = np.divide(tail, 32768, dtype=np.float32).reshape(-1, _FRAME)
+    power_db = 10 * np.log10(np.square(frames).mean(1) + 1e-9)
+    half = len(frames) // 2
+    sinks_db = float(power_db[:half].max() - power_db[-3:].mean())
+    loudness = np.clip((sinks_db - 12) / 10, -1, 1)
+    early, late = _pitch_hz(frames[:half].ravel()), _pitch_hz(frames[half:].ravel())
+    if early is None or late is None:
+        return float(loudness) / 2
+    semitones = 12 * float(np.log2(early / late))
+    return float(np.clip(0.5 * loudness + 0.5 * np.clip((semitones - 1) / 2, -1, 1), -1, 1))
+
+
+_FRAME = MIC_RATE_HZ // 50  # 20 ms
+_TAIL = _FRAME * 24  # the last 480 ms
+_LAGS = slice(MIC_RATE_HZ // 400, MIC_RATE_HZ // 70)  # 70 to 400 Hz
+_VOICED = 0.4  # of the whole energy, repeated one period later
+
+
+def _pitch_hz(wave: np.ndarray[tuple[int], np.dtype[np.float32]]) -> float | None:
+    """By autocorrelation; None where the sound has no pitch."""
+    centred = wave - wave.mean()
+    spectrum = np.fft.rfft(centred, 2 * len(centred))
+    similar = np.fft.irfft(np.square(np.abs(spectrum)))[: len(centred)]
+    if similar[0] <= 0:
+        return None
+    at = int(similar[_LAGS].argmax()) + _LAGS.start
+    return MIC_RATE_HZ / at if similar[at] > _VOICED * similar[0] else None
+
+
+def _number_goes_on(spoken: list[str]) -> bool:
+    """Digits said one by one, too few of them for a number that is dictated; or a sum's sign without its end."""
+    count = 0
+    for word in reversed(spoken):
+        if word not in _DIGITS and not re.fullmatch(r"\d", word):
+            break
+        count += 1
+    return 2 <= count < 7
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_DIGITS = _words("zero oh one two three four five six seven eight nine")
+_HESITATIONS = _words("uh um er erm hmm mm mhm ah like well so")
+_GOES_ON = _words(
+    "and or but because if when while that which who whose than the a an this my your his her our their some any of to"
+    " for with from in on at by about into over under between is are was were be am will would can could should may"
+    " might must do does did have has had not very too plus minus times divided hundred thousand i we they he she"
+    " called named say spell repeat please"
+)
+_MAY_END = _words("do does did name called please for with from in on at by about to")
+"""Of these: what a question may end in, as "where do you come from"."""
+_ASKS = _words(
+    "what who where when why how which is are do does did can could would will should tell say spell repeat give show"
+    " please add subtract"
+)
+_WHOLE = frozenset(
+    {"yes", "no", "hello", "hi", "thanks", "thank you", "goodbye", "bye", "stop", "good morning", "good night", "okay"}
+)

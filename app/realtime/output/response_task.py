@@ -1,0 +1,339 @@
+"""One response under way: the engine's request behind an answer, its chunks paced out to the listener.
+
+Leaving ``run`` is the abort, whatever the reason: the request ends with it. Knows no socket and no wire format.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
+from typing import Any, Protocol, assert_never
+
+from msgspec.structs import replace
+
+from app.realtime.conversation import Utterance
+from app.realtime.output.playout import Packet, Playout
+from app.realtime.output.prompt_version import PromptVersion
+from app.realtime.output.response import Response
+from app.realtime.output.timing import Timing
+from app.realtime.ports import EnginePort
+from app.realtime.protocol import Reason, Usage
+from app.refusal import Refusal
+from app.telemetry import Metrics, audit
+from engine import (
+    SPEAKER_RATE_HZ,
+    Audio,
+    Chunks,
+    Codes,
+    EngineError,
+    Output,
+    Request,
+    Text,
+    ToolCall,
+    ToolCallDelta,
+    Transcript,
+)
+from engine import Usage as EngineUsage
+
+KEPT_S = 30.0
+"""How much of what was played can be played again: a lost connection is found within 27 s."""
+
+Root = Callable[["ResponseTask"], Coroutine[Any, Any, None]]
+
+
+class Listener(Protocol):
+    """Takes an answer's news as it goes on."""
+
+    def on_partial_transcript(self, item_id: str, transcript: str) -> None:
+        """The user's words in ``item_id``, as far as they are understood; they may still change."""
+        ...
+
+    def on_transcript(self, item_id: str, transcript: str) -> None:
+        """The user's words in ``item_id``, all of them."""
+        ...
+
+    def on_packet(self, packet: Packet) -> None:
+        """These samples leave for the listener now."""
+        ...
+
+
+class ResponseTask:
+    """An answer, the request that makes it, and its playout.
+
+    ``input_item_id`` is the item whose speech its ears will transcribe.
+    """
+
+    def __init__(
+        self,
+        response: Response,
+        request: Request,
+        utterance: Utterance | None,
+        input_item_id: str | None,
+        prompt_version: PromptVersion,
+        now: Callable[[], float],
+    ) -> None:
+        self.response, self.request, self.utterance, self.input_item_id = response, request, utterance, input_item_id
+        self.prompt_version = prompt_version
+        self.size = 0
+        """Bytes of what it is about, where that is nothing of the conversation's."""
+        self.playout = Playout(
+            response.profile.lead_s, response.profile.packet_s, KEPT_S if response.profile.plays else 0.0
+        )
+        self.timing = Timing(now())
+        self._now = now
+        self._chunks: Chunks | None = None
+        self._news = asyncio.Event()
+        self._present = asyncio.Event()
+        self._present.set()
+        self._opened = asyncio.Event()
+        self._finish = "stop"
+        self._speculative_since_s: float | None = None  # since when the answer is made although the turn may go on
+        self._started = False
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def active(self) -> bool:
+        return self.response.opened and not self.response.closed
+
+    def start(self, group: asyncio.TaskGroup, root: Root, ended: Callable[[ResponseTask], None]) -> None:
+        """Run in ``group``, once: ``root`` awaits ``run`` and meets its errors; ``ended`` is called in any case."""
+        if self._started:
+            return
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._task = None  # of one that was cancelled the frames are kept, and what they know of the request
+            ended(self)
+
+        self._started = True
+        self._task = group.create_task(root(self), name=f"response:{self.response.id}")
+        self._task.add_done_callback(done)  # a task that is cancelled before it ran has no finally
+
+    def speculate(self) -> None:
+        """The answer is made, but nobody is to know of it before ``open``: the turn may go on."""
+        self._speculative_since_s = self._now()
+        if self._chunks is not None:
+            self._chunks.held()
+
+    def open(self) -> None:
+        """The answer begins, as far as the client is concerned."""
+        self.timing.asked_s = self._now()
+        if self._chunks is not None:
+            self._chunks.claim()
+            if self._speculative_since_s is not None:
+                self._chunks.due()
+        self.response.open()
+        self._opened.set()
+
+    async def run(self, engine: EnginePort, listener: Listener) -> None:
+        """To the end of the answer. Raises one EngineError, or a Refusal."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._pace(listener), name=f"pace:{self.response.id}")
+            failure = await self._pull(engine, listener)
+        if failure is not None:
+            raise failure
+        if self._finish == "length":
+            self.response.close("incomplete", "max_output_tokens")
+        else:
+            self.response.close("completed")
+        await self._play_out()
+
+    def stop(self, reason: Reason) -> int:
+        """End it now, if it is not over: one last notice, nothing more is sent. Returns the samples played by now."""
+        played = self._played_samples()
+        self.playout.flush()
+        self.response.close("cancelled", reason, played_samples=played)
+        self.leave()
+        return played
+
+    def set_present(self, present: bool) -> None:
+        """Whether somebody listens: while nobody does nothing is sent, and nothing more is taken from the engine."""
+        if present:
+            self._present.set()
+        else:
+            self._present.clear()
+        self._news.set()
+
+    def rewind(self, since_s: float) -> bool:
+        """What would have been heard after that moment is to be sent again; whether there is any of it."""
+        profile = self.response.profile
+        if self.response.closed and self.response.view.outcome != "completed":
+            return False
+        samples = self.playout.rewind(since_s, profile.lag_s())
+        self.response.unsent(samples)
+        self._news.set()
+        return samples > 0
+
+    async def play_again(self, listener: Listener) -> None:
+        """Send what was put back of an answer that is over."""
+        await self._pace(listener)
+        await self._play_out()
+
+    def fail(self, code: str, message: str) -> None:
+        """End it as failed, with what had been sent."""
+        self.response.close("failed", error=(code, message), played_samples=self.playout.sent_samples)
+
+    def leave(self) -> None:
+        """Drop the request without a word."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def forget(self) -> None:
+        """The request is over: what it was about is not needed any more. May be called twice."""
+        self.request = replace(self.request, messages=())
+
+    def forget_turn(self) -> None:
+        """The same for the turn that it answered: the conversation has what was said and shown. May be called twice."""
+        self.utterance, self.prompt_version = None, self.prompt_version._replace(pictures=())
+
+    def report(self, metrics: Metrics, session_id: str) -> None:
+        """Count how it went, and log one line."""
+        timing, playout = self.timing, self.playout
+        outcome = self.response.view.outcome if self.response.closed else "abandoned"  # its client has left
+        metrics.responses.labels(outcome).inc()
+        metrics.underruns.inc(playout.underruns)
+        metrics.underrun_s.inc(playout.underrun_s)
+        figures: dict[str, object] = {"audio_s": playout.sent_samples / SPEAKER_RATE_HZ, "underruns": playout.underruns}
+        if (ttfa_s := timing.ttfa_s()) is not None:
+            metrics.ttfa_s.observe(ttfa_s)
+            figures["ttfa_ms"] = ttfa_s * 1000
+        if (rtf := timing.rtf(playout.produced_samples)) is not None:
+            metrics.rtf.observe(rtf)
+        error = {"error": self.response.view.error[0]} if self.response.view.error else {}
+        audit("response.done", session=session_id, response=self.response.id, status=outcome, **figures, **error)
+
+    def interrupted(self) -> None:
+        """The answer is over, but its listener may still have been playing it when he began to speak."""
+        played = self._played_samples()
+        self.playout.flush()
+        self._news.set()
+        self.response.interrupted_after(played)
+
+    def unplayed_s(self) -> float:
+        """Seconds until the listener has heard all that was sent."""
+        return self.playout.unplayed_s(self._now(), self.response.profile.lag_s())
+
+    def _played_samples(self) -> int:
+        return self.playout.played_samples(self._now(), self.response.profile.lag_s())
+
+    async def _play_out(self) -> None:
+        """Where the server plays, it knows when the listener has heard the end."""
+        profile = self.response.profile
+        if profile.plays:
+            await asyncio.sleep(self.unplayed_s())
+            self.response.played()
+
+    async def _pull(self, engine: EnginePort, listener: Listener) -> EngineError | Refusal | None:
+        """Read the engine as fast as it makes things: what has to wait for the listener waits here, not on a slot."""
+        inputs = self.utterance.follow() if self.utterance is not None else None
+        try:
+            async with engine.open(self.request, inputs) as chunks:
+                with self._reading(chunks):
+                    async for chunk in chunks:
+                        await self._present.wait()
+                        if isinstance(chunk, Transcript):
+                            self._hear(chunk, listener)
+                        if isinstance(chunk, Transcript) and chunk.final and self.utterance is not None:
+                            await self.utterance.over()  # nothing is told of a turn before it is committed
+                        elif _tells(chunk):
+                            await self._opened.wait()
+                        self._take(chunk, listener)
+        except (EngineError, Refusal) as error:  # a Refusal: the conversation has no room for the answer
+            self.playout.flush()
+            return error
+        finally:
+            self._news.set()
+        self.playout.end()
+        return None
+
+    @contextmanager
+    def _reading(self, chunks: Chunks) -> Generator[None]:
+        self._chunks = chunks
+        if self.response.opened:
+            chunks.claim()
+        elif self._speculative_since_s is not None:
+            chunks.held()
+        try:
+            yield
+        finally:
+            self._chunks = None
+
+    def _hear(self, transcript: Transcript, listener: Listener) -> None:
+        """What the user says is known before the answer begins, and while they speak."""
+        if self.utterance is not None:
+            self.utterance.understand(transcript.text, transcript.final, transcript.complete)
+        if self.input_item_id is not None:
+            listener.on_partial_transcript(self.input_item_id, transcript.text)
+
+    def _take(self, chunk: Output, listener: Listener) -> None:
+        response = self.response
+        match chunk:
+            case Text(text, _, token_ids):
+                response.text(text, token_ids)
+            case Audio(wave, marks):
+                self._made(len(wave))
+                self.playout.push(wave)
+                response.reached((sample - self.playout.skipped_samples, characters) for sample, characters in marks)
+                self._send_due(listener)
+                self._news.set()
+            case ToolCallDelta(call_id, name, arguments):
+                response.call_piece(name, call_id, arguments)
+            case ToolCall(call_id, name, arguments):
+                response.call(name, arguments, call_id)
+            case Transcript(text, final):
+                if final and self.input_item_id is not None:
+                    listener.on_transcript(self.input_item_id, text)
+            case EngineUsage():
+                self._finish = chunk.finish
+                response.used(_usage(chunk))
+            case Codes():
+                pass  # it is asked for none
+            case _:
+                assert_never(chunk)
+
+    def _made(self, samples: int) -> None:
+        self.timing.last_made_s = self._now()
+        if self.timing.first_made_s is None:
+            self.timing.first_made_s, self.timing.first_made_samples = self.timing.last_made_s, samples
+
+    async def _pace(self, listener: Listener) -> None:
+        """Send each packet when it is due; the first ones were sent as they came."""
+        loop = asyncio.get_running_loop()
+        while not self.playout.drained:
+            self._send_due(listener)
+            self._news.clear()
+            if self.playout.drained:
+                return
+            due_in_s = self.playout.due_in_s(self._now()) if self._present.is_set() else None
+            alarm = None if due_in_s is None else loop.call_later(due_in_s, self._news.set)
+            try:
+                await self._news.wait()
+            finally:
+                if alarm is not None:
+                    alarm.cancel()
+
+    def _send_due(self, listener: Listener) -> None:
+        while self._present.is_set() and (packet := self.playout.take(self._now())) is not None:
+            if self.timing.first_sent_s is None:
+                self.timing.first_sent_s = self._now()
+                if self._chunks is not None:
+                    ahead_ms = self.timing.ahead_ms(self._speculative_since_s)
+                    self.response.timed(self._chunks.ledger, ahead_ms, self.timing.turn_ms)
+                    self._chunks.played(self.playout.skipped_samples / SPEAKER_RATE_HZ)
+            self.response.audio(packet)
+            listener.on_packet(packet)
+
+
+def _tells(chunk: Output) -> bool:
+    """Whether a client learns of it; guesses at what the user is saying stay here."""
+    return not isinstance(chunk, Transcript) or chunk.final
+
+
+def _usage(counted: EngineUsage) -> Usage:
+    return Usage(
+        input_tokens=counted.input_tokens,
+        text_tokens=counted.output_tokens,
+        audio_input_tokens=counted.audio_tokens,
+        image_tokens=counted.image_tokens,
+        cached_tokens=counted.cached_tokens,
+    )

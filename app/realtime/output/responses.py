@@ -1,0 +1,347 @@
+"""The output side of a session: which answers are under way, what each is asked with, and what stops it.
+
+One answer at a time belongs to the conversation; others may go on beside it. While the user speaks, the next one is
+prepared (``preparation``). Knows no wire format, no socket and no microphone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from app.realtime.conversation import (
+    Conversation,
+    Utterance,
+    check_settings,
+    finished,
+    functions_only,
+    report_tool_servers,
+    size_of,
+)
+from app.realtime.output.output_events import (
+    FirstSoundTook,
+    OutputEvent,
+    PacketSent,
+    PlaybackStopped,
+    ResponseEnded,
+    ResponseStarted,
+)
+from app.realtime.output.playout import Packet
+from app.realtime.output.preparation import Preparation
+from app.realtime.output.prompt_version import PromptVersion
+from app.realtime.output.request_builder import RequestBuilder, last_untranscribed
+from app.realtime.output.response import Response
+from app.realtime.output.response_task import ResponseTask
+from app.realtime.output.transcripts import Transcripts
+from app.realtime.ports import PlayoutProfile
+from app.realtime.protocol import (
+    CreateResponse,
+    Error,
+    Item,
+    ItemReference,
+    Options,
+    RateLimits,
+    Reason,
+    ResponseOptions,
+    ServerEvent,
+    listed,
+    response_options,
+)
+from app.realtime.session_context import SessionContext
+from app.refusal import Refusal
+from app.telemetry import log, log_failure
+from engine import ContextOverflow, EngineError
+
+
+class Responses:
+    """One session's. ``emit`` takes what the client is to know, ``notify`` what the session has to know; none waits."""
+
+    def __init__(
+        self,
+        session_id: str,
+        context: SessionContext,
+        conversation: Conversation,
+        options: Options,
+        profile: PlayoutProfile,
+        emit: Callable[[ServerEvent], None],
+        notify: Callable[[OutputEvent], None],
+    ) -> None:
+        self.options = options
+        """The session's settings; answers under way keep those that they were begun with."""
+        self.has_spoken = False
+        """Whether the client has had any audio, after which its voice stays."""
+        self._session_id, self._context, self._conversation = session_id, context, conversation
+        self._profile, self._emit, self._notify = profile, emit, notify
+        self._current: ResponseTask | None = None  # the conversation's latest, under way or over
+        self._aside: set[ResponseTask] = set()  # responses that the conversation does not keep
+        self._after: asyncio.Task[None] | None = None  # waits to answer a turn behind the answer that is under way
+        self._changed = asyncio.Event()
+        self._away = False
+        self._requests = RequestBuilder(session_id, context)
+        self.transcripts = Transcripts(session_id, context, conversation, options, emit)
+        self.preparation = Preparation(self, conversation, self.transcripts, notify, context.turns.ahead)
+
+    def configure(self, options: Options) -> None:
+        """Take the session's new settings."""
+        self.options = self.transcripts.options = options
+
+    def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Run all answers in ``tasks``; before the first command."""
+        self._tasks = self.transcripts.tasks = tasks
+
+    @property
+    def busy(self) -> bool:
+        """Whether the conversation has an answer under way."""
+        return self._current is not None and self._current.active
+
+    async def create(self, event: CreateResponse) -> None:
+        """Begin the answer that the client asks for. Raises Refusal, MediaError."""
+        if not self.options.can_respond:
+            raise Refusal("invalid_request", "A transcription session gives no responses.", "type")
+        offer = functions_only(event.patch, "response")
+        options, unknown = response_options(self.options, offer.patch)
+        check_settings(options, self._context.engine.model, "response")
+        if unknown:
+            log("response.unknown_fields", session=self._session_id, fields=listed(unknown))
+        if event.kept and self._current is not None and self._current.active:
+            self._refuse_second(self._current)
+        task = self.preparation.take_committed(options) if event.kept and event.inputs is None else None
+        if task is None:
+            self._check_number()
+            items = await self._inputs(event)
+            task = self._task(options, items, None, event.kept)
+            task.size = 0 if event.inputs is None else sum(map(size_of, items))
+        report_tool_servers(offer.servers, self._conversation, self._emit, self._session_id)
+        self._begin(task, kept=event.kept)
+        if offer.refusal is not None:
+            raise offer.refusal
+
+    def cancel(self, response_id: str | None) -> None:
+        """Stop the answer of that id, or the conversation's. Raises Refusal if it is not under way."""
+        under_way = [self._current, *self._aside] if response_id is not None else [self._current]
+        for task in under_way:
+            if task is not None and task.active and response_id in (None, task.response.id):
+                self._stop(task, "client_cancelled")
+                return
+        message = "Cancellation failed: no active response found"
+        raise Refusal("response_cancel_not_active", message, None if response_id is None else "response_id")
+
+    def interrupt(self, reason: Reason = "turn_detected") -> None:
+        """The user speaks over the answer, or over what is still playing of it; or the client wants silence."""
+        if self._after is not None:
+            self._after.cancel()
+        if self._current is None:
+            return
+        if self._current.active:
+            self._stop(self._current, reason)
+        else:
+            self._current.interrupted()
+            self._notify(PlaybackStopped())
+
+    def answer(self, utterance: Utterance, interrupt: bool) -> None:
+        """Begin the answer to a turn that is over and in the conversation.
+
+        An answer that is still under way is stopped (``interrupt``), or goes on to its end first. Raises Refusal.
+        """
+        task = self.preparation.take(utterance)
+        if self._current is not None and self._current.active:
+            if task is not None:
+                task.leave()
+                task = None
+            if not interrupt:
+                self.transcripts.transcribe(utterance)
+                self._after = self._tasks.create_task(self._answer_after(self._current), name="answer_after")
+                return
+            self.interrupt()  # what was asked for while the user spoke
+        if task is None:  # ask again, with the whole turn
+            task = self._task(self._usual, self._conversation.items, None)
+        task.timing.turn_ms = utterance.silence_ms
+        self._begin(task, kept=True)
+
+    def set_present(self, present: bool) -> None:
+        """Whether the client is there: an answer waits for a client that may come back."""
+        self._away = not present
+        self._changed.set()
+        for task in self._all():
+            task.set_present(present)
+
+    def replay(self, since_s: float) -> None:
+        """What was played after that moment was not heard: it is played again, even if its answer is over."""
+        for task in self._all():
+            if task.rewind(since_s) and not task.active:
+                self._tasks.create_task(task.play_again(self), name=f"again:{task.response.id}")
+
+    def leave(self) -> None:
+        """The client is gone: drop everything without a word."""
+        for task in self._all():
+            task.leave()
+        if self._after is not None:
+            self._after.cancel()
+        self.transcripts.leave()
+
+    def forget(self) -> None:
+        """The session is over, and so is all that was under way."""
+        for task in self._all():
+            task.forget()
+            task.utterance = None
+        self._current = self.preparation.task = None
+
+    def fail_all(self, code: str, message: str) -> None:
+        """End every answer under way as failed."""
+        for task in (self._current, *self._aside):
+            if task is not None:
+                task.fail(code, message)
+
+    async def quiet(self) -> None:
+        """Wait until no answer is under way, or nobody is there to hear it."""
+        while not self._away and (self._aside or self.busy):
+            self._changed.clear()
+            await self._changed.wait()
+
+    def on_partial_transcript(self, item_id: str, transcript: str) -> None:
+        self.transcripts.show_partial(item_id, transcript)
+
+    def on_transcript(self, item_id: str, transcript: str) -> None:
+        self.transcripts.complete(item_id, transcript)
+
+    def on_packet(self, packet: Packet) -> None:
+        self.has_spoken = True
+        self._notify(PacketSent(packet))
+
+    def usual_task(self, items: tuple[Item, ...], utterance: Utterance, preemptible: bool) -> ResponseTask:
+        """An answer about ``items`` and the turn after them, with the session's settings. Raises Refusal."""
+        return self._task(self._usual, items, utterance, preemptible=preemptible)
+
+    def run(self, task: ResponseTask) -> None:
+        """Start its request."""
+        task.start(self._tasks, self._root, self._ended)
+
+    def prompt_version(self, utterance: Utterance | None) -> PromptVersion:
+        """What a prompt would be made of now."""
+        pictures = () if utterance is None else utterance.pictures
+        return PromptVersion(self._conversation.revision, self.options, pictures)
+
+    def _all(self) -> list[ResponseTask]:
+        return [task for task in (self._current, self.preparation.task, *self._aside) if task is not None]
+
+    @property
+    def _usual(self) -> ResponseOptions:
+        """The settings of an answer for which nobody asked anything special."""
+        return response_options(self.options, {})[0]
+
+    async def _answer_after(self, before: ResponseTask) -> None:
+        """Answer what was said last once ``before`` is over."""
+        while before.active:
+            self._changed.clear()
+            await self._changed.wait()
+        if self._current is before:
+            try:
+                self._begin(self._task(self._usual, self._conversation.items, None), kept=True)
+            except Refusal as refusal:
+                self._emit(Error(refusal, None))
+
+    def _begin(self, task: ResponseTask, kept: bool) -> None:
+        self._check_voice(task)
+        if kept:
+            if self._current is not None:
+                self._current.playout.flush()  # what was played again of an answer that is over
+            self._current = task
+            self._notify(ResponseStarted())
+        else:
+            self._aside.add(task)
+        log("response.created", session=self._session_id, response=task.response.id)
+        task.open()
+        self._context.room.count(task.size)
+        limit = self._context.limits.responses + 1  # those aside, and the conversation's
+        self._emit(RateLimits(limit, limit - len(self._aside) - self.busy))
+        self.run(task)
+
+    def _check_voice(self, task: ResponseTask) -> None:
+        """What the server plays has one voice: a second one at a time would be mixed into it."""
+        speaking = (one for one in (self._current, *self._aside) if one is not None and one.active)
+        if (
+            self._profile.plays
+            and task.response.options.speaks
+            and any(one.response.options.speaks for one in speaking)
+        ):
+            message = "An answer is being played: ask for text beside it, or wait for its end."
+            raise Refusal("conversation_already_has_active_response", message)
+
+    def _check_number(self) -> None:
+        if len(self._aside) >= self._context.limits.responses:
+            raise Refusal("too_many_responses", f"{len(self._aside)} responses are under way; wait for one to end.")
+
+    def _refuse_second(self, task: ResponseTask) -> None:
+        message = f"Conversation already has an active response in progress: {task.response.id}."
+        raise Refusal("conversation_already_has_active_response", f"{message} Wait until it is finished.")
+
+    def _stop(self, task: ResponseTask, reason: Reason) -> None:
+        task.stop(reason)
+        self._notify(PlaybackStopped())
+
+    async def _root(self, task: ResponseTask) -> None:
+        """The root of every answer: whatever goes wrong in it becomes its one end, and goes no further."""
+        try:
+            await task.run(self._context.engine, self)
+        except (EngineError, Refusal) as error:
+            if error.code == ContextOverflow.code:
+                self._requests.truncation.overflowed()
+            task.fail(error.code, str(error))
+        except Exception:  # noqa: BLE001 - a bug of ours must not end the session, and is logged with its place
+            log_failure("response.bug", session=self._session_id, response=task.response.id)
+            task.fail("server_error", "The server failed to answer; the session goes on.")
+
+    def _ended(self, task: ResponseTask) -> None:
+        self._aside.discard(task)
+        self._changed.set()
+        self._context.room.count(-task.size if task.response.opened else 0)
+        task.forget()
+        if task.response.opened:
+            task.report(self._context.metrics, self._session_id)
+        if task.utterance is not None and (took_ms := task.response.view.ttfa_ms) is not None:
+            self._notify(FirstSoundTook(took_ms))
+        if task is self.preparation.task and task.response.closed:
+            self.preparation.drop_committed()  # preempted, or failed: made anew when the client wants an answer
+        if task.response.opened and task.input_item_id is not None:
+            self.transcripts.fail(task.input_item_id)
+        if task is self._current:
+            self._notify(ResponseEnded(task.unplayed_s()))
+        if task is not self.preparation.task:
+            task.forget_turn()
+
+    async def _inputs(self, event: CreateResponse) -> tuple[Item, ...]:
+        """The items that an answer is about: the conversation's, or those that the client named."""
+        if event.inputs is None:
+            return self._conversation.items
+        format, limit_s = self.options.audio.input.format, self._context.limits.audio_s
+        named = [self._conversation.get(x.id) if isinstance(x, ItemReference) else x for x in event.inputs]
+        return await finished(named, format, limit_s, self._reserve_inputs, self._context.slices)
+
+    @contextmanager
+    def _reserve_inputs(self, size: int) -> Generator[None]:
+        """Room for the items of one answer: no more than a conversation may hold. Raises Refusal."""
+        most_mb = self._context.limits.conversation_mb
+        if size > most_mb * 1e6:
+            message = f"The items of response.input take more than {most_mb:g} MB once they are decoded."
+            raise Refusal("invalid_value", message, "response.input")
+        self._conversation.check_server(size, "response.input")
+        with self._conversation.hold(size):
+            yield
+
+    def _task(
+        self,
+        options: ResponseOptions,
+        items: tuple[Item, ...],
+        utterance: Utterance | None,
+        kept: bool = True,
+        preemptible: bool = False,
+    ) -> ResponseTask:
+        """An answer about ``items``, or about ``utterance`` after them. Raises Refusal."""
+        conversation = self._conversation if kept else None
+        response = Response(options, conversation, self._context.engine.model, self._emit, self._profile)
+        live = utterance is not None
+        request = self._requests.build(response.id, options, self.options, items, live, preemptible)
+        input_item_id = last_untranscribed(items) if utterance is None else utterance.item_id
+        version, now = self.prompt_version(utterance), self._context.now
+        return ResponseTask(response, request, utterance, input_item_id, version, now)

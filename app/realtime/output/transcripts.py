@@ -1,0 +1,119 @@
+"""What the user was heard to say, for a client that wants to know: from an answer's ears, or from ears alone.
+
+Knows no wire format and no socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from app.ids import new_id
+from app.realtime.conversation import Conversation, Utterance
+from app.realtime.protocol import (
+    Options,
+    ServerEvent,
+    TranscriptionCompleted,
+    TranscriptionFailed,
+    TranscriptionPartial,
+)
+from app.realtime.session_context import SessionContext
+from engine import MIC_RATE_HZ, EngineError, Request, Transcript
+
+
+class Transcripts:
+    """One session's. ``tasks`` is set before the first command; ``options`` are the session's."""
+
+    tasks: asyncio.TaskGroup
+
+    def __init__(
+        self,
+        session_id: str,
+        context: SessionContext,
+        conversation: Conversation,
+        options: Options,
+        emit: Callable[[ServerEvent], None],
+    ) -> None:
+        self.options = options
+        self._session_id, self._context, self._conversation, self._emit = session_id, context, conversation, emit
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._partial = ("", "")  # the item of the last partial words that were told, and the words
+
+    def transcribe(self, utterance: Utterance) -> None:
+        """Transcribe a turn that gets no answer, from now on, if the client wants transcripts. May be called twice."""
+        if self._wanted and utterance.item_id not in self._running:
+            task = self.tasks.create_task(self._transcribe(utterance), name=f"transcribe:{utterance.item_id}")
+            self._running[utterance.item_id] = task
+            task.add_done_callback(lambda _: self._running.pop(utterance.item_id))
+
+    def show_partial(self, item_id: str, words: str) -> None:
+        """Ears have understood so much of an item, spoken on perhaps.
+
+        Words that only take back what was told are not told: a request that hears a turn anew from its beginning
+        catches up with the one before it.
+        """
+        audio = self._conversation.user_audio(item_id)
+        if not self._last_words(item_id).startswith(words) and (audio is None or audio.transcript is None):
+            self._emit_words(item_id, words, final=False)
+
+    def complete(self, item_id: str, transcript: str) -> None:
+        """Ears have heard all of an item; the first ones count."""
+        audio = self._conversation.user_audio(item_id)
+        if audio is None or audio.transcript is not None:
+            return
+        self._conversation.transcribe(item_id, transcript)
+        self._emit_words(item_id, transcript, final=True)
+        if self.options.transcribes:
+            self._emit(TranscriptionCompleted(item_id, transcript, len(audio.pcm) / MIC_RATE_HZ))
+
+    def fail(self, item_id: str, code: str = "no_transcript", why: str = "The audio was not transcribed.") -> None:
+        """Whoever was to hear an item has ended: the client waits for a transcript that will not come."""
+        audio = self._conversation.user_audio(item_id)
+        if audio is None or audio.transcript is not None:
+            return
+        self._emit_words(item_id, self._last_words(item_id), final=True)
+        if self.options.transcribes:
+            self._emit(TranscriptionFailed(item_id, code, why))
+
+    def leave(self) -> None:
+        """The client is gone."""
+        for task in self._running.values():
+            task.cancel()
+
+    @property
+    def _wanted(self) -> bool:
+        return self.options.transcribes or self.options.parley.partials
+
+    def _last_words(self, item_id: str) -> str:
+        """The words of an item that the client was told last."""
+        return self._partial[1] if self._partial[0] == item_id else ""
+
+    def _emit_words(self, item_id: str, words: str, final: bool) -> None:
+        if self.options.parley.partials:
+            self._partial = (item_id, words)
+            self._emit(TranscriptionPartial(item_id, words, final))
+
+    async def _transcribe(self, utterance: Utterance) -> None:
+        """Ask the engine for nothing but the transcript."""
+        request = Request(
+            id=new_id("heard"),
+            session=self._session_id,
+            messages=(),
+            live=True,
+            wants=frozenset({"transcript"}),
+        )
+        try:
+            async with self._context.engine.open(request, utterance.follow()) as chunks:
+                async for chunk in chunks:
+                    if not isinstance(chunk, Transcript):
+                        continue
+                    self.show_partial(utterance.item_id, chunk.text)
+                    if chunk.final:
+                        await utterance.over()
+                        self.complete(utterance.item_id, chunk.text)
+                        return
+            await utterance.over()
+            self.fail(utterance.item_id)
+        except EngineError as error:
+            await utterance.over()
+            self.fail(utterance.item_id, error.code, str(error))

@@ -1,0 +1,85 @@
+"""The ends of a session that others fill: the engine, the voice activity detector, the judge of pauses, the transport.
+
+A room of the session knows them by these types alone. Knows no wire format and no socket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from engine import Chunks, ModelInfo, Request
+from engine.core import Wave
+
+Eagerness = Literal["low", "medium", "high"]
+
+
+class EnginePort(Protocol):
+    """The engine, as far as a session sees it."""
+
+    @property
+    def model(self) -> ModelInfo: ...
+
+    def open(self, request: Request, inputs: Any = None) -> AbstractAsyncContextManager[Chunks]: ...
+
+
+class Vad(Protocol):
+    """A voice activity detector: it judges a microphone's chunks in order, and remembers those before."""
+
+    def probability(self, chunk: Wave) -> float:
+        """How likely the chunk (float32 [CHUNK] in [-1, 1]) holds speech, 0 to 1."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A pause of the user. ``words`` are what was understood so far, "" if nothing is known.
+
+    ``listening`` says that ears are about to emit all of them: until then, they and the voice may show that the user
+    will go on, and not that they have finished.
+
+    ``whole`` says whether ears that know what can be asked take these words for all of a request; None: they can't say.
+    ``falling`` says how the voice came to its end: 1 sank as at a sentence's end, -1 was held as by a speaker who goes
+    on; 0 is neither, or not known.
+    """
+
+    words: str = ""
+    falling: float = 0.0
+    whole: bool | None = None
+    listening: bool = False
+
+
+class Judge(Protocol):
+    """Decides when a turn is over."""
+
+    def silence_ms(self, moment: Moment, eagerness: Eagerness) -> int:
+        """The silence after which the turn is over, unless the user goes on or more is understood meanwhile."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlayoutProfile:
+    """How a transport takes an answer's sound: how far ahead of the listener, and at which end it is played.
+
+    ``plays``: the server itself plays answers out, in real time, and hears the microphone as a stream. Then it knows
+    what was heard, tells when it begins and ends to play, and truncates what was interrupted; otherwise the client does
+    these.
+    """
+
+    lead_s: float = 1.5
+    """How far sending runs ahead of the listener: over a socket it rides out a hiccup, and can still be recalled."""
+    packet_s: float = 0.1
+    """The most audio in one packet: what goes out after a barge-in was decided is at most this."""
+    plays: bool = False
+    lag_s: Callable[[], float] = lambda: 0.0
+    """How long after a sample has left its listener hears it, at this moment."""
+    set_delay: Callable[[float], None] = lambda delay_s: None
+    """Takes the client's word for how long what reaches it waits there before it is heard, in seconds."""
+    new_resume_token: Callable[[], str] | None = None
+    """Makes a new token with which the client may come back to its session; None where it can't."""
+
+
+SOCKET = PlayoutProfile()
+"""A connection on which the client plays what it gets."""

@@ -1,0 +1,105 @@
+"""A client's audio formats: its bytes to the samples that are heard, an answer's samples to its bytes.
+
+Knows the settings' format structs, no session and no wire.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import numpy as np
+
+from app import g711
+from app.media import pcm16, pcm16_count
+from app.realtime.protocol.items import Item, MessageItem, UserAudio
+from app.realtime.protocol.options import PcmaFormat, PcmFormat, PcmuFormat, SpeakerFormat
+from engine import MIC_RATE_HZ, SPEAKER_RATE_HZ
+from engine.core import Pcm, Wave
+from engine.resampler import Resampler, resample
+
+LONG_BYTES = 96_000
+"""Of sound, from which on it is resampled off the event loop: that would be held up for milliseconds."""
+
+Format = PcmFormat | PcmuFormat | PcmaFormat
+
+
+class Decoder:
+    """One microphone's bytes, in order, to int16 [samples] at MIC_RATE_HZ. Raises MediaError for half a sample."""
+
+    def __init__(self, format: Format) -> None:
+        self._format = format
+        self._resampler = Resampler(rate_of(format), MIC_RATE_HZ)
+
+    def push(self, data: bytes) -> Pcm:
+        return self._resampler.push(samples_of(data, self._format))
+
+    def flush(self) -> Pcm:
+        """What the resampler held back, about 1 ms."""
+        return self._resampler.flush()
+
+
+class Encoder:
+    """One answer's float32 [samples] at SPEAKER_RATE_HZ, in order, to bytes."""
+
+    def __init__(self, format: SpeakerFormat | PcmuFormat | PcmaFormat) -> None:
+        self._format = format
+        self._resampler = Resampler(SPEAKER_RATE_HZ, rate_of(format))
+
+    def push(self, wave: Wave) -> bytes:
+        return self._encode(self._resampler.push((np.clip(wave, -1, 1) * 32767).astype(np.int16)))
+
+    def flush(self) -> bytes:
+        """What the resampler held back, about 1 ms."""
+        return self._encode(self._resampler.flush())
+
+    def _encode(self, pcm: Pcm) -> bytes:
+        match self._format:
+            case SpeakerFormat():
+                return pcm.astype("<i2").tobytes()
+            case PcmuFormat():
+                return g711.encode_ulaw(pcm)
+            case PcmaFormat():
+                return g711.encode_alaw(pcm)
+            case _:
+                assert_never(self._format)
+
+
+def sample_count(data: bytes, format: Format) -> int:
+    """How many samples they are, before any is decoded. Raises MediaError."""
+    return pcm16_count(data) if isinstance(format, PcmFormat) else len(data)
+
+
+def samples_of(data: bytes, format: Format) -> Pcm:
+    """int16 [samples] at the format's own rate. Raises MediaError."""
+    match format:
+        case PcmFormat():
+            return pcm16(data)
+        case PcmuFormat():
+            return g711.decode_ulaw(data)
+        case PcmaFormat():
+            return g711.decode_alaw(data)
+        case _:
+            assert_never(format)
+
+
+def sounds_of(item: Item) -> tuple[bytes, ...]:
+    """What was heard in an item, part by part, for who asks for it: int16 little-endian at SPEAKER_RATE_HZ."""
+    return tuple(
+        resample(np.asarray(part.pcm, np.int16), MIC_RATE_HZ, SPEAKER_RATE_HZ).astype("<i2").tobytes()
+        for part in _user_audio(item)
+    )
+
+
+def is_long(item: Item) -> bool:
+    """Whether that takes so long that the event loop must not wait for it."""
+    return sum(part.pcm.nbytes for part in _user_audio(item)) > LONG_BYTES
+
+
+def _user_audio(item: Item) -> list[UserAudio]:
+    content = item.content if isinstance(item, MessageItem) else ()
+    return [part for part in content if isinstance(part, UserAudio)]
+
+
+def rate_of(format: Format | SpeakerFormat) -> int:
+    """Samples a second."""
+    return format.rate if isinstance(format, PcmFormat | SpeakerFormat) else g711.RATE_HZ

@@ -1,0 +1,182 @@
+"""What a client can ask of a session, in our own words: a dialect's decoder makes these, a session obeys them.
+
+Sounds and pictures are still as they came (bytes, data URIs): only the session knows the rates and the limits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.realtime.protocol.items import CallItem, CallOutputItem, Speaker, Text
+from app.refusal import Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class RawAudio:
+    """Samples in the session's input format."""
+
+    data: bytes
+    transcript: str | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes, as they came."""
+        return len(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class RawImage:
+    """A data URI."""
+
+    url: str
+    detail: str = "auto"
+
+    @property
+    def size(self) -> int:
+        """Characters, as they came."""
+        return len(self.url)
+
+
+@dataclass(frozen=True, slots=True)
+class RawMessage:
+    """A message whose contents have not been decoded yet."""
+
+    id: str
+    role: Speaker
+    content: tuple[Text | RawAudio | RawImage, ...]
+
+    @property
+    def size(self) -> int:
+        """What there is to decode."""
+        return sum(part.size for part in self.content if not isinstance(part, Text))
+
+
+@dataclass(frozen=True, slots=True)
+class ItemReference:
+    """An item that is in the conversation already."""
+
+    id: str
+
+
+NewItem = RawMessage | CallItem | CallOutputItem
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateSession:
+    """Change the fields of the session's settings that ``patch`` names."""
+
+    patch: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AppendAudio:
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MicrophoneSamples:
+    """int16 [samples] at MIC_RATE_HZ from a microphone that the server listens to; only transports that do have it."""
+
+    pcm: Any
+
+
+@dataclass(frozen=True, slots=True)
+class CameraFrame:
+    """A camera's newest frame: its pixels, uint8 [height, width, 3], and its data URI. It joins the user's turn."""
+
+    pixels: Any
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedCameraFrame:
+    """The same from a client that sends pictures as messages: a data URI, not decoded yet."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlayoutDelay:
+    """How long sound waits at the client before it is heard; only transports on which the server plays have it."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CommitAudio:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class ClearAudio:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class ClearOutputAudio:
+    """Stop what the server itself is playing out; only transports that do have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateItem:
+    item: NewItem
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteItem:
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RetrieveItem:
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateItem:
+    id: str
+    content_index: int
+    audio_end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreateResponse:
+    """Answer now. ``inputs`` replace the conversation as the prompt; what is not ``kept`` stays out of it."""
+
+    patch: dict[str, Any] = field(default_factory=dict[str, Any])
+    kept: bool = True
+    inputs: tuple[NewItem | ItemReference, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CancelResponse:
+    response_id: str | None = None
+
+
+ClientEvent = (
+    UpdateSession
+    | AppendAudio
+    | MicrophoneSamples
+    | CameraFrame
+    | EncodedCameraFrame
+    | PlayoutDelay
+    | CommitAudio
+    | ClearAudio
+    | ClearOutputAudio
+    | CreateItem
+    | DeleteItem
+    | RetrieveItem
+    | TruncateItem
+    | CreateResponse
+    | CancelResponse
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """One thing that a client said: a command, or why it is none. ``event_id`` is the client's name for it."""
+
+    event: ClientEvent | Refusal
+    event_id: str | None = None

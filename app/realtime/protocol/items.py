@@ -1,0 +1,122 @@
+"""What a conversation is made of: messages with their contents, tool calls and their outputs.
+
+Immutable: a change makes a new item of the same id. Knows no wire format and no engine.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from engine import SPEAKER_RATE_HZ, TokenIds
+
+Status = Literal["in_progress", "completed", "incomplete"]
+Speaker = Literal["system", "user", "assistant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Typed text, of any speaker."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class UserAudio:
+    """The user's speech: int16 [samples] at MIC_RATE_HZ, and its transcript once a stage has heard it."""
+
+    pcm: Any
+    transcript: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Picture:
+    """An image: uint8 [height, width, 3], and the data URI that it came as."""
+
+    pixels: Any
+    url: str
+    detail: str = "auto"
+    shown: bool = True
+    """Whether events hold it; otherwise, as with sound, it is there for who asks for the item."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssistantAudio:
+    """An answer that was said aloud.
+
+    ``marks`` are (samples, characters of ``text`` that are spoken once these were played), rising, whether they were
+    sent or not. ``played_samples`` is how much reached the listener, at SPEAKER_RATE_HZ; None is all of it.
+    """
+
+    text: str
+    marks: tuple[tuple[int, int], ...] = ()
+    sent_samples: int = 0
+    played_samples: int | None = None
+    truncated: bool = False
+    """Whether the client said where it was cut, so that its transcript is gone for good."""
+
+    @property
+    def sent_ms(self) -> int:
+        return self.sent_samples * 1000 // SPEAKER_RATE_HZ
+
+    @property
+    def played_text(self) -> str:
+        """The words that were heard to their end: none whose last sound had still to come."""
+        if self.played_samples is None:
+            return self.text
+        played = bisect_right(self.marks, self.played_samples, key=lambda mark: mark[0])
+        return self._whole_words(self.marks[played - 1][1] if played else 0)
+
+    def _whole_words(self, end: int) -> str:
+        """The first ``end`` characters, less a word that goes on behind them, as "it" does in "it's"."""
+        behind = self.text[end : end + 2].split()[:1]
+        if behind and not self.text[end].isspace() and any(map(str.isalnum, behind[0])):
+            end = max((at for at in range(end) if self.text[at].isspace()), default=0)
+        return self.text[:end].rstrip()
+
+
+Content = Text | UserAudio | Picture | AssistantAudio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageItem:
+    """One turn of one speaker. ``token_ids`` are the raw ids of an answer that was given whole."""
+
+    id: str
+    role: Speaker
+    content: tuple[Content, ...]
+    status: Status = "completed"
+    token_ids: TokenIds | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallItem:
+    """The model asks the client to run a function; ``arguments`` is JSON text."""
+
+    id: str
+    call_id: str
+    name: str
+    arguments: str
+    status: Status = "completed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallOutputItem:
+    """What the function returned."""
+
+    id: str
+    call_id: str
+    output: str
+    status: Status = "completed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolListItem:
+    """The tools of an MCP server that the client named: none, since it is not asked for them."""
+
+    id: str
+    server_label: str
+
+
+Item = MessageItem | CallItem | CallOutputItem | ToolListItem

@@ -1,0 +1,299 @@
+"""A session's settings: every default spelled out, and how a partial change is merged into them.
+
+The shapes follow the session object of the OpenAI Realtime GA protocol (realtime_session_create_request), which is the
+widest of the dialects; another dialect maps its own fields to these. Knows no socket and no engine.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from app.realtime.protocol.beta import check_shape
+from app.refusal import Refusal
+
+S = TypeVar("S", bound=Struct)
+Ms = Annotated[int, Meta(ge=0, le=60_000)]
+
+
+class PcmFormat(Struct, frozen=True, tag="audio/pcm"):
+    """16-bit little-endian mono."""
+
+    rate: Literal[16000, 24000] = 24000
+
+
+class SpeakerFormat(Struct, frozen=True, tag="audio/pcm"):
+    rate: Literal[24000] = 24000
+
+
+class PcmuFormat(Struct, frozen=True, tag="audio/pcmu"):
+    """G.711 µ-law at 8 kHz."""
+
+
+class PcmaFormat(Struct, frozen=True, tag="audio/pcma"):
+    """G.711 A-law at 8 kHz."""
+
+
+class Transcription(Struct, frozen=True):
+    """Asks for transcripts of what the user says. ``model`` is echoed: the loaded model hears.
+
+    Of ``language``, ``prompt``, ``keywords`` and the like nothing is made, so that they are not echoed.
+    """
+
+    model: str | None = None
+
+
+class NoiseReduction(Struct, frozen=True):
+    """Echoed only: the ears take the microphone as it is."""
+
+    type: Literal["near_field", "far_field"] = "near_field"
+    strength: Annotated[float, Meta(ge=0, le=1)] = 1.0
+
+
+class ServerVad(Struct, frozen=True, tag="server_vad"):
+    """Turns end after a silence."""
+
+    threshold: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    prefix_padding_ms: Ms = 300
+    silence_duration_ms: Ms = 500
+    idle_timeout_ms: Annotated[int, Meta(ge=1, le=600_000)] | None = None
+    create_response: bool = True
+    interrupt_response: bool = True
+
+
+class SemanticVad(Struct, frozen=True, tag="semantic_vad"):
+    """Turns end when the user seems to have finished, as a judge of their words and their voice finds (endpoint.py)."""
+
+    eagerness: Literal["auto", "low", "medium", "high"] = "auto"
+    create_response: bool = True
+    interrupt_response: bool = True
+
+    threshold = 0.5
+    prefix_padding_ms = 300
+    idle_timeout_ms = None
+
+    @property
+    def waits(self) -> Literal["low", "medium", "high"]:
+        return "medium" if self.eagerness == "auto" else self.eagerness
+
+
+class AudioIn(Struct, frozen=True):
+    format: PcmFormat | PcmuFormat | PcmaFormat = PcmFormat()
+    transcription: Transcription | None = None
+    noise_reduction: NoiseReduction | None = None
+    turn_detection: ServerVad | SemanticVad | None = ServerVad()
+
+
+class AudioOut(Struct, frozen=True):
+    format: SpeakerFormat | PcmuFormat | PcmaFormat = SpeakerFormat()
+    voice: str | dict[str, Any] = ""
+    speed: Annotated[float, Meta(ge=0.25, le=1.5)] = 1.0
+
+
+class Audio(Struct, frozen=True):
+    input: AudioIn = AudioIn()
+    output: AudioOut = AudioOut()
+
+
+class Tool(Struct, frozen=True):
+    """A function that the client offers."""
+
+    name: Annotated[str, Meta(max_length=128)]
+    type: Literal["function"] = "function"
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class TokenLimits(Struct, frozen=True):
+    post_instructions: Annotated[int, Meta(ge=1)] | None = None
+
+
+class RetentionRatio(Struct, frozen=True, tag="retention_ratio"):
+    """Where a prompt has grown too long, keep this share of what fits, so that the next turns need no cut again."""
+
+    retention_ratio: Annotated[float, Meta(ge=0, le=1)]
+    token_limits: TokenLimits | None = None
+
+
+class Extras(Struct, frozen=True):
+    """Ours, not the protocol's: what a client gets only if it asks for it."""
+
+    alignment: bool = False
+    """How far the voice is in an answer's text: ``parley.output_audio.alignment``."""
+    partials: bool = False
+    """The user's words while they speak: ``parley.input_audio_transcription.partial``."""
+    resume: bool = False
+    """A token with which to come back to the session: ``resume_token``. What was granted is not taken back."""
+
+
+_LISTED, _LISTED_CHARS = 8, 64
+
+Modalities = Annotated[list[Literal["text", "audio"]], Meta(min_length=1)]
+Tools = Annotated[list[Tool], Meta(max_length=128)]
+MaxTokens = Annotated[int, Meta(ge=1, le=4096)] | Literal["inf"]
+
+
+class Options(Struct, frozen=True):
+    """A session's effective settings. A session of type ``transcription`` only hears: it never answers."""
+
+    type: Literal["realtime", "transcription"] = "realtime"
+    model: str = ""
+    output_modalities: Modalities = field(default_factory=lambda: ["audio"])
+    instructions: str = ""
+    tools: Tools = []
+    tool_choice: str | dict[str, Any] = "auto"
+    parallel_tool_calls: bool | None = None
+    max_output_tokens: MaxTokens = "inf"
+    tracing: Any = None
+    truncation: Literal["auto", "disabled"] | RetentionRatio = "auto"
+    prompt: Any = None
+    include: None = None
+    reasoning: Any = None
+    audio: Audio = Audio()
+    parley: Extras = Extras()
+
+    @property
+    def can_respond(self) -> bool:
+        return self.type == "realtime"
+
+    @property
+    def transcribes(self) -> bool:
+        """Whether the client wants to know what was heard."""
+        return not self.can_respond or self.audio.input.transcription is not None
+
+    @property
+    def auto_responds(self) -> bool:
+        """Whether a turn's end begins an answer."""
+        detection = self.audio.input.turn_detection
+        return self.can_respond and detection is not None and detection.create_response
+
+
+class ResponseAudio(Struct, frozen=True):
+    output: AudioOut = AudioOut()
+
+
+class ResponseOptions(Struct, frozen=True):
+    """The effective settings of one response: the session's, with what response.create said on top."""
+
+    output_modalities: Modalities
+    instructions: str
+    tools: Tools
+    tool_choice: str | dict[str, Any]
+    max_output_tokens: MaxTokens
+    audio: ResponseAudio
+    metadata: dict[str, str] | None = None
+    parley: Extras = Extras()
+
+    @property
+    def speaks(self) -> bool:
+        return "audio" in self.output_modalities
+
+    @property
+    def voice(self) -> str:
+        return name_of(self.audio.output.voice)
+
+
+def response_options(session: Options, patch: dict[str, Any]) -> tuple[ResponseOptions, list[str]]:
+    """The session's settings with ``patch`` merged in, and the paths of unknown fields. Raises Refusal."""
+    check_shape(patch, "response")
+    base = ResponseOptions(
+        output_modalities=session.output_modalities,
+        instructions=session.instructions,
+        tools=session.tools,
+        tool_choice=session.tool_choice,
+        max_output_tokens=session.max_output_tokens,
+        audio=ResponseAudio(session.audio.output),
+        parley=session.parley,
+    )
+    merged, unknown = merge(base, patch, "response")
+    _check_modalities(merged.output_modalities, "response.output_modalities")
+    _check_metadata(merged.metadata)
+    return merged, unknown
+
+
+def session_options(current: Options, patch: dict[str, Any]) -> tuple[Options, list[str]]:
+    """``current`` with ``patch`` merged in, and the paths of unknown fields. Raises Refusal; then nothing changed."""
+    check_shape(patch, "session")
+    merged, unknown = merge(current, {key: value for key, value in patch.items() if key != "model"}, "session")
+    if merged.type != current.type:
+        message = f"A session's type stays {current.type!r}: connect anew, with ?intent=transcription or without."
+        raise Refusal("invalid_value", message, "session.type")
+    _check_modalities(merged.output_modalities, "session.output_modalities")
+    return merged, unknown
+
+
+def listed(fields: list[str]) -> str:
+    """Names of fields for the log: a client may send any number of any length."""
+    more = f",… ({len(fields)})" if len(fields) > _LISTED else ""
+    return ",".join(field[:_LISTED_CHARS] for field in fields[:_LISTED]) + more
+
+
+def merge(current: S, patch: dict[str, Any], path: str) -> tuple[S, list[str]]:
+    """A copy of ``current`` in which the fields that ``patch`` names are replaced, structs recursively.
+
+    None is taken only where None means something, else it counts as absent: some clients send every field.
+    """
+    unknown: list[str] = []
+    tree = _merged(current, type(current), patch, path, unknown)
+    try:
+        return msgspec.convert(tree, type(current)), unknown
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at `$")
+        raise Refusal("invalid_value", f"{what} in {path}{where.rstrip('`')}.", f"{path}{where.rstrip('`')}") from None
+
+
+def name_of(voice: str | dict[str, Any]) -> str:
+    """A voice is a name, or an object with an id."""
+    return voice if isinstance(voice, str) else str(voice.get("id", ""))
+
+
+def _merged(current: Struct | None, kind: Any, patch: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    known = {name: hints[name] for name in kind.__struct_fields__}
+    tag = kind.__struct_config__.tag
+    tree: dict[str, Any] = msgspec.to_builtins(current) if isinstance(current, kind) else ({"type": tag} if tag else {})
+    for key, value in patch.items():
+        if key not in known or known[key] is type(None):  # one that is always null is shown, and nothing made of it
+            if not (key == "type" and tag) and value is not None:
+                unknown.append(f"{path}.{key}")
+            continue
+        if value is None and type(None) not in get_args(known[key]) and known[key] is not Any:
+            continue
+        inner = _struct_for(known[key], value, getattr(current, key, None))
+        if inner is not None and isinstance(value, dict):
+            before = getattr(current, key, None)
+            tree[key] = _merged(before, inner, cast("dict[str, Any]", value), f"{path}.{key}", unknown)
+        else:
+            tree[key] = value
+    if tag and "type" in patch:
+        tree["type"] = patch["type"]
+    return tree
+
+
+def _struct_for(hint: Any, value: Any, current: Any) -> type[Struct] | None:
+    """Which struct a field's new value describes: by its type word, else the one that is there, else the first."""
+    kinds = _structs(hint)
+    word = cast("dict[str, Any]", value).get("type") if isinstance(value, dict) else None
+    for kind in kinds:
+        if word is not None and kind.__struct_config__.tag == word:
+            return kind
+    return next((kind for kind in kinds if isinstance(current, kind)), kinds[0] if kinds else None)
+
+
+def _structs(hint: Any) -> list[type[Struct]]:
+    """The struct that a field's type is, or those it may be."""
+    return [kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and issubclass(kind, Struct)]
+
+
+def _check_modalities(modalities: list[Any], path: str) -> None:
+    if len(modalities) != 1:
+        raise Refusal("invalid_value", f"{path} must be ['audio'] or ['text']: spoken answers carry their text.", path)
+
+
+def _check_metadata(metadata: dict[str, str] | None) -> None:
+    """The protocol's bound: 16 pairs, keys of 64 characters, values of 512."""
+    pairs = (metadata or {}).items()
+    if len(pairs) > 16 or any(len(key) > 64 or len(value) > 512 for key, value in pairs):
+        raise Refusal("invalid_value", "metadata holds at most 16 pairs of 64 and 512 characters.", "response.metadata")

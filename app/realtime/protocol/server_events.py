@@ -1,0 +1,339 @@
+"""What a session tells its client, in our own words: a dialect's encoder turns each into its events.
+
+The order of notices is the order of a dialect's events. Knows no wire format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from app.realtime.protocol.items import CallItem, Item, MessageItem, ToolListItem
+from app.realtime.protocol.options import Options, ResponseOptions
+from app.refusal import Refusal
+
+Outcome = Literal["in_progress", "completed", "cancelled", "failed", "incomplete"]
+Reason = Literal["turn_detected", "client_cancelled", "max_output_tokens", "content_filter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one answer; an audio token is one codec frame."""
+
+    input_tokens: int = 0
+    text_tokens: int = 0
+    audio_tokens: int = 0
+    audio_input_tokens: int = 0
+    """Of the input, those of sound; like the next two only where the model's family counts them."""
+    image_tokens: int = 0
+    """Of the input, those of pictures."""
+    cached_tokens: int = 0
+    """Of the input, those that were not computed again."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionView:
+    id: str
+    expires_at_s: int
+    options: Options
+    loaded: Mapping[str, Any]
+    """What really serves, whatever names the client asked for: model and voice."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueUpdated:
+    """The server is full: the client waits for a session, as the ``place``-th in line."""
+
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCreated:
+    session: SessionView
+
+
+@dataclass(frozen=True, slots=True)
+class SessionUpdated:
+    session: SessionView
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechStarted:
+    """The user speaks; ``at_ms`` counts from the session's first sample, prefix included."""
+
+    item_id: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechStopped:
+    item_id: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimeoutTriggered:
+    """Nobody spoke for so long after an answer that what was heard since is taken for a turn."""
+
+    item_id: str
+    start_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AudioCommitted:
+    item_id: str
+    previous_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AudioCleared:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class ItemAdded:
+    """An item that is complete as it comes."""
+
+    item: Item
+    previous_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolServerFailed:
+    """An MCP server whose tools the session can't have: its list stays empty."""
+
+    item: ToolListItem
+    previous_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRetrieved:
+    item: Item
+    sounds: tuple[bytes, ...] = ()
+    """What was heard in it, part by part: int16 little-endian at SPEAKER_RATE_HZ."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemDeleted:
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ItemTruncated:
+    """An answer ends at ``audio_end_ms`` for the conversation; ``played_text`` are its words up to there."""
+
+    item_id: str
+    content_index: int
+    audio_end_ms: int
+    played_text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptionPartial:
+    """All that the user seems to have said so far in an item; the next may revise it, unless this is the last word."""
+
+    item_id: str
+    transcript: str
+    final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptionCompleted:
+    """All that the user said in an item whose audio lasts ``seconds``."""
+
+    item_id: str
+    transcript: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptionFailed:
+    item_id: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseView:
+    """One response at some moment. ``conversation_id`` is None for one that the conversation does not keep."""
+
+    id: str
+    conversation_id: str | None
+    options: ResponseOptions
+    outcome: Outcome = "in_progress"
+    reason: Reason | None = None
+    error: tuple[str, str] | None = None
+    """Code and message of what broke."""
+    output: tuple[Item, ...] = ()
+    usage: Usage | None = None
+    ledger: Mapping[str, float] | None = None
+    """Where the time to first audio went, in ms."""
+    ttfa_ms: float | None = None
+    """What the terms of the ledger add up to."""
+    ahead_ms: float = 0.0
+    """How much of that had passed when the user's turn was over."""
+    turn_ms: float | None = None
+    """The silence between the user's last word and the end of their turn; None where they did not speak."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseCreated:
+    response: ResponseView
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimits:
+    """How many responses the session may have at a time, and how many more it may ask for now."""
+
+    limit: int
+    remaining: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutputItemRef:
+    """Where in a response something belongs."""
+
+    answer_id: str
+    item_id: str
+    index: int
+    kept: bool
+    """Whether the item is in the conversation too."""
+    spoken: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MessageCreated:
+    place: OutputItemRef
+    item: MessageItem
+    previous_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """The next words: typed, or the transcript of what is said."""
+
+    place: OutputItemRef
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AudioDelta:
+    """The next sound, in the response's format; where the server plays, int16 little-endian at SPEAKER_RATE_HZ."""
+
+    place: OutputItemRef
+    pcm: bytes
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class AudioAlignment:
+    """How far the voice is in its text: (ms of the item's sound, characters that are spoken by then), both rising.
+
+    The sound is counted from the item's first sample that is played; a character is a Unicode code point. Told before
+    the sound, to who asked for it.
+    """
+
+    place: OutputItemRef
+    marks: tuple[tuple[float, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputAudioStarted:
+    """The server plays the answer's first sound; told only where the server plays (``Line.plays``)."""
+
+    answer_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutputAudioStopped:
+    """All of the answer was played."""
+
+    answer_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutputAudioCleared:
+    """The answer fell silent before its end: nothing of it is heard from now on."""
+
+    answer_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDone:
+    place: OutputItemRef
+    item: MessageItem
+    text: str
+    previous_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallCreated:
+    place: OutputItemRef
+    item: CallItem
+    previous_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallDelta:
+    """The next characters of a call's arguments."""
+
+    place: OutputItemRef
+    call_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallDone:
+    place: OutputItemRef
+    item: CallItem
+    previous_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseDone:
+    response: ResponseView
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """A command was refused, or broke; ``event_id`` is the client's name for it."""
+
+    refusal: Refusal
+    event_id: str | None
+
+
+ServerEvent = (
+    QueueUpdated
+    | SessionCreated
+    | SessionUpdated
+    | SpeechStarted
+    | SpeechStopped
+    | TimeoutTriggered
+    | AudioCommitted
+    | AudioCleared
+    | ItemAdded
+    | ToolServerFailed
+    | ItemRetrieved
+    | ItemDeleted
+    | ItemTruncated
+    | TranscriptionPartial
+    | TranscriptionCompleted
+    | TranscriptionFailed
+    | ResponseCreated
+    | RateLimits
+    | MessageCreated
+    | TextDelta
+    | AudioDelta
+    | AudioAlignment
+    | OutputAudioStarted
+    | OutputAudioStopped
+    | OutputAudioCleared
+    | MessageDone
+    | CallCreated
+    | CallDelta
+    | CallDone
+    | ResponseDone
+    | Error
+)

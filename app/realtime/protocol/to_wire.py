@@ -1,0 +1,304 @@
+"""The OpenAI Realtime GA protocol, on its way out: a notice of ours to the server events that it means.
+
+The order within a notice is the protocol's documented one; the order of notices is the session's. Stateless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, assert_never
+
+import msgspec
+import orjson
+import pybase64
+
+from app.ids import new_id
+from app.realtime.protocol.items import Item
+from app.realtime.protocol.server_events import (
+    AudioAlignment,
+    AudioCleared,
+    AudioCommitted,
+    AudioDelta,
+    CallCreated,
+    CallDelta,
+    CallDone,
+    Error,
+    ItemAdded,
+    ItemDeleted,
+    ItemRetrieved,
+    ItemTruncated,
+    MessageCreated,
+    MessageDone,
+    OutputAudioCleared,
+    OutputAudioStarted,
+    OutputAudioStopped,
+    OutputItemRef,
+    QueueUpdated,
+    RateLimits,
+    ResponseCreated,
+    ResponseDone,
+    ResponseView,
+    ServerEvent,
+    SessionCreated,
+    SessionUpdated,
+    SessionView,
+    SpeechStarted,
+    SpeechStopped,
+    TextDelta,
+    TimeoutTriggered,
+    ToolServerFailed,
+    TranscriptionCompleted,
+    TranscriptionFailed,
+    TranscriptionPartial,
+    Usage,
+)
+from app.realtime.protocol.wire_items import encode_item
+
+Event = dict[str, Any]
+
+
+def encode(notice: ServerEvent, numbers: Iterator[int] | None = None) -> list[str]:
+    """The JSON texts of a notice's events, each with an id of its own, and a number where the client counts them."""
+    return [
+        orjson.dumps({"event_id": new_id("event"), **_numbered(event, numbers)}).decode() for event in _events(notice)
+    ]
+
+
+def _numbered(event: Event, numbers: Iterator[int] | None) -> Event:
+    """Ours, not the protocol's, and beside whatever else of ours the event carries."""
+    return event if numbers is None else {**event, "parley": {**event.get("parley", {}), "seq": next(numbers)}}
+
+
+def _events(notice: ServerEvent) -> list[Event]:
+    match notice:
+        case SessionCreated(session):  # and no conversation.created: the next event is the reply to session.update
+            return [{"type": "session.created", "session": encode_session(session)}]
+        case QueueUpdated(place):  # ours, not the protocol's: only who asked to wait gets it
+            return [{"type": "parley.queue.updated", "position": place}]
+        case SessionUpdated(session):
+            return [{"type": "session.updated", "session": encode_session(session)}]
+        case SpeechStarted(item_id, at_ms):
+            return [{"type": "input_audio_buffer.speech_started", "audio_start_ms": at_ms, "item_id": item_id}]
+        case SpeechStopped(item_id, at_ms):
+            return [{"type": "input_audio_buffer.speech_stopped", "audio_end_ms": at_ms, "item_id": item_id}]
+        case TimeoutTriggered(item_id, start_ms, end_ms):
+            span = {"audio_start_ms": start_ms, "audio_end_ms": end_ms}
+            return [{"type": "input_audio_buffer.timeout_triggered", **span, "item_id": item_id}]
+        case AudioCommitted(item_id, previous_id):
+            return [{"type": "input_audio_buffer.committed", "item_id": item_id, "previous_item_id": previous_id}]
+        case AudioCleared():
+            return [{"type": "input_audio_buffer.cleared"}]
+        case TranscriptionPartial(item_id, transcript, final):  # ours: only who asked for it gets it
+            partial = {"item_id": item_id, "transcript": transcript, "final": final}
+            return [{"type": "parley.input_audio_transcription.partial", **partial}]
+        case TranscriptionCompleted():
+            return _transcribed(notice)
+        case TranscriptionFailed(item_id, code, message):
+            error = {"type": "server_error", "code": code, "message": message}
+            return [{"type": f"{_TRANSCRIPTION}.failed", "item_id": item_id, "content_index": 0, "error": error}]
+        case Error():
+            return [_error(notice)]
+        case ItemAdded() | ItemRetrieved() | ItemDeleted() | ItemTruncated():
+            return _item_events(notice)
+        case ToolServerFailed():
+            return _unreached(notice)
+        case OutputAudioStarted(answer_id):
+            return [{"type": "output_audio_buffer.started", "response_id": answer_id}]
+        case OutputAudioStopped(answer_id):
+            return [{"type": "output_audio_buffer.stopped", "response_id": answer_id}]
+        case OutputAudioCleared(answer_id):
+            return [{"type": "output_audio_buffer.cleared", "response_id": answer_id}]
+        case _:
+            return _answer_events(notice)
+
+
+_TRANSCRIPTION = "conversation.item.input_audio_transcription"
+
+
+def _transcribed(notice: TranscriptionCompleted) -> list[Event]:
+    """One delta with all of it: earlier guesses may have been revised, and a delta can't be taken back."""
+    head = {"item_id": notice.item_id, "content_index": 0}
+    usage = {"type": "duration", "seconds": round(notice.seconds, 3)}
+    deltas = [{"type": f"{_TRANSCRIPTION}.delta", **head, "delta": notice.transcript}] if notice.transcript else []
+    return [*deltas, {"type": f"{_TRANSCRIPTION}.completed", **head, "transcript": notice.transcript, "usage": usage}]
+
+
+def _error(notice: Error) -> Event:
+    refusal = notice.refusal
+    error = {"type": refusal.kind, "code": refusal.code, "message": str(refusal), "param": refusal.param}
+    return {"type": "error", "error": {**error, "event_id": notice.event_id}}
+
+
+def _item_events(notice: ItemAdded | ItemRetrieved | ItemDeleted | ItemTruncated) -> list[Event]:
+    match notice:
+        case ItemAdded(item, previous_id):
+            return [_item_event("added", item, previous_id), _item_event("done", item, previous_id)]
+        case ItemRetrieved(item, sounds):
+            return [{"type": "conversation.item.retrieved", "item": encode_item(item, sounds)}]
+        case ItemDeleted(item_id):
+            return [{"type": "conversation.item.deleted", "item_id": item_id}]
+        case ItemTruncated(item_id, content_index, audio_end_ms, played_text):
+            where = {"item_id": item_id, "content_index": content_index, "audio_end_ms": audio_end_ms}
+            return [{"type": "conversation.item.truncated", **where, "parley": {"heard_text": played_text}}]
+
+
+def _unreached(notice: ToolServerFailed) -> list[Event]:
+    """A list of tools that is begun, and fails."""
+    item, previous_id = notice.item, notice.previous_id
+    moments = [{"type": f"mcp_list_tools.{moment}", "item_id": item.id} for moment in ("in_progress", "failed")]
+    return [_item_event("added", item, previous_id), *moments, _item_event("done", item, previous_id)]
+
+
+def _answer_events(
+    notice: ResponseCreated
+    | RateLimits
+    | MessageCreated
+    | TextDelta
+    | AudioDelta
+    | AudioAlignment
+    | MessageDone
+    | CallCreated
+    | CallDelta
+    | CallDone
+    | ResponseDone,
+) -> list[Event]:
+    match notice:
+        case ResponseCreated(answer):
+            return [{"type": "response.created", "response": _answer(answer)}]
+        case RateLimits(limit, remaining):
+            requests = {"name": "requests", "limit": limit, "remaining": remaining, "reset_seconds": 0.0}
+            return [{"type": "rate_limits.updated", "rate_limits": [requests]}]
+        case MessageCreated(place, item, previous_id):
+            return [
+                *_output_item("added", place, item, previous_id),
+                {"type": "response.content_part.added", **_content(place), "part": _content_part(place, "")},
+            ]
+        case TextDelta(place, text):
+            kind = "output_audio_transcript" if place.spoken else "output_text"
+            return [{"type": f"response.{kind}.delta", **_content(place), "delta": text}]
+        case AudioDelta(place, pcm):
+            delta = pybase64.b64encode(pcm).decode("ascii")
+            return [{"type": "response.output_audio.delta", **_content(place), "delta": delta}]
+        case AudioAlignment(place, marks):  # ours: only who asked for it gets it
+            return [{"type": "parley.output_audio.alignment", **_content(place), "marks": marks}]
+        case MessageDone(place, item, text, previous_id):
+            return [
+                *_content_done(place, text),
+                {"type": "response.content_part.done", **_content(place), "part": _content_part(place, text)},
+                *_output_item("done", place, item, previous_id),
+            ]
+        case CallCreated(place, item, previous_id):
+            return _output_item("added", place, item, previous_id)
+        case CallDelta(place, call_id, text):
+            return [{"type": f"{_ARGUMENTS}.delta", **_called(place, call_id), "delta": text}]
+        case CallDone(place, item, previous_id):
+            done = {**_called(place, item.call_id), "name": item.name, "arguments": item.arguments}
+            return [{"type": f"{_ARGUMENTS}.done", **done}, *_output_item("done", place, item, previous_id)]
+        case ResponseDone(answer):
+            return [{"type": "response.done", "response": _answer(answer)}]
+        case _:
+            assert_never(notice)
+
+
+def _output_item(moment: str, place: OutputItemRef, item: Item, previous_id: str | None) -> list[Event]:
+    """``response.output_item`` and, where the conversation keeps the item, ``conversation.item``: added, or done."""
+    head = {"response_id": place.answer_id, "output_index": place.index}
+    output: Event = {"type": f"response.output_item.{moment}", **head, "item": encode_item(item)}
+    kept = [_item_event(moment, item, previous_id)] if place.kept else []
+    return [output, *kept] if moment == "added" else [*kept, output]
+
+
+def _item_event(moment: str, item: Item, previous_id: str | None) -> Event:
+    """``previous_item_id`` is sent as null for the first item: some clients tell null from absent."""
+    return {"type": f"conversation.item.{moment}", "previous_item_id": previous_id, "item": encode_item(item)}
+
+
+def _content(place: OutputItemRef) -> Event:
+    ids = {"response_id": place.answer_id, "item_id": place.item_id}
+    return {**ids, "output_index": place.index, "content_index": 0}
+
+
+def _content_part(place: OutputItemRef, text: str) -> Event:
+    return {"type": "audio", "transcript": text} if place.spoken else {"type": "text", "text": text}
+
+
+def _content_done(place: OutputItemRef, text: str) -> list[Event]:
+    if not place.spoken:
+        return [{"type": "response.output_text.done", **_content(place), "text": text}]
+    return [
+        {"type": "response.output_audio.done", **_content(place)},
+        {"type": "response.output_audio_transcript.done", **_content(place), "transcript": text},
+    ]
+
+
+_ARGUMENTS = "response.function_call_arguments"
+
+
+def _called(place: OutputItemRef, call_id: str) -> Event:
+    ids = {"response_id": place.answer_id, "item_id": place.item_id}
+    return {**ids, "output_index": place.index, "call_id": call_id}
+
+
+def encode_session(view: SessionView) -> Event:
+    """A session object."""
+    options: Event = msgspec.to_builtins(view.options)
+    kind = "realtime.session"
+    if not view.options.can_respond:
+        kind = "realtime.transcription_session"
+        audio = {"input": options["audio"]["input"]}
+        options = {"type": options["type"], "include": options["include"], "audio": audio}
+    head = {"id": view.id, "object": kind, "expires_at": view.expires_at_s}
+    ours = {**view.loaded, **msgspec.to_builtins(view.options.parley)}
+    return {**head, **options, "parley": ours}
+
+
+def _answer(view: ResponseView) -> Event:
+    output = view.options.audio.output
+    done = view.outcome != "in_progress"
+    return {
+        "object": "realtime.response",
+        "id": view.id,
+        "status": view.outcome,
+        "status_details": _status_details(view) if done else None,
+        "output": [encode_item(item) for item in view.output],
+        "conversation_id": view.conversation_id,
+        "output_modalities": view.options.output_modalities,
+        "max_output_tokens": view.options.max_output_tokens,
+        "audio": {"output": {"format": msgspec.to_builtins(output.format), "voice": output.voice}},
+        "usage": _usage(view.usage) if view.usage else None,
+        "metadata": view.options.metadata,
+        **({"parley": _ledger(view)} if view.ledger is not None else {}),
+    }
+
+
+def _status_details(view: ResponseView) -> Event:
+    details: Event = {"type": view.outcome}
+    if view.reason is not None:
+        details["reason"] = view.reason
+    if view.error is not None:
+        code, message = view.error
+        details["error"] = {"type": "server_error", "code": code, "message": message}
+    return details
+
+
+def _usage(usage: Usage) -> Event:
+    """Cached tokens are the prompt's first ones, of whatever kind; the protocol's split takes them for text."""
+    output = usage.text_tokens + usage.audio_tokens
+    typed = usage.input_tokens - usage.audio_input_tokens - usage.image_tokens
+    kinds = {"text_tokens": typed, "audio_tokens": usage.audio_input_tokens, "image_tokens": usage.image_tokens}
+    cached = {"text_tokens": usage.cached_tokens, "audio_tokens": 0, "image_tokens": 0}
+    return {
+        "total_tokens": usage.input_tokens + output,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": output,
+        "input_token_details": {**kinds, "cached_tokens": usage.cached_tokens, "cached_tokens_details": cached},
+        "output_token_details": {"text_tokens": usage.text_tokens, "audio_tokens": usage.audio_tokens},
+    }
+
+
+def _ledger(view: ResponseView) -> Event:
+    """Ours, not the protocol's: where the time to first audio went."""
+    terms = {name: round(ms, 3) for name, ms in (view.ledger or {}).items()}
+    ahead = {"ahead_ms": round(view.ahead_ms, 3)} if view.ahead_ms else {}
+    turn = {} if view.turn_ms is None else {"turn_ms": round(view.turn_ms, 3)}
+    return {"ledger": {"ttfa_ms": round(view.ttfa_ms or 0.0, 3), "terms_ms": terms, **ahead, **turn}}

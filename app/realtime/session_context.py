@@ -1,0 +1,46 @@
+"""The part of a server that all its sessions share: the engine, its figures, its limits, the clocks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from app.memory import Room
+from app.realtime.ports import EnginePort, Judge, Vad
+from app.settings import Limits, TurnSettings
+from app.slices import LoopTime, Slices
+from app.telemetry import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class SessionContext:
+    """``now`` is monotonic and measures; ``wall`` is only shown."""
+
+    engine: EnginePort
+    metrics: Metrics
+    limits: Limits
+    turns: TurnSettings
+    vad: Callable[[], Vad]
+    judge: Judge
+    camera_every_s: float = 1.0
+    slices: Slices = field(default_factory=Slices)
+    """The event loop's time, shared between all sessions."""
+    address: str = ""
+    """The address of the session's client: with others of the same address it has one part of the loop's time."""
+    room: Room = field(default_factory=Room)
+    """The session's part of the server's memory."""
+    now: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+
+    def loop_time(self) -> LoopTime:
+        """The session's part of the event loop's time."""
+        return LoopTime(self.slices, self.address)
+
+    def voice(self, asked: str) -> str:
+        """The loaded voice for a name that a client asked for: itself, however capitalised, or the first there is.
+
+        A model without named voices has "".
+        """
+        voices = self.engine.model.voice_ids
+        return next((one for one in voices if one.lower() == asked.lower()), next(iter(voices), ""))

@@ -1,0 +1,47 @@
+"""The settings that a session begins with, and the session as its client sees it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from app.realtime.conversation import check_settings, functions_only
+from app.realtime.protocol import Options, SessionView, Transcription, name_of, session_options
+from app.realtime.session_context import SessionContext
+from engine import ModelInfo
+
+
+def opening_options(model: ModelInfo, start: dict[str, Any], asked_model: str = "") -> Options:
+    """The defaults, as far as they depend on the model, with ``start`` merged in. Raises Refusal."""
+    asked = asked_model or str(start.get("model") or "")[:200] or model.name
+    kind = "transcription" if start.get("type") == "transcription" else "realtime"
+    options = Options(type=kind, model=asked, output_modalities=["audio" if "speech" in model.abilities else "text"])
+    audio, voice = options.audio, model.voices[0].id if model.voices else ""
+    input = replace(audio.input, transcription=Transcription()) if kind == "transcription" else audio.input
+    options = replace(options, audio=replace(audio, input=input, output=replace(audio.output, voice=voice)))
+    offer = functions_only(start, "session")
+    if offer.refusal is not None:
+        raise offer.refusal
+    opened = session_options(options, offer.patch)[0]
+    check_settings(opened, model, "session")
+    return opened
+
+
+def session_view(
+    context: SessionContext, id: str, expires_at_s: int, options: Options, resume_token: str | None = None
+) -> SessionView:
+    """A session as its client sees it."""
+    model, voice = context.engine.model, context.voice(name_of(options.audio.output.voice))
+    loaded: dict[str, Any] = {
+        "model": model.name,
+        "voice": voice,
+        "voices": list(model.voice_ids),
+        "voice_details": [msgspec.to_builtins(one) for one in model.voices],
+        "examples": list(model.examples),
+        "notes": list(model.notes),
+    }
+    if resume_token is not None:
+        loaded["resume_token"] = resume_token
+    return SessionView(id, expires_at_s, options, loaded)

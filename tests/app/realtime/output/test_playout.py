@@ -1,0 +1,108 @@
+"""Pacing by a clock that is an argument."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.realtime.output.playout import Playout
+from app.realtime.ports import SOCKET
+from engine import SPEAKER_RATE_HZ
+
+
+def wave(seconds: float) -> np.ndarray:
+    return np.arange(int(seconds * SPEAKER_RATE_HZ), dtype=np.float32)
+
+
+def due(playout: Playout, now_s: float) -> float:
+    """Send what is due; its seconds."""
+    sent = 0.0
+    while (packet := playout.take(now_s)) is not None:
+        sent += packet.seconds
+    return sent
+
+
+def test_the_lead_leaves_at_once_and_the_rest_as_it_is_played() -> None:
+    playout = Playout(lead_s=1.0)
+    playout.push(wave(5.0))
+    assert 1.0 <= due(playout, 100.0) <= 1.0 + SOCKET.packet_s + 1e-6
+    wait_s = playout.due_in_s(100.0)
+    assert wait_s is not None
+    assert 0 < wait_s <= SOCKET.packet_s
+    assert due(playout, 100.0 + wait_s - 0.001) == 0
+    assert due(playout, 101.0) > 0.85
+    assert playout.underruns == 0
+
+
+def test_the_clock_starts_at_the_first_packet_and_a_gap_is_an_underrun() -> None:
+    playout = Playout()
+    playout.push(wave(0.1))
+    due(playout, 50.0)
+    playout.push(wave(0.1))
+    due(playout, 50.25)
+    assert playout.underruns == 1
+    assert abs(playout.underrun_s - 0.15) < 1e-6
+    playout.push(wave(0.1))
+    due(playout, 50.3)
+    assert playout.underruns == 1
+
+
+def test_heard_follows_the_clock_and_never_passes_what_was_sent() -> None:
+    playout = Playout(lead_s=2.0)
+    playout.push(wave(1.0))
+    assert playout.played_samples(10.0) == 0
+    due(playout, 10.0)
+    assert playout.played_samples(10.25) == SPEAKER_RATE_HZ // 4
+    assert playout.played_samples(99.0) == playout.sent_samples == SPEAKER_RATE_HZ
+
+
+def test_what_was_not_heard_is_sent_again_from_there_and_at_once() -> None:
+    playout = Playout(lead_s=0.04, packet_s=0.02, kept_s=30.0)
+    playout.push(wave(2.0))
+    for n in range(50):
+        due(playout, 10.0 + n * 0.02)
+    sent = playout.sent_samples
+    assert playout.rewind(10.5, lag_s=0.04) == sent - playout.sent_samples
+    assert playout.sent_samples == pytest.approx(0.46 * SPEAKER_RATE_HZ, abs=0.02 * SPEAKER_RATE_HZ)
+    packet = playout.take(20.0)
+    assert packet is not None
+    assert packet.samples[0] == playout.sent_samples - len(packet.samples)
+    assert playout.underruns == 0
+
+
+def test_what_was_heard_is_not_sent_again_and_no_more_is_kept_than_asked_for() -> None:
+    playout = Playout(lead_s=9.0, packet_s=0.02, kept_s=0.5)
+    playout.push(wave(1.0))
+    due(playout, 10.0)
+    assert playout.rewind(11.5) == 0
+    assert playout.rewind(10.0) == pytest.approx(0.5 * SPEAKER_RATE_HZ, abs=0.02 * SPEAKER_RATE_HZ)
+
+
+def test_a_flush_forgets_what_was_not_sent() -> None:
+    playout = Playout(lead_s=0.5)
+    playout.push(wave(3.0))
+    due(playout, 0.0)
+    playout.flush()
+    assert playout.drained
+    assert playout.take(99.0) is None
+    assert playout.sent_samples < SPEAKER_RATE_HZ
+
+
+@given(st.lists(st.integers(1, 30_000), max_size=6), st.lists(st.floats(0, 3), max_size=20))
+def test_every_sample_leaves_once_in_order(sizes: list[int], steps: list[float]) -> None:
+    playout, got, now_s = Playout(), [], 0.0
+    whole = np.arange(sum(sizes), dtype=np.float32)
+    at = 0
+    for size in sizes:
+        playout.push(whole[at : at + size])
+        at += size
+    playout.end()
+    for step in [*steps, *[1.0] * 20]:
+        now_s += step
+        while (packet := playout.take(now_s)) is not None:
+            got.append(packet.samples)
+            assert packet.seconds <= SOCKET.packet_s + 1e-9
+    assert np.array_equal(np.concatenate([*got, np.empty(0, np.float32)]), whole)
+    assert playout.drained

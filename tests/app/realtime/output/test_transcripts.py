@@ -1,0 +1,70 @@
+"""What the user was heard to say: the words so far, and the last word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from app.realtime.conversation.conversation import Conversation
+from app.realtime.output.transcripts import Transcripts
+from app.realtime.protocol.items import MessageItem, UserAudio
+from app.realtime.protocol.options import Options, session_options
+from app.realtime.protocol.server_events import TranscriptionCompleted, TranscriptionFailed, TranscriptionPartial
+
+ANYONE: Any = None
+
+
+def opened(**session: Any) -> tuple[Transcripts, Conversation, list[Any]]:
+    """Transcripts of a conversation whose first item, "a", is not heard yet."""
+    told: list[Any] = []
+    conversation = Conversation("conv", limit=10, limit_bytes=10**6)
+    options = session_options(Options(), session)[0]
+    return Transcripts("sess", ANYONE, conversation, options, told.append), conversation, told
+
+
+def committed(conversation: Conversation, id: str) -> None:
+    conversation.add(MessageItem(id=id, role="user", content=(UserAudio(np.zeros(16_000, np.int16)),)))
+
+
+def test_words_are_told_when_they_change_and_none_are_taken_back_by_a_request_that_catches_up() -> None:
+    transcripts, conversation, told = opened(parley={"partials": True})
+    for words in ("what", "what is", "what is", "", "what", "what is", "what is it", "what was it"):
+        transcripts.show_partial("a", words)
+    committed(conversation, "a")
+    transcripts.complete("a", "what was it")
+    transcripts.show_partial("a", "what was it not")  # another request's ears, too late
+    assert told == [
+        *(TranscriptionPartial("a", words, final=False) for words in ("what", "what is", "what is it", "what was it")),
+        TranscriptionPartial("a", "what was it", final=True),
+    ]
+
+
+def test_each_item_has_words_of_its_own() -> None:
+    transcripts, _, told = opened(parley={"partials": True})
+    for id, words in (("a", "what is"), ("b", "what"), ("b", "what else")):
+        transcripts.show_partial(id, words)
+    assert [(notice.item_id, notice.transcript) for notice in told] == [
+        *(("a", "what is"), ("b", "what"), ("b", "what else")),
+    ]
+
+
+def test_the_protocols_own_events_stay_the_last() -> None:
+    transcripts, conversation, told = opened(parley={"partials": True}, audio={"input": {"transcription": {}}})
+    committed(conversation, "a")
+    committed(conversation, "b")
+    transcripts.show_partial("a", "hell")
+    transcripts.complete("a", "hello")
+    transcripts.show_partial("b", "hell")
+    transcripts.fail("b")
+    assert told[1:3] == [TranscriptionPartial("a", "hello", final=True), TranscriptionCompleted("a", "hello", 1.0)]
+    assert told[4] == TranscriptionPartial("b", "hell", final=True)
+    assert isinstance(told[5], TranscriptionFailed)
+
+
+def test_without_the_wish_only_the_protocols_events_are_told() -> None:
+    transcripts, conversation, told = opened(audio={"input": {"transcription": {}}})
+    transcripts.show_partial("a", "hell")
+    committed(conversation, "a")
+    transcripts.complete("a", "hello")
+    assert told == [TranscriptionCompleted("a", "hello", 1.0)]
