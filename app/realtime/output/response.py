@@ -101,7 +101,7 @@ class Response:
             message = self._message_open()
             message.text += piece
             message.ids += ids
-            self._emit(TextDelta(message.place, piece))
+            self._emit(TextDelta(message.ref, piece))
 
     def audio(self, packet: Packet) -> None:
         """Samples that leave for the listener now."""
@@ -110,7 +110,7 @@ class Response:
             self._play()
             self._unsent = max(0, self._unsent - len(packet.samples))
             self._sent_samples += len(packet.samples)
-            self._emit(AudioDelta(message.place, self._encoder.push(packet.samples), packet.seconds))
+            self._emit(AudioDelta(message.ref, self._encoder.push(packet.samples), packet.seconds))
 
     def unsent(self, samples: int) -> None:
         """So many of the last samples did not reach the listener: they will leave again, even after the end."""
@@ -125,14 +125,14 @@ class Response:
                 self._marks.append((max(0, samples), text_end))
         if self.options.parley.alignment and not self.closed and (news := self._marks[known:]):
             aligned = tuple((round(samples / SPEAKER_RATE_HZ * 1000, 3), text_end) for samples, text_end in news)
-            self._emit(AudioAlignment(self._message_open().place, aligned))
+            self._emit(AudioAlignment(self._message_open().ref, aligned))
 
     def call_piece(self, name: str, call_id: str, piece: str) -> None:
         """The next piece of the arguments of a function that the model asks for."""
         if not self.closed and piece:
             call = self._call_open(name, call_id)
             call.arguments += piece
-            self._emit(CallDelta(call.place, call.item.call_id, piece))
+            self._emit(CallDelta(call.ref, call.item.call_id, piece))
 
     def call(self, name: str, arguments: str, call_id: str) -> None:
         """The model asks for a function; ``arguments`` are all of them, the pieces told before included."""
@@ -187,7 +187,7 @@ class Response:
         message = self._message
         if message is None or self._conversation is None or samples >= self._sent_samples:
             return
-        item = next((one for one in self._conversation.items if one.id == message.place.item_id), None)
+        item = next((one for one in self._conversation.items if one.id == message.ref.item_id), None)
         if (
             isinstance(item, MessageItem)
             and isinstance(item.content[0], AssistantAudio)
@@ -214,22 +214,22 @@ class Response:
         """
         if self._conversation is None or not self.profile.plays or played_samples is None:
             return
-        item = next((one for one in self._conversation.items if one.id == message.place.item_id), None)
+        item = next((one for one in self._conversation.items if one.id == message.ref.item_id), None)
         spoken = item.content[0] if isinstance(item, MessageItem) else None
         if not isinstance(spoken, AssistantAudio):
             return
         if played_samples < self._sent_samples or spoken.played_text != spoken.text.rstrip():
             end_ms = played_samples * 1000 // SPEAKER_RATE_HZ
-            played = self._conversation.truncate(message.place.item_id, 0, end_ms)
-            self._emit(ItemTruncated(message.place.item_id, 0, end_ms, played))
+            played = self._conversation.truncate(message.ref.item_id, 0, end_ms)
+            self._emit(ItemTruncated(message.ref.item_id, 0, end_ms, played))
 
     def _message_open(self) -> _Message:
         if self._message is None:
             item = MessageItem(id=new_id("item"), role="assistant", content=(), status="in_progress")
             previous = None if self._conversation is None else self._conversation.add(item)
             self._output.append(item)
-            self._message = _Message(self._place(item.id), previous)
-            self._emit(MessageCreated(self._message.place, item, previous))
+            self._message = _Message(self._ref(item.id), previous)
+            self._emit(MessageCreated(self._message.ref, item, previous))
         return self._message
 
     def _call_open(self, name: str, call_id: str) -> _Call:
@@ -243,8 +243,8 @@ class Response:
         )
         previous = None if self._conversation is None else self._conversation.add(item)
         self._output.append(item)
-        self._call = _Call(self._place(item.id), item, previous)
-        self._emit(CallCreated(self._call.place, item, previous))
+        self._call = _Call(self._ref(item.id), item, previous)
+        self._emit(CallCreated(self._call.ref, item, previous))
         return self._call
 
     def _close_call(self, status: Status, arguments: str) -> None:
@@ -252,27 +252,27 @@ class Response:
         if call is None:
             return
         item = replace(call.item, arguments=arguments, status=status)
-        self._output[call.place.index] = item
+        self._output[call.ref.index] = item
         if self._conversation is not None:
             self._conversation.put(item)
-        self._emit(CallDone(call.place, item, call.previous_id))
+        self._emit(CallDone(call.ref, item, call.previous_id))
 
     def _close_message(self, message: _Message, status: Status, played_samples: int | None) -> None:
         if status == "completed" and (rest := self._encoder.flush()):
-            self._emit(AudioDelta(message.place, rest, 0.0))
+            self._emit(AudioDelta(message.ref, rest, 0.0))
         if played_samples is None:
             self._marks = [(min(samples, self._sent_samples), end) for samples, end in self._marks]
         spoken = AssistantAudio(message.text, tuple(self._marks), self._sent_samples, played_samples)
-        content = spoken if message.place.spoken else Text(message.text)
+        content = spoken if message.ref.spoken else Text(message.text)
         whole = status == "completed" and played_samples is None
         ids = TokenIds(self._model.tokenizer, message.ids) if whole and message.ids and self._model.tokenizer else None
-        item = MessageItem(id=message.place.item_id, role="assistant", content=(content,), status=status, token_ids=ids)
-        self._output[message.place.index] = item
+        item = MessageItem(id=message.ref.item_id, role="assistant", content=(content,), status=status, token_ids=ids)
+        self._output[message.ref.index] = item
         if self._conversation is not None:
             self._conversation.put(item)
-        self._emit(MessageDone(message.place, item, message.text, message.previous_id))
+        self._emit(MessageDone(message.ref, item, message.text, message.previous_id))
 
-    def _place(self, item_id: str) -> OutputItemRef:
+    def _ref(self, item_id: str) -> OutputItemRef:
         kept = self._conversation is not None
         return OutputItemRef(self.id, item_id, len(self._output) - 1, kept, self.options.speaks)
 
@@ -280,8 +280,8 @@ class Response:
 class _Message:
     """The message that is being said."""
 
-    def __init__(self, place: OutputItemRef, previous_id: str | None) -> None:
-        self.place, self.previous_id = place, previous_id
+    def __init__(self, ref: OutputItemRef, previous_id: str | None) -> None:
+        self.ref, self.previous_id = ref, previous_id
         self.text = ""
         self.ids: tuple[int, ...] = ()
 
@@ -289,6 +289,6 @@ class _Message:
 class _Call:
     """The function call that is being made; ``arguments`` so far."""
 
-    def __init__(self, place: OutputItemRef, item: CallItem, previous_id: str | None) -> None:
-        self.place, self.item, self.previous_id = place, item, previous_id
+    def __init__(self, ref: OutputItemRef, item: CallItem, previous_id: str | None) -> None:
+        self.ref, self.item, self.previous_id = ref, item, previous_id
         self.arguments = ""

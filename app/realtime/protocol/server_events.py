@@ -45,7 +45,7 @@ class SessionView:
 class QueueUpdated:
     """The server is full: the client waits for a session, as the ``place``-th in line."""
 
-    place: int
+    ref: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ class RateLimits:
 class OutputItemRef:
     """Where in a response something belongs."""
 
-    answer_id: str
+    response_id: str
     item_id: str
     index: int
     kept: bool
@@ -205,7 +205,7 @@ class OutputItemRef:
 
 @dataclass(frozen=True, slots=True)
 class MessageCreated:
-    place: OutputItemRef
+    ref: OutputItemRef
     item: MessageItem
     previous_id: str | None
 
@@ -214,7 +214,7 @@ class MessageCreated:
 class TextDelta:
     """The next words: typed, or the transcript of what is said."""
 
-    place: OutputItemRef
+    ref: OutputItemRef
     text: str
 
 
@@ -222,7 +222,7 @@ class TextDelta:
 class AudioDelta:
     """The next sound, in the response's format; where the server plays, int16 little-endian at SPEAKER_RATE_HZ."""
 
-    place: OutputItemRef
+    ref: OutputItemRef
     pcm: bytes
     seconds: float
 
@@ -235,7 +235,7 @@ class AudioAlignment:
     the sound, to who asked for it.
     """
 
-    place: OutputItemRef
+    ref: OutputItemRef
     marks: tuple[tuple[float, int], ...]
 
 
@@ -243,26 +243,26 @@ class AudioAlignment:
 class OutputAudioStarted:
     """The server plays the answer's first sound; told only where the server plays (``Line.plays``)."""
 
-    answer_id: str
+    response_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class OutputAudioStopped:
     """All of the answer was played."""
 
-    answer_id: str
+    response_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class OutputAudioCleared:
     """The answer fell silent before its end: nothing of it is heard from now on."""
 
-    answer_id: str
+    response_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class MessageDone:
-    place: OutputItemRef
+    ref: OutputItemRef
     item: MessageItem
     text: str
     previous_id: str | None
@@ -270,7 +270,7 @@ class MessageDone:
 
 @dataclass(frozen=True, slots=True)
 class CallCreated:
-    place: OutputItemRef
+    ref: OutputItemRef
     item: CallItem
     previous_id: str | None
 
@@ -279,14 +279,14 @@ class CallCreated:
 class CallDelta:
     """The next characters of a call's arguments."""
 
-    place: OutputItemRef
+    ref: OutputItemRef
     call_id: str
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallDone:
-    place: OutputItemRef
+    ref: OutputItemRef
     item: CallItem
     previous_id: str | None
 

@@ -73,8 +73,8 @@ def _events(notice: ServerEvent) -> list[Event]:
     match notice:
         case SessionCreated(session):  # and no conversation.created: the next event is the reply to session.update
             return [{"type": "session.created", "session": encode_session(session)}]
-        case QueueUpdated(place):  # ours, not the protocol's: only who asked to wait gets it
-            return [{"type": "parley.queue.updated", "position": place}]
+        case QueueUpdated(ref):  # ours, not the protocol's: only who asked to wait gets it
+            return [{"type": "parley.queue.updated", "position": ref}]
         case SessionUpdated(session):
             return [{"type": "session.updated", "session": encode_session(session)}]
         case SpeechStarted(item_id, at_ms):
@@ -102,12 +102,12 @@ def _events(notice: ServerEvent) -> list[Event]:
             return _item_events(notice)
         case ToolServerFailed():
             return _unreached(notice)
-        case OutputAudioStarted(answer_id):
-            return [{"type": "output_audio_buffer.started", "response_id": answer_id}]
-        case OutputAudioStopped(answer_id):
-            return [{"type": "output_audio_buffer.stopped", "response_id": answer_id}]
-        case OutputAudioCleared(answer_id):
-            return [{"type": "output_audio_buffer.cleared", "response_id": answer_id}]
+        case OutputAudioStarted(response_id):
+            return [{"type": "output_audio_buffer.started", "response_id": response_id}]
+        case OutputAudioStopped(response_id):
+            return [{"type": "output_audio_buffer.stopped", "response_id": response_id}]
+        case OutputAudioCleared(response_id):
+            return [{"type": "output_audio_buffer.cleared", "response_id": response_id}]
         case _:
             return _answer_events(notice)
 
@@ -163,48 +163,48 @@ def _answer_events(
     | ResponseDone,
 ) -> list[Event]:
     match notice:
-        case ResponseCreated(answer):
-            return [{"type": "response.created", "response": _answer(answer)}]
+        case ResponseCreated(response):
+            return [{"type": "response.created", "response": _answer(response)}]
         case RateLimits(limit, remaining):
             requests = {"name": "requests", "limit": limit, "remaining": remaining, "reset_seconds": 0.0}
             return [{"type": "rate_limits.updated", "rate_limits": [requests]}]
-        case MessageCreated(place, item, previous_id):
+        case MessageCreated(ref, item, previous_id):
             return [
-                *_output_item("added", place, item, previous_id),
-                {"type": "response.content_part.added", **_content(place), "part": _content_part(place, "")},
+                *_output_item("added", ref, item, previous_id),
+                {"type": "response.content_part.added", **_content(ref), "part": _content_part(ref, "")},
             ]
-        case TextDelta(place, text):
-            kind = "output_audio_transcript" if place.spoken else "output_text"
-            return [{"type": f"response.{kind}.delta", **_content(place), "delta": text}]
-        case AudioDelta(place, pcm):
+        case TextDelta(ref, text):
+            kind = "output_audio_transcript" if ref.spoken else "output_text"
+            return [{"type": f"response.{kind}.delta", **_content(ref), "delta": text}]
+        case AudioDelta(ref, pcm):
             delta = pybase64.b64encode(pcm).decode("ascii")
-            return [{"type": "response.output_audio.delta", **_content(place), "delta": delta}]
-        case AudioAlignment(place, marks):  # ours: only who asked for it gets it
-            return [{"type": "parley.output_audio.alignment", **_content(place), "marks": marks}]
-        case MessageDone(place, item, text, previous_id):
+            return [{"type": "response.output_audio.delta", **_content(ref), "delta": delta}]
+        case AudioAlignment(ref, marks):  # ours: only who asked for it gets it
+            return [{"type": "parley.output_audio.alignment", **_content(ref), "marks": marks}]
+        case MessageDone(ref, item, text, previous_id):
             return [
-                *_content_done(place, text),
-                {"type": "response.content_part.done", **_content(place), "part": _content_part(place, text)},
-                *_output_item("done", place, item, previous_id),
+                *_content_done(ref, text),
+                {"type": "response.content_part.done", **_content(ref), "part": _content_part(ref, text)},
+                *_output_item("done", ref, item, previous_id),
             ]
-        case CallCreated(place, item, previous_id):
-            return _output_item("added", place, item, previous_id)
-        case CallDelta(place, call_id, text):
-            return [{"type": f"{_ARGUMENTS}.delta", **_called(place, call_id), "delta": text}]
-        case CallDone(place, item, previous_id):
-            done = {**_called(place, item.call_id), "name": item.name, "arguments": item.arguments}
-            return [{"type": f"{_ARGUMENTS}.done", **done}, *_output_item("done", place, item, previous_id)]
-        case ResponseDone(answer):
-            return [{"type": "response.done", "response": _answer(answer)}]
+        case CallCreated(ref, item, previous_id):
+            return _output_item("added", ref, item, previous_id)
+        case CallDelta(ref, call_id, text):
+            return [{"type": f"{_ARGUMENTS}.delta", **_called(ref, call_id), "delta": text}]
+        case CallDone(ref, item, previous_id):
+            done = {**_called(ref, item.call_id), "name": item.name, "arguments": item.arguments}
+            return [{"type": f"{_ARGUMENTS}.done", **done}, *_output_item("done", ref, item, previous_id)]
+        case ResponseDone(response):
+            return [{"type": "response.done", "response": _answer(response)}]
         case _:
             assert_never(notice)
 
 
-def _output_item(moment: str, place: OutputItemRef, item: Item, previous_id: str | None) -> list[Event]:
+def _output_item(moment: str, ref: OutputItemRef, item: Item, previous_id: str | None) -> list[Event]:
     """``response.output_item`` and, where the conversation keeps the item, ``conversation.item``: added, or done."""
-    head = {"response_id": place.answer_id, "output_index": place.index}
+    head = {"response_id": ref.response_id, "output_index": ref.index}
     output: Event = {"type": f"response.output_item.{moment}", **head, "item": encode_item(item)}
-    kept = [_item_event(moment, item, previous_id)] if place.kept else []
+    kept = [_item_event(moment, item, previous_id)] if ref.kept else []
     return [output, *kept] if moment == "added" else [*kept, output]
 
 
@@ -213,30 +213,30 @@ def _item_event(moment: str, item: Item, previous_id: str | None) -> Event:
     return {"type": f"conversation.item.{moment}", "previous_item_id": previous_id, "item": encode_item(item)}
 
 
-def _content(place: OutputItemRef) -> Event:
-    ids = {"response_id": place.answer_id, "item_id": place.item_id}
-    return {**ids, "output_index": place.index, "content_index": 0}
+def _content(ref: OutputItemRef) -> Event:
+    ids = {"response_id": ref.response_id, "item_id": ref.item_id}
+    return {**ids, "output_index": ref.index, "content_index": 0}
 
 
-def _content_part(place: OutputItemRef, text: str) -> Event:
-    return {"type": "audio", "transcript": text} if place.spoken else {"type": "text", "text": text}
+def _content_part(ref: OutputItemRef, text: str) -> Event:
+    return {"type": "audio", "transcript": text} if ref.spoken else {"type": "text", "text": text}
 
 
-def _content_done(place: OutputItemRef, text: str) -> list[Event]:
-    if not place.spoken:
-        return [{"type": "response.output_text.done", **_content(place), "text": text}]
+def _content_done(ref: OutputItemRef, text: str) -> list[Event]:
+    if not ref.spoken:
+        return [{"type": "response.output_text.done", **_content(ref), "text": text}]
     return [
-        {"type": "response.output_audio.done", **_content(place)},
-        {"type": "response.output_audio_transcript.done", **_content(place), "transcript": text},
+        {"type": "response.output_audio.done", **_content(ref)},
+        {"type": "response.output_audio_transcript.done", **_content(ref), "transcript": text},
     ]
 
 
 _ARGUMENTS = "response.function_call_arguments"
 
 
-def _called(place: OutputItemRef, call_id: str) -> Event:
-    ids = {"response_id": place.answer_id, "item_id": place.item_id}
-    return {**ids, "output_index": place.index, "call_id": call_id}
+def _called(ref: OutputItemRef, call_id: str) -> Event:
+    ids = {"response_id": ref.response_id, "item_id": ref.item_id}
+    return {**ids, "output_index": ref.index, "call_id": call_id}
 
 
 def encode_session(view: SessionView) -> Event:

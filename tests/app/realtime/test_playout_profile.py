@@ -1,4 +1,4 @@
-"""A line on which the server plays: when it says so, what a barge-in cuts, and what the client may not do there."""
+"""A transport on which the server plays: when it says so, what a barge-in cuts, what the client may not do there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from app.realtime.session import Session
 from engine import ImagePart
 from tests.app.realtime.test_session import FakeEngine, Talk, check_order
 
-LINE = PlayoutProfile(lead_s=0.04, packet_s=0.02, plays=True, lag_s=lambda: 0.01)
+PROFILE = PlayoutProfile(lead_s=0.04, packet_s=0.02, plays=True, lag_s=lambda: 0.01)
 SOUND = ("response.output_audio.delta",)
 RED = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ"
@@ -28,11 +28,11 @@ RED = (
 
 
 class Call(Talk):
-    """A session on such a line, whose clock the test moves."""
+    """A session on such a transport, whose clock the test moves."""
 
-    def __init__(self, engine: FakeEngine, line: PlayoutProfile = LINE) -> None:
+    def __init__(self, engine: FakeEngine, profile: PlayoutProfile = PROFILE) -> None:
         super().__init__(engine)
-        self.session = Session(self.session._context, self._tell, profile=line)
+        self.session = Session(self.session._context, self._tell, profile=profile)
 
     async def word(self, word: client_events.ClientEvent) -> None:
         self._said.put_nowait(Received(word))
@@ -45,8 +45,8 @@ class Call(Talk):
 
     async def later(self, seconds: float) -> None:
         """Let the clock go on, in steps of a packet, and what waits for it run."""
-        for _ in range(round(seconds / LINE.packet_s)):
-            self.now_s += LINE.packet_s
+        for _ in range(round(seconds / PROFILE.packet_s)):
+            self.now_s += PROFILE.packet_s
             await asyncio.sleep(0.025)
 
     def order(self, *kinds: str) -> list[str]:
@@ -158,7 +158,7 @@ async def test_a_socket_is_told_nothing_of_playing() -> None:
 
 async def test_a_clients_word_on_its_player_reaches_the_line() -> None:
     told: list[float] = []
-    async with calling(profile=dataclasses.replace(LINE, told_delay=told.append)) as call:
+    async with calling(profile=dataclasses.replace(PROFILE, set_delay=told.append)) as call:
         await call.say("parley.playout.delay", delay_ms=85.5)
         assert told == [0.0855]
         for wrong in (-1, 5000, "soon"):
@@ -177,7 +177,7 @@ async def test_what_is_heard_later_was_heard_less() -> None:
     """A barge-in cuts the answer by what the client said of its player."""
     cuts: list[int] = []
     for lag_s in (0.01, 0.07):
-        async with calling(profile=dataclasses.replace(LINE, lag_s=lambda lag_s=lag_s: lag_s)) as call:
+        async with calling(profile=dataclasses.replace(PROFILE, lag_s=lambda lag_s=lag_s: lag_s)) as call:
             await call.typed("go on")
             await call.later(0.1)
             await call.say("output_audio_buffer.clear")

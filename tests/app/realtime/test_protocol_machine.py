@@ -63,10 +63,10 @@ class Protocol(RuleBasedStateMachine):
         self.sent += 1
         self.do(self.talk.say(type, event_id=f"mine_{self.sent}", **fields))
 
-    @rule(word=WORDS, place=st.sampled_from([None, "root", "nobody", "last"]))
-    def adds_an_item(self, word: str, place: str | None) -> None:
+    @rule(word=WORDS, ref=st.sampled_from([None, "root", "nobody", "last"]))
+    def adds_an_item(self, word: str, ref: str | None) -> None:
         content = [{"type": "input_text", "text": word}]
-        where = {"previous_item_id": self.item(0) if place == "last" else place} if place else {}
+        where = {"previous_item_id": self.item(0) if ref == "last" else ref} if ref else {}
         self.say("conversation.item.create", item={"type": "message", "role": "user", "content": content}, **where)
 
     @rule(kept=st.booleans(), modality=st.sampled_from(["text", "audio", "smell"]))

@@ -37,9 +37,9 @@ def opened(
     told: list[Any] = []
     conversation = Conversation("conv", limit=10, limit_bytes=10**6)
     asked = replace(options(*modalities), parley=Extras(**ours))
-    answer = Response(asked, conversation if kept else None, MODEL, told.append, line)
-    answer.open()
-    return answer, conversation, told
+    response = Response(asked, conversation if kept else None, MODEL, told.append, line)
+    response.open()
+    return response, conversation, told
 
 
 def kinds(told: list[Any]) -> list[str]:
@@ -47,121 +47,121 @@ def kinds(told: list[Any]) -> list[str]:
 
 
 def test_a_spoken_answer() -> None:
-    answer, conversation, told = opened()
-    answer.text("one ", (7,))
-    answer.reached([(2_400, 3)])
-    answer.reached([(4_800, 4)])
-    answer.reached([(7_200, 7)])
-    answer.audio(packet(0.2))
-    answer.text("two", (8, 9))
-    answer.audio(packet(0.1))
-    answer.used(Usage(5, 3))
-    answer.close("completed")
+    response, conversation, told = opened()
+    response.text("one ", (7,))
+    response.reached([(2_400, 3)])
+    response.reached([(4_800, 4)])
+    response.reached([(7_200, 7)])
+    response.audio(packet(0.2))
+    response.text("two", (8, 9))
+    response.audio(packet(0.1))
+    response.used(Usage(5, 3))
+    response.close("completed")
     assert kinds(told) == [
-        *("AnswerOpened", "MessageOpened", "TextPiece", "AudioPiece", "TextPiece", "AudioPiece"),
-        *("MessageClosed", "AnswerClosed"),
+        *("ResponseCreated", "MessageCreated", "TextDelta", "AudioDelta", "TextDelta", "AudioDelta"),
+        *("MessageDone", "ResponseDone"),
     ]
     item = conversation.items[0]
     assert isinstance(item, MessageItem)
     assert item.token_ids == TokenIds("words", (7, 8, 9))
     assert item.content == (AssistantAudio("one two", ((2_400, 3), (4_800, 4), (7_200, 7)), 7_200),)
-    assert told[-1].answer.usage == Usage(5, 3, round(0.3 / 0.04))
-    assert told[-1].answer.output == (item,)
+    assert told[-1].response.usage == Usage(5, 3, round(0.3 / 0.04))
+    assert told[-1].response.output == (item,)
 
 
 def test_who_asked_is_told_how_far_the_voice_is_in_the_text() -> None:
     """A mark where the text goes on, one notice for what came together, none before the sound, none after the end."""
-    answer, _, told = opened(alignment=True)
-    answer.text("one two", ())
-    answer.reached([(-480, 0), (480, 0), (1_440, 2), (2_400, 3), (3_360, 3)])
-    answer.audio(packet(0.1))
-    answer.reached([(4_320, 3)])
-    answer.reached([(4_324, 7)])
-    answer.close("cancelled", "turn_detected", played_samples=0)
-    answer.reached([(9_600, 8)])
+    response, _, told = opened(alignment=True)
+    response.text("one two", ())
+    response.reached([(-480, 0), (480, 0), (1_440, 2), (2_400, 3), (3_360, 3)])
+    response.audio(packet(0.1))
+    response.reached([(4_320, 3)])
+    response.reached([(4_324, 7)])
+    response.close("cancelled", "turn_detected", played_samples=0)
+    response.reached([(9_600, 8)])
     aligned = [notice for notice in told if isinstance(notice, server_events.AudioAlignment)]
     assert [notice.marks for notice in aligned] == [((60.0, 2), (100.0, 3)), ((180.167, 7),)]
-    assert {notice.place.item_id for notice in aligned} == {told[1].item.id}
-    assert kinds(told)[2:5] == ["TextPiece", "TextAligned", "AudioPiece"]
+    assert {notice.ref.item_id for notice in aligned} == {told[1].item.id}
+    assert kinds(told)[2:5] == ["TextDelta", "AudioAlignment", "AudioDelta"]
 
 
 def test_a_letter_that_was_over_before_the_first_sound_counts_from_there() -> None:
-    answer, _, told = opened(alignment=True)
-    answer.reached([(-480, 1)])
+    response, _, told = opened(alignment=True)
+    response.reached([(-480, 1)])
     assert told[-1].marks == ((0.0, 1),)
 
 
 def test_sound_may_come_before_its_words() -> None:
-    answer, _, told = opened()
-    answer.audio(packet(0.1))
-    answer.text("one", ())
-    assert kinds(told)[:3] == ["AnswerOpened", "MessageOpened", "AudioPiece"]
+    response, _, told = opened()
+    response.audio(packet(0.1))
+    response.text("one", ())
+    assert kinds(told)[:3] == ["ResponseCreated", "MessageCreated", "AudioDelta"]
 
 
 def test_a_call_beside_a_message_has_an_index_of_its_own() -> None:
-    answer, conversation, told = opened()
-    answer.text("Let me see.", ())
-    answer.call("look", "{}", "call_1")
-    answer.close("completed")
-    places = {type(notice).__name__: notice.place.index for notice in told if hasattr(notice, "place")}
-    assert (places["MessageClosed"], places["CallClosed"]) == (0, 1)
+    response, conversation, told = opened()
+    response.text("Let me see.", ())
+    response.call("look", "{}", "call_1")
+    response.close("completed")
+    places = {type(notice).__name__: notice.ref.index for notice in told if hasattr(notice, "ref")}
+    assert (places["MessageDone"], places["CallDone"]) == (0, 1)
     assert [type(item) for item in conversation.items] == [MessageItem, CallItem]
 
 
 def test_an_answer_of_nothing_is_still_one() -> None:
-    answer, conversation, told = opened()
-    answer.close("completed")
-    assert kinds(told) == ["AnswerOpened", "AnswerClosed"]
+    response, conversation, told = opened()
+    response.close("completed")
+    assert kinds(told) == ["ResponseCreated", "ResponseDone"]
     assert conversation.items == ()
 
 
 def test_an_answer_that_is_not_kept_leaves_the_conversation_alone() -> None:
-    answer, conversation, told = opened(False, "text")
-    answer.text("one", (1,))
-    answer.call("look", "{}", "")
-    answer.close("completed")
+    response, conversation, told = opened(False, "text")
+    response.text("one", (1,))
+    response.call("look", "{}", "")
+    response.close("completed")
     assert conversation.items == ()
-    assert told[-1].answer.conversation_id is None
-    assert told[-1].answer.output[0].content == (Text("one"),)
+    assert told[-1].response.conversation_id is None
+    assert told[-1].response.output[0].content == (Text("one"),)
 
 
 def test_an_interrupted_answer_keeps_what_was_heard_and_no_token_ids() -> None:
-    answer, conversation, told = opened()
-    answer.text("one two three", (1, 2, 3))
+    response, conversation, told = opened()
+    response.text("one two three", (1, 2, 3))
     for n, end in enumerate((3, 7, 13), start=1):
-        answer.reached([(2_400 * n, end)])
-    answer.audio(packet(0.3))
-    answer.close("cancelled", "turn_detected", played_samples=5_000)
+        response.reached([(2_400 * n, end)])
+    response.audio(packet(0.3))
+    response.close("cancelled", "turn_detected", played_samples=5_000)
     item = conversation.items[0]
     assert isinstance(item, MessageItem)
     assert (item.status, item.token_ids) == ("incomplete", None)
     assert isinstance(item.content[0], AssistantAudio)
     assert item.content[0].played_text == "one two"
-    assert told[-1].answer.reason == "turn_detected"
+    assert told[-1].response.reason == "turn_detected"
 
 
 def test_one_that_was_never_announced_ends_without_a_word() -> None:
     told: list[Any] = []
-    answer = Response(options(), None, MODEL, told.append)
-    answer.close("failed", error=("x", "y"))
+    response = Response(options(), None, MODEL, told.append)
+    response.close("failed", error=("x", "y"))
     assert told == []
-    assert answer.closed
+    assert response.closed
 
 
 def test_a_call_s_arguments_come_in_pieces_and_are_whole_at_its_end() -> None:
-    answer, conversation, told = opened()
-    answer.call_piece("look", "call_1", '{"at":')
-    answer.call_piece("look", "call_1", " 1")
-    answer.call("look", '{"at": 1}', "call_1")
-    answer.call("listen", "{}", "call_2")
-    answer.close("completed")
+    response, conversation, told = opened()
+    response.call_piece("look", "call_1", '{"at":')
+    response.call_piece("look", "call_1", " 1")
+    response.call("look", '{"at": 1}', "call_1")
+    response.call("listen", "{}", "call_2")
+    response.close("completed")
     assert kinds(told)[1:-1] == [
-        "CallOpened",
-        *["CallPiece"] * 3,
-        "CallClosed",
-        "CallOpened",
-        "CallPiece",
-        "CallClosed",
+        "CallCreated",
+        *["CallDelta"] * 3,
+        "CallDone",
+        "CallCreated",
+        "CallDelta",
+        "CallDone",
     ]
     pieces = [notice.text for notice in told if isinstance(notice, server_events.CallDelta)]
     assert pieces == ['{"at":', " 1", "}", "{}"]
@@ -169,11 +169,11 @@ def test_a_call_s_arguments_come_in_pieces_and_are_whole_at_its_end() -> None:
 
 
 def test_a_call_that_is_broken_off_is_incomplete_and_in_no_prompt() -> None:
-    answer, conversation, told = opened()
-    answer.text("I look.", ())
-    answer.call_piece("look", "call_1", '{"at":')
-    answer.close("cancelled", "client_cancelled")
-    assert kinds(told)[-3:] == ["CallClosed", "MessageClosed", "AnswerClosed"]
+    response, conversation, told = opened()
+    response.text("I look.", ())
+    response.call_piece("look", "call_1", '{"at":')
+    response.close("cancelled", "client_cancelled")
+    assert kinds(told)[-3:] == ["CallDone", "MessageDone", "ResponseDone"]
     call = conversation.items[1]
     assert isinstance(call, CallItem)
     assert (call.status, call.arguments) == ("incomplete", '{"at":')
@@ -183,23 +183,23 @@ def test_a_call_that_is_broken_off_is_incomplete_and_in_no_prompt() -> None:
 @pytest.mark.parametrize("outcome", ["completed", "cancelled", "failed", "incomplete"])
 @given(steps=st.lists(st.sampled_from(["text", "audio", "piece", "call", "close"]), max_size=10))
 def test_whatever_comes_it_ends_once_and_nothing_follows(outcome: Any, steps: list[str]) -> None:
-    answer, _, told = opened()
+    response, _, told = opened()
     for step in [*steps, "close", "text", "audio", "call", "close"]:
         match step:
             case "text":
-                answer.text("word ", (1,))
+                response.text("word ", (1,))
             case "audio":
-                answer.audio(packet(0.04))
+                response.audio(packet(0.04))
             case "piece":
-                answer.call_piece("look", "call_1", "{")
+                response.call_piece("look", "call_1", "{")
             case "call":
-                answer.call("look", "{}", "")
+                response.call("look", "{}", "")
             case _:
-                answer.close(outcome)
+                response.close(outcome)
     names = kinds(told)
-    assert names.count("AnswerClosed") == 1
-    assert names[-1] == "AnswerClosed"
-    assert names.count("MessageOpened") == names.count("MessageClosed") <= 1
+    assert names.count("ResponseDone") == 1
+    assert names[-1] == "ResponseDone"
+    assert names.count("MessageCreated") == names.count("MessageDone") <= 1
 
 
 CALL = PlayoutProfile(plays=True)
@@ -208,11 +208,11 @@ CALL = PlayoutProfile(plays=True)
 @pytest.mark.parametrize("outcome", ["cancelled", "failed"])
 def test_words_that_never_left_are_cut_where_all_that_left_was_heard(outcome: server_events.Outcome) -> None:
     """Text is told at once, its sound at the listener's pace: an answer may stop when it has run dry."""
-    answer, conversation, told = opened(line=CALL)
-    answer.text("one two", ())
-    answer.reached([(2_400, 3), (4_800, 7)])
-    answer.audio(packet(0.1))
-    answer.close(outcome, played_samples=2_400)
+    response, conversation, told = opened(line=CALL)
+    response.text("one two", ())
+    response.reached([(2_400, 3), (4_800, 7)])
+    response.audio(packet(0.1))
+    response.close(outcome, played_samples=2_400)
     cut = next(notice for notice in told if isinstance(notice, server_events.ItemTruncated))
     assert (cut.audio_end_ms, cut.played_text) == (100, "one")
     item = conversation.items[0]
@@ -223,10 +223,10 @@ def test_words_that_never_left_are_cut_where_all_that_left_was_heard(outcome: se
 
 @pytest.mark.parametrize("modality", ["audio", "text"])
 def test_nothing_is_cut_where_all_the_words_were_heard_or_none_is_said(modality: str) -> None:
-    answer, _, told = opened(True, modality, line=CALL)
-    answer.text("one", ())
+    response, _, told = opened(True, modality, line=CALL)
+    response.text("one", ())
     if modality == "audio":
-        answer.reached([(2_400, 3)])
-        answer.audio(packet(0.1))
-    answer.close("cancelled", played_samples=2_400 if modality == "audio" else 0)
-    assert "ItemCut" not in kinds(told)
+        response.reached([(2_400, 3)])
+        response.audio(packet(0.1))
+    response.close("cancelled", played_samples=2_400 if modality == "audio" else 0)
+    assert "ItemTruncated" not in kinds(told)
