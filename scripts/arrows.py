@@ -3,9 +3,11 @@
     python scripts/arrows.py [PACKAGE] [--list]
 
 An arrow is a pair of modules of which one imports something of the other; those within PACKAGE (app.realtime, unless
-another one is named) are counted, and those between its rooms, its packages, that run both ways. Circles are looked for
-in the whole tree. What is imported in a function, or for types alone, counts as any. Ends with 1 where there is a
-circle. Reads imports as ``lint-imports`` does.
+another one is named) are counted: all of them; those that are left where each room, a package of PACKAGE, is taken for
+one; those between rooms that run both ways; and those that pass a room's door, its ``__init__``, by.
+
+Circles are looked for in the whole tree. What is imported in a function, or for types alone, counts as any. Ends with 1
+where there is a circle. Reads imports as ``lint-imports`` does.
 """
 
 from __future__ import annotations
@@ -28,13 +30,31 @@ def within(graph: grimp.ImportGraph, package: str) -> list[Arrow]:
     return sorted((one, other) for one in inside for other in graph.find_modules_directly_imported_by(one) & inside)
 
 
+def rooms(graph: grimp.ImportGraph, package: str) -> dict[str, str]:
+    """Return the room of each module that is in one: a package within ``package``."""
+    found = [one for one in graph.find_children(package) if graph.find_children(one)]
+    return {module: one for one in found for module in (one, *graph.find_descendants(one))}
+
+
+def between(graph: grimp.ImportGraph, package: str) -> list[Arrow]:
+    """Return the arrows that are left where each room is taken for one module."""
+    room = rooms(graph, package)
+    pairs = {(room.get(one, one), room.get(other, other)) for one, other in within(graph, package)}
+    return sorted((one, other) for one, other in pairs if one != other)
+
+
+def past_doors(graph: grimp.ImportGraph, package: str) -> list[Arrow]:
+    """Return the arrows of ``within`` that enter a room elsewhere than by its ``__init__``."""
+    room = rooms(graph, package)
+    return [(a, b) for a, b in within(graph, package) if b in room and room[b] not in (b, room.get(a))]
+
+
 def back(graph: grimp.ImportGraph, package: str) -> list[Arrow]:
     """Return the arrows of ``within`` between two rooms that import each other."""
-    rooms = [one for one in graph.find_children(package) if graph.find_children(one)]
-    room = {module: one for one in rooms for module in (one, *graph.find_descendants(one))}
+    room = rooms(graph, package)
     pairs = [pair for pair in within(graph, package) if room.keys() >= set(pair)]
-    between = {(room[one], room[other]) for one, other in pairs}
-    return [(a, b) for a, b in pairs if room[a] != room[b] and (room[b], room[a]) in between]
+    joined = {(room[one], room[other]) for one, other in pairs}
+    return [(a, b) for a, b in pairs if room[a] != room[b] and (room[b], room[a]) in joined]
 
 
 def circles(graph: grimp.ImportGraph) -> list[list[str]]:
@@ -59,8 +79,10 @@ def main() -> int:
         for one, other in pairs:
             print(f"{one} -> {other}")
     modules = {module for pair in pairs for module in pair}
-    returning = len(back(graph, asked.package))
-    print(f"{asked.package}: {len(pairs)} arrows between {len(modules)} modules, {returning} run back")
+    returning, past = len(back(graph, asked.package)), len(past_doors(graph, asked.package))
+    print(f"{asked.package}: {len(pairs)} arrows between {len(modules)} modules; {past} pass a door by")
+    taken = len(between(graph, asked.package))
+    print(f"{asked.package}, each room taken for one: {taken} arrows, {returning} run back")
     closed = circles(graph)
     print(f"circles in the whole tree: {len(closed)}")
     for group in closed:

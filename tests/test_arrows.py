@@ -5,7 +5,7 @@ from __future__ import annotations
 import grimp
 import pytest
 
-from scripts.arrows import TREE, back, circles, within
+from scripts.arrows import TREE, back, between, circles, past_doors, within
 
 MODULES = (
     "app",
@@ -45,6 +45,18 @@ def test_arrows_are_pairs_of_modules_within_the_package(graph: grimp.ImportGraph
     assert circles(graph) == []
 
 
+def test_a_room_is_taken_for_one_and_entered_by_its_door(graph: grimp.ImportGraph) -> None:
+    assert between(graph, "app.talk") == [
+        ("app.talk.ears", "app.talk.mouth"),
+        ("app.talk.session", "app.talk.ears"),
+        ("app.talk.session", "app.talk.mouth"),
+    ]
+    assert past_doors(graph, "app.talk") == [
+        ("app.talk.ears.turns", "app.talk.mouth.voice"),
+        ("app.talk.session", "app.talk.ears.turns"),
+    ]
+
+
 def test_rooms_that_import_each_other_and_circles_are_found(graph: grimp.ImportGraph) -> None:
     graph.add_import(importer="app.talk.mouth.voice", imported="app.talk.ears.turns")
     assert {one for one, _ in back(graph, "app.talk")} == {"app.talk.ears.turns", "app.talk.mouth.voice"}
@@ -61,7 +73,19 @@ def test_every_circle_is_found_and_a_long_one_whole(graph: grimp.ImportGraph) ->
     ]
 
 
-def test_no_files_of_the_engine_import_each_other_in_a_circle() -> None:
+@pytest.fixture(scope="module")
+def tree() -> grimp.ImportGraph:
+    return grimp.build_graph(*TREE, cache_dir=None)
+
+
+def test_no_files_import_each_other_in_a_circle(tree: grimp.ImportGraph) -> None:
     """Imports for types alone, and those in functions, count."""
-    tree = grimp.build_graph(*TREE, cache_dir=None)
-    assert [group for group in circles(tree) if any(module.startswith("engine.") for module in group)] == []
+    assert circles(tree) == []
+
+
+def test_the_rooms_of_a_conversation_keep_to_their_doors_and_none_runs_back(tree: grimp.ImportGraph) -> None:
+    """``app.realtime``: few arrows between its rooms, all one way, and none past a door but to the events' names."""
+    assert len(between(tree, "app.realtime")) <= 30
+    assert back(tree, "app.realtime") == []
+    events = {f"app.realtime.protocol.{kind}_events" for kind in ("client", "server")}
+    assert {other for _, other in past_doors(tree, "app.realtime")} <= events
