@@ -5,10 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from app.secrets import Secret
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,3 +24,14 @@ class Caller:
         """Whether things that ``maker`` made are this caller's, too: a key has those of its secrets, a secret only its
         own."""
         return self.owner == maker.owner and self.secret in (None, maker.secret)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Secret:
+    """A client secret (``app.secrets``). ``session`` is the change of settings that its sessions start from."""
+
+    value: str = field(repr=False)
+    session: dict[str, Any]
+    expires_s: float
+    """The end of its life on the monotonic clock."""
+    maker: Caller = field(default_factory=Caller)

@@ -10,10 +10,9 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
-from app.callers import Caller
+from app.callers import Caller, Secret
 from app.shares import Shares, ShareTaken
 
 PREFIX = "ek_"
@@ -24,17 +23,6 @@ LIFETIMES_S = (10, 7200)
 
 class TooManySecrets(Exception):
     """The error where as many are alive as the server keeps, or as the share of their maker."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Secret:
-    """``session`` is the change of settings that sessions opened with it start from."""
-
-    value: str = field(repr=False)
-    session: dict[str, Any]
-    expires_s: float
-    """The end of its life on the monotonic clock."""
-    maker: Caller = field(default_factory=Caller)
 
 
 class Secrets:

@@ -180,7 +180,7 @@ class Session:
         match event:
             case client_events.AppendAudio() | client_events.ClearOutputAudio() | client_events.PlayoutDelay():
                 await self._obey_where_played(event)
-            case client_events.MicrophoneSamples(pcm):
+            case client_events.InputSamples(pcm):
                 await self._input.add_samples(pcm)
             case client_events.CameraFrame():
                 self._input.add_frame(event)

@@ -54,11 +54,11 @@ class Chunks:
         """Make a preemptible request one like all others from here on: somebody waits for the answer now."""
         self.preemptible = False
 
-    def held(self) -> None:
+    def speculative(self) -> None:
         """Report that nobody hears the answer for now: the user may go on. Requests that somebody awaits come first."""
         self._report("held")
 
-    def due(self) -> None:
+    def confirmed(self) -> None:
         """Report that an answer which was held is awaited."""
         self._report("due")
 

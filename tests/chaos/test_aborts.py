@@ -59,9 +59,9 @@ async def reading(chunks: Chunks, draw: random.Random) -> None:
 
 
 async def holding(chunks: Chunks, draw: random.Random) -> None:
-    chunks.held()
+    chunks.speculative()
     await reading(chunks, draw)
-    chunks.due()
+    chunks.confirmed()
 
 
 async def hearing_all(chunks: Chunks, draw: random.Random) -> None:

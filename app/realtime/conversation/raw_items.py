@@ -95,10 +95,10 @@ class _Weighed:
     parts: tuple[Text | _Sound | _Image, ...]
 
     @classmethod
-    def of(cls, draft: RawMessage, format: Format, limit_s: float) -> _Weighed:
+    def of(cls, raw: RawMessage, format: Format, limit_s: float) -> _Weighed:
         """Raises MediaError."""
         parts, left = list[Text | _Sound | _Image](), int(limit_s * rate_of(format))
-        for part in draft.content:
+        for part in raw.content:
             match part:
                 case Text():
                     parts.append(part)
@@ -109,7 +109,7 @@ class _Weighed:
                 case RawImage(url):
                     parts.append(_Image(image_of_url(url), part))
         texts = tuple(part for part in parts if isinstance(part, Text))
-        return cls(MessageItem(id=draft.id, role=draft.role, content=texts), tuple(parts))
+        return cls(MessageItem(id=raw.id, role=raw.role, content=texts), tuple(parts))
 
     @property
     def size(self) -> int:

@@ -113,7 +113,7 @@ class ResponseTask:
         """The answer is made, but nobody is to know of it before ``open``: the turn may go on."""
         self._speculative_since_s = self._now()
         if self._chunks is not None:
-            self._chunks.held()
+            self._chunks.speculative()
 
     def open(self) -> None:
         """The answer begins, as far as the client is concerned."""
@@ -121,7 +121,7 @@ class ResponseTask:
         if self._chunks is not None:
             self._chunks.claim()
             if self._speculative_since_s is not None:
-                self._chunks.due()
+                self._chunks.confirmed()
         self.response.open()
         self._opened.set()
 
@@ -235,7 +235,7 @@ class ResponseTask:
                             self._hear(chunk, listener)
                         if isinstance(chunk, Transcript) and chunk.final and self.utterance is not None:
                             await self.utterance.over()  # nothing is told of a turn before it is committed
-                        elif _tells(chunk):
+                        elif _is_shown(chunk):
                             await self._opened.wait()
                         self._take(chunk, listener)
         except (EngineError, Refusal) as error:  # a Refusal: the conversation has no room for the answer
@@ -252,7 +252,7 @@ class ResponseTask:
         if self.response.opened:
             chunks.claim()
         elif self._speculative_since_s is not None:
-            chunks.held()
+            chunks.speculative()
         try:
             yield
         finally:
@@ -324,7 +324,7 @@ class ResponseTask:
             listener.on_packet(packet)
 
 
-def _tells(chunk: Output) -> bool:
+def _is_shown(chunk: Output) -> bool:
     """Whether a client learns of it; guesses at what the user is saying stay here."""
     return not isinstance(chunk, Transcript) or chunk.final
 

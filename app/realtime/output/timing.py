@@ -22,9 +22,9 @@ class Timing:
     def ttfa_s(self) -> float | None:
         return None if self.first_sent_s is None else self.first_sent_s - self.asked_s
 
-    def ahead_ms(self, held_s: float | None) -> float:
+    def ahead_ms(self, speculative_since_s: float | None) -> float:
         """How long before the turn was over its answer was begun."""
-        return 0.0 if held_s is None else (self.asked_s - held_s) * 1000
+        return 0.0 if speculative_since_s is None else (self.asked_s - speculative_since_s) * 1000
 
     def rtf(self, samples: int) -> float | None:
         """Time to make what followed the first chunk over its length; None if nothing did."""

@@ -30,8 +30,8 @@ _PLACES = {
 
 def asked_for(header: str, subprotocols: Iterable[str]) -> bool:
     """Whether a client wants the beta, by its ``OpenAI-Beta`` header or a browser's subprotocols."""
-    words = {word.strip().lower() for word in header.split(",")}
-    return "realtime=v1" in words or "openai-beta.realtime-v1" in subprotocols
+    header_words = {one.strip().lower() for one in header.split(",")}
+    return "realtime=v1" in header_words or "openai-beta.realtime-v1" in subprotocols
 
 
 def refusal() -> Refusal:

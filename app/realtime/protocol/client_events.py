@@ -75,7 +75,7 @@ class AppendAudio:
 
 
 @dataclass(frozen=True, slots=True)
-class MicrophoneSamples:
+class InputSamples:
     """int16 [samples] at MIC_RATE_HZ from a microphone that the server listens to; only transports that do have it."""
 
     pcm: Any
@@ -158,7 +158,7 @@ class CancelResponse:
 ClientEvent = (
     UpdateSession
     | AppendAudio
-    | MicrophoneSamples
+    | InputSamples
     | CameraFrame
     | EncodedCameraFrame
     | PlayoutDelay

@@ -39,7 +39,7 @@ def decode(text: str) -> Received:
         event = _parse(text)
         name = event.get("event_id")
         event_id = name[:512] if isinstance(name, str) else None
-        return Received(_command(event), event_id)
+        return Received(_client_event(event), event_id)
     except Refusal as refusal:
         return Received(refusal, event_id)
 
@@ -67,7 +67,7 @@ class _Truncate(Struct, frozen=True):
     audio_end_ms: int
 
 
-class _Respond(Struct, frozen=True):
+class _CreateResponse(Struct, frozen=True):
     response: dict[str, Any] | None = None
 
 
@@ -104,7 +104,7 @@ def _truncate(event: _Truncate) -> ClientEvent:
     return client_events.TruncateItem(event.item_id, event.content_index, event.audio_end_ms)
 
 
-def _respond(event: _Respond) -> ClientEvent:
+def _create_response(event: _CreateResponse) -> ClientEvent:
     """``conversation`` and ``input`` say what the answer is about; the rest changes settings for this one answer."""
     patch = dict(event.response or {})
     kept, inputs = patch.pop("conversation", None) != "none", patch.pop("input", None)
@@ -134,7 +134,7 @@ _EVENTS: dict[str, tuple[type[Struct], Callable[[Any], ClientEvent]]] = {
     "conversation.item.retrieve": (_ItemId, lambda event: client_events.RetrieveItem(event.item_id)),
     "conversation.item.truncate": (_Truncate, _truncate),
     "conversation.item.delete": (_ItemId, lambda event: client_events.DeleteItem(event.item_id)),
-    "response.create": (_Respond, _respond),
+    "response.create": (_CreateResponse, _create_response),
     "response.cancel": (_Cancel, lambda event: client_events.CancelResponse(event.response_id)),
     # Ours, and optional:
     "parley.camera.frame": (
@@ -155,17 +155,17 @@ def _parse(text: str) -> dict[str, Any]:
     return cast("dict[str, Any]", event)
 
 
-def _command(event: dict[str, Any]) -> ClientEvent:
+def _client_event(event: dict[str, Any]) -> ClientEvent:
     name = event.get("type")
     if not isinstance(name, str):
         raise Refusal("missing_required_parameter", "The event has no 'type'.", "type")
     if name not in _EVENTS:
         raise Refusal("unknown_event", f"There is no client event {name[:100]!r}.", "type")
-    kind, command = _EVENTS[name]
+    kind, make = _EVENTS[name]
     try:
         fields = msgspec.convert(event, kind)
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `$.")
         code = "missing_required_parameter" if "missing required" in what else "invalid_type"
         raise Refusal(code, f"{name}: {what}.", where.rstrip("`") or None) from None
-    return command(fields)
+    return make(fields)

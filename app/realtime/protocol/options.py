@@ -275,9 +275,9 @@ def _merged(current: Struct | None, kind: Any, patch: dict[str, Any], path: str,
 def _struct_for(hint: Any, value: Any, current: Any) -> type[Struct] | None:
     """Which struct a field's new value describes: by its type word, else the one that is there, else the first."""
     kinds = _structs(hint)
-    word = cast("dict[str, Any]", value).get("type") if isinstance(value, dict) else None
+    tag_name = cast("dict[str, Any]", value).get("type") if isinstance(value, dict) else None
     for kind in kinds:
-        if word is not None and kind.__struct_config__.tag == word:
+        if tag_name is not None and kind.__struct_config__.tag == tag_name:
             return kind
     return next((kind for kind in kinds if isinstance(current, kind)), kinds[0] if kinds else None)
 

@@ -304,36 +304,19 @@ class Error:
     event_id: str | None
 
 
-ServerEvent = (
-    QueueUpdated
-    | SessionCreated
-    | SessionUpdated
-    | SpeechStarted
+SessionEvent = SessionCreated | SessionUpdated | QueueUpdated | RateLimits | Error
+InputEvent = (
+    SpeechStarted
     | SpeechStopped
     | TimeoutTriggered
     | AudioCommitted
     | AudioCleared
-    | ItemAdded
-    | ToolServerFailed
-    | ItemRetrieved
-    | ItemDeleted
-    | ItemTruncated
     | TranscriptionPartial
     | TranscriptionCompleted
     | TranscriptionFailed
-    | ResponseCreated
-    | RateLimits
-    | MessageCreated
-    | TextDelta
-    | AudioDelta
-    | AudioAlignment
-    | OutputAudioStarted
-    | OutputAudioStopped
-    | OutputAudioCleared
-    | MessageDone
-    | CallCreated
-    | CallDelta
-    | CallDone
-    | ResponseDone
-    | Error
 )
+ItemEvent = ItemAdded | ItemRetrieved | ItemDeleted | ItemTruncated | ToolServerFailed
+ResponseEvent = ResponseCreated | MessageCreated | TextDelta | AudioDelta | AudioAlignment | MessageDone | ResponseDone
+CallEvent = CallCreated | CallDelta | CallDone
+PlaybackEvent = OutputAudioStarted | OutputAudioStopped | OutputAudioCleared
+ServerEvent = SessionEvent | InputEvent | ItemEvent | ResponseEvent | CallEvent | PlaybackEvent

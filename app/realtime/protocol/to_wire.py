@@ -1,6 +1,6 @@
-"""The OpenAI Realtime GA protocol, on its way out: a notice of ours to the server events that it means.
+"""The OpenAI Realtime GA protocol, on its way out: server events as types to the JSON texts that they are.
 
-The order within a notice is the protocol's documented one; the order of notices is the session's. Stateless.
+The order within an event of ours is the protocol's documented one; the order of events is the session's. Stateless.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ from app.realtime.protocol.server_events import (
     CallCreated,
     CallDelta,
     CallDone,
+    CallEvent,
     Error,
+    InputEvent,
     ItemAdded,
     ItemDeleted,
+    ItemEvent,
     ItemRetrieved,
     ItemTruncated,
     MessageCreated,
@@ -33,13 +36,16 @@ from app.realtime.protocol.server_events import (
     OutputAudioStarted,
     OutputAudioStopped,
     OutputItemRef,
+    PlaybackEvent,
     QueueUpdated,
     RateLimits,
     ResponseCreated,
     ResponseDone,
+    ResponseEvent,
     ResponseView,
     ServerEvent,
     SessionCreated,
+    SessionEvent,
     SessionUpdated,
     SessionView,
     SpeechStarted,
@@ -54,29 +60,57 @@ from app.realtime.protocol.server_events import (
 )
 from app.realtime.protocol.wire_items import encode_item
 
-Event = dict[str, Any]
+WireEvent = dict[str, Any]
 
 
-def encode(notice: ServerEvent, numbers: Iterator[int] | None = None) -> list[str]:
-    """The JSON texts of a notice's events, each with an id of its own, and a number where the client counts them."""
-    return [
-        orjson.dumps({"event_id": new_id("event"), **_numbered(event, numbers)}).decode() for event in _events(notice)
-    ]
+def encode(event: ServerEvent, numbers: Iterator[int] | None = None) -> list[str]:
+    """Return the JSON texts of an event, each with an id of its own, and a number where the client counts them.
+
+    Some events of ours are several on the wire: an item that is complete as it comes is ``added`` and ``done``.
+    """
+    texts = (_numbered(one, numbers) for one in _wire_events(event))
+    return [orjson.dumps({"event_id": new_id("event"), **one}).decode() for one in texts]
 
 
-def _numbered(event: Event, numbers: Iterator[int] | None) -> Event:
-    """Ours, not the protocol's, and beside whatever else of ours the event carries."""
-    return event if numbers is None else {**event, "parley": {**event.get("parley", {}), "seq": next(numbers)}}
+def _numbered(wire: WireEvent, numbers: Iterator[int] | None) -> WireEvent:
+    """The event with its number, which is ours, not the protocol's, and stands beside whatever else of ours it has."""
+    return wire if numbers is None else {**wire, "parley": {**wire.get("parley", {}), "seq": next(numbers)}}
 
 
-def _events(notice: ServerEvent) -> list[Event]:
-    match notice:
+def _wire_events(event: ServerEvent) -> list[WireEvent]:
+    if isinstance(event, ResponseEvent):
+        return _response_events(event)
+    if isinstance(event, InputEvent):
+        return _input_events(event)
+    if isinstance(event, ItemEvent):
+        return _item_events(event)
+    if isinstance(event, CallEvent):
+        return _call_events(event)
+    if isinstance(event, PlaybackEvent):
+        return [_playback_event(event)]
+    return [_session_event(event)]
+
+
+def _session_event(event: SessionEvent) -> WireEvent:
+    match event:
         case SessionCreated(session):  # and no conversation.created: the next event is the reply to session.update
-            return [{"type": "session.created", "session": encode_session(session)}]
-        case QueueUpdated(ref):  # ours, not the protocol's: only who asked to wait gets it
-            return [{"type": "parley.queue.updated", "position": ref}]
+            return {"type": "session.created", "session": encode_session(session)}
         case SessionUpdated(session):
-            return [{"type": "session.updated", "session": encode_session(session)}]
+            return {"type": "session.updated", "session": encode_session(session)}
+        case QueueUpdated(position):  # ours, not the protocol's: only a client that asked to wait gets it
+            return {"type": "parley.queue.updated", "position": position}
+        case RateLimits(limit, remaining):
+            requests = {"name": "requests", "limit": limit, "remaining": remaining, "reset_seconds": 0.0}
+            return {"type": "rate_limits.updated", "rate_limits": [requests]}
+        case Error(refusal, event_id):
+            error = {"type": refusal.kind, "code": refusal.code, "message": str(refusal), "param": refusal.param}
+            return {"type": "error", "error": {**error, "event_id": event_id}}
+        case _:
+            assert_never(event)
+
+
+def _input_events(event: InputEvent) -> list[WireEvent]:
+    match event:
         case SpeechStarted(item_id, at_ms):
             return [{"type": "input_audio_buffer.speech_started", "audio_start_ms": at_ms, "item_id": item_id}]
         case SpeechStopped(item_id, at_ms):
@@ -88,49 +122,31 @@ def _events(notice: ServerEvent) -> list[Event]:
             return [{"type": "input_audio_buffer.committed", "item_id": item_id, "previous_item_id": previous_id}]
         case AudioCleared():
             return [{"type": "input_audio_buffer.cleared"}]
-        case TranscriptionPartial(item_id, transcript, final):  # ours: only who asked for it gets it
+        case TranscriptionPartial(item_id, transcript, final):  # ours: only a client that asked for it gets it
             partial = {"item_id": item_id, "transcript": transcript, "final": final}
             return [{"type": "parley.input_audio_transcription.partial", **partial}]
-        case TranscriptionCompleted():
-            return _transcribed(notice)
+        case TranscriptionCompleted(item_id, transcript, seconds):
+            return _transcribed(item_id, transcript, seconds)
         case TranscriptionFailed(item_id, code, message):
             error = {"type": "server_error", "code": code, "message": message}
             return [{"type": f"{_TRANSCRIPTION}.failed", "item_id": item_id, "content_index": 0, "error": error}]
-        case Error():
-            return [_error(notice)]
-        case ItemAdded() | ItemRetrieved() | ItemDeleted() | ItemTruncated():
-            return _item_events(notice)
-        case ToolServerFailed():
-            return _unreached(notice)
-        case OutputAudioStarted(response_id):
-            return [{"type": "output_audio_buffer.started", "response_id": response_id}]
-        case OutputAudioStopped(response_id):
-            return [{"type": "output_audio_buffer.stopped", "response_id": response_id}]
-        case OutputAudioCleared(response_id):
-            return [{"type": "output_audio_buffer.cleared", "response_id": response_id}]
         case _:
-            return _answer_events(notice)
+            assert_never(event)
 
 
 _TRANSCRIPTION = "conversation.item.input_audio_transcription"
 
 
-def _transcribed(notice: TranscriptionCompleted) -> list[Event]:
-    """One delta with all of it: earlier guesses may have been revised, and a delta can't be taken back."""
-    head = {"item_id": notice.item_id, "content_index": 0}
-    usage = {"type": "duration", "seconds": round(notice.seconds, 3)}
-    deltas = [{"type": f"{_TRANSCRIPTION}.delta", **head, "delta": notice.transcript}] if notice.transcript else []
-    return [*deltas, {"type": f"{_TRANSCRIPTION}.completed", **head, "transcript": notice.transcript, "usage": usage}]
+def _transcribed(item_id: str, transcript: str, seconds: float) -> list[WireEvent]:
+    """One delta with the whole transcript: earlier words may have been revised, and a delta can't be taken back."""
+    head = {"item_id": item_id, "content_index": 0}
+    usage = {"type": "duration", "seconds": round(seconds, 3)}
+    deltas = [{"type": f"{_TRANSCRIPTION}.delta", **head, "delta": transcript}] if transcript else []
+    return [*deltas, {"type": f"{_TRANSCRIPTION}.completed", **head, "transcript": transcript, "usage": usage}]
 
 
-def _error(notice: Error) -> Event:
-    refusal = notice.refusal
-    error = {"type": refusal.kind, "code": refusal.code, "message": str(refusal), "param": refusal.param}
-    return {"type": "error", "error": {**error, "event_id": notice.event_id}}
-
-
-def _item_events(notice: ItemAdded | ItemRetrieved | ItemDeleted | ItemTruncated) -> list[Event]:
-    match notice:
+def _item_events(event: ItemEvent) -> list[WireEvent]:
+    match event:
         case ItemAdded(item, previous_id):
             return [_item_event("added", item, previous_id), _item_event("done", item, previous_id)]
         case ItemRetrieved(item, sounds):
@@ -140,34 +156,29 @@ def _item_events(notice: ItemAdded | ItemRetrieved | ItemDeleted | ItemTruncated
         case ItemTruncated(item_id, content_index, audio_end_ms, played_text):
             where = {"item_id": item_id, "content_index": content_index, "audio_end_ms": audio_end_ms}
             return [{"type": "conversation.item.truncated", **where, "parley": {"heard_text": played_text}}]
+        case ToolServerFailed(item, previous_id):  # a list of tools that is begun, and fails
+            moments = [{"type": f"mcp_list_tools.{one}", "item_id": item.id} for one in ("in_progress", "failed")]
+            return [_item_event("added", item, previous_id), *moments, _item_event("done", item, previous_id)]
+        case _:
+            assert_never(event)
 
 
-def _unreached(notice: ToolServerFailed) -> list[Event]:
-    """A list of tools that is begun, and fails."""
-    item, previous_id = notice.item, notice.previous_id
-    moments = [{"type": f"mcp_list_tools.{moment}", "item_id": item.id} for moment in ("in_progress", "failed")]
-    return [_item_event("added", item, previous_id), *moments, _item_event("done", item, previous_id)]
+def _playback_event(event: PlaybackEvent) -> WireEvent:
+    match event:
+        case OutputAudioStarted(response_id):
+            return {"type": "output_audio_buffer.started", "response_id": response_id}
+        case OutputAudioStopped(response_id):
+            return {"type": "output_audio_buffer.stopped", "response_id": response_id}
+        case OutputAudioCleared(response_id):
+            return {"type": "output_audio_buffer.cleared", "response_id": response_id}
+        case _:
+            assert_never(event)
 
 
-def _answer_events(
-    notice: ResponseCreated
-    | RateLimits
-    | MessageCreated
-    | TextDelta
-    | AudioDelta
-    | AudioAlignment
-    | MessageDone
-    | CallCreated
-    | CallDelta
-    | CallDone
-    | ResponseDone,
-) -> list[Event]:
-    match notice:
+def _response_events(event: ResponseEvent) -> list[WireEvent]:
+    match event:
         case ResponseCreated(response):
-            return [{"type": "response.created", "response": _answer(response)}]
-        case RateLimits(limit, remaining):
-            requests = {"name": "requests", "limit": limit, "remaining": remaining, "reset_seconds": 0.0}
-            return [{"type": "rate_limits.updated", "rate_limits": [requests]}]
+            return [{"type": "response.created", "response": _response(response)}]
         case MessageCreated(ref, item, previous_id):
             return [
                 *_output_item("added", ref, item, previous_id),
@@ -179,7 +190,7 @@ def _answer_events(
         case AudioDelta(ref, pcm):
             delta = pybase64.b64encode(pcm).decode("ascii")
             return [{"type": "response.output_audio.delta", **_content(ref), "delta": delta}]
-        case AudioAlignment(ref, marks):  # ours: only who asked for it gets it
+        case AudioAlignment(ref, marks):  # ours: only a client that asked for it gets it
             return [{"type": "parley.output_audio.alignment", **_content(ref), "marks": marks}]
         case MessageDone(ref, item, text, previous_id):
             return [
@@ -187,6 +198,14 @@ def _answer_events(
                 {"type": "response.content_part.done", **_content(ref), "part": _content_part(ref, text)},
                 *_output_item("done", ref, item, previous_id),
             ]
+        case ResponseDone(response):
+            return [{"type": "response.done", "response": _response(response)}]
+        case _:
+            assert_never(event)
+
+
+def _call_events(event: CallEvent) -> list[WireEvent]:
+    match event:
         case CallCreated(ref, item, previous_id):
             return _output_item("added", ref, item, previous_id)
         case CallDelta(ref, call_id, text):
@@ -194,35 +213,33 @@ def _answer_events(
         case CallDone(ref, item, previous_id):
             done = {**_called(ref, item.call_id), "name": item.name, "arguments": item.arguments}
             return [{"type": f"{_ARGUMENTS}.done", **done}, *_output_item("done", ref, item, previous_id)]
-        case ResponseDone(response):
-            return [{"type": "response.done", "response": _answer(response)}]
         case _:
-            assert_never(notice)
+            assert_never(event)
 
 
-def _output_item(moment: str, ref: OutputItemRef, item: Item, previous_id: str | None) -> list[Event]:
+def _output_item(moment: str, ref: OutputItemRef, item: Item, previous_id: str | None) -> list[WireEvent]:
     """``response.output_item`` and, where the conversation keeps the item, ``conversation.item``: added, or done."""
     head = {"response_id": ref.response_id, "output_index": ref.index}
-    output: Event = {"type": f"response.output_item.{moment}", **head, "item": encode_item(item)}
+    output: WireEvent = {"type": f"response.output_item.{moment}", **head, "item": encode_item(item)}
     kept = [_item_event(moment, item, previous_id)] if ref.kept else []
     return [output, *kept] if moment == "added" else [*kept, output]
 
 
-def _item_event(moment: str, item: Item, previous_id: str | None) -> Event:
+def _item_event(moment: str, item: Item, previous_id: str | None) -> WireEvent:
     """``previous_item_id`` is sent as null for the first item: some clients tell null from absent."""
     return {"type": f"conversation.item.{moment}", "previous_item_id": previous_id, "item": encode_item(item)}
 
 
-def _content(ref: OutputItemRef) -> Event:
+def _content(ref: OutputItemRef) -> WireEvent:
     ids = {"response_id": ref.response_id, "item_id": ref.item_id}
     return {**ids, "output_index": ref.index, "content_index": 0}
 
 
-def _content_part(ref: OutputItemRef, text: str) -> Event:
+def _content_part(ref: OutputItemRef, text: str) -> WireEvent:
     return {"type": "audio", "transcript": text} if ref.spoken else {"type": "text", "text": text}
 
 
-def _content_done(ref: OutputItemRef, text: str) -> list[Event]:
+def _content_done(ref: OutputItemRef, text: str) -> list[WireEvent]:
     if not ref.spoken:
         return [{"type": "response.output_text.done", **_content(ref), "text": text}]
     return [
@@ -234,14 +251,14 @@ def _content_done(ref: OutputItemRef, text: str) -> list[Event]:
 _ARGUMENTS = "response.function_call_arguments"
 
 
-def _called(ref: OutputItemRef, call_id: str) -> Event:
+def _called(ref: OutputItemRef, call_id: str) -> WireEvent:
     ids = {"response_id": ref.response_id, "item_id": ref.item_id}
     return {**ids, "output_index": ref.index, "call_id": call_id}
 
 
-def encode_session(view: SessionView) -> Event:
+def encode_session(view: SessionView) -> WireEvent:
     """A session object."""
-    options: Event = msgspec.to_builtins(view.options)
+    options: WireEvent = msgspec.to_builtins(view.options)
     kind = "realtime.session"
     if not view.options.can_respond:
         kind = "realtime.transcription_session"
@@ -252,7 +269,7 @@ def encode_session(view: SessionView) -> Event:
     return {**head, **options, "parley": ours}
 
 
-def _answer(view: ResponseView) -> Event:
+def _response(view: ResponseView) -> WireEvent:
     output = view.options.audio.output
     done = view.outcome != "in_progress"
     return {
@@ -271,8 +288,8 @@ def _answer(view: ResponseView) -> Event:
     }
 
 
-def _status_details(view: ResponseView) -> Event:
-    details: Event = {"type": view.outcome}
+def _status_details(view: ResponseView) -> WireEvent:
+    details: WireEvent = {"type": view.outcome}
     if view.reason is not None:
         details["reason"] = view.reason
     if view.error is not None:
@@ -281,7 +298,7 @@ def _status_details(view: ResponseView) -> Event:
     return details
 
 
-def _usage(usage: Usage) -> Event:
+def _usage(usage: Usage) -> WireEvent:
     """Cached tokens are the prompt's first ones, of whatever kind; the protocol's split takes them for text."""
     output = usage.text_tokens + usage.audio_tokens
     typed = usage.input_tokens - usage.audio_input_tokens - usage.image_tokens
@@ -296,7 +313,7 @@ def _usage(usage: Usage) -> Event:
     }
 
 
-def _ledger(view: ResponseView) -> Event:
+def _ledger(view: ResponseView) -> WireEvent:
     """Ours, not the protocol's: where the time to first audio went."""
     terms = {name: round(ms, 3) for name, ms in (view.ledger or {}).items()}
     ahead = {"ahead_ms": round(view.ahead_ms, 3)} if view.ahead_ms else {}

@@ -185,5 +185,5 @@ def _convert(tree: dict[str, Any], kind: Any, path: str) -> Any:
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `$")
         code = "missing_required_parameter" if "missing required" in what else "invalid_type"
-        place = f"{path}{where.rstrip('`')}"
-        raise Refusal(code, f"{place}: {what}.", place) from None
+        where_in = f"{path}{where.rstrip('`')}"
+        raise Refusal(code, f"{where_in}: {what}.", where_in) from None

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 
 from app.pace import MESSAGE_BYTES, Pace
-from app.realtime.protocol.client_events import CameraFrame, MicrophoneSamples, Received
+from app.realtime.protocol.client_events import CameraFrame, InputSamples, Received
 
 MAX_BYTES = 16 * 1024 * 1024
 """A minute of sound, or some pictures: a session that obeys is never so far behind."""
@@ -42,7 +42,7 @@ class Inbox:
             self._waiting.append((told, size))
             self._bytes += size
             self._news.set()
-        elif not isinstance(told.event, MicrophoneSamples):
+        elif not isinstance(told.event, InputSamples):
             self.overflowed.set()
 
     async def told(self, over: asyncio.Event) -> AsyncGenerator[Received]:
@@ -54,7 +54,7 @@ class Inbox:
                     continue
                 told, size = self._waiting.popleft()
                 self._bytes -= size
-                if not isinstance(told.event, MicrophoneSamples | CameraFrame):
+                if not isinstance(told.event, InputSamples | CameraFrame):
                     self._pace.spend(1, size, self._now())
                 yield told
             self._news.clear()

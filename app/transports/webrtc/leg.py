@@ -18,7 +18,7 @@ from aiortc import RTCConfiguration, RTCDataChannel, RTCIceServer, RTCPeerConnec
 from aiortc.rtcconfiguration import RTCIceTransportPolicy
 from aiortc.rtcrtpsender import RTCRtpSender
 
-from app.realtime.protocol.client_events import CameraFrame, MicrophoneSamples, Received
+from app.realtime.protocol.client_events import CameraFrame, InputSamples, Received
 from app.realtime.protocol.server_events import Error
 from app.realtime.protocol.to_wire import encode
 from app.refusal import Refusal
@@ -216,7 +216,7 @@ class Leg:
         self.heard_s = self._now()
 
     def _hear(self, pcm: Pcm) -> None:
-        self._inbox.put(Received(MicrophoneSamples(pcm)), pcm.nbytes)
+        self._inbox.put(Received(InputSamples(pcm)), pcm.nbytes)
 
     def _refuse_picture(self, message: str) -> None:
         self._inbox.put(Received(Refusal("picture_too_large", message)), 0)

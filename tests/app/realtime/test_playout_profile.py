@@ -83,7 +83,7 @@ async def test_a_barge_in_clears_truncates_and_then_ends_the_response() -> None:
     async with calling() as call:
         await call.typed("go on")
         await call.later(0.04)
-        await call.word(client_events.MicrophoneSamples(np.full(8_000, 8_000, np.int16)))
+        await call.word(client_events.InputSamples(np.full(8_000, 8_000, np.int16)))
         kinds = ("input_audio_buffer.speech_started", "output_audio_buffer.cleared", "conversation.item.truncated")
         assert call.order(*kinds, "response.done") == [*kinds, "response.done"]
         done, cut = call.of("response.done")[0]["response"], call.of("conversation.item.truncated")[0]
@@ -97,7 +97,7 @@ async def test_a_barge_in_clears_truncates_and_then_ends_the_response() -> None:
         sent_ms = call.sent_ms()
         await call.later(0.1)
         assert call.sent_ms() == sent_ms
-        await call.word(client_events.MicrophoneSamples(np.zeros(16_000, np.int16)))
+        await call.word(client_events.InputSamples(np.zeros(16_000, np.int16)))
 
 
 async def test_the_end_of_an_answer_that_is_still_heard_is_cut_too() -> None:
@@ -190,7 +190,7 @@ def frame(level: int) -> client_events.CameraFrame:
 
 
 async def speak(call: Call, seconds: float = 0.5) -> None:
-    await call.word(client_events.MicrophoneSamples(np.full(int(16_000 * seconds), 8_000, np.int16)))
+    await call.word(client_events.InputSamples(np.full(int(16_000 * seconds), 8_000, np.int16)))
 
 
 def levels(request: Any) -> list[int]:
@@ -205,7 +205,7 @@ async def test_a_turn_has_the_newest_pictures_newest_last_once() -> None:
             call.now_s += 1.0
         for _ in range(2):
             await speak(call)
-            await call.word(client_events.MicrophoneSamples(np.zeros(16_000, np.int16)))
+            await call.word(client_events.InputSamples(np.zeros(16_000, np.int16)))
             await call.later(0.3)
         turns = [item for item in call.session._conversation.items if isinstance(item, MessageItem)]
         pictures = [
@@ -227,11 +227,11 @@ async def test_what_is_seen_while_the_user_speaks_is_in_the_answer_that_is_begun
         call.now_s += 1.0
         await call.word(frame(2))
         await speak(call)
-        await call.word(client_events.MicrophoneSamples(np.zeros(5_120, np.int16)))  # 320 ms: a pause, not the end
+        await call.word(client_events.InputSamples(np.zeros(5_120, np.int16)))  # 320 ms: a pause, not the end
         assert [levels(request) for request in call.engine.requests] == [[1], [1, 2]]
         call.now_s += 1.0
         await call.word(frame(3))  # too late for this answer, and for its item
-        await call.word(client_events.MicrophoneSamples(np.zeros(9_600, np.int16)))
+        await call.word(client_events.InputSamples(np.zeros(9_600, np.int16)))
         await call.later(0.3)
         assert len(call.engine.requests) == 2
         shown = call.of("conversation.item.added")[0]["item"]["content"]

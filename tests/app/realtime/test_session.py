@@ -94,10 +94,10 @@ class FakeChunks:
     def claim(self) -> None:
         self.claimed = True
 
-    def held(self) -> None:
+    def speculative(self) -> None:
         self.reports.append("held")
 
-    def due(self) -> None:
+    def confirmed(self) -> None:
         self.reports.append("due")
 
 

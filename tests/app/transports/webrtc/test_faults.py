@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from app.pace import MESSAGE_BYTES, Pace
-from app.realtime.protocol.client_events import CommitAudio, MicrophoneSamples, Received
+from app.realtime.protocol.client_events import CommitAudio, InputSamples, Received
 from app.transports.webrtc.channel import UNSENT_BYTES
 from app.transports.webrtc.inbox import MAX_BYTES, MAX_MESSAGES, Inbox
 from tests.app.rig import Running, silence, tone
@@ -126,13 +126,13 @@ async def test_a_caller_who_takes_no_events_is_left(serve_with: Any) -> None:
 async def test_what_comes_in_is_bounded() -> None:
     """Sound that has no room is dropped, as on a bad line; a command can't be."""
     inbox = Inbox(Pace(400, 4e6))
-    inbox.put(Received(MicrophoneSamples(b"")), MAX_BYTES - MESSAGE_BYTES)
-    inbox.put(Received(MicrophoneSamples(b"")), 1)
+    inbox.put(Received(InputSamples(b"")), MAX_BYTES - MESSAGE_BYTES)
+    inbox.put(Received(InputSamples(b"")), 1)
     assert not inbox.overflowed.is_set()
     inbox.put(Received(CommitAudio()), 1)
     assert inbox.overflowed.is_set()
     told = inbox.told(asyncio.Event())
-    assert isinstance((await anext(told)).event, MicrophoneSamples)
+    assert isinstance((await anext(told)).event, InputSamples)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await anext(told)
