@@ -31,9 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FILE, FUNCTION = 300, 40
 """Lines that a file and a function may have."""
 LONGER = {
-    ("app/realtime", "answers.py"): 330,
-    ("app/realtime", "events_out.py:_answer_events"): 49,
-    ("app/realtime", "events_out.py:_events"): 41,
+    ("app/realtime", "session.py"): 310,
 }
 """Files and functions that are longer for now, wherever in their folder they lie."""
 _SILENT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
@@ -52,7 +50,7 @@ class Part:
 CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_300, 4_500)
 SHARED = Part("what stages share: worker/llm, worker/remote, and the files that only stages import", 4_200)
 NN = Part("engine/worker/nn", 1_000)
-APP = Part("app", 14_500, 12_000)
+APP = Part("app", 14_700, 12_000)
 FAMILIES = {"nano": Part("nano", 2_350, 2_000)}
 FAMILY, STAGE = 2_000, 250
 """Lines that any other family may have, and a stage by itself."""
@@ -153,7 +151,9 @@ def too_large(files: Sequence[Source], sizes: Mapping[Part, int]) -> list[str]:
 
 
 def _longer(name: str) -> int:
-    return next((most for (folder, end), most in LONGER.items() if name.startswith(folder) and name.endswith(end)), 0)
+    return next(
+        (most for (folder, end), most in LONGER.items() if name.startswith(folder) and name.endswith(f"/{end}")), 0
+    )
 
 
 def main() -> int:
