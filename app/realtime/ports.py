@@ -29,7 +29,7 @@ class Vad(Protocol):
     """A voice activity detector: it judges a microphone's chunks in order, and remembers those before."""
 
     def probability(self, chunk: Wave) -> float:
-        """How likely the chunk (float32 [CHUNK] in [-1, 1]) holds speech, 0 to 1."""
+        """Return how likely the chunk (float32 [CHUNK] in [-1, 1]) holds speech, 0 to 1."""
         ...
 
 
@@ -52,7 +52,7 @@ class Moment:
 
 
 class Judge(Protocol):
-    """Decides when a turn is over."""
+    """The judge of when a turn is over."""
 
     def silence_ms(self, moment: Moment, eagerness: Eagerness) -> int:
         """The silence after which the turn is over, unless the user goes on or more is understood meanwhile."""
@@ -61,24 +61,26 @@ class Judge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlayoutProfile:
-    """How a transport takes an answer's sound: how far ahead of the listener, and at which end it is played.
+    """The way in which a transport takes an answer's sound: how far ahead of the listener, and at which end it is
+    played.
 
     ``plays``: the server itself plays answers out, in real time, and hears the microphone as a stream. Then it knows
-    what was heard, tells when it begins and ends to play, and truncates what was interrupted; otherwise the client does
-    these.
+    what was heard, announces when playback begins and ends, and truncates what was interrupted; otherwise the client
+    does these.
     """
 
     lead_s: float = 1.5
-    """How far sending runs ahead of the listener: over a socket it rides out a hiccup, and can still be recalled."""
+    """Seconds that sending runs ahead of the listener: over a socket this rides out a hiccup, and can still be
+    recalled."""
     packet_s: float = 0.1
     """The most audio in one packet: what goes out after a barge-in was decided is at most this."""
     plays: bool = False
     lag_s: Callable[[], float] = lambda: 0.0
-    """How long after a sample has left its listener hears it, at this moment."""
+    """A function that returns how long after a sample has left its listener hears it, at this moment."""
     set_delay: Callable[[float], None] = lambda delay_s: None
-    """Takes the client's word for how long what reaches it waits there before it is heard, in seconds."""
+    """A setter of how long, by the client's word in seconds, sound that reaches it waits there before it is heard."""
     new_resume_token: Callable[[], str] | None = None
-    """Makes a new token with which the client may come back to its session; None where it can't."""
+    """A maker of tokens with which the client may come back to its session; None where it can't."""
 
 
 SOCKET = PlayoutProfile()

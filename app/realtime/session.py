@@ -127,7 +127,7 @@ class Session:
         self._responses.set_present(False)
 
     def back(self, last_seen_s: float | None = None) -> None:
-        """The client is connected again: tell it how things stand, and go on.
+        """Go on with a client that is connected again, and send it how things stand.
 
         What was played since ``last_seen_s`` is played again: it reached nobody. None where the client gets the events
         that it missed.
@@ -259,7 +259,7 @@ class Session:
         self._emit(server_events.ItemRetrieved(item, sounds))
 
     def _on_turn(self, event: TurnEvent) -> None:
-        """Obey the input buffer: who speaks, and what of it is answered when."""
+        """Obey the input buffer: stop, begin, hold or let go answers as the user speaks, pauses and ends."""
         match event:
             case TurnStarted(utterance, start_ms):
                 self._emit(server_events.SpeechStarted(utterance.item_id, start_ms))

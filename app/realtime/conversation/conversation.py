@@ -28,7 +28,7 @@ from app.shares import ShareTaken
 from engine import SPEAKER_RATE_HZ, AudioPart, ImagePart, Message, Part, TextPart, ToolCallPart, ToolResultPart
 
 ROOT = "root"
-"""As the id of a previous item: the front of the conversation."""
+"""The id of a previous item that stands for the front of the conversation."""
 
 
 class Conversation:
@@ -197,7 +197,8 @@ class Conversation:
 
 
 def prompt(instructions: str, items: tuple[Item, ...]) -> tuple[Message, ...]:
-    """What the engine is asked with. What is in progress, or broken off before anything was heard, is left out."""
+    """Return the messages that the engine is asked with. Items in progress, or broken off before anything was heard,
+    are left out."""
     system = (Message("system", (TextPart(instructions),)),) if instructions else ()
     messages = (_message(item) for item in items)
     return (*system, *(message for message in messages if message is not None))

@@ -1,4 +1,4 @@
-"""What a model's context can hold of text, known at the door: what it can't is refused before a worker has to read it.
+"""The text that a model's context can hold, known at the door: too much is refused before a worker has to read it.
 
 Generous, and by characters: nothing that might fit is refused, and what an estimate finds too long (``truncation``) or
 the model itself (ContextOverflow) still is. Knows no wire format.
@@ -17,7 +17,8 @@ from engine import ModelInfo
 
 CODE = "context_length_exceeded"
 _ROOM = 8
-"""How much longer a text may be than the model's costs say: they are rather too dear, and a run of blanks is one."""
+"""The factor by which a text may be longer than the model's costs say: they are rather too dear, and a run of blanks is
+one."""
 _UNREAD_CHARS = 256_000
 """Instructions and tools where they cost the model nothing, since it reads little of them; clients send them anyway."""
 _SETTINGS_BYTES = 64 * 1024

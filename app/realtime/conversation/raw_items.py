@@ -1,4 +1,4 @@
-"""What a client puts into the conversation: weighed first, all of a command together, then decoded off the event loop.
+"""Items that a client adds: weighed first, all of a command together, then decoded off the event loop.
 
 Knows no wire format and no engine.
 """
@@ -61,7 +61,7 @@ class _Sound:
 
     @property
     def samples(self) -> int:
-        """At the rate that they come at. Raises MediaError."""
+        """Return the samples at the rate that they come at. Raises MediaError."""
         return sample_count(self.raw.data, self.format)
 
     @property
@@ -91,7 +91,7 @@ class _Weighed:
     """A draft of which it is known what it takes."""
 
     bare: MessageItem
-    """With what needs no decoding: its id, and its texts."""
+    """The message with all that needs no decoding: its id, and its texts."""
     parts: tuple[Text | _Sound | _Image, ...]
 
     @classmethod

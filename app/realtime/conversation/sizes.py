@@ -1,4 +1,4 @@
-"""What an item takes: bytes of memory, and characters that a model has to read. Knows no wire format and no limit."""
+"""The size of an item: bytes of memory, and characters that a model has to read. Knows no wire format and no limit."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def _content_size(content: Content) -> int:
 
 
 def user_audio_size(samples: int, transcript: str | None) -> int:
-    """Of speech of so many samples at MIC_RATE_HZ."""
+    """Return the size of speech of so many samples at MIC_RATE_HZ."""
     return 2 * samples + getsizeof(transcript)
 
 
 def picture_size(pixels: int, url: str, detail: str) -> int:
-    """Of a picture whose pixels take so many bytes."""
+    """Return the size of a picture whose pixels take so many bytes."""
     return pixels + getsizeof(url) + getsizeof(detail)
 
 

@@ -22,13 +22,13 @@ MOST_SERVERS = 32
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Settings whose tools are functions only, and what was left out of them."""
+    """Settings whose tools are functions only, and the tools that were left out of them."""
 
     patch: dict[str, Any]
     servers: tuple[str, ...] = ()
     """The labels of MCP servers."""
     refusal: Refusal | None = None
-    """What to say of other kinds of tools, once the rest was obeyed."""
+    """The refusal of other kinds of tools, for once the rest was obeyed."""
 
 
 def functions_only(patch: dict[str, Any], path: str) -> Offer:

@@ -1,4 +1,4 @@
-"""Which of a conversation's items go into the next prompt, so that it fits the model's context.
+"""The choice of a conversation's items that go into the next prompt, so that it fits the model's context.
 
 The oldest turns are left out of the prompt, whole; the conversation keeps them. Tokens are estimated, rather too many
 than too few: only the model's family can count them. One per session; knows no wire format and no engine.
@@ -30,14 +30,14 @@ Rule = str | RetentionRatio
 """The protocol's ``truncation``: ``auto``, ``disabled``, or how much to keep."""
 
 _KEPT = 2 / 3
-"""Of the room, where the client does not say: with less, some turns pass before the prompt's beginning changes again.
-A prompt that begins anew is computed anew, which its next listener waits for."""
+"""The part of the room that is kept where the client does not say: with less, some turns pass before the prompt's
+beginning changes again. A prompt that begins anew is computed anew, which its next listener waits for."""
 _TIGHTER = 1.25
-"""How much dearer tokens are taken to be after the model has found a prompt too long."""
+"""The factor by which tokens are taken to be dearer after the model has found a prompt too long."""
 
 
 class Truncation:
-    """Where the prompt begins now; it moves on only when the conversation has outgrown the context again."""
+    """The place where the prompt begins now; it moves on only when the conversation has outgrown the context again."""
 
     def __init__(self, model: ModelInfo) -> None:
         self._model = model

@@ -29,7 +29,7 @@ class Utterance:
         self.whole: bool | None = None
         """Whether those words are all of a request, where the ears can say."""
         self.silence_ms: float | None = None
-        """How long its speaker had been silent when it was found to be over; None where that was not found."""
+        """Milliseconds that its speaker had been silent when it was found to be over; None where that was not found."""
         self.pictures: tuple[Picture, ...] = ()
         """The camera's pictures meanwhile, oldest first."""
         self._limit = limit_samples
@@ -40,7 +40,8 @@ class Utterance:
 
     @property
     def so_far(self) -> str:
-        """What was said, as far as it is known: all of it up to the present pause, or what ears make of it by now."""
+        """Return what was said, as far as it is known: all of it up to the present pause, or what ears make of it by
+        now."""
         return self.words or self._so_far
 
     @property

@@ -59,10 +59,10 @@ STEP = 512
 """Samples that are judged at once: a chunk of the voice activity detector, 32 ms."""
 
 HAND_PAUSE_MS = 1000
-"""While the user holds a key, an answer is begun after so much silence at the latest."""
+"""Silence after which an answer is begun at the latest while the user holds a key."""
 
 NEVER_MS = 24 * 3_600_000
-"""More than any session lasts."""
+"""Milliseconds beyond any session's life."""
 
 SHORTEST_S = 0.1
 """The protocol's least audio for a commit."""
@@ -257,14 +257,14 @@ class InputAudioBuffer:
         self._check_idle()
 
     def _quiet_samples(self) -> int:
-        """How long nobody has spoken since the last answer, where the session's settings ask for it."""
+        """Return how long nobody has spoken since the last answer, where the session's settings ask for it."""
         detection = self._options.audio.input.turn_detection
         if self._quiet_from is None or detection is None or detection.idle_timeout_ms is None:
             return 0
         return max(0, self._recent.position - self._quiet_from) if self._options.auto_responds else 0
 
     def _check_idle(self) -> None:
-        """After ``idle_timeout_ms`` without a word the silence itself becomes a turn."""
+        """Make a turn of the silence itself after ``idle_timeout_ms`` without a word."""
         detection, quiet = self._options.audio.input.turn_detection, self._quiet_samples()
         if not quiet or self._utterance is not None or detection is None:
             return
@@ -311,7 +311,7 @@ class InputAudioBuffer:
         self._emit(TurnStarted(utterance, _ms(start)))
 
     def _judge_fall(self, utterance: Utterance, end_ms: int) -> None:
-        """How the voice ended, where the judge of the pause wants to know."""
+        """Judge how the voice ended, where the judge of the pause wants to know."""
         if isinstance(self._options.audio.input.turn_detection, SemanticVad):
             silent = self._recent.position - self._detector_start - _samples(end_ms)
             self._falling = fall(utterance.pcm[: utterance.samples - silent])

@@ -1,4 +1,4 @@
-"""What a client's camera shows while its user speaks: the newest pictures, at a budgeted rate. Knows no clock.
+"""The newest pictures of a client's camera while its user speaks, at a budgeted rate. Knows no clock.
 
 A turn takes some, so that what moves can be told from what does not; the newest is the last.
 """
@@ -11,10 +11,11 @@ from dataclasses import replace
 from app.realtime.protocol import CameraFrame, Picture
 
 PICTURES = 3
-"""Of one turn: two tell that something moves, a third one where to."""
+"""Pictures of one turn: two tell that something moves, a third one where to."""
 
 MAX_FRAME_BYTES = 3 * 4_000_000
-"""Of one picture's pixels: more than any video has, and a turn's pictures leave most of the conversation's room."""
+"""Bytes of one picture's pixels: more than any video has, and a turn's pictures leave most of the conversation's
+room."""
 
 FRESH_S = 5.0
 """A picture that is older says nothing of this turn."""
@@ -41,7 +42,8 @@ class CameraBuffer:
         self._frames.append((now_s, Picture(frame.pixels, frame.url)))
 
     def pictures(self, now_s: float) -> tuple[Picture, ...]:
-        """What a turn takes of them, oldest first. Events show the newest; all of them would fill a call's channel."""
+        """Return those that a turn takes, oldest first. Events show the newest; all of them would fill a call's
+        channel."""
         return tuple(picture for added_s, picture in self._frames if now_s - added_s <= FRESH_S)
 
     def clear(self) -> None:

@@ -20,7 +20,8 @@ _LOSS_DB = 12.0  # what comes back weaker than this below the loudest playback w
 
 
 class EchoGuard:
-    """Knows what is being played, and judges whether a chunk of the microphone can be more than its echo."""
+    """The guard that knows what is being played, and judges whether a chunk of the microphone can be more than its
+    echo."""
 
     def __init__(self, chunk: int) -> None:
         self._chunk = chunk
@@ -29,10 +30,10 @@ class EchoGuard:
         self._played: Wave = np.zeros(0, np.float32)  # from position _start on, the future included
 
     def playing(self, pcm: Pcm, position: int) -> None:
-        """The listener hears ``pcm`` from ``position`` on, or once what was told before has ended.
+        """Note that the listener hears ``pcm`` from ``position`` on, or once the pieces before have ended.
 
-        A microphone that is off stands still while sound goes on. What would then lie too far ahead of it has been
-        played: once it is on, what the user says is measured against what was played last, not against all of it.
+        A microphone that is off stands still while sound goes on. Sound that would then lie too far ahead of it has
+        been played: once it is on, the user's voice is measured against the last sound played, not against all of it.
         """
         gap = position - self._start - len(self._played)
         if gap > self._reach:  # all that was played is out of reach

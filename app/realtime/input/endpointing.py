@@ -1,4 +1,4 @@
-"""How long a silence ends the user's turn: a judge reads what was said so far, and how the voice ended.
+"""The end of the user's turn: how long a silence ends it. A judge reads what was said so far, and how the voice ended.
 
 A judge is a pure function of the moment: no clock, no socket, no model. ``SessionContext.judge`` is the one in use.
 """
@@ -17,7 +17,7 @@ WAITS_MS: dict[Eagerness, tuple[int, int, int]] = {
     "medium": (200, 600, 4_000),
     "low": (600, 1_200, 8_000),
 }
-"""After a complete sentence, where one can't say, and at the most (the protocol's 2, 4 and 8 s)."""
+"""The wait after a complete sentence, where one can't say, and at the most (the protocol's 2, 4 and 8 s)."""
 
 
 NO_REQUEST = -0.45
@@ -25,7 +25,8 @@ NO_REQUEST = -0.45
 
 
 class Sentences:
-    """Knows whole requests by the ears, English sentences by their last words, and voices by their fall."""
+    """A judge that knows whole requests by the ears, English sentences by their last words, and voices by their
+    fall."""
 
     def silence_ms(self, moment: Moment, eagerness: Eagerness) -> int:
         short, middle, longest = WAITS_MS[eagerness]
@@ -35,7 +36,7 @@ class Sentences:
 
 
 def _certainty(moment: Moment) -> float:
-    """That the turn is over: 1; that it will go on: -1."""
+    """Return how certain it is that the turn is over: 1; that it will go on: -1."""
     match moment.whole:
         case True:
             return 1.0
@@ -47,7 +48,7 @@ def _certainty(moment: Moment) -> float:
 
 
 def completeness(words: str) -> float:
-    """How a sentence stands: 1 is complete, -1 will go on, 0 can't be said."""
+    """Return how a sentence stands: 1 is complete, -1 will go on, 0 can't be said."""
     text = words.strip().lower()
     spoken = re.findall(r"[a-z0-9']+(?:\.[0-9]+)?", text)
     if not spoken:
@@ -66,7 +67,8 @@ def completeness(words: str) -> float:
 
 
 def fall(pcm: Pcm) -> float:
-    """How a voice ends: -1 (held) to 1 (sunk); from int16 [samples] at MIC_RATE_HZ that end where the voice does.
+    """Return how a voice ends: -1 (held) to 1 (sunk); from int16 [samples] at MIC_RATE_HZ that end where the voice
+    does.
 
     A sentence's last half second loses loudness and pitch; one who means to go on holds both.
     """
@@ -92,7 +94,7 @@ _VOICED = 0.4  # of the whole energy, repeated one period later
 
 
 def _pitch_hz(wave: np.ndarray[tuple[int], np.dtype[np.float32]]) -> float | None:
-    """By autocorrelation; None where the sound has no pitch."""
+    """Estimate the pitch by autocorrelation; None where the sound has none."""
     centred = wave - wave.mean()
     spectrum = np.fft.rfft(centred, 2 * len(centred))
     similar = np.fft.irfft(np.square(np.abs(spectrum)))[: len(centred)]
@@ -125,7 +127,7 @@ _GOES_ON = _words(
     " called named say spell repeat please"
 )
 _MAY_END = _words("do does did name called please for with from in on at by about to")
-"""Of these: what a question may end in, as "where do you come from"."""
+"""Words among these that a question may end in, as "where do you come from"."""
 _ASKS = _words(
     "what who where when why how which is are do does did can could would will should tell say spell repeat give show"
     " please add subtract"

@@ -1,13 +1,15 @@
-"""When to begin an answer although the user may go on: soon, unless he mostly did. Knows no turn and no clock."""
+"""The moment to begin an answer although the user may go on: early in a pause, but later for users who often resume.
+Knows no turn and no clock."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 MEMORY = 0.25
-"""What the latest guess counts for: after three wrong ones in a row, answers are begun halfway to the latest moment."""
+"""The weight of the latest speculation: after three wrong ones in a row, answers are begun halfway to the latest
+moment."""
 RISE, FALL = 0.5, 0.1
-"""What the latest answer counts for in how long one takes: quick to rise, slow to fall, so that it is near a p95."""
+"""The weights of the latest answer in how long one takes: quick to rise, slow to fall, so that it is near a p95."""
 RESERVE = 1.25
 """An answer is begun that much earlier than it takes: one that comes too late is felt, one too many is not."""
 
@@ -23,7 +25,7 @@ class Speculation:
     wasted: float = 0.0
     """The share of answers that were begun and forgotten, lately: 0 to 1."""
     takes_ms: float | None = None
-    """From an answer's beginning to its first sound, as it was lately; None before the first."""
+    """Milliseconds from an answer's beginning to its first sound, as it was lately; None before the first."""
 
     def pause_ms(self, silence_ms: int) -> int:
         """The silence after which to begin, where ``silence_ms`` of it end the turn."""
@@ -33,7 +35,7 @@ class Speculation:
         return round(self.after_ms + self.wasted * max(0.0, latest_ms - self.after_ms))
 
     def settled(self, right: bool) -> None:
-        """The user had finished, or he had not."""
+        """Note whether the user had finished."""
         self.wasted += MEMORY * ((not right) - self.wasted)
 
     def took(self, ms: float) -> None:

@@ -3,17 +3,17 @@
 It knows no clock, no socket and no session: positions are counted in the samples that were fed. What the user hears
 meanwhile it must be told (``playing``), so that the answer coming back through the microphone starts no turn.
 
-    turns = Turns(TurnConfig(silence_duration_ms=500))
-    for event in turns.feed(pcm):            # int16 [n] at 16 kHz, pieces of any size
+    detector = TurnDetector(TurnConfig(silence_duration_ms=500))
+    for event in detector.feed(pcm):         # int16 [n] at 16 kHz, pieces of any size
         match event:
-            case SpeechStarted(audio_start_ms=start):   # barge-in: stop what plays, then turns.stopped()
-            case SpeechPaused():                        # the turn may be over: begin an answer, and hold it
-            case SpeechResumed():                       # it was not: forget that answer
-            case SpeechStopped(audio_end_ms=end):       # the turn is input[start:end]
-    turns.playing(pcm)     # int16 [n] at 16 kHz just sent to the listener, who plays such pieces one after the other
-    turns.stopped()        # playback was flushed, or has drained: the pieces not yet played will not be
-    turns.reset()          # the turn was committed or cleared by hand: forget an open one, without an event
-    turns.config = TurnConfig(...)           # session.update; takes effect with the next chunk
+            case VoiceStarted(audio_start_ms=start):    # barge-in: stop what plays, then detector.stopped()
+            case VoicePaused():                         # the turn may be over: begin an answer, and hold it
+            case VoiceResumed():                        # it was not: forget that answer
+            case VoiceStopped(audio_end_ms=end):        # the turn is input[start:end]
+    detector.playing(pcm)  # int16 [n] at 16 kHz just sent to the listener, who plays such pieces one after the other
+    detector.stopped()     # playback was flushed, or has drained: the pieces not yet played will not be
+    detector.reset()       # the turn was committed or cleared by hand: forget an open one, without an event
+    detector.config = TurnConfig(...)        # session.update; takes effect with the next chunk
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class TurnDetector:
         return self._after(self._judged)
 
     def _within(self, ahead: Pcm) -> list[VoiceEvent | None]:
-        """What the silence decides before the next chunk is whole: ``ahead`` is its beginning, or all of it.
+        """Return what the silence decides before the next chunk is whole: ``ahead`` is its beginning, or all of it.
 
         Nobody should wait for the network to be fed, where all that came since its last word is as quiet as that was.
         """
@@ -198,7 +198,7 @@ class TurnDetector:
             self._hush = float(power[reaches:].max())
 
     def _after(self, position: int) -> VoicePaused | VoiceStopped | None:
-        """What the silence up to ``position`` decides, if the user was still speaking."""
+        """Return what the silence up to ``position`` decides, if the user was still speaking."""
         silence = position - self._speech_end
         if not self._speaking or silence < _samples(min(self.config.pause_ms, self.config.silence_duration_ms)):
             return None
@@ -238,7 +238,7 @@ def _network() -> Any:
 
 
 def _powers(chunk: Wave) -> NDArray[np.float32]:
-    """Of each whole block."""
+    """Return the power of each whole block."""
     return np.square(chunk.reshape(-1, _BLOCK)).mean(1)
 
 

@@ -1,4 +1,4 @@
-"""Where an answer begins to sound: the silence before its first word is not worth waiting for. Knows no clock."""
+"""The silence that leads an answer: it is not worth waiting for. Knows no clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from engine.core import Wave
 
 BLOCK = SPEAKER_RATE_HZ // 100  # 10 ms
 SILENT_RMS = 10 ** (-50 / 20)
-"""Of full scale: what is softer is not heard before a voice, and half of what counts as sound (−45 dBFS)."""
+"""The level of silence, of full scale: softer sound is not heard before a voice; half of what counts as sound (−45
+dBFS)."""
 
 
 MOST = 6
@@ -17,14 +18,14 @@ MOST = 6
 
 
 class LeadingSilence:
-    """Leaves out the silence that an answer begins with, MOST blocks of it."""
+    """A filter that leaves out the silence which an answer begins with, MOST blocks of it."""
 
     def __init__(self) -> None:
         self.skipped_samples = 0
         self._left = MOST
 
     def feed(self, samples: Wave) -> Wave:
-        """What is to be played of the next float32 [samples]."""
+        """Return what is to be played of the next float32 [samples]."""
         if not self._left:
             return samples
         blocks = samples[: len(samples) // BLOCK * BLOCK].reshape(-1, BLOCK)[: self._left]

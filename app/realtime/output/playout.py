@@ -1,6 +1,6 @@
-"""What of an answer was produced, sent and heard, counted in samples, and when more of it is due.
+"""One answer's sound: produced, sent and heard, counted in samples, and when more of it is due.
 
-Audio goes out as far ahead of the listener as ``lead_s`` allows: far enough that he never runs dry, near enough that
+Audio goes out as far ahead of the listener as ``lead_s`` allows: far enough that they never run dry, near enough that
 a barge-in can recall the rest. Sans-I/O: the clock is an argument, a sender asks for what is due. One per answer.
 """
 
@@ -15,7 +15,8 @@ from engine import SPEAKER_RATE_HZ
 from engine.core import Wave
 
 RESERVE_S = 0.06
-"""Of sound, with which a player starts that need not hear the silence before it: the chunks that follow take 20 ms."""
+"""Seconds of sound with which a player starts that need not hear the silence before it: the chunks that follow take 20
+ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Playout:
     lead_s: float = SOCKET.lead_s
     packet_s: float = SOCKET.packet_s
     kept_s: float = 0.0
-    """How much of what was sent can be sent again, at least."""
+    """Seconds of the sent sound that can be sent again, at least."""
     leading_silence: LeadingSilence = field(default_factory=LeadingSilence)
     produced_samples: int = 0
     """All that came from the engine, with what the onset left out."""
@@ -62,7 +63,7 @@ class Playout:
 
     @property
     def skipped_samples(self) -> int:
-        """How much of the beginning is not played."""
+        """Return how many samples of the beginning are not played."""
         return self.leading_silence.skipped_samples
 
     @property
@@ -94,7 +95,7 @@ class Playout:
         self._ended = True
 
     def rewind(self, since_s: float, lag_s: float = 0.0) -> int:
-        """What the listener would have heard after that moment is sent again, at once; how many samples it is."""
+        """Send again, at once, what the listener would have heard after that moment. Returns how many samples it is."""
         unplayed, samples = self.unplayed_s(since_s, lag_s) * SPEAKER_RATE_HZ, 0
         while self._sent and samples < unplayed:
             packet = self._sent.pop()
@@ -107,7 +108,7 @@ class Playout:
         return samples
 
     def played_samples(self, now_s: float, lag_s: float = 0.0) -> int:
-        """How much of what was sent the listener has played, if he hears it ``lag_s`` after it has left."""
+        """Return how much of what was sent the listener has played, if they hear it ``lag_s`` after it has left."""
         return max(0, self.sent_samples - round(self.unplayed_s(now_s, lag_s) * SPEAKER_RATE_HZ))
 
     def unplayed_s(self, now_s: float, lag_s: float = 0.0) -> float:

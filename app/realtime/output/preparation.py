@@ -21,7 +21,7 @@ from app.refusal import Refusal
 
 
 class Maker(Protocol):
-    """Makes and starts what is prepared; ``Responses`` is one."""
+    """The maker of what is prepared, which also starts it; ``Responses`` is one."""
 
     def usual_task(self, items: tuple[Item, ...], utterance: Utterance, preemptible: bool) -> ResponseTask:
         """An answer with the session's settings. Raises Refusal."""
@@ -30,7 +30,7 @@ class Maker(Protocol):
     def run(self, task: ResponseTask) -> None: ...
 
     def prompt_version(self, utterance: Utterance | None) -> PromptVersion:
-        """What a prompt would be made of now."""
+        """Return the version of the prompt that would be made now."""
         ...
 
 

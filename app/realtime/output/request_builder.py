@@ -1,4 +1,4 @@
-"""What the engine is asked for an answer: a request made of the session's settings and the conversation.
+"""The engine's request for an answer, made of the session's settings and the conversation.
 
 Knows no wire format, and nothing of what becomes of the request.
 """

@@ -1,7 +1,7 @@
-"""One response, from its opening to its one end: what comes out of the engine, as notices in the protocol's order.
+"""One response, from its opening to its one end: the engine's chunks as events in the protocol's order.
 
 Sans-I/O. However it ends (completed, cancelled, failed, incomplete) every item that was opened is closed, one
-AnswerClosed is told, and nothing after it. Knows no socket, no request and no clock.
+ResponseDone is emitted, and nothing after it. Knows no socket, no request and no clock.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from engine import SPEAKER_RATE_HZ, Ledger, ModelInfo, TokenIds
 
 
 class Response:
-    """``tell`` gets the notices, in order and at once. Its items are kept in ``conversation``, if there is one."""
+    """``emit`` gets the events, in order and at once. Its items are kept in ``conversation``, if there is one."""
 
     def __init__(
         self,
@@ -73,7 +73,8 @@ class Response:
 
     @property
     def opened(self) -> bool:
-        """Whether the client knows of it: a turn that is still being spoken has an answer which he does not."""
+        """Whether the client knows of it: a turn that is still being spoken has an answer which the client does not
+        know."""
         return self._opened
 
     _opened = False
@@ -88,7 +89,7 @@ class Response:
 
     @options.setter
     def options(self, options: ResponseOptions) -> None:
-        """What the client asks for in the end; before ``open``."""
+        """Set what the client asks for in the end; before ``open``."""
         self.view = replace(self.view, options=options)
 
     def open(self) -> None:
@@ -113,12 +114,12 @@ class Response:
             self._emit(AudioDelta(message.ref, self._encoder.push(packet.samples), packet.seconds))
 
     def unsent(self, samples: int) -> None:
-        """So many of the last samples did not reach the listener: they will leave again, even after the end."""
+        """Take back the last samples, which did not reach the listener: they will leave again, even after the end."""
         self._sent_samples -= samples
         self._unsent = samples
 
     def reached(self, marks: Iterable[tuple[int, int]]) -> None:
-        """Once so many samples of the answer were played, so many characters of its text are spoken."""
+        """Note how many characters of the answer's text are spoken once so many samples of it were played."""
         known = len(self._marks)
         for samples, text_end in marks:
             if text_end > (self._marks[-1][1] if self._marks else 0):
@@ -142,7 +143,7 @@ class Response:
             self._close_call("completed", arguments)
 
     def used(self, usage: Usage) -> None:
-        """What the engine counted; the audio that was sent is counted here."""
+        """Note what the engine counted; the audio that was sent is counted here."""
         self._usage = usage
 
     def timed(self, ledger: Ledger | None, ahead_ms: float, turn_ms: float | None) -> None:
@@ -176,13 +177,14 @@ class Response:
             self._emit(ResponseDone(self.view))
 
     def played(self) -> None:
-        """After the end: its listener has heard all of it."""
+        """Note, after the end, that the listener has heard all of it."""
         if self._playing:
             self._playing = False
             self._emit(OutputAudioStopped(self.id))
 
     def interrupted_after(self, samples: int) -> None:
-        """After the end: the listener interrupted what was still playing, and heard no more than ``samples``."""
+        """Note, after the end, that the listener interrupted what was still playing, and heard no more than
+        ``samples``."""
         self._fall_silent()
         message = self._message
         if message is None or self._conversation is None or samples >= self._sent_samples:
@@ -208,7 +210,7 @@ class Response:
             self._emit(OutputAudioCleared(self.id))
 
     def _truncate(self, message: _Message, played_samples: int | None) -> None:
-        """Where the server plays, it knows what was heard: it truncates the item itself, if it is still there.
+        """Truncate the item where the server plays, for it knows what was heard, if the item is still there.
 
         All that was sent may have been heard, and words that the client was told not: their sound had yet to be made.
         """

@@ -37,13 +37,13 @@ from engine import (
 from engine import Usage as EngineUsage
 
 KEPT_S = 30.0
-"""How much of what was played can be played again: a lost connection is found within 27 s."""
+"""Seconds of played sound that can be played again: a lost connection is found within 27 s."""
 
 Root = Callable[["ResponseTask"], Coroutine[Any, Any, None]]
 
 
 class Listener(Protocol):
-    """Takes an answer's news as it goes on."""
+    """The receiver of an answer's news as it goes on."""
 
     def on_partial_transcript(self, item_id: str, transcript: str) -> None:
         """The user's words in ``item_id``, as far as they are understood; they may still change."""
@@ -126,7 +126,7 @@ class ResponseTask:
         self._opened.set()
 
     async def run(self, engine: EnginePort, listener: Listener) -> None:
-        """To the end of the answer. Raises one EngineError, or a Refusal."""
+        """Run to the end of the answer. Raises one EngineError, or a Refusal."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._pace(listener), name=f"pace:{self.response.id}")
             failure = await self._pull(engine, listener)
@@ -139,7 +139,7 @@ class ResponseTask:
         await self._play_out()
 
     def stop(self, reason: Reason) -> int:
-        """End it now, if it is not over: one last notice, nothing more is sent. Returns the samples played by now."""
+        """End it now, if it is not over: one last event, nothing more is sent. Returns the samples played by now."""
         played = self._played_samples()
         self.playout.flush()
         self.response.close("cancelled", reason, played_samples=played)
@@ -147,7 +147,8 @@ class ResponseTask:
         return played
 
     def set_present(self, present: bool) -> None:
-        """Whether somebody listens: while nobody does nothing is sent, and nothing more is taken from the engine."""
+        """Set whether somebody listens. While nobody does, nothing is sent, and nothing more is taken from the
+        engine."""
         if present:
             self._present.set()
         else:
@@ -155,7 +156,8 @@ class ResponseTask:
         self._news.set()
 
     def rewind(self, since_s: float) -> bool:
-        """What would have been heard after that moment is to be sent again; whether there is any of it."""
+        """Have the sound sent again that would have been heard after that moment. Returns whether there is any of
+        it."""
         profile = self.response.profile
         if self.response.closed and self.response.view.outcome != "completed":
             return False
@@ -183,7 +185,7 @@ class ResponseTask:
         self.request = replace(self.request, messages=())
 
     def forget_turn(self) -> None:
-        """The same for the turn that it answered: the conversation has what was said and shown. May be called twice."""
+        """Forget the turn that it answered, too: the conversation has what was said and shown. May be called twice."""
         self.utterance, self.prompt_version = None, self.prompt_version._replace(pictures=())
 
     def report(self, metrics: Metrics, session_id: str) -> None:
@@ -203,7 +205,8 @@ class ResponseTask:
         audit("response.done", session=session_id, response=self.response.id, status=outcome, **figures, **error)
 
     def interrupted(self) -> None:
-        """The answer is over, but its listener may still have been playing it when he began to speak."""
+        """Note that its listener may still have been playing it when they began to speak, although the answer is
+        over."""
         played = self._played_samples()
         self.playout.flush()
         self._news.set()
@@ -217,7 +220,7 @@ class ResponseTask:
         return self.playout.played_samples(self._now(), self.response.profile.lag_s())
 
     async def _play_out(self) -> None:
-        """Where the server plays, it knows when the listener has heard the end."""
+        """Wait until the listener has heard the end, which the server knows where it plays."""
         profile = self.response.profile
         if profile.plays:
             await asyncio.sleep(self.unplayed_s())
@@ -259,7 +262,7 @@ class ResponseTask:
             self._chunks = None
 
     def _hear(self, transcript: Transcript, listener: Listener) -> None:
-        """What the user says is known before the answer begins, and while they speak."""
+        """Pass on what the user says: it is known before the answer begins, and while they speak."""
         if self.utterance is not None:
             self.utterance.understand(transcript.text, transcript.final, transcript.complete)
         if self.input_item_id is not None:

@@ -55,7 +55,8 @@ from engine import ContextOverflow, EngineError
 
 
 class Responses:
-    """One session's. ``emit`` takes what the client is to know, ``notify`` what the session has to know; none waits."""
+    """The responses of one session. ``emit`` takes events for the client, ``notify`` those for the session; neither
+    waits."""
 
     def __init__(
         self,
@@ -167,7 +168,7 @@ class Responses:
             task.set_present(present)
 
     def replay(self, since_s: float) -> None:
-        """What was played after that moment was not heard: it is played again, even if its answer is over."""
+        """Play again what was played after that moment and was not heard, even if its answer is over."""
         for task in self._all():
             if task.rewind(since_s) and not task.active:
                 self._tasks.create_task(task.play_again(self), name=f"again:{task.response.id}")
@@ -218,7 +219,7 @@ class Responses:
         task.start(self._tasks, self._root, self._ended)
 
     def prompt_version(self, utterance: Utterance | None) -> PromptVersion:
-        """What a prompt would be made of now."""
+        """Return the version of the prompt that would be made now."""
         pictures = () if utterance is None else utterance.pictures
         return PromptVersion(self._conversation.revision, self.options, pictures)
 
@@ -258,7 +259,7 @@ class Responses:
         self.run(task)
 
     def _check_voice(self, task: ResponseTask) -> None:
-        """What the server plays has one voice: a second one at a time would be mixed into it."""
+        """Refuse a second voice at a time where the server plays: it would be mixed into the first."""
         speaking = (one for one in (self._current, *self._aside) if one is not None and one.active)
         if (
             self._profile.plays

@@ -1,4 +1,4 @@
-"""When things happened in one answer, and what that comes to. Monotonic seconds; knows no clock."""
+"""The times of what happened in one answer, and what they come to. Monotonic seconds; knows no clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine import SPEAKER_RATE_HZ
 
 @dataclass(slots=True)
 class Timing:
-    """When things happened, in monotonic seconds; None before they did."""
+    """The moments of one answer, in monotonic seconds; None before they came."""
 
     asked_s: float
     first_sent_s: float | None = None
@@ -23,7 +23,7 @@ class Timing:
         return None if self.first_sent_s is None else self.first_sent_s - self.asked_s
 
     def ahead_ms(self, speculative_since_s: float | None) -> float:
-        """How long before the turn was over its answer was begun."""
+        """Return how long before the turn was over its answer was begun."""
         return 0.0 if speculative_since_s is None else (self.asked_s - speculative_since_s) * 1000
 
     def rtf(self, samples: int) -> float | None:

@@ -1,4 +1,4 @@
-"""What the user was heard to say, for a client that wants to know: from an answer's ears, or from ears alone.
+"""Transcripts of the user's words, for a client that wants them: from an answer's ears, or from ears alone.
 
 Knows no wire format and no socket.
 """
@@ -47,10 +47,10 @@ class Transcripts:
             task.add_done_callback(lambda _: self._running.pop(utterance.item_id))
 
     def show_partial(self, item_id: str, words: str) -> None:
-        """Ears have understood so much of an item, spoken on perhaps.
+        """Show what ears have understood of an item that may still be spoken.
 
-        Words that only take back what was told are not told: a request that hears a turn anew from its beginning
-        catches up with the one before it.
+        Words that are only taken back are not sent: a request that hears a turn anew from its beginning catches up with
+        the one before it.
         """
         audio = self._conversation.user_audio(item_id)
         if not self._last_words(item_id).startswith(words) and (audio is None or audio.transcript is None):
@@ -67,7 +67,7 @@ class Transcripts:
             self._emit(TranscriptionCompleted(item_id, transcript, len(audio.pcm) / MIC_RATE_HZ))
 
     def fail(self, item_id: str, code: str = "no_transcript", why: str = "The audio was not transcribed.") -> None:
-        """Whoever was to hear an item has ended: the client waits for a transcript that will not come."""
+        """Report that the ears of an item have ended: the client waits for a transcript that will not come."""
         audio = self._conversation.user_audio(item_id)
         if audio is None or audio.transcript is not None:
             return

@@ -18,7 +18,7 @@ from engine.core import Pcm, Wave
 from engine.resampler import Resampler, resample
 
 LONG_BYTES = 96_000
-"""Of sound, from which on it is resampled off the event loop: that would be held up for milliseconds."""
+"""Bytes of sound from which on it is resampled off the event loop: that would be held up for milliseconds."""
 
 Format = PcmFormat | PcmuFormat | PcmaFormat
 
@@ -34,7 +34,7 @@ class Decoder:
         return self._resampler.push(samples_of(data, self._format))
 
     def flush(self) -> Pcm:
-        """What the resampler held back, about 1 ms."""
+        """Return what the resampler held back, about 1 ms."""
         return self._resampler.flush()
 
 
@@ -49,7 +49,7 @@ class Encoder:
         return self._encode(self._resampler.push((np.clip(wave, -1, 1) * 32767).astype(np.int16)))
 
     def flush(self) -> bytes:
-        """What the resampler held back, about 1 ms."""
+        """Return what the resampler held back, about 1 ms."""
         return self._encode(self._resampler.flush())
 
     def _encode(self, pcm: Pcm) -> bytes:
@@ -65,7 +65,7 @@ class Encoder:
 
 
 def sample_count(data: bytes, format: Format) -> int:
-    """How many samples they are, before any is decoded. Raises MediaError."""
+    """Count the samples before any is decoded. Raises MediaError."""
     return pcm16_count(data) if isinstance(format, PcmFormat) else len(data)
 
 
@@ -83,7 +83,8 @@ def samples_of(data: bytes, format: Format) -> Pcm:
 
 
 def sounds_of(item: Item) -> tuple[bytes, ...]:
-    """What was heard in an item, part by part, for who asks for it: int16 little-endian at SPEAKER_RATE_HZ."""
+    """Return what was heard in an item, part by part, for a client that asks for it: int16 little-endian at
+    SPEAKER_RATE_HZ."""
     return tuple(
         resample(np.asarray(part.pcm, np.int16), MIC_RATE_HZ, SPEAKER_RATE_HZ).astype("<i2").tobytes()
         for part in _user_audio(item)

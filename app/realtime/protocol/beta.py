@@ -1,4 +1,5 @@
-"""The Realtime API's beta, which ended in 2026: how a client that still speaks it is told from others, and told so.
+"""The Realtime API's beta, which ended in 2026: how a client that still speaks it is recognised, and the refusal it
+gets.
 
 Its clients would be answered in events that they don't know, and their settings ignored: they are refused in one
 sentence, with the code that the hosted service has for it. Source: openai-python and openai-node, ``beta/realtime``.
@@ -13,7 +14,7 @@ from app.refusal import Refusal
 
 CODE = "beta_api_shape_disabled"
 CLOSE = 4000
-"""What the hosted service closes such a WebSocket with."""
+"""The code with which the hosted service closes such a WebSocket."""
 
 _PLACES = {
     "modalities": "output_modalities",

@@ -1,4 +1,4 @@
-"""What a client can ask of a session, in our own words: a dialect's decoder makes these, a session obeys them.
+"""Events that a client may send to a session, in our own words: a dialect's decoder makes these, a session obeys them.
 
 Sounds and pictures are still as they came (bytes, data URIs): only the session knows the rates and the limits.
 """
@@ -48,7 +48,7 @@ class RawMessage:
 
     @property
     def size(self) -> int:
-        """What there is to decode."""
+        """Return how many bytes there are to decode."""
         return sum(part.size for part in self.content if not isinstance(part, Text))
 
 
@@ -91,14 +91,15 @@ class CameraFrame:
 
 @dataclass(frozen=True, slots=True)
 class EncodedCameraFrame:
-    """The same from a client that sends pictures as messages: a data URI, not decoded yet."""
+    """A frame of a client that sends pictures as messages: a data URI, not decoded yet."""
 
     url: str
 
 
 @dataclass(frozen=True, slots=True)
 class PlayoutDelay:
-    """How long sound waits at the client before it is heard; only transports on which the server plays have it."""
+    """The client's word for how long sound waits there before it is heard; only transports on which the server plays
+    have it."""
 
     seconds: float
 

@@ -29,11 +29,11 @@ MAX_INPUTS = 2000
 """Items of one ``response.input``: as many as a conversation holds, unless the server's settings say otherwise."""
 
 MAX_DELAY_MS = 2000
-"""More than any player buffers of a call: who reports it did not measure."""
+"""The longest delay: more than any player buffers of a call, so a client that reports more did not measure."""
 
 
 def decode(text: str) -> Received:
-    """What the client said, or a Refusal in its place. Never raises for what a client sends."""
+    """Decode what the client said, or a Refusal in its place. Never raises for what a client sends."""
     event_id: str | None = None
     try:
         event = _parse(text)

@@ -1,4 +1,4 @@
-"""What a conversation is made of: messages with their contents, tool calls and their outputs.
+"""The items of a conversation: messages with their contents, tool calls and their outputs.
 
 Immutable: a change makes a new item of the same id. Knows no wire format and no engine.
 """
@@ -103,7 +103,7 @@ class CallItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOutputItem:
-    """What the function returned."""
+    """The result that the function returned."""
 
     id: str
     call_id: str

@@ -37,7 +37,7 @@ class PcmaFormat(Struct, frozen=True, tag="audio/pcma"):
 
 
 class Transcription(Struct, frozen=True):
-    """Asks for transcripts of what the user says. ``model`` is echoed: the loaded model hears.
+    """The settings of transcripts of what the user says. ``model`` is echoed: the loaded model hears.
 
     Of ``language``, ``prompt``, ``keywords`` and the like nothing is made, so that they are not echoed.
     """
@@ -111,17 +111,17 @@ class TokenLimits(Struct, frozen=True):
 
 
 class RetentionRatio(Struct, frozen=True, tag="retention_ratio"):
-    """Where a prompt has grown too long, keep this share of what fits, so that the next turns need no cut again."""
+    """The share to keep of what fits where a prompt has grown too long, so that the next turns need no cut again."""
 
     retention_ratio: Annotated[float, Meta(ge=0, le=1)]
     token_limits: TokenLimits | None = None
 
 
 class Extras(Struct, frozen=True):
-    """Ours, not the protocol's: what a client gets only if it asks for it."""
+    """Extensions of ours, not the protocol's, which a client gets only if it asks for them."""
 
     alignment: bool = False
-    """How far the voice is in an answer's text: ``parley.output_audio.alignment``."""
+    """Whether the client wants the voice's place in an answer's text: ``parley.output_audio.alignment``."""
     partials: bool = False
     """The user's words while they speak: ``parley.input_audio_transcription.partial``."""
     resume: bool = False
@@ -273,7 +273,8 @@ def _merged(current: Struct | None, kind: Any, patch: dict[str, Any], path: str,
 
 
 def _struct_for(hint: Any, value: Any, current: Any) -> type[Struct] | None:
-    """Which struct a field's new value describes: by its type word, else the one that is there, else the first."""
+    """Return which struct a field's new value describes: by its type word, else the one that is there, else the
+    first."""
     kinds = _structs(hint)
     tag_name = cast("dict[str, Any]", value).get("type") if isinstance(value, dict) else None
     for kind in kinds:

@@ -1,6 +1,6 @@
-"""What a session tells its client, in our own words: a dialect's encoder turns each into its events.
+"""Events that a session sends to its client, in our own words: a dialect's encoder turns each into its own.
 
-The order of notices is the order of a dialect's events. Knows no wire format.
+Their order is the order of a dialect's events. Knows no wire format.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Usage:
     text_tokens: int = 0
     audio_tokens: int = 0
     audio_input_tokens: int = 0
-    """Of the input, those of sound; like the next two only where the model's family counts them."""
+    """Tokens of sound among the input; like the next two only where the model's family counts them."""
     image_tokens: int = 0
-    """Of the input, those of pictures."""
+    """Tokens of pictures among the input."""
     cached_tokens: int = 0
-    """Of the input, those that were not computed again."""
+    """Tokens of the input that were not computed again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class SessionView:
     expires_at_s: int
     options: Options
     loaded: Mapping[str, Any]
-    """What really serves, whatever names the client asked for: model and voice."""
+    """The model and voice that really serve, whatever names the client asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class SpeechStopped:
 
 @dataclass(frozen=True, slots=True)
 class TimeoutTriggered:
-    """Nobody spoke for so long after an answer that what was heard since is taken for a turn."""
+    """A turn made of silence: nobody spoke for so long after an answer that the sound since is taken for a turn."""
 
     item_id: str
     start_ms: int
@@ -112,7 +112,7 @@ class ToolServerFailed:
 class ItemRetrieved:
     item: Item
     sounds: tuple[bytes, ...] = ()
-    """What was heard in it, part by part: int16 little-endian at SPEAKER_RATE_HZ."""
+    """The sound that was heard in it, part by part: int16 little-endian at SPEAKER_RATE_HZ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +169,11 @@ class ResponseView:
     output: tuple[Item, ...] = ()
     usage: Usage | None = None
     ledger: Mapping[str, float] | None = None
-    """Where the time to first audio went, in ms."""
+    """The parts of the time to first audio, in ms."""
     ttfa_ms: float | None = None
-    """What the terms of the ledger add up to."""
+    """The sum of the ledger's terms."""
     ahead_ms: float = 0.0
-    """How much of that had passed when the user's turn was over."""
+    """Milliseconds of that which had passed when the user's turn was over."""
     turn_ms: float | None = None
     """The silence between the user's last word and the end of their turn; None where they did not speak."""
 
@@ -185,7 +185,7 @@ class ResponseCreated:
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """How many responses the session may have at a time, and how many more it may ask for now."""
+    """The number of responses that the session may have at a time, and how many more it may ask for now."""
 
     limit: int
     remaining: int
@@ -193,7 +193,7 @@ class RateLimits:
 
 @dataclass(frozen=True, slots=True)
 class OutputItemRef:
-    """Where in a response something belongs."""
+    """The place in a response where something belongs."""
 
     response_id: str
     item_id: str
@@ -229,10 +229,10 @@ class AudioDelta:
 
 @dataclass(frozen=True, slots=True)
 class AudioAlignment:
-    """How far the voice is in its text: (ms of the item's sound, characters that are spoken by then), both rising.
+    """The voice's place in its text: (ms of the item's sound, characters that are spoken by then), both rising.
 
-    The sound is counted from the item's first sample that is played; a character is a Unicode code point. Told before
-    the sound, to who asked for it.
+    The sound is counted from the item's first sample that is played; a character is a Unicode code point. It comes
+    before the sound, to clients that asked for it.
     """
 
     ref: OutputItemRef

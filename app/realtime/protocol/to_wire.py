@@ -314,7 +314,7 @@ def _usage(usage: Usage) -> WireEvent:
 
 
 def _ledger(view: ResponseView) -> WireEvent:
-    """Ours, not the protocol's: where the time to first audio went."""
+    """Return where the time to first audio went: ours, not the protocol's."""
     terms = {name: round(ms, 3) for name, ms in (view.ledger or {}).items()}
     ahead = {"ahead_ms": round(view.ahead_ms, 3)} if view.ahead_ms else {}
     turn = {} if view.turn_ms is None else {"turn_ms": round(view.turn_ms, 3)}
