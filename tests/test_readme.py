@@ -23,7 +23,7 @@ from scripts.pin import closure
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"(?:<!-- test: (\w+) -->\n)?```(bash|python)\n(.*?)```", re.DOTALL)
-PAGES = ("README.md", "app/README.md", "configs/README.md", "engine/EXTENDING.md")
+PAGES = ("README.md", "app/PROTOCOL.md", "configs/README.md", "engine/EXTENDING.md")
 TEXTS = [(ROOT / name).read_text(encoding="utf-8") for name in PAGES]
 BLOCKS = [block for text in TEXTS for block in BLOCK.findall(text)]
 WRITTEN_ADDRESS = "127.0.0.1:8000"

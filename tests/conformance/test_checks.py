@@ -90,7 +90,7 @@ PACKAGES = {
 
 @pytest.mark.parametrize("environment", [*environments.environments()], ids=lambda one: one.name)
 def test_the_documents_name_the_version_that_is_tested(environment: environments.Environment) -> None:
-    document = (environments.RECIPES.parents[1] / "app" / "README.md").read_text(encoding="utf-8")
+    document = (environments.RECIPES.parents[1] / "app" / "PROTOCOL.md").read_text(encoding="utf-8")
     for package in PACKAGES[environment.name]:
         assert f"{package} {_pinned(environment, package)}" in document
 
