@@ -225,9 +225,9 @@ def test_no_guard_is_an_assert() -> None:
     assert "did you mean 'model'?" in result.stderr
 
 
-def test_the_readme_map_names_what_is_there() -> None:
-    """Every path of the README's annotated tree exists, and every package has its line."""
-    block = re.search(r"<!-- tree -->\n```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+def test_the_map_names_what_is_there() -> None:
+    """Every path of the annotated tree in ARCHITECTURE.md exists, and every package has its line."""
+    block = re.search(r"<!-- tree -->\n```\n(.*?)```", (ROOT / "ARCHITECTURE.md").read_text(), re.DOTALL)
     assert block
     named: list[str] = []
     folders: list[str] = []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.sentences import begins_without_subject, docstrings, main
+from scripts.sentences import TREE, begins_without_subject, docstrings, main
 
 MODULE = '''"""A module."""
 
@@ -106,3 +106,7 @@ def test_a_sample_is_drawn_from_all_docstrings(tmp_path: Path, capsys: pytest.Ca
 def test_a_path_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no nowhere"):
         main(["nowhere"], tmp_path)
+
+
+def test_the_docstrings_of_the_project_begin_with_their_subject(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(TREE) == 0, capsys.readouterr().out
