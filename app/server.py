@@ -44,12 +44,12 @@ from app.service import MakeEngine, Service
 from app.telemetry import configure_logging, log
 from app.tls import Certificate
 from app.transports import websocket
-from app.transports.connections import Connection, Connections
 from app.transports.http_protocol import HttpProtocol
 from app.transports.listener import Listener
+from app.transports.resumable_session import ResumableSessions
 from app.transports.sideband import sideband
 from app.transports.socket_protocol import SocketProtocol
-from app.transports.tether import Tethers
+from app.transports.tcp_connections import TcpConnection, TcpConnections
 from app.transports.webrtc.calls import Calls
 from engine import ConfigError, Engine, EngineSpec, ModelInfo, loop
 
@@ -153,7 +153,7 @@ class Server(uvicorn.Server):
         self._service = service
         self._leaving = asyncio.Event()
         limits = service.settings.limits
-        self.connections = Connections(
+        self.connections = TcpConnections(
             descriptors.for_clients(),
             limits.idle_connections,
             limits.idle_per_address,
@@ -178,7 +178,7 @@ class Server(uvicorn.Server):
         self.started = True
 
     def _listener(self, sock: socket.socket) -> Listener:
-        def make(connection: Connection) -> HttpProtocol:
+        def make(connection: TcpConnection) -> HttpProtocol:
             return HttpProtocol(
                 config=self.config,
                 server_state=self.server_state,
@@ -249,14 +249,14 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
 
 def _add_realtime(app: FastAPI, service: Service, calls: Calls) -> None:
     """The socket of a session, or a second one on a call."""
-    tethers = Tethers()
+    resumable_sessions = ResumableSessions()
 
     @app.websocket("/v1/realtime")
     async def realtime(socket: WebSocket) -> None:  # pyright: ignore[reportUnusedFunction]
         if "call_id" in socket.query_params:
             await sideband(socket, service, calls)
         else:
-            await websocket.realtime(socket, service, tethers)
+            await websocket.realtime(socket, service, resumable_sessions)
 
     @app.get("/v1/realtime", include_in_schema=False)
     async def not_upgraded() -> JSONResponse:  # pyright: ignore[reportUnusedFunction]

@@ -39,7 +39,7 @@ import soundfile
 
 from app.bench.figures import percentile
 from app.callers import Caller
-from app.client import Answer, Client, ClientError, SpeechStopped, connect
+from app.client import Client, ClientError, Response, SpeechStopped, connect
 from app.realtime.conversation.utterance import Utterance
 from app.realtime.input.endpointing import Sentences, fall
 from app.realtime.ports import Eagerness, Judge, Moment
@@ -246,7 +246,7 @@ def _in_a_room(pcm: Pcm, before_s: float, behind_s: float) -> Pcm:
     return resample(np.concatenate([room[0], pcm, room[1]]), MIC_RATE_HZ, SPEAKER_RATE_HZ)
 
 
-def _outcome(script: Any, answer: Answer | None, ended_s: float, cut: bool) -> Outcome:
+def _outcome(script: Any, answer: Response | None, ended_s: float, cut: bool) -> Outcome:
     """Return the outcome of a recording of which the last word, or the key's release, was at ``ended_s``."""
     said: Any = {"text": script["text"], "kind": script["kind"], "chosen": script["chosen"], "cut": cut}
     if answer is None or answer.player.audible_s is None:

@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from app.bench.target import BenchError, Target
-from app.client import Answer, ClientError, connect
+from app.client import ClientError, Response, connect
 from app.client.client import Client as Connection
-from app.client.events import AudioDelta, Event, Other, Transcribed, Trouble
+from app.client.events import AudioDelta, Error, Event, Other, TranscriptionCompleted
 from app.client.reader import Events
 from engine.core import Pcm
 
-Turn = Answer
+Turn = Response
 
 END_MS = 500
 """The protocol's default for the silence that ends a turn: for figures that are told without it."""
@@ -79,7 +79,7 @@ class Client:
         await self._connection.speak(pcm)
 
 
-async def _turn(answering: Coroutine[Any, Any, Answer], limit_s: float | None = None) -> Turn:
+async def _turn(answering: Coroutine[Any, Any, Response], limit_s: float | None = None) -> Turn:
     limit_s = TURN_S if limit_s is None else limit_s
     try:
         async with asyncio.timeout(limit_s):
@@ -115,9 +115,9 @@ def _told(event: Event) -> str:
     match event:
         case Other():
             return event.type
-        case Trouble():
+        case Error():
             return f"error: {event.message}"
-        case Transcribed():
+        case TranscriptionCompleted():
             return f"transcribed: {event.transcript}"
         case _:
             return type(event).__name__

@@ -11,12 +11,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Literal
 
 from app.client import websocket
-from app.client.answer import Answer
+from app.client.channel import Channel, ClientError
 from app.client.client import Client, Eagerness, Events, Tool
 from app.client.events import (
     AudioDelta,
     CallDone,
+    Error,
     Event,
+    ItemTruncated,
     Other,
     ResponseCreated,
     ResponseDone,
@@ -25,23 +27,23 @@ from app.client.events import (
     SpeechStarted,
     SpeechStopped,
     TextDelta,
-    Transcribed,
-    Trouble,
-    Truncated,
+    TranscriptionCompleted,
 )
-from app.client.line import ClientError, Line
+from app.client.response import Response
 
 __all__ = [
-    "Answer",
     "AudioDelta",
     "CallDone",
+    "Channel",
     "Client",
     "ClientError",
     "Eagerness",
+    "Error",
     "Event",
     "Events",
-    "Line",
+    "ItemTruncated",
     "Other",
+    "Response",
     "ResponseCreated",
     "ResponseDone",
     "SessionCreated",
@@ -50,9 +52,7 @@ __all__ = [
     "SpeechStopped",
     "TextDelta",
     "Tool",
-    "Transcribed",
-    "Trouble",
-    "Truncated",
+    "TranscriptionCompleted",
     "connect",
 ]
 
@@ -76,11 +76,11 @@ async def connect(
     Raises ClientError if there is none to be had.
     """
     opened = _opened(transport)
-    async with opened(url, model, key, trust) as line, Client(line, tools, eagerness) as client:
+    async with opened(url, model, key, trust) as channel, Client(channel, tools, eagerness) as client:
         yield client
 
 
-def _opened(transport: Literal["websocket", "webrtc"]) -> Callable[..., AbstractAsyncContextManager[Line]]:
+def _opened(transport: Literal["websocket", "webrtc"]) -> Callable[..., AbstractAsyncContextManager[Channel]]:
     if transport == "websocket":
         return websocket.opened
     from app.client import webrtc  # heavy: it loads the media libraries

@@ -1,7 +1,7 @@
 """A conversation with a Realtime server, as Python sees it: ask, speak, listen, interrupt.
 
-One task reads the line from ``__aenter__`` on, so that times are those of the arrival. Knows no transport: that is a
-``Line``.
+One task reads the channel from ``__aenter__`` on, so that times are those of the arrival. Knows no transport: that is a
+``Channel``.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from weakref import WeakSet
 import orjson
 import pybase64
 
-from app.client.answer import Answer
+from app.client.channel import Channel, ClientError
 from app.client.events import (
     AudioDelta,
     CallDone,
+    Error,
     Event,
     ResponseCreated,
     ResponseDone,
     SessionCreated,
     SessionUpdated,
     TextDelta,
-    Trouble,
 )
-from app.client.line import ClientError, Line
 from app.client.microphone import Microphone
 from app.client.reader import Events
+from app.client.response import Response
 from app.ids import new_id
 from engine import SPEAKER_RATE_HZ
 from engine.core import Pcm
@@ -72,19 +72,19 @@ class Client:
 
     def __init__(
         self,
-        line: Line,
+        channel: Channel,
         tools: Iterable[Tool] = (),
         eagerness: Eagerness | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.session: dict[str, Any] = {}
         """The settings in effect."""
-        self._line, self._eagerness, self._now = line, eagerness, now
-        self._microphone = Microphone(line, now)
+        self._channel, self._eagerness, self._now = channel, eagerness, now
+        self._microphone = Microphone(channel, now)
         self._tools = {tool.name: tool for tool in tools}
-        self._asked: dict[str, Answer] = {}  # by our own name for them, until the server has given them an id
-        self._answers: dict[str, Answer] = {}  # under way, by the server's id
-        self._unasked: deque[Answer] = deque(maxlen=UNASKED)
+        self._asked: dict[str, Response] = {}  # by our own name for them, until the server has given them an id
+        self._answers: dict[str, Response] = {}  # under way, by the server's id
+        self._unasked: deque[Response] = deque(maxlen=UNASKED)
         self._readers: WeakSet[Events] = WeakSet()  # a reader that has stopped is forgotten
         self._changed = asyncio.Event()
         self._lost: ClientError | None = None
@@ -113,7 +113,7 @@ class Client:
         async for event in events:
             if isinstance(event, SessionUpdated):
                 return event.session
-            if isinstance(event, Trouble) and event.event_id == event_id:
+            if isinstance(event, Error) and event.event_id == event_id:
                 raise ClientError(event.message, event.code)
         raise self._gone()
 
@@ -134,12 +134,12 @@ class Client:
         item = {"type": "message", "role": "user", "content": content}
         await self.send("conversation.item.create", item=item)
 
-    async def ask(self, text: str, *pictures: bytes, **response: Any) -> Answer:
+    async def ask(self, text: str, *pictures: bytes, **response: Any) -> Response:
         """Say something and wait for the whole answer, that to the results of tools included. Raises ClientError."""
         await self.say(text, *pictures)
         return await self.respond(**response)
 
-    async def respond(self, **response: Any) -> Answer:
+    async def respond(self, **response: Any) -> Response:
         """Ask for an answer to what was said, and wait for all of it. Raises ClientError."""
         return await self._with_tools(await self._answered(response), response)
 
@@ -151,7 +151,7 @@ class Client:
         """The last voiced sample was sent: the answer to it counts from now."""
         self._spoken_s = self._now()
 
-    async def answer(self, patience_s: float = PATIENCE_S) -> Answer:
+    async def answer(self, patience_s: float = PATIENCE_S) -> Response:
         """Wait for the next answer that the server began by itself, at the end of a spoken turn, and for its end.
 
         Until it begins, the microphone is silent whenever nobody ``speak``s: a turn ends with a silence, which a
@@ -170,7 +170,7 @@ class Client:
         """Stop the answers under way; the conversation keeps what was played of them by now."""
         for answer in [one for one in self._answers.values() if not one.ended]:
             await self.send("response.cancel", response_id=answer.id)
-            if self._line.plays:
+            if self._channel.plays:
                 await self.send("output_audio_buffer.clear")
             elif answer.item_id is not None:
                 heard_ms = answer.player.played_samples(self._now()) * 1000 // SPEAKER_RATE_HZ
@@ -188,13 +188,13 @@ class Client:
     async def send(self, type: str, **fields: Any) -> str:
         """Say any event of the protocol, and return its ``event_id``. Raises ClientError if the connection is lost."""
         fields.setdefault("event_id", new_id("event"))
-        await self._line.send({"type": type, **fields})
+        await self._channel.send({"type": type, **fields})
         return fields["event_id"]
 
-    async def _answered(self, response: dict[str, Any]) -> Answer:
+    async def _answered(self, response: dict[str, Any]) -> Response:
         """One answer that was asked for; the server echoes by which name it was."""
         event_id = new_id("event")
-        answer = self._asked[event_id] = Answer(self._now())
+        answer = self._asked[event_id] = Response(self._now())
         metadata = {**response.get("metadata", {}), "client_event_id": event_id}
         try:
             await self.send("response.create", event_id=event_id, response={**response, "metadata": metadata})
@@ -202,7 +202,7 @@ class Client:
         finally:
             self._asked.pop(event_id, None)
 
-    async def _with_tools(self, answer: Answer, response: dict[str, Any]) -> Answer:
+    async def _with_tools(self, answer: Response, response: dict[str, Any]) -> Response:
         """The answer, or the one to the results of the functions that it calls, if all are ours to run."""
         while answer.calls and all(call.name in self._tools for call in answer.calls):
             for call in answer.calls:
@@ -226,7 +226,7 @@ class Client:
         """Take events for ever; the end of the connection is the end of everything that waits."""
         try:
             while True:
-                self._take(await self._line.receive(), self._now())
+                self._take(await self._channel.receive(), self._now())
         except ClientError as error:
             self._lost = error
         finally:
@@ -248,7 +248,7 @@ class Client:
                 self._answers[id].take(event, now_s)
             case ResponseDone() if event.id in self._answers:
                 self._answers.pop(event.id).take(event, now_s)
-            case Trouble() if event.event_id in self._asked:
+            case Error() if event.event_id in self._asked:
                 self._asked[event.event_id].fail(ClientError(event.message, event.code))
             case _:
                 pass
@@ -260,7 +260,7 @@ class Client:
         name = (event.response.get("metadata") or {}).get("client_event_id", "")
         answer = self._asked.get(name)
         if answer is None:
-            answer = Answer(self._spoken_s or now_s)
+            answer = Response(self._spoken_s or now_s)
             self._unasked.append(answer)
         answer.id, answer.status = event.id, "in_progress"
         self._answers[event.id] = answer

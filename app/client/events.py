@@ -36,7 +36,7 @@ class SpeechStopped(Struct, frozen=True):
     audio_end_ms: int
 
 
-class Transcribed(Struct, frozen=True):
+class TranscriptionCompleted(Struct, frozen=True):
     """The user's words in an item."""
 
     item_id: str
@@ -95,14 +95,14 @@ class ResponseDone(Struct, frozen=True):
         return self.response["status"]
 
 
-class Truncated(Struct, frozen=True):
+class ItemTruncated(Struct, frozen=True):
     """An answer was cut to what was heard of it."""
 
     item_id: str
     audio_end_ms: int
 
 
-class Trouble(Struct, frozen=True):
+class Error(Struct, frozen=True):
     """Something that was asked can't be done; the session goes on."""
 
     error: dict[str, Any]
@@ -133,14 +133,14 @@ Event = (
     | SessionUpdated
     | SpeechStarted
     | SpeechStopped
-    | Transcribed
+    | TranscriptionCompleted
     | ResponseCreated
     | TextDelta
     | AudioDelta
     | CallDone
     | ResponseDone
-    | Truncated
-    | Trouble
+    | ItemTruncated
+    | Error
     | Other
 )
 
@@ -149,15 +149,15 @@ _KINDS: dict[str, type[Event]] = {
     "session.updated": SessionUpdated,
     "input_audio_buffer.speech_started": SpeechStarted,
     "input_audio_buffer.speech_stopped": SpeechStopped,
-    "conversation.item.input_audio_transcription.completed": Transcribed,
+    "conversation.item.input_audio_transcription.completed": TranscriptionCompleted,
     "response.created": ResponseCreated,
     "response.output_text.delta": TextDelta,
     "response.output_audio_transcript.delta": TextDelta,
     "response.output_audio.delta": AudioDelta,
     "response.function_call_arguments.done": CallDone,
     "response.done": ResponseDone,
-    "conversation.item.truncated": Truncated,
-    "error": Trouble,
+    "conversation.item.truncated": ItemTruncated,
+    "error": Error,
 }
 
 

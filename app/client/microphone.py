@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from app.client.line import Line
+from app.client.channel import Channel
 from engine import SPEAKER_RATE_HZ
 from engine.core import Pcm
 
@@ -18,8 +18,8 @@ PIECE = round(PIECE_S * SPEAKER_RATE_HZ)
 class Microphone:
     """A microphone for one voice at a time: a second speaker waits for the first."""
 
-    def __init__(self, line: Line, now: Callable[[], float]) -> None:
-        self._line, self._now = line, now
+    def __init__(self, channel: Channel, now: Callable[[], float]) -> None:
+        self._channel, self._now = channel, now
         self._taken = asyncio.Lock()
         self._due_s = 0.0  # when the next piece is to leave
 
@@ -41,5 +41,5 @@ class Microphone:
     async def _send(self, piece: Pcm) -> None:
         """The next piece, once those before it have been said; a late one does not hold up the rest."""
         await asyncio.sleep(max(0.0, self._due_s - self._now()))
-        await self._line.speak(piece)
+        await self._channel.speak(piece)
         self._due_s += PIECE_S

@@ -6,8 +6,8 @@ import asyncio
 from collections import deque
 from typing import Self
 
+from app.client.channel import ClientError
 from app.client.events import Event
-from app.client.line import ClientError
 
 UNREAD = 10_000
 """Events that may wait for a reader of ``events``: a long answer has some hundred."""

@@ -1,4 +1,4 @@
-"""The line over WebRTC: sound is Opus over RTP, events are messages on a data channel. The server plays answers out."""
+"""The channel over WebRTC: sound is Opus over RTP, events are messages on a data channel. The server plays."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from aiortc import RTCConfiguration, RTCPeerConnection, RTCSessionDescription
 from aiortc.exceptions import InvalidStateError
 from aiortc.rtcrtpsender import RTCRtpSender
 
+from app.client.channel import ClientError
 from app.client.events import AudioDelta, Event, Other, ResponseDone, decode
-from app.client.line import ClientError
-from app.transports.webrtc.ears import Ears
+from app.transports.webrtc.audio_receiver import AudioReceiver
 from app.transports.webrtc.opus import FRAME_S
-from app.transports.webrtc.voice import Voice
+from app.transports.webrtc.opus_track import OpusTrack
 from engine import SPEAKER_RATE_HZ
 from engine.core import Pcm
 
@@ -40,10 +40,10 @@ UNREAD = 10_000
 @asynccontextmanager
 async def opened(
     url: str, model: str = "", key: str | None = None, trust: ssl.SSLContext | None = None
-) -> AsyncGenerator[CallLine]:
+) -> AsyncGenerator[CallChannel]:
     """A call to the server at ``http(s)://host:port`` while the block lasts. Raises ClientError."""
     connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))  # None would mean a public STUN server
-    line = CallLine(connection)
+    channel = CallChannel(connection)
     try:
         async with asyncio.timeout(OPEN_S):
             await connection.setLocalDescription(await connection.createOffer())
@@ -54,23 +54,23 @@ async def opened(
             )
             answer = await asyncio.to_thread(_posted, asking, trust)
             await connection.setRemoteDescription(RTCSessionDescription(answer, "answer"))
-            await line.connected()
-        yield line
+            await channel.connected()
+        yield channel
     except TimeoutError:
         raise ClientError(f"no call to {url} within {OPEN_S:g} s", "call_failed") from None
     finally:
-        line.close()
+        channel.close()
         await connection.close()
 
 
-class CallLine:
+class CallChannel:
     """One open call. An answer's end is told once its sound has ended, too."""
 
     plays = True
 
     def __init__(self, connection: RTCPeerConnection) -> None:
-        self._channel = connection.createDataChannel("oai-events")
-        self._voice, self._ears = Voice(time.monotonic), Ears(self._hear, SPEAKER_RATE_HZ)
+        self._data_channel = connection.createDataChannel("oai-events")
+        self._voice, self._ears = OpusTrack(time.monotonic), AudioReceiver(self._hear, SPEAKER_RATE_HZ)
         sound = connection.addTransceiver(self._voice, "sendrecv")
         codecs = RTCRtpSender.getCapabilities("audio").codecs
         sound.setCodecPreferences([codec for codec in codecs if codec.mimeType == "audio/opus"])
@@ -80,9 +80,9 @@ class CallLine:
         self._playing: str | None = None  # the response that is being played out
         self._early: deque[tuple[float, Pcm]] = deque(maxlen=round(EARLY_S / FRAME_S))  # and when each came
         self._ended: ResponseDone | None = None  # its end, which waits for that of its sound
-        self._channel.on("open", self._open.set)
-        self._channel.on("message", self._take)
-        self._channel.on("close", self._lose)
+        self._data_channel.on("open", self._open.set)
+        self._data_channel.on("message", self._take)
+        self._data_channel.on("close", self._lose)
         connection.on("connectionstatechange", lambda: self._look(connection.connectionState))
 
     async def connected(self) -> None:
@@ -91,7 +91,7 @@ class CallLine:
 
     async def send(self, event: dict[str, Any]) -> None:
         try:
-            self._channel.send(orjson.dumps(event).decode())
+            self._data_channel.send(orjson.dumps(event).decode())
         except InvalidStateError:
             raise self._gone() from None
 

@@ -1,4 +1,4 @@
-"""The line over a WebSocket: events are text frames, sound is base64 in them."""
+"""The channel over a WebSocket: events are text frames, sound is base64 in them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pybase64
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 
+from app.client.channel import ClientError
 from app.client.events import Event, decode
-from app.client.line import ClientError
 from engine.core import Pcm
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024
@@ -24,8 +24,8 @@ MAX_EVENT_BYTES = 64 * 1024 * 1024
 @asynccontextmanager
 async def opened(
     url: str, model: str = "", key: str | None = None, trust: ssl.SSLContext | None = None
-) -> AsyncGenerator[SocketLine]:
-    """A line to the server at ``http(s)://host:port`` or ``ws(s)://…`` while the block lasts. Raises ClientError.
+) -> AsyncGenerator[SocketChannel]:
+    """A channel to the server at ``http(s)://host:port`` or ``ws(s)://…`` while the block lasts. Raises ClientError.
 
     A path says where its API lies, or that of its Realtime endpoint itself: ``https://example.org/v1``.
     """
@@ -40,10 +40,10 @@ async def opened(
     except (OSError, WebSocketException, ValueError) as error:
         raise ClientError(f"no session at {url}: {error}") from None
     async with socket:
-        yield SocketLine(socket)
+        yield SocketChannel(socket)
 
 
-class SocketLine:
+class SocketChannel:
     """One open socket."""
 
     plays = False

@@ -18,7 +18,7 @@ from app.http.body import StrictRoute
 from app.http.trouble import HttpRefusal
 from app.realtime.protocol import beta
 from app.service import Service
-from app.transports.tether import NoWayBack
+from app.transports.resumable_session import NoWayBack
 from app.transports.webrtc.calls import Calls
 from app.turn import told_to
 

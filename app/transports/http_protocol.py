@@ -24,8 +24,8 @@ from app.auth import PACE
 from app.pace import Pace
 from app.slices import Counted, LoopTime, Slices
 from app.transports import intake
-from app.transports.connections import Connection, State
 from app.transports.intake import Intake
+from app.transports.tcp_connections import State, TcpConnection
 
 PIECE_BYTES = 64 * 1024
 
@@ -36,7 +36,7 @@ class HttpProtocol(H11Protocol):
     def __init__(
         self,
         *args: Any,
-        connection: Connection,
+        connection: TcpConnection,
         pace: Pace,
         shared: Slices,
         own: Callable[[str], str] = plain,

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 
 from app.telemetry import log
-from app.transports.connections import Connection, Connections
+from app.transports.tcp_connections import TcpConnection, TcpConnections
 
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 AT_ONCE = 4
@@ -35,8 +35,8 @@ class Listener:
         self,
         sock: socket.socket,
         tls: ssl.SSLContext | None,
-        connections: Connections,
-        make: Callable[[Connection], asyncio.Protocol],
+        connections: TcpConnections,
+        make: Callable[[TcpConnection], asyncio.Protocol],
         backlog: int = 2048,
     ) -> None:
         self._sock, self._tls, self._connections, self._make = sock, tls, connections, make
@@ -77,7 +77,7 @@ class Listener:
             else:
                 return sock, peer[0]
 
-    async def _open(self, sock: socket.socket, connection: Connection) -> None:
+    async def _open(self, sock: socket.socket, connection: TcpConnection) -> None:
         """Shake hands, and hand over to the protocol."""
         try:
             await asyncio.get_running_loop().connect_accepted_socket(

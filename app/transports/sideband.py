@@ -14,11 +14,11 @@ from fastapi import WebSocket
 from app.auth import caller_of
 from app.service import Closed, Service
 from app.telemetry import audit
-from app.transports.leave import Leave, first
+from app.transports.disconnect import Disconnect, first
 from app.transports.outbox import Outbox
 from app.transports.webrtc.call import Call
 from app.transports.webrtc.calls import Calls
-from app.transports.websocket import accept, deny, frames, say_goodbye, told_by, write
+from app.transports.websocket import accept, deny, frames, read_message, say_goodbye, write
 
 
 async def sideband(socket: WebSocket, service: Service, calls: Calls) -> None:
@@ -39,7 +39,7 @@ async def sideband(socket: WebSocket, service: Service, calls: Calls) -> None:
 
 
 async def _follow(socket: WebSocket, service: Service, call: Call, outbox: Outbox) -> None:
-    limits, leave = service.settings.limits, Leave(1000, "")
+    limits, leave = service.settings.limits, Disconnect(1000, "")
     loop_time = service.loop_time(caller_of(socket.scope))
     audit("sideband.opened", call=call.id)
     try:
@@ -47,14 +47,14 @@ async def _follow(socket: WebSocket, service: Service, call: Call, outbox: Outbo
             tasks.create_task(write(socket, outbox, limits.send_timeout_s, loop_time), name=f"sideband:{call.id}")
             tasks.create_task(_end_with(call), name=f"sideband-end:{call.id}")
             async for frame in said:
-                call.say(await told_by(frame, loop_time, service.slices), len(frame))
-            raise Leave(1000, "the client left", "gone")
-    except* Leave as leaves:
-        leave = first(leaves)
+                call.say(await read_message(frame, loop_time, service.slices), len(frame))
+            raise Disconnect(1000, "the client left", "gone")
+    except* Disconnect as disconnects:
+        leave = first(disconnects)
     audit("sideband.closed", call=call.id, code=leave.code)
     await say_goodbye(socket, outbox, leave, limits.send_timeout_s)
 
 
 async def _end_with(call: Call) -> None:
     await call.over()
-    raise Leave(1000, "the call is over")
+    raise Disconnect(1000, "the call is over")

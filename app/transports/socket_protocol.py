@@ -25,8 +25,8 @@ from app.addresses import plain
 from app.auth import PACE
 from app.pace import Pace
 from app.slices import LoopTime, Slices
-from app.transports.connections import DEADLINES_S, Connection, State
 from app.transports.intake import Intake
+from app.transports.tcp_connections import DEADLINES_S, State, TcpConnection
 
 TOO_MUCH = 1008
 """The close code for a client that goes on sending more messages than it may."""
@@ -51,9 +51,9 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._intake = Intake(self._parse, self._ready, self._resume_reading, self._leave, pace, self._loop_time)
 
     def connection_made(self, transport: BaseTransport) -> None:
-        """``transport`` is a Connection: it carried HTTP until now."""
+        """``transport`` is a TcpConnection: it carried HTTP until now."""
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._connection = cast("Connection", transport)
+        self._connection = cast("TcpConnection", transport)
         super().connection_made(transport)
         self._loop_time.belong(self._own(self.client[0]) if self.client else "")
 

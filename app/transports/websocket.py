@@ -2,7 +2,7 @@
 
 Each session is one task group, in the hands of the connection that opened it: the session, a writer, and a watch that
 ends it when the server drains or its hour is over. Whatever ends first ends the others; only where the client asked for
-it does the session outlive a connection for a while (``tether``). Knows the protocol only as ``decode``.
+it does the session outlive a connection for a while (``resumable_session``). Knows the protocol only as ``decode``.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from app.service import Closed, Service
 from app.settings import Limits
 from app.slices import Counted, LoopTime, Slices
 from app.telemetry import audit, log
-from app.transports.leave import GOING_AWAY, SLOW, Leave, first, watch, while_valid
+from app.transports.disconnect import GOING_AWAY, SLOW, Disconnect, first, watch, while_valid
 from app.transports.outbox import Outbox
-from app.transports.tether import Link, NoWayBack, Tether, Tethers
+from app.transports.resumable_session import Channel, NoWayBack, ResumableSession, ResumableSessions
 from app.waiting import Waiter
 
 SUBPROTOCOL = "realtime"
@@ -47,7 +47,7 @@ FAREWELL = 1000
 """Closed on purpose; a page that is reloaded goes away with 1001, and a lost connection shows as 1005 or 1006."""
 
 
-async def realtime(socket: WebSocket, service: Service, tethers: Tethers) -> None:
+async def realtime(socket: WebSocket, service: Service, sessions: ResumableSessions) -> None:
     """One connection, from the handshake to the close: a new session, or one that its client comes back to."""
     token, caller = socket.query_params.get("resume"), caller_of(socket.scope)
     try:
@@ -55,14 +55,14 @@ async def realtime(socket: WebSocket, service: Service, tethers: Tethers) -> Non
             await _refuse_beta(socket)
             return
         if token is not None:
-            await _come_back(socket, service, *tethers.find(token, socket.query_params.get("after", ""), caller))
+            await _come_back(socket, service, *sessions.find(token, socket.query_params.get("after", ""), caller))
             return
         if service.full and socket.query_params.get("wait") == "true":
-            await _wait(socket, service, tethers)
+            await _wait(socket, service, sessions)
             return
         with service.admit(caller) as context:
             await accept(socket)
-            await _converse(socket, service, context, tethers)
+            await _converse(socket, service, context, sessions)
     except Closed as closed:
         await deny(socket, closed.status, closed.code, str(closed))
     except NoWayBack as lost:
@@ -71,7 +71,7 @@ async def realtime(socket: WebSocket, service: Service, tethers: Tethers) -> Non
         pass
 
 
-async def _wait(socket: WebSocket, service: Service, tethers: Tethers) -> None:
+async def _wait(socket: WebSocket, service: Service, sessions: ResumableSessions) -> None:
     """A session for a client that would rather wait for it than be refused. Raises Closed if the line is full, too."""
     outbox = Outbox(service.settings.limits.unsent_s)
     with service.waiting(lambda place: outbox.put(encode(QueueUpdated(place))[0]), caller_of(socket.scope)) as waiter:
@@ -79,12 +79,12 @@ async def _wait(socket: WebSocket, service: Service, tethers: Tethers) -> None:
         try:
             early = await in_line(socket, service, waiter, outbox)
             with service.admit(caller_of(socket.scope), waiter) as context:
-                await _converse(socket, service, context, tethers, early)
+                await _converse(socket, service, context, sessions, early)
         except Closed as closed:
             outbox.put(encode(Error(Broken(closed.code, str(closed)), None))[0])
-            leave = Leave(TRY_LATER, "the server is full")
+            leave = Disconnect(TRY_LATER, "the server is full")
             await say_goodbye(socket, outbox, leave, service.settings.limits.send_timeout_s)
-        except Leave as leave:
+        except Disconnect as leave:
             await say_goodbye(socket, outbox, leave, service.settings.limits.send_timeout_s)
 
 
@@ -109,75 +109,81 @@ async def accept(socket: WebSocket) -> None:
 
 
 async def _converse(
-    socket: WebSocket, service: Service, context: SessionContext, tethers: Tethers, early: tuple[str | bytes, ...] = ()
+    socket: WebSocket,
+    service: Service,
+    context: SessionContext,
+    sessions: ResumableSessions,
+    early: tuple[str | bytes, ...] = (),
 ) -> None:
     """A session's whole life, over this connection and those that its client comes back with.
 
     ``early`` is what the client said before there was a session.
     """
-    link = _link(socket, service, early)
-    tether, model = Tether(link, caller_of(socket.scope)), socket.query_params.get("model", "")[:200]
-    line = replace(SOCKET, new_resume_token=lambda: tethers.issue(tether))
-    session = Session(context, tether.tell, model, _start(socket), line)
-    tether.away, tether.back = session.away, session.back
+    channel = _channel(socket, service, early)
+    resumable, model = ResumableSession(channel, caller_of(socket.scope)), socket.query_params.get("model", "")[:200]
+    profile = replace(SOCKET, new_resume_token=lambda: sessions.issue(resumable))
+    session = Session(context, resumable.emit, model, _start(socket), profile)
+    resumable.away, resumable.back = session.away, session.back
     audit("session.opened", session=session.id, client=address_of(socket.scope))
-    leave, begun_s = Leave(1000, ""), context.now()
+    leave, begun_s = Disconnect(1000, ""), context.now()
     try:
-        async with asyncio.TaskGroup() as tasks, aclosing(tether.told()) as told:
-            tasks.create_task(_carry(socket, link, tether, context.limits), name=f"write:{session.id}")
+        async with asyncio.TaskGroup() as tasks, aclosing(resumable.received()) as received:
+            tasks.create_task(_carry(socket, channel, resumable, context.limits), name=f"write:{session.id}")
             tasks.create_task(watch(session, service), name=f"watch:{session.id}")
-            tasks.create_task(while_valid(session, tether.maker), name=f"key:{session.id}")
-            await session.run(told)
-            raise Leave(1000, "the client left", "gone")
-    except* Leave as leaves:
-        leave = first(leaves)
+            tasks.create_task(while_valid(session, resumable.maker), name=f"key:{session.id}")
+            await session.run(received)
+            raise Disconnect(1000, "the client left", "gone")
+    except* Disconnect as disconnects:
+        leave = first(disconnects)
     finally:
-        tethers.forget(tether)
-        tether.end(leave)
+        sessions.forget(resumable)
+        resumable.end(leave)
     audit("session.closed", session=session.id, code=leave.code, reason=leave.reason, lasted_s=context.now() - begun_s)
-    if not link.over.is_set():
-        await say_goodbye(socket, link.outbox, leave, context.limits.send_timeout_s)
+    if not channel.over.is_set():
+        await say_goodbye(socket, channel.outbox, leave, context.limits.send_timeout_s)
 
 
-async def _carry(socket: WebSocket, link: Link, tether: Tether, limits: Limits) -> None:
+async def _carry(socket: WebSocket, channel: Channel, resumable: ResumableSession, limits: Limits) -> None:
     """Send what a session tells over one connection. Raises Leave if that is the session's end, too."""
-    leave = Leave(1000, "the client left", "gone")
+    leave = Disconnect(1000, "the client left", "gone")
     try:
         async with asyncio.TaskGroup() as tasks:
-            writer = tasks.create_task(write(socket, link.outbox, limits.send_timeout_s, link.loop_time), name="write")
-            await link.over.wait()
+            writer = tasks.create_task(
+                write(socket, channel.outbox, limits.send_timeout_s, channel.loop_time), name="write"
+            )
+            await channel.over.wait()
             writer.cancel()
-    except* Leave as leaves:
-        leave = first(leaves)
-    if not tether.keeps:
+    except* Disconnect as disconnects:
+        leave = first(disconnects)
+    if not resumable.keeps:
         raise leave
-    if not tether.carries(link):
-        leave = Leave(GOING_AWAY, "the client came back over another connection", "cut")
-    await say_goodbye(socket, link.outbox, leave, limits.send_timeout_s)
-    tether.detach(link)
+    if not resumable.carries(channel):
+        leave = Disconnect(GOING_AWAY, "the client came back over another connection", "cut")
+    await say_goodbye(socket, channel.outbox, leave, limits.send_timeout_s)
+    resumable.detach(channel)
 
 
-async def _come_back(socket: WebSocket, service: Service, tether: Tether, after: int) -> None:
+async def _come_back(socket: WebSocket, service: Service, resumable: ResumableSession, after: int) -> None:
     """A connection to a session that was opened over another one."""
     await accept(socket)
     limits = service.settings.limits
-    link, leave = _link(socket, service), Leave(1000, "")
-    for text in tether.missed(after) or ():
-        link.outbox.put(text)
-    tether.attach(link)
+    channel, leave = _channel(socket, service), Disconnect(1000, "")
+    for text in resumable.missed(after) or ():
+        channel.outbox.put(text)
+    resumable.attach(channel)
     try:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_end_with(tether), name="session")
-            await _carry(socket, link, tether, limits)
-            raise Leave(1000, "the client left", "gone")
-    except* Leave as leaves:
-        leave = first(leaves)
-    await say_goodbye(socket, link.outbox, leave, limits.send_timeout_s)
+            tasks.create_task(_end_with(resumable), name="session")
+            await _carry(socket, channel, resumable, limits)
+            raise Disconnect(1000, "the client left", "gone")
+    except* Disconnect as disconnects:
+        leave = first(disconnects)
+    await say_goodbye(socket, channel.outbox, leave, limits.send_timeout_s)
 
 
-async def _end_with(tether: Tether) -> None:
-    await tether.ended.wait()
-    raise Leave(tether.leave.code, tether.leave.reason)
+async def _end_with(resumable: ResumableSession) -> None:
+    await resumable.ended.wait()
+    raise Disconnect(resumable.leave.code, resumable.leave.reason)
 
 
 def _start(socket: WebSocket) -> dict[str, Any]:
@@ -187,33 +193,33 @@ def _start(socket: WebSocket) -> dict[str, Any]:
     return {**(secret.session if secret is not None else {}), **kind}
 
 
-def _link(socket: WebSocket, service: Service, early: tuple[str | bytes, ...] = ()) -> Link:
+def _channel(socket: WebSocket, service: Service, early: tuple[str | bytes, ...] = ()) -> Channel:
     loop_time = service.loop_time(caller_of(socket.scope))
-    link = Link(Outbox(service.settings.limits.unsent_s), loop_time)
-    link.told = _told(socket, link, service.slices, early)
-    return link
+    channel = Channel(Outbox(service.settings.limits.unsent_s), loop_time)
+    channel.received = _received(socket, channel, service.slices, early)
+    return channel
 
 
-async def _told(
-    socket: WebSocket, link: Link, slices: Slices, early: tuple[str | bytes, ...]
+async def _received(
+    socket: WebSocket, channel: Channel, slices: Slices, early: tuple[str | bytes, ...]
 ) -> AsyncGenerator[Received]:
     """What the client says, until it disconnects."""
     for frame in early:
-        yield await told_by(frame, link.loop_time, slices)
+        yield await read_message(frame, channel.loop_time, slices)
 
     def left(code: int) -> None:
-        link.farewell = code == FAREWELL
+        channel.farewell = code == FAREWELL
 
     async with aclosing(frames(socket, left)) as all:
         async for frame in all:
-            yield await told_by(frame, link.loop_time, slices)
+            yield await read_message(frame, channel.loop_time, slices)
 
 
-async def told_by(frame: str | bytes, loop_time: LoopTime, slices: Slices) -> Received:
+async def read_message(frame: str | bytes, loop_time: LoopTime, slices: Slices) -> Received:
     """The command in a message, read in its client's part of the loop's time, or in a thread where it is large."""
-    told = await Counted(slices.read(partial(told_in, frame), len(frame)), loop_time)
+    received = await Counted(slices.read(partial(decode_message, frame), len(frame)), loop_time)
     await loop_time.pause()
-    return told
+    return received
 
 
 async def frames(socket: WebSocket, left: Callable[[int], None] = lambda code: None) -> AsyncGenerator[str | bytes]:
@@ -227,7 +233,7 @@ async def frames(socket: WebSocket, left: Callable[[int], None] = lambda code: N
         yield text if text is not None else message.get("bytes") or b""
 
 
-def told_in(frame: str | bytes) -> Received:
+def decode_message(frame: str | bytes) -> Received:
     """The command in a message, on whatever transport messages are texts or bytes."""
     if isinstance(frame, str):
         return decode(frame)
@@ -248,8 +254,8 @@ async def in_line(socket: WebSocket, service: Service, waiter: Waiter, outbox: O
             await waiter.called.wait()
             for task in others:
                 task.cancel()
-    except* Leave as leaves:
-        raise first(leaves) from None
+    except* Disconnect as disconnects:
+        raise first(disconnects) from None
     except* TimeoutError:
         raise Closed("server_full", f"No session became free within {limits.wait_s:g} s.") from None
     return tuple(early)
@@ -261,14 +267,14 @@ async def _collect(socket: WebSocket, early: deque[str | bytes]) -> None:
     while room > 0:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
-            raise Leave(1000, "the client left the line", "gone")
+            raise Disconnect(1000, "the client left the line", "gone")
         early.append(message.get("text") or message.get("bytes") or b"")
         room -= len(early[-1]) + MESSAGE_BYTES
 
 
 async def _end_with_server(service: Service) -> None:
     await service.draining.wait()
-    raise Leave(GOING_AWAY, "the server is shutting down")
+    raise Disconnect(GOING_AWAY, "the server is shutting down")
 
 
 async def write(socket: WebSocket, outbox: Outbox, timeout_s: float, loop_time: LoopTime) -> None:
@@ -279,13 +285,13 @@ async def write(socket: WebSocket, outbox: Outbox, timeout_s: float, loop_time: 
     while True:
         await outbox.changed()
         if outbox.overflowed:
-            raise Leave(SLOW, "the client reads too slowly", "cut")
+            raise Disconnect(SLOW, "the client reads too slowly", "cut")
         try:
             await Counted(_send_all(socket, outbox, timeout_s), loop_time)
         except TimeoutError:
-            raise Leave(SLOW, "the client does not read", "cut") from None
+            raise Disconnect(SLOW, "the client does not read", "cut") from None
         except WebSocketDisconnect:
-            raise Leave(1006, "the client vanished", "gone") from None
+            raise Disconnect(1006, "the client vanished", "gone") from None
 
 
 async def _send_all(socket: WebSocket, outbox: Outbox, timeout_s: float) -> None:
@@ -295,7 +301,7 @@ async def _send_all(socket: WebSocket, outbox: Outbox, timeout_s: float) -> None
             await socket.send_text(text)
 
 
-async def say_goodbye(socket: WebSocket, outbox: Outbox, leave: Leave, timeout_s: float) -> None:
+async def say_goodbye(socket: WebSocket, outbox: Outbox, leave: Disconnect, timeout_s: float) -> None:
     """Send what is left and say goodbye; a peer that does not take it in time is cut off."""
     if leave.how == "gone":
         return

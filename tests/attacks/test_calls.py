@@ -31,15 +31,17 @@ from tests.attacks.target import MB, Target, attacked
 pytestmark = pytest.mark.attacks
 
 LOOPBACK = "import aioice.ice; aioice.ice.get_host_addresses = lambda use_ipv4, use_ipv6: ['127.0.0.1']\n"
-UNBOUNDED_MESSAGES = "from app.transports.webrtc import leg; leg.bound_messages = lambda sctp, refuse: None\n"
+UNBOUNDED_MESSAGES = (
+    "from app.transports.webrtc import peer_connection as module; module.bound_messages = lambda sctp, refuse: None\n"
+)
 UNBOUNDED_FRAMES = """
 import av
 from app.transports.webrtc import camera
 camera.MAX_PIXELS, camera._decoder = 1 << 62, lambda kind: av.CodecContext.create("libvpx", "r")
 """
 OPEN_PORTS = """
-from app.transports.webrtc import leg
-leg.use_ports = lambda transport, settings, followed: followed()
+from app.transports.webrtc import peer_connection
+peer_connection.use_ports = lambda transport, settings, followed: followed()
 """
 PATIENT = """
 from app.transports import outbox, websocket

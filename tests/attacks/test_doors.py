@@ -46,9 +46,9 @@ KINDS: dict[str, tuple[bytes, bytes]] = {
 """What each says at first, and once it had an answer or half a second passed."""
 
 CROWD, DESCRIPTORS = 1000, 256
-SHORT = "from app.transports.connections import *; DEADLINES_S[State.HANDSHAKE] = 2.0"
-HASTY = "from app.transports import connections as c; c.DEADLINES_S.update({s: 0.3 for s in c.WAITING})"
-NO_DEADLINES = "from app.transports import connections; connections.DEADLINES_S.clear()"
+SHORT = "from app.transports.tcp_connections import *; DEADLINES_S[State.HANDSHAKE] = 2.0"
+HASTY = "from app.transports import tcp_connections as c; c.DEADLINES_S.update({s: 0.3 for s in c.WAITING})"
+NO_DEADLINES = "from app.transports import tcp_connections; tcp_connections.DEADLINES_S.clear()"
 NO_ROOM = NO_DEADLINES + "; connections.Connections.cut_oldest = lambda self, whose=None: True"
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import orjson
 from websockets.asyncio.client import connect as open_socket
 
-from app.client import Answer, Client, connect
+from app.client import Client, Response, connect
 from engine import SPEAKER_RATE_HZ
 from engine.core import Pcm
 
@@ -115,5 +115,5 @@ async def looks_in(user: User) -> None:
 LIVES: tuple[Life, ...] = (asks, speaks, interrupts, speaks_over, hangs_up, looks_in)
 
 
-def _whole(answer: Answer) -> None:
+def _whole(answer: Response) -> None:
     assert answer.complete, answer.response

@@ -13,9 +13,9 @@ from app.media import MediaError
 from app.refusal import Refusal
 from app.service import Closed, Service
 from app.telemetry import audit, log_failure
-from app.transports.tether import Tethers
+from app.transports.resumable_session import ResumableSessions
 from app.transports.webrtc.call import Call
-from app.transports.webrtc.leg import Leg
+from app.transports.webrtc.peer_connection import PeerConnection
 
 Answered = asyncio.Future[tuple[str, str]]
 """A call's id, and the answer to its client's offer."""
@@ -31,7 +31,7 @@ class Calls:
         self._service = service
         self._calls: dict[str, Call] = {}
         self._offers = 0  # whose clients have not connected yet
-        self._tethers = Tethers()
+        self._resumable_sessions = ResumableSessions()
         self._tasks: asyncio.TaskGroup | None = None
 
     @asynccontextmanager
@@ -57,8 +57,8 @@ class Calls:
 
     async def resume(self, offer: str, token: str, after: str, caller: Caller) -> tuple[str, str]:
         """As ``begin``, another connection for a call whose client comes back. Raises NoWayBack, too."""
-        tether, number = self._tethers.find(token, after, caller)
-        call, answer = next(one for one in self._calls.values() if one.tether is tether), _future()
+        resumable, number = self._resumable_sessions.find(token, after, caller)
+        call, answer = next(one for one in self._calls.values() if one.resumable is resumable), _future()
         return await self._rooted(call.id, answer, lambda: self._join(call, offer, answer, number, caller))
 
     def find(self, id: str, caller: Caller) -> Call | None:
@@ -94,27 +94,27 @@ class Calls:
             self._service.admit(maker) as context,
             self._offer(maker) as connected,
         ):
-            call = self._calls[id] = Call(id, (self._service, context, self._tethers), *begin)
-            leg = call.leg
-            leg.connected = connected
+            call = self._calls[id] = Call(id, (self._service, context, self._resumable_sessions), *begin)
+            peer = call.peer
+            peer.connected = connected
             try:
-                if await _accepted(leg, id, offer, answer):
+                if await _accepted(peer, id, offer, answer):
                     audit("call.opened", call=id, client=maker.address)
                     await call.run()
             finally:
                 call.hang_up("it is over")
                 del self._calls[id]
-                await leg.close()
+                await peer.close()
 
     async def _join(self, call: Call, offer: str, answer: Answered, after: int, caller: Caller) -> None:
         with self._offer(caller) as connected:
-            leg = Leg(call.id, self._service.settings, call.inbox, call.loop_time, call.now)
-            leg.connected = connected
+            peer = PeerConnection(call.id, self._service.settings, call.inbox, call.loop_time, call.now)
+            peer.connected = connected
             try:
-                if await _accepted(leg, call.id, offer, answer):
-                    await call.join(leg, after)
+                if await _accepted(peer, call.id, offer, answer):
+                    await call.join(peer, after)
             finally:
-                await leg.close()
+                await peer.close()
 
     @contextmanager
     def _offer(self, caller: Caller) -> Generator[Callable[[], None]]:
@@ -135,9 +135,9 @@ class Calls:
         self._offers -= 1
 
 
-async def _accepted(leg: Leg, id: str, offer: str, answer: Answered) -> bool:
+async def _accepted(peer: PeerConnection, id: str, offer: str, answer: Answered) -> bool:
     """Answer the offer; False if its client has left meanwhile. Raises Refusal."""
-    sdp = await leg.accept(offer)
+    sdp = await peer.accept(offer)
     if not answer.done():
         answer.set_result((id, sdp))
         return True

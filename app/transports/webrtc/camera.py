@@ -47,13 +47,13 @@ BUFFER, LOSSES = "_RTCRtpReceiver__jitter_buffer", "_RTCRtpReceiver__nack_genera
 
 
 class Camera:
-    """Where aiortc puts the packets of one video receiver. ``see`` and ``refuse`` never wait.
+    """Where aiortc puts the packets of one video receiver. ``add_frame`` and ``refuse`` never wait.
 
-    ``see`` gets one picture in ``every_s`` at most; ``refuse`` is told, once, that frames are too large.
+    ``add_frame`` gets one picture in ``every_s`` at most; ``refuse`` is told, once, that frames are too large.
     """
 
-    def __init__(self, every_s: float, see: Callable[[CameraFrame], None], refuse: Callable[[str], None]) -> None:
-        self._every_s, self._see, self._refuse = every_s, see, refuse
+    def __init__(self, every_s: float, add_frame: Callable[[CameraFrame], None], refuse: Callable[[str], None]) -> None:
+        self._every_s, self._add_frame, self._refuse = every_s, add_frame, refuse
         self._packets = JitterBuffer(capacity=512, is_video=True)
         self._frames: deque[bytes] = deque()
         self._bytes = 0
@@ -97,7 +97,7 @@ class Camera:
             picture = await self._decoded(data, wanted=self._now() >= self._next_s)
             if picture is not None:
                 self._next_s = self._now() + self._every_s
-                self._see(picture)
+                self._add_frame(picture)
 
     async def _decoded(self, data: bytes, wanted: bool) -> CameraFrame | None:
         codec = self._codec
@@ -147,7 +147,7 @@ class Camera:
             f"Frames of {width}×{height} pixels are too large to be looked at: send {MAX_PIXELS} pixels at most, "
             "like 2560×1600."
         )
-        self._refuse = _told
+        self._refuse = _refused_before
 
 
 async def ignore(track: MediaStreamTrack) -> None:
@@ -204,5 +204,5 @@ def _size_of(kind: str, data: bytes) -> tuple[int, int]:
     return int.from_bytes(data[6:8], "little") & 0x3FFF, int.from_bytes(data[8:10], "little") & 0x3FFF
 
 
-def _told(message: str) -> None:
+def _refused_before(message: str) -> None:
     """It was told before."""

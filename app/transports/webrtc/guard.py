@@ -30,7 +30,7 @@ def guard_connecting(connection: Any, id: str) -> None:
     connection._RTCPeerConnection__connect = connected
 
 
-def guard_datagrams(transport: Any, heard: Callable[[], None], loop_time: LoopTime, id: str) -> None:
+def guard_datagrams(transport: Any, seen: Callable[[], None], loop_time: LoopTime, id: str) -> None:
     """Let an RTCDtlsTransport survive what its client sends, in its part of the loop's time; tell of each datagram."""
     receive, take_next, router = transport.transport._recv, transport._recv_next, transport._rtp_router
     route, route_report = router.route_rtp, router.route_rtcp
@@ -39,7 +39,7 @@ def guard_datagrams(transport: Any, heard: Callable[[], None], loop_time: LoopTi
     async def received() -> bytes:
         nonlocal took
         data: bytes = await receive()
-        heard()
+        seen()
         took = True
         loop_time.begin()
         return data

@@ -35,28 +35,28 @@ class Inbox:
         self._bytes = 0
         self._news = asyncio.Event()
 
-    def put(self, told: Received, size: int) -> None:
+    def put(self, received: Received, size: int) -> None:
         """Append what takes ``size`` bytes."""
         size += MESSAGE_BYTES
         if self._bytes + size <= MAX_BYTES and len(self._waiting) < MAX_MESSAGES:
-            self._waiting.append((told, size))
+            self._waiting.append((received, size))
             self._bytes += size
             self._news.set()
-        elif not isinstance(told.event, InputSamples):
+        elif not isinstance(received.event, InputSamples):
             self.overflowed.set()
 
-    async def told(self, over: asyncio.Event) -> AsyncGenerator[Received]:
+    async def received(self, over: asyncio.Event) -> AsyncGenerator[Received]:
         """Everything, in order, until ``over``, of which ``wake`` tells; what is left is for the next one who reads."""
         while not over.is_set():
             while self._waiting and not over.is_set():
                 if wait_s := self._pace.wait_s(self._now()):
                     await _passed(over, wait_s)
                     continue
-                told, size = self._waiting.popleft()
+                received, size = self._waiting.popleft()
                 self._bytes -= size
-                if not isinstance(told.event, InputSamples | CameraFrame):
+                if not isinstance(received.event, InputSamples | CameraFrame):
                     self._pace.spend(1, size, self._now())
-                yield told
+                yield received
             self._news.clear()
             if not over.is_set():
                 await self._news.wait()

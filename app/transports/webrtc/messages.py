@@ -64,8 +64,8 @@ class _Bounds:
         """What the client has of what was sent; one that tells of more than was sent is none."""
         sctp = self._sctp
         sent = sctp._local_tsn - 1 - chunk.cumulative_tsn & 0xFFFFFFFF
-        told = sum(max(0, last - first + 1) for first, last in chunk.gaps)
-        if sent < 0x80000000 and told <= sent and all(last <= sent for _, last in chunk.gaps):
+        reported = sum(max(0, last - first + 1) for first, last in chunk.gaps)
+        if sent < 0x80000000 and reported <= sent and all(last <= sent for _, last in chunk.gaps):
             await self._receive_sack(chunk)
 
     async def receive_message(self, stream_id: int, kind: int, data: bytes) -> None:

@@ -11,15 +11,15 @@ import pytest
 
 from app.client import (
     AudioDelta,
+    Channel,
     ClientError,
-    Line,
+    Error,
+    ItemTruncated,
     Other,
     ResponseDone,
     SpeechStarted,
     TextDelta,
     Tool,
-    Trouble,
-    Truncated,
     connect,
 )
 from app.client.events import decode
@@ -127,7 +127,7 @@ async def test_a_microphone_keeps_its_pace_whoever_speaks() -> None:
         async def speak(self, pcm: Any) -> None:
             pieces.append((loop.time(), bool(pcm.any())))
 
-    microphone, begun_s = Microphone(cast("Line", Clocked()), loop.time), loop.time()
+    microphone, begun_s = Microphone(cast("Channel", Clocked()), loop.time), loop.time()
     async with asyncio.TaskGroup() as group:
         group.create_task(microphone.be_silent(0.2), name="silent")
         await asyncio.sleep(0)
@@ -149,8 +149,8 @@ async def test_an_interruption_keeps_what_was_played(server: Running) -> None:
         answer = await asking
         assert answer.status == "cancelled"
         async for event in events:
-            assert not isinstance(event, Trouble), event.message
-            if isinstance(event, Truncated):
+            assert not isinstance(event, Error), event.message
+            if isinstance(event, ItemTruncated):
                 assert event.audio_end_ms < len(answer.pcm) // 24
                 break
         assert (await client.ask("say: and on")).text == "and on"
@@ -186,7 +186,7 @@ async def test_a_server_that_goes_ends_all_that_waits() -> None:
         assert (await asking).status == "failed"
         with pytest.raises(ClientError, match="the connection has ended"):
             await listening
-        assert isinstance([event async for event in events][-1], Trouble)
+        assert isinstance([event async for event in events][-1], Error)
         with pytest.raises(ClientError):
             await client.ask("say: too late")
 

@@ -11,7 +11,7 @@ from aiortc import RTCConfiguration, RTCPeerConnection
 
 from app.client import AudioDelta, ClientError, connect
 from app.client.events import Other
-from app.client.webrtc import CallLine
+from app.client.webrtc import CallChannel
 from tests.app.rig import Running, keys_file, running, script_spec, silence, tone
 
 
@@ -27,7 +27,7 @@ async def test_a_typed_question_is_answered_aloud(server: Running) -> None:
 
 async def test_sound_that_overtakes_its_event_is_heard() -> None:
     connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
-    line = CallLine(connection)
+    line = CallChannel(connection)
     try:
         line._hear(tone(0.02))
         line._take(b'{"type": "output_audio_buffer.started", "event_id": "e", "response_id": "resp_1"}')

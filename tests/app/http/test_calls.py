@@ -416,6 +416,6 @@ class TestEnds:
     async def test_one_that_never_connects_is_forgotten(
         self, offer: str, server: Running, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("app.transports.webrtc.leg.FOLLOW_S", 0.2)
+        monkeypatch.setattr("app.transports.webrtc.peer_connection.FOLLOW_S", 0.2)
         assert (await post(server, content=offer, headers=SDP)).status_code == 201
         await server.empty()

@@ -17,7 +17,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, ConnectionClosedError, InvalidStatus
 
-from app.transports.connections import DEADLINES_S, State
+from app.transports.tcp_connections import DEADLINES_S, State
 from tests.app.rig import TIMEOUT_S
 from tests.attacks.raw import TEXT, frame, upgraded
 

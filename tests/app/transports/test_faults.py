@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.transports.connections import DEADLINES_S, State
+from app.transports.tcp_connections import DEADLINES_S, State
 from tests.app.rig import eventually, tone
 
 

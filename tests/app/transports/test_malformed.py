@@ -8,7 +8,7 @@ from collections.abc import Generator
 
 import pytest
 
-from app.transports.connections import DEADLINES_S, State
+from app.transports.tcp_connections import DEADLINES_S, State
 from tests.app.rig import Running
 from tests.app.transports.malformed import HEAD, UPGRADE, answer_to, requests
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app.transports import tether as tether_module
-from app.transports.tether import Journal
+from app.transports import resumable_session as resumable_module
+from app.transports.resumable_session import EventLog
 from tests.app.realtime.test_session import check_order
 from tests.app.rig import Client, Running, eventually, talking
 
@@ -117,7 +117,7 @@ async def test_events_that_are_not_kept_are_a_gap(after: str, server: Running) -
 
 
 async def test_who_stays_away_loses_the_session(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tether_module, "LINGER_S", 0.05)
+    monkeypatch.setattr(resumable_module, "LINGER_S", 0.05)
     async with talking(server) as client:
         token = await ticket(client)
         await (await client.say("long 400")).send("response.create")
@@ -152,7 +152,7 @@ async def refused(server: Running, query: str, status: int) -> None:
 
 @given(st.lists(st.integers(0, 30), max_size=40), st.integers(-2, 45))
 def test_a_journal_gives_all_that_follows_or_nothing(sizes: list[int], after: int) -> None:
-    journal, texts = Journal(limit_chars=100), [f"{n}:{'x' * size}" for n, size in enumerate(sizes, start=1)]
+    journal, texts = EventLog(limit_chars=100), [f"{n}:{'x' * size}" for n, size in enumerate(sizes, start=1)]
     for text in texts:
         journal.add(text)
     got = journal.after(after)

@@ -18,8 +18,8 @@ from aiortc.jitterbuffer import JitterBuffer
 
 from app.realtime.protocol.server_events import AudioDelta, OutputItemRef
 from app.transports.webrtc import call as module
-from app.transports.webrtc.ears import BUFFER, Ears
-from app.transports.webrtc.voice import Voice
+from app.transports.webrtc.audio_receiver import BUFFER, AudioReceiver
+from app.transports.webrtc.opus_track import OpusTrack
 from tests.app.rig import Running
 from tests.app.transports.webrtc.caller import Caller
 from tests.app.transports.webrtc.relay import Relay, relaying
@@ -34,7 +34,7 @@ async def _plain_loop() -> None:
     asyncio.get_running_loop().set_debug(False)
 
 
-class Microphone(Voice):
+class Microphone(OpusTrack):
     """A client's microphone that sends a packet the moment it has one, as browsers do; no two packets are alike."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ async def measuring(
     microphone = Microphone()
     one = Measured(Caller(server, microphone, through), microphone)
 
-    def attach(ears: Ears, receiver: Any) -> None:
+    def attach(ears: AudioReceiver, receiver: Any) -> None:
         if stock:
             setattr(receiver, BUFFER, Ear(JitterBuffer(capacity=16, prefetch=4), one.note))
         else:
@@ -101,7 +101,7 @@ async def measuring(
             decode = ears._decoder.decode
             ears._decoder.decode = lambda payload: (decode(payload), one.note(payload))[0]
 
-    monkeypatch.setattr(Ears, "attach", attach)
+    monkeypatch.setattr(AudioReceiver, "attach", attach)
     try:
         await one.caller.connect()
         yield one
@@ -173,7 +173,7 @@ async def test_what_is_pushed_soon_leaves(server: Running, monkeypatch: pytest.M
             await asyncio.sleep(0.2)  # until the silent packets behind the last one are over
             came.clear()
             pushed_s = time.monotonic()
-            calls[0]._tell(AudioDelta(OutputItemRef("", "", 0, True, True), bytes(2 * FRAME), 0.02))
+            calls[0]._emit(AudioDelta(OutputItemRef("", "", 0, True, True), bytes(2 * FRAME), 0.02))
             async with asyncio.timeout(5):
                 await came.wait()
             delays.append(1000 * (time.monotonic() - pushed_s))

@@ -15,7 +15,7 @@ import pytest
 
 from app.pace import MESSAGE_BYTES, Pace
 from app.realtime.protocol.client_events import CommitAudio, InputSamples, Received
-from app.transports.webrtc.channel import UNSENT_BYTES
+from app.transports.webrtc.data_channel import UNSENT_BYTES
 from app.transports.webrtc.inbox import MAX_BYTES, MAX_MESSAGES, Inbox
 from tests.app.rig import Running, silence, tone
 from tests.app.transports.webrtc.caller import Caller, calling
@@ -131,7 +131,7 @@ async def test_what_comes_in_is_bounded() -> None:
     assert not inbox.overflowed.is_set()
     inbox.put(Received(CommitAudio()), 1)
     assert inbox.overflowed.is_set()
-    told = inbox.told(asyncio.Event())
+    told = inbox.received(asyncio.Event())
     assert isinstance((await anext(told)).event, InputSamples)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):

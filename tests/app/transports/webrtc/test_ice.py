@@ -224,7 +224,7 @@ async def test_calls_through_a_relay_only_tell_nothing_where_there_is_none(
 
 async def test_an_offer_that_nobody_follows_ends_soon(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long a client that has shown itself may take to connect."""
-    monkeypatch.setattr("app.transports.webrtc.leg.FOLLOW_S", 0.1)
+    monkeypatch.setattr("app.transports.webrtc.peer_connection.FOLLOW_S", 0.1)
     caller = Caller(server)
     async with httpx.AsyncClient(base_url=server.http) as http:
         headers = {"content-type": "application/sdp"}

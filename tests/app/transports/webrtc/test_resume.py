@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.transports import tether as tether_module
+from app.transports import resumable_session as resumable_module
 from tests.app.realtime.test_session import check_order
 from tests.app.rig import Running, eventually
 from tests.app.transports.webrtc.caller import Caller, calling
@@ -103,7 +103,7 @@ async def test_a_second_socket_on_the_call_goes_on_over_both(server: Running, ta
 async def test_a_call_waits_for_its_client_only_where_he_asked_for_it(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tether_module, "LINGER_S", 0.3)
+    monkeypatch.setattr(resumable_module, "LINGER_S", 0.3)
     async with calling(server):
         pass
     await server.empty()

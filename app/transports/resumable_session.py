@@ -1,7 +1,7 @@
 """Between a session and its client's connections, one after the other: a client that asked for it may come back.
 
 Ours, not the protocol's. While nobody is connected the session goes on for LINGER_S and makes no sound; what it tells
-is kept in a bounded journal, and who comes back is told what he missed. Knows no socket.
+is kept in a bounded log of events, and who comes back is told what he missed. Knows no socket.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from app.realtime.protocol.client_events import Received
 from app.realtime.protocol.server_events import AudioDelta, ServerEvent
 from app.realtime.protocol.to_wire import encode
 from app.slices import LoopTime
-from app.transports.leave import Leave
+from app.transports.disconnect import Disconnect
 from app.transports.outbox import Outbox
 
 LINGER_S = 20.0
 """How long a session waits for its client."""
 
-JOURNAL_CHARS = 4 * 1024 * 1024
+EVENT_LOG_CHARS = 4 * 1024 * 1024
 """A minute of speech in base64, more than leaves before a peer that fell silent is found (25 s)."""
 
 
@@ -38,10 +38,10 @@ class NoWayBack(Exception):
         self.status, self.code = status, code
 
 
-class Journal:
+class EventLog:
     """The last events of a session, by their number."""
 
-    def __init__(self, limit_chars: int = JOURNAL_CHARS) -> None:
+    def __init__(self, limit_chars: int = EVENT_LOG_CHARS) -> None:
         self._limit = limit_chars
         self._texts: deque[str] = deque()
         self._chars = 0
@@ -70,69 +70,69 @@ class Journal:
 
 
 @dataclass(eq=False, slots=True)
-class Link:
+class Channel:
     """One connection: where its events go, and what comes from it."""
 
     outbox: Outbox
     loop_time: LoopTime
     """Its client's part of the event loop's time."""
-    told: AsyncGenerator[Received] = field(init=False)
+    received: AsyncGenerator[Received] = field(init=False)
     over: asyncio.Event = field(default_factory=asyncio.Event)
     """Its client has left, or came back over another one."""
     farewell: bool = False
     """Whether its client said goodbye: it was not cut off, and won't come back."""
 
 
-class Tether:
+class ResumableSession:
     """One session's. ``away`` and ``back`` tell the session when nobody listens, and when somebody does again."""
 
-    def __init__(self, link: Link, maker: Caller | None = None) -> None:
+    def __init__(self, channel: Channel, maker: Caller | None = None) -> None:
         self.maker = maker or Caller()
         """Whose session it is."""
         self.away: Callable[[], None] = lambda: None
-        self.back: Callable[[float | None], None] = lambda heard_s: None
+        self.back: Callable[[float | None], None] = lambda last_seen_s: None
         self.ended = asyncio.Event()
-        self.leave = Leave(1000, "")
+        self.leave = Disconnect(1000, "")
         """Why the session ended, once it has."""
         self.others: set[Outbox] = set()
         """Who listens beside the client."""
-        self._link: Link | None = link
+        self._channel: Channel | None = channel
         self._attached = asyncio.Event()
-        self._journal: Journal | None = None
+        self._event_log: EventLog | None = None
 
-    def carries(self, link: Link) -> bool:
+    def carries(self, channel: Channel) -> bool:
         """Whether another connection has not taken this one's place."""
-        return self._link in (link, None)
+        return self._channel in (channel, None)
 
     @property
     def keeps(self) -> bool:
         """Whether the session waits for a client that is gone."""
-        return self._journal is not None
+        return self._event_log is not None
 
     def keep(self) -> None:
         """Number and keep what is told from now on. May be called twice."""
-        if self._journal is None:
-            self._journal = Journal()
+        if self._event_log is None:
+            self._event_log = EventLog()
 
-    def tell(self, notice: ServerEvent) -> None:
+    def emit(self, event: ServerEvent) -> None:
         """Send a notice to the client that is connected; never waits."""
-        seconds = notice.seconds if isinstance(notice, AudioDelta) else 0.0
-        numbers = count(self._journal.last + 1) if self._journal is not None else None
-        for text in encode(notice, numbers):
-            if self._journal is not None:
-                self._journal.add(text)
-            for outbox in (*self.others, *([self._link.outbox] if self._link is not None else [])):
+        seconds = event.seconds if isinstance(event, AudioDelta) else 0.0
+        numbers = count(self._event_log.last + 1) if self._event_log is not None else None
+        for text in encode(event, numbers):
+            if self._event_log is not None:
+                self._event_log.add(text)
+            for outbox in (*self.others, *([self._channel.outbox] if self._channel is not None else [])):
                 outbox.put(text, seconds)
 
-    async def told(self) -> AsyncGenerator[Received]:
+    async def received(self) -> AsyncGenerator[Received]:
         """What the client says, over one connection after the other, until he stays away."""
-        while self._link is not None:
-            link = self._link
-            async with aclosing(link.told) as told:
-                async for one in told:
+        while self._channel is not None:
+            channel = self._channel
+            async with aclosing(channel.received) as received:
+                async for one in received:
                     yield one
-            self.detach(link)
-            if not self.keeps or link.farewell:
+            self.detach(channel)
+            if not self.keeps or channel.farewell:
                 return
             try:
                 async with asyncio.timeout(LINGER_S):
@@ -142,67 +142,67 @@ class Tether:
 
     def missed(self, after: int) -> list[str] | None:
         """What was told behind that number; None if it is not all there any more."""
-        return None if self._journal is None else self._journal.after(after)
+        return None if self._event_log is None else self._event_log.after(after)
 
-    def attach(self, link: Link, heard_s: float | None = None) -> None:
+    def attach(self, channel: Channel, last_seen_s: float | None = None) -> None:
         """The client is back; a connection that it left behind is let go.
 
         ``heard_s`` is when the client was heard of on that one for the last time, where sound is no event: it is not in
-        the journal.
+        the log.
         """
-        if self._link is not None:
-            self._link.over.set()
-        self._link = link
+        if self._channel is not None:
+            self._channel.over.set()
+        self._channel = channel
         self._attached.set()
-        self.back(heard_s)
+        self.back(last_seen_s)
 
-    def detach(self, link: Link) -> None:
+    def detach(self, channel: Channel) -> None:
         """A connection is gone. May be called twice."""
-        link.over.set()
-        if self._link is link:
+        channel.over.set()
+        if self._channel is channel:
             self._attached.clear()
             if self.keeps:
-                self._link = None
+                self._channel = None
                 self.away()
 
-    def end(self, leave: Leave) -> None:
+    def end(self, leave: Disconnect) -> None:
         """The session is over: whoever carries it says goodbye."""
         self.leave = leave
         self.ended.set()
-        if self._journal is not None:
-            self._journal.forget()
+        if self._event_log is not None:
+            self._event_log.forget()
 
 
-class Tethers:
+class ResumableSessions:
     """The sessions of a server whose clients may come back, by the digest of their tokens."""
 
     def __init__(self) -> None:
-        self._kept: dict[bytes, Tether] = {}
+        self._kept: dict[bytes, ResumableSession] = {}
 
-    def issue(self, tether: Tether) -> str:
+    def issue(self, resumable: ResumableSession) -> str:
         """A new token for a session; those before are void."""
-        self.forget(tether)
-        tether.keep()
+        self.forget(resumable)
+        resumable.keep()
         token = new_id("resume")
-        self._kept[_digest(token)] = tether
+        self._kept[_digest(token)] = resumable
         return token
 
-    def find(self, token: str, after: str, caller: Caller) -> tuple[Tether, int]:
+    def find(self, token: str, after: str, caller: Caller) -> tuple[ResumableSession, int]:
         """The session of a token, and the number behind which its events are to be told. Raises NoWayBack.
 
         It is its owner's: with another key a token is worth nothing. A page may come back with a newer client secret.
         """
-        tether = self._kept.get(_digest(token))
-        if tether is None or tether.ended.is_set() or tether.maker.owner != caller.owner:
+        resumable = self._kept.get(_digest(token))
+        if resumable is None or resumable.ended.is_set() or resumable.maker.owner != caller.owner:
             raise NoWayBack(404, "resume_not_found", "There is no such session, or it is over: open a new one.")
         number = int(after) if after.isascii() and after.isdecimal() and len(after) < 10 else -1
-        if tether.missed(number) is None:
+        if resumable.missed(number) is None:
             raise NoWayBack(410, "resume_gap", "Events behind 'after' are not kept any more: open a new session.")
-        return tether, number
+        return resumable, number
 
-    def forget(self, tether: Tether) -> None:
+    def forget(self, resumable: ResumableSession) -> None:
         """Its session is over. May be called twice."""
-        self._kept = {digest: one for digest, one in self._kept.items() if one is not tether}
+        self._kept = {digest: one for digest, one in self._kept.items() if one is not resumable}
 
 
 def _digest(token: str) -> bytes:

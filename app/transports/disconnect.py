@@ -15,7 +15,7 @@ GOING_AWAY, SLOW, NOT_ALLOWED, TOO_LARGE = 1001, 1008, 1008, 1009
 How = Literal["goodbye", "cut", "gone"]
 
 
-class Leave(Exception):
+class Disconnect(Exception):
     """End the connection: say goodbye with ``code``, cut off a peer that takes nothing, or let one go that has left."""
 
     def __init__(self, code: int, reason: str, how: How = "goodbye") -> None:
@@ -31,23 +31,23 @@ async def watch(session: Session, service: Service) -> None:
             await service.draining.wait()
     except TimeoutError:
         session.end("session_expired", "The session has reached its longest duration.")
-        raise Leave(GOING_AWAY, "the session has expired") from None
+        raise Disconnect(GOING_AWAY, "the session has expired") from None
     try:
         async with asyncio.timeout(service.settings.drain_s):
             await session.quiet()
     except TimeoutError:
         session.end("server_shutting_down", "The server is shutting down.")
-    raise Leave(GOING_AWAY, "the server is shutting down")
+    raise Disconnect(GOING_AWAY, "the server is shutting down")
 
 
 async def while_valid(session: Session, maker: Caller) -> None:
     """End the session when the key or the client secret that it was opened with is withdrawn."""
     await maker.withdrawn.wait()
     session.end("key_withdrawn", "The key that this session was opened with has been withdrawn.")
-    raise Leave(NOT_ALLOWED, "the key was withdrawn")
+    raise Disconnect(NOT_ALLOWED, "the key was withdrawn")
 
 
-def first(group: BaseExceptionGroup[Leave]) -> Leave:
+def first(group: BaseExceptionGroup[Disconnect]) -> Disconnect:
     """The reason to leave; if there are several, the one that leaves least to do."""
-    leaves = [error for error in group.exceptions if isinstance(error, Leave)]
-    return min(leaves, key=lambda leave: ("gone", "cut", "goodbye").index(leave.how))
+    disconnects = [error for error in group.exceptions if isinstance(error, Disconnect)]
+    return min(disconnects, key=lambda leave: ("gone", "cut", "goodbye").index(leave.how))

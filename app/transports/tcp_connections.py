@@ -71,14 +71,14 @@ _UNREAD = frozenset({State.HANDSHAKE, State.READING, State.CLOSING})
 """Where a close would wait for the peer once more."""
 
 
-class Connection:
+class TcpConnection:
     """One peer, from its accept to its end: a transport (whose attributes it has), and the deadline of its state.
 
     ``subscriber`` is whose it is, if that can be told. ``cut`` ends it while there is no transport yet; ``moved`` is
     told of each change of state.
     """
 
-    def __init__(self, subscriber: str | None, cut: Callable[[], None], moved: Callable[[Connection], None]) -> None:
+    def __init__(self, subscriber: str | None, cut: Callable[[], None], moved: Callable[[TcpConnection], None]) -> None:
         self.subscriber = subscriber
         self.state: State | None = None
         self._cut, self._moved = cut, moved
@@ -130,7 +130,7 @@ class Connection:
             self.close()
 
 
-class Connections:
+class TcpConnections:
     """All connections of one server, ``most`` at a time.
 
     ``idle`` of them may keep it waiting, and ``idle_per_address`` of one address (of one network of 64 bits
@@ -148,14 +148,14 @@ class Connections:
     ) -> None:
         self._most, self._idle, self._idle_per_address = most, idle, idle_per_address
         self._shared, self._count = shared, count
-        self._all: set[Connection] = set()
-        self._waiting: dict[Connection, None] = {}  # first the one that has kept the server waiting for longest
+        self._all: set[TcpConnection] = set()
+        self._waiting: dict[TcpConnection, None] = {}  # first the one that has kept the server waiting for longest
         self._of: Counter[str | None] = Counter()  # of these, each subscriber's
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def __iter__(self) -> Iterator[Connection]:
+    def __iter__(self) -> Iterator[TcpConnection]:
         return iter(self._all)
 
     @property
@@ -163,12 +163,12 @@ class Connections:
         """How many keep the server waiting."""
         return len(self._waiting)
 
-    def accept(self, address: str, cut: Callable[[], None]) -> Connection | None:
+    def accept(self, address: str, cut: Callable[[], None]) -> TcpConnection | None:
         """A new connection, which ``cut`` ends; None if there is no room for it, nor another one that could go."""
         if len(self._all) >= self._most and not self.cut_oldest():
             return None
         whose = None if self._shared(address) else subscriber(address)
-        connection = Connection(whose, cut, self._moved)
+        connection = TcpConnection(whose, cut, self._moved)
         self._all.add(connection)
         connection.enter(State.HANDSHAKE)
         return connection
@@ -182,7 +182,7 @@ class Connections:
                 return True
         return False
 
-    def _moved(self, connection: Connection) -> None:
+    def _moved(self, connection: TcpConnection) -> None:
         if connection in self._waiting:
             self._forget(connection)
         if connection.state is State.GONE:
@@ -198,7 +198,7 @@ class Connections:
         elif len(self._waiting) > self._idle:
             self.cut_oldest()
 
-    def _forget(self, connection: Connection) -> None:
+    def _forget(self, connection: TcpConnection) -> None:
         del self._waiting[connection]
         self._of[connection.subscriber] -= 1
         if not self._of[connection.subscriber]:

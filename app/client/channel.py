@@ -1,4 +1,4 @@
-"""The way in which a client reaches a server. The seam that WebSocket and WebRTC share, and its errors."""
+"""How a client reaches a server: the seam that WebSocket and WebRTC share, and its errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ClientError(EngineError):
         self.code = code
 
 
-class Line(Protocol):
+class Channel(Protocol):
     """An open connection. One task receives; any may send."""
 
     plays: bool

@@ -14,7 +14,7 @@ from app.pace import Pace
 from app.settings import Settings
 from app.slices import LoopTime, Slices
 from app.transports.webrtc.inbox import Inbox
-from app.transports.webrtc.leg import Leg
+from app.transports.webrtc.peer_connection import PeerConnection
 
 ADDRESSES = ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
 
@@ -25,20 +25,20 @@ def three_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def offered() -> AsyncGenerator[tuple[Leg, str]]:
+async def offered() -> AsyncGenerator[tuple[PeerConnection, str]]:
     """A connection, and an offer for it."""
     peer = RTCPeerConnection(RTCConfiguration(iceServers=[]))
     peer.createDataChannel("oai-events")
     peer.addTransceiver("audio")
     await peer.setLocalDescription(await peer.createOffer())
     try:
-        yield Leg("rtc_1", Settings(), Inbox(Pace(100, 1e6)), LoopTime(Slices())), peer.localDescription.sdp
+        yield PeerConnection("rtc_1", Settings(), Inbox(Pace(100, 1e6)), LoopTime(Slices())), peer.localDescription.sdp
     finally:
         await peer.close()
 
 
-def ports(leg: Leg) -> set[asyncio.DatagramTransport]:
-    (transport,) = leg._transports()
+def ports(peer: PeerConnection) -> set[asyncio.DatagramTransport]:
+    (transport,) = peer._transports()
     return {protocol.transport for protocol in transport.transport._connection._protocols}
 
 
@@ -48,27 +48,27 @@ def open_sockets(transports: set[asyncio.DatagramTransport]) -> int:
 
 @pytest.mark.parametrize("steps", range(12))
 async def test_a_close_that_is_cancelled_in_any_step_frees_the_ports(steps: int) -> None:
-    async with offered() as (leg, offer):
-        await leg.accept(offer)
-        opened = ports(leg)
+    async with offered() as (peer, offer):
+        await peer.accept(offer)
+        opened = ports(peer)
         assert open_sockets(opened) == len(ADDRESSES)
-        closing = asyncio.create_task(leg.close())
+        closing = asyncio.create_task(peer.close())
         for _ in range(steps):
             await asyncio.sleep(0)
         closing.cancel()
         await asyncio.wait([closing])
-        await leg.close()
+        await peer.close()
         await asyncio.sleep(0)  # asyncio closes a socket in the step after
         assert open_sockets(opened) == 0
 
 
 async def test_a_close_that_never_ends_frees_the_ports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.transports.webrtc.leg.CLOSE_S", 0.05)
-    async with offered() as (leg, offer):
-        await leg.accept(offer)
-        opened, close = ports(leg), leg._connection.close
-        monkeypatch.setattr(leg._connection, "close", asyncio.Event().wait)
-        await leg.close()
+    monkeypatch.setattr("app.transports.webrtc.peer_connection.CLOSE_S", 0.05)
+    async with offered() as (peer, offer):
+        await peer.accept(offer)
+        opened, close = ports(peer), peer._connection.close
+        monkeypatch.setattr(peer._connection, "close", asyncio.Event().wait)
+        await peer.close()
         await asyncio.sleep(0)
         assert open_sockets(opened) == 0
         await close()
@@ -77,10 +77,10 @@ async def test_a_close_that_never_ends_frees_the_ports(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("steps", range(4, 24))
 async def test_an_offer_whose_answer_is_cancelled_in_any_step_leaves_no_port(steps: int) -> None:
     """The gate around every test looks for the sockets."""
-    async with offered() as (leg, offer):
-        accepting = asyncio.create_task(leg.accept(offer))
+    async with offered() as (peer, offer):
+        accepting = asyncio.create_task(peer.accept(offer))
         for _ in range(steps):
             await asyncio.sleep(0)
         accepting.cancel()
         await asyncio.wait([accepting])
-        await leg.close()
+        await peer.close()

@@ -29,7 +29,7 @@ MOST_WAITING = 50
 """Packets: pacing keeps 60 ms ahead, so a second waits only where nobody sends; its oldest is dropped then."""
 
 
-class Voice(MediaStreamTrack):
+class OpusTrack(MediaStreamTrack):
     """A track whose ``recv`` gives encoded packets; the connection's sender only packs them. ``now`` is monotonic."""
 
     kind = "audio"

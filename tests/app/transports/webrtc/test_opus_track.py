@@ -10,7 +10,7 @@ import pytest
 from aiortc.mediastreams import MediaStreamError
 
 from app.transports.webrtc.opus import FRAME, FRAME_TICKS, Decoder, Encoder
-from app.transports.webrtc.voice import MOST_WAITING, SILENT_PACKETS, Voice
+from app.transports.webrtc.opus_track import MOST_WAITING, SILENT_PACKETS, OpusTrack
 from tests.app.rig import tone
 
 
@@ -22,20 +22,20 @@ class Clock:
         return self.now_s
 
 
-async def nothing(voice: Voice) -> None:
+async def nothing(voice: OpusTrack) -> None:
     """No packet comes now."""
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await voice.recv()
 
 
-async def packet(voice: Voice) -> Any:
+async def packet(voice: OpusTrack) -> Any:
     async with asyncio.timeout(45):
         return await voice.recv()
 
 
 async def test_twenty_milliseconds_are_enough_for_a_packet() -> None:
-    voice = Voice(Clock())
+    voice = OpusTrack(Clock())
     waiting = asyncio.create_task(voice.recv())
     voice.push(tone(0.019).tobytes())
     await asyncio.sleep(0)
@@ -46,7 +46,7 @@ async def test_twenty_milliseconds_are_enough_for_a_packet() -> None:
 
 async def test_what_plays_is_continuous_and_a_pause_moves_the_timestamp() -> None:
     clock = Clock()
-    voice = Voice(clock)
+    voice = OpusTrack(clock)
     voice.push(tone(0.06).tobytes())
     assert [(await packet(voice)).pts for _ in range(3)] == [0, 960, 1920]
     clock.now_s += 10
@@ -62,7 +62,7 @@ async def test_what_plays_is_continuous_and_a_pause_moves_the_timestamp() -> Non
 async def test_the_end_waits_until_the_listener_is_about_to_run_dry() -> None:
     """Silence that came at once would be a delay for what is said next."""
     clock = Clock()
-    voice = Voice(clock)
+    voice = OpusTrack(clock)
     voice.push(tone(0.06).tobytes())
     for _ in range(3):
         await packet(voice)
@@ -75,7 +75,7 @@ async def test_the_end_waits_until_the_listener_is_about_to_run_dry() -> None:
 
 async def test_what_was_left_of_a_frame_is_said_at_the_end() -> None:
     clock = Clock()
-    voice = Voice(clock)
+    voice = OpusTrack(clock)
     voice.push(tone(0.03).tobytes())
     await packet(voice)
     clock.now_s += 1
@@ -87,13 +87,13 @@ async def test_what_was_left_of_a_frame_is_said_at_the_end() -> None:
 
 
 async def test_a_voice_that_nobody_sends_keeps_little() -> None:
-    voice = Voice(Clock())
+    voice = OpusTrack(Clock())
     voice.push(tone(5).tobytes())
     assert len(voice._frames) == MOST_WAITING
 
 
 async def test_a_stopped_track_ends() -> None:
-    voice = Voice(Clock())
+    voice = OpusTrack(Clock())
     waiting = asyncio.create_task(voice.recv())
     await asyncio.sleep(0)
     voice.stop()

@@ -2,7 +2,7 @@
 
 A call has one, and another one after it where its client comes back. The microphone's packets become the session's
 ``Hear``, the data channel's messages its commands, the camera's pictures its ``See``; what the call tells goes out on
-the channel, its sound as packets of the ``Voice``. Knows no session.
+the channel, its sound as packets of the ``OpusTrack``. Knows no session.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from app.service import Closed
 from app.settings import Settings
 from app.slices import LoopTime
 from app.telemetry import log
-from app.transports.leave import GOING_AWAY, SLOW, TOO_LARGE, Leave, first
+from app.transports.disconnect import GOING_AWAY, SLOW, TOO_LARGE, Disconnect, first
 from app.transports.outbox import Outbox
-from app.transports.tether import Link
+from app.transports.resumable_session import Channel
+from app.transports.webrtc.audio_receiver import AudioReceiver
 from app.transports.webrtc.camera import Camera, ignore
-from app.transports.webrtc.channel import Channel
-from app.transports.webrtc.ears import Ears
+from app.transports.webrtc.data_channel import DataChannel
 from app.transports.webrtc.guard import guard_connecting, guard_datagrams
 from app.transports.webrtc.ice import close_ports, use_ports
 from app.transports.webrtc.inbox import Inbox
 from app.transports.webrtc.messages import bound_messages
 from app.transports.webrtc.offer import checked
-from app.transports.webrtc.voice import Voice
-from app.transports.websocket import told_in
+from app.transports.webrtc.opus_track import OpusTrack
+from app.transports.websocket import decode_message
 from app.turn import told_to
 from engine.core import Pcm
 
@@ -53,7 +53,7 @@ at once; its connecting after that; and hanging up."""
 aioice.ice.CONSENT_FAILURES = 4
 
 
-class Leg:
+class PeerConnection:
     """``id``, ``inbox`` and ``loop_time`` are the call's. ``now`` is monotonic seconds."""
 
     def __init__(
@@ -62,24 +62,24 @@ class Leg:
         self._id, self._settings, self._limits = id, settings, settings.limits
         self._inbox, self._loop_time = inbox, loop_time
         self._gone = asyncio.Event()
-        self.link = Link(Outbox(self._limits.unsent_s), loop_time)
+        self.channel = Channel(Outbox(self._limits.unsent_s), loop_time)
         """Where the call's events go, and what its client says."""
-        self.link.told = inbox.told(self._gone)
-        self.voice = Voice(now)
+        self.channel.received = inbox.received(self._gone)
+        self.track = OpusTrack(now)
         self.connected: Callable[[], None] = lambda: None
         """Called when its client has connected."""
         self.player_s = PLAYER_S
         """How long a sample waits at the client before it is heard."""
-        self._now, self.heard_s = now, now()
+        self._now, self.last_seen_s = now, now()
         """When something came from its client for the last time."""
         self._way_s = 0.0
-        self._ears = Ears(self._hear)
+        self._receiver = AudioReceiver(self._hear)
         self._camera = Camera(settings.camera_every_s, self._see, self._refuse_picture)
         self._connection = RTCPeerConnection(_configuration(settings))
         guard_connecting(self._connection, id)
-        self._channel: asyncio.Future[RTCDataChannel] = asyncio.get_running_loop().create_future()
+        self._data_channel: asyncio.Future[RTCDataChannel] = asyncio.get_running_loop().create_future()
         self._followed, self._connected, self._over = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._leave = Leave(1000, "", "gone")
+        self._leave = Disconnect(1000, "", "gone")
         self._closing: asyncio.Task[None] | None = None
 
     @property
@@ -93,7 +93,7 @@ class Leg:
         offer = checked(sdp)
         connection.on("connectionstatechange", self._on_state)
         connection.on("datachannel", self._on_channel)
-        transceiver = connection.addTransceiver(self.voice, "sendrecv")
+        transceiver = connection.addTransceiver(self.track, "sendrecv")
         transceiver.setCodecPreferences(
             [codec for codec in RTCRtpSender.getCapabilities("audio").codecs if codec.mimeType == "audio/opus"]
         )
@@ -101,13 +101,13 @@ class Leg:
             async with asyncio.timeout(GATHER_S):
                 with self._answerable():
                     await connection.setRemoteDescription(offer)
-                self._ears.attach(transceiver.receiver)
+                self._receiver.attach(transceiver.receiver)
                 for one in connection.getTransceivers():
                     if one.kind == "video":
                         self._camera.attach(one)
                 for transport in self._transports():
                     use_ports(transport.transport, self._settings, self._followed.set)
-                    guard_datagrams(transport, self._heard, self._loop_time, self._id)
+                    guard_datagrams(transport, self._seen, self._loop_time, self._id)
                 with self._answerable():
                     await connection.setLocalDescription(await connection.createAnswer())
         except TimeoutError:
@@ -120,9 +120,9 @@ class Leg:
             raise Closed("no_port", message + "server does not answer. Try again later.")
         return sdp
 
-    async def carry(self) -> Leave:
+    async def carry(self) -> Disconnect:
         """Events and sound both ways until the connection is over; why it is. What its client says ends then."""
-        leave = Leave(1000, "")
+        leave = Disconnect(1000, "")
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._write(), name=f"write:{self._id}")
@@ -131,8 +131,8 @@ class Leg:
                 tasks.create_task(self._watch_link(), name=f"link:{self._id}")
                 for receiver in self._connection.getReceivers():
                     tasks.create_task(self._read(receiver.track), name=f"read:{self._id}")
-        except* Leave as leaves:
-            leave = first(leaves)
+        except* Disconnect as disconnects:
+            leave = first(disconnects)
         finally:
             self._end()
         return leave
@@ -145,23 +145,23 @@ class Leg:
         finally:
             for one in waits:
                 one.cancel()
-        return self._connected.is_set() and self._channel.done() and not self._over.is_set()
+        return self._connected.is_set() and self._data_channel.done() and not self._over.is_set()
 
     async def say_goodbye(self) -> None:
         """Send what is left, if the client takes it."""
-        if not self._channel.done() or self._channel.cancelled():
+        if not self._data_channel.done() or self._data_channel.cancelled():
             return
-        channel = Channel(self._channel.result(), self._limits.send_timeout_s)
+        channel = DataChannel(self._data_channel.result(), self._limits.send_timeout_s)
         try:
             await self._send_all(channel)
             await channel.emptied()
-        except (Leave, TimeoutError):
+        except (Disconnect, TimeoutError):
             log("call.goodbye_unheard", call=self._id)
 
     async def close(self) -> None:
         """Free the connection, also where who waits for that is cancelled meanwhile. May be called twice."""
         self._end()
-        self._ears.close()
+        self._receiver.close()
         if self._closing is None:
             self._closing = asyncio.create_task(self._free(), name=f"close:{self._id}")
         await asyncio.shield(self._closing)
@@ -191,14 +191,14 @@ class Leg:
 
     def leave(self, why: str) -> None:
         """The connection is over. May be called twice."""
-        self._end_with(Leave(1000, why, "gone"))
+        self._end_with(Disconnect(1000, why, "gone"))
 
     def _end(self) -> None:
         """Nothing more is heard of its client."""
         self._gone.set()
         self._inbox.wake()
 
-    def _end_with(self, leave: Leave) -> None:
+    def _end_with(self, leave: Disconnect) -> None:
         if not self._over.is_set():
             self._leave = leave
             self._over.set()
@@ -206,14 +206,14 @@ class Leg:
     def _refuse(self, message: str) -> None:
         """The client goes too far: it is told so, and left."""
         for text in encode(Error(Refusal("message_too_large", message), None)):
-            self.link.outbox.put(text)
-        self._end_with(Leave(TOO_LARGE, message))
+            self.channel.outbox.put(text)
+        self._end_with(Disconnect(TOO_LARGE, message))
 
     def _said(self, message: str | bytes) -> None:
-        self._inbox.put(told_in(message), len(message))
+        self._inbox.put(decode_message(message), len(message))
 
-    def _heard(self) -> None:
-        self.heard_s = self._now()
+    def _seen(self) -> None:
+        self.last_seen_s = self._now()
 
     def _hear(self, pcm: Pcm) -> None:
         self._inbox.put(Received(InputSamples(pcm)), pcm.nbytes)
@@ -234,33 +234,33 @@ class Leg:
 
     def _on_channel(self, channel: RTCDataChannel) -> None:
         """The first channel carries the events; it is called oai-events, but its place is what counts."""
-        if not self._channel.done():
+        if not self._data_channel.done():
             channel.on("message", self._said)
             channel.on("close", lambda: self.leave("the client closed the data channel"))
-            self._channel.set_result(channel)
+            self._data_channel.set_result(channel)
 
     async def _open(self) -> None:
         await self._connected.wait()
-        await asyncio.shield(self._channel)
+        await asyncio.shield(self._data_channel)
 
     async def _write(self) -> None:
         """The only one who sends on the channel."""
-        channel, outbox = Channel(await self._channel, self._limits.send_timeout_s), self.link.outbox
+        channel, outbox = DataChannel(await self._data_channel, self._limits.send_timeout_s), self.channel.outbox
         while True:
             await outbox.changed()
             if outbox.overflowed:
-                raise Leave(SLOW, "the client reads too slowly", "cut")
+                raise Disconnect(SLOW, "the client reads too slowly", "cut")
             await self._send_all(channel)
             await self._measure()
 
-    async def _send_all(self, channel: Channel) -> None:
+    async def _send_all(self, channel: DataChannel) -> None:
         try:
-            while (text := self.link.outbox.take()) is not None:
+            while (text := self.channel.outbox.take()) is not None:
                 await channel.send(text)
         except TimeoutError:
-            raise Leave(SLOW, "the client does not read", "cut") from None
+            raise Disconnect(SLOW, "the client does not read", "cut") from None
         except ConnectionError:
-            raise Leave(1006, "the client vanished", "gone") from None
+            raise Disconnect(1006, "the client vanished", "gone") from None
 
     async def _measure(self) -> None:
         """How long a packet is on its way, by the client's receiver reports."""
@@ -279,16 +279,16 @@ class Leg:
                 deadline.reschedule(None)
                 await self._over.wait()
         except TimeoutError:
-            raise Leave(1006, "the client did not connect", "gone") from None
+            raise Disconnect(1006, "the client did not connect", "gone") from None
         raise self._leave
 
     async def _watch_inbox(self) -> None:
         await self._inbox.overflowed.wait()
-        raise Leave(SLOW, "the client says more than can be obeyed", "cut")
+        raise Disconnect(SLOW, "the client says more than can be obeyed", "cut")
 
     async def _watch_link(self) -> None:
-        await self.link.over.wait()
-        raise Leave(GOING_AWAY, "the client came back over another connection", "cut")
+        await self.channel.over.wait()
+        raise Disconnect(GOING_AWAY, "the client came back over another connection", "cut")
 
     async def _read(self, track: Any) -> None:
         """Every track is read to its end, also those of which nothing comes: aiortc bounds none."""
@@ -302,7 +302,7 @@ class Leg:
 
 def _configuration(settings: Settings) -> RTCConfiguration:
     """An empty list of servers is one that asks nobody: None would be a public STUN server."""
-    told = told_to("server", settings.ice_servers, time.time())
-    servers = [RTCIceServer(list(one.urls), one.username, one.credential) for one in told]
+    urls = told_to("server", settings.ice_servers, time.time())
+    servers = [RTCIceServer(list(one.urls), one.username, one.credential) for one in urls]
     policy = RTCIceTransportPolicy.RELAY if settings.ice_relay_only else RTCIceTransportPolicy.ALL
     return RTCConfiguration(iceServers=servers, iceTransportPolicy=policy)

@@ -16,7 +16,7 @@ UNSENT_BYTES = 1 << 20
 """What may wait in the channel: a reader on a slow line is some events behind, not a megabyte."""
 
 
-class Channel:
+class DataChannel:
     """``timeout_s``: a client that takes nothing for so long is gone."""
 
     def __init__(self, channel: RTCDataChannel, timeout_s: float) -> None:

@@ -1,4 +1,4 @@
-"""One answer as its client gets it: its words, its sound, and when what came. Sans-I/O: times are arguments."""
+"""One response as its client gets it: its words, its sound, and when what came. Sans-I/O: times are arguments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.core import Pcm
 
 
 @dataclass(slots=True)
-class Answer:
+class Response:
     """Complete once ``done`` returns. ``begun_s`` is when what it counts from was sent, in the client's clock."""
 
     begun_s: float
@@ -30,7 +30,7 @@ class Answer:
     failure: Exception | None = None
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def done(self) -> Answer:
+    async def done(self) -> Response:
         """Wait for its end. Raises ClientError if the server refuses it, or the connection ends first."""
         await self._ended.wait()
         if self.failure is not None:

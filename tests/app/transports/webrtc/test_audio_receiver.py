@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from aiortc import RTCPeerConnection
 
-from app.transports.webrtc import ears as module
-from app.transports.webrtc.ears import BUFFER, Ears
+from app.transports.webrtc import audio_receiver as module
+from app.transports.webrtc.audio_receiver import BUFFER, AudioReceiver
 from app.transports.webrtc.opus import FRAME, Encoder
 from tests.app.rig import eventually, tone
 
@@ -19,7 +19,7 @@ from tests.app.rig import eventually, tone
 class Heard:
     def __init__(self) -> None:
         self.blocks: list[Any] = []
-        self.ears = Ears(self.blocks.append)
+        self.ears = AudioReceiver(self.blocks.append)
         self._encoder = Encoder()
         pcm = tone(2.0)
         self._payloads = [self._encoder.encode(pcm[at : at + FRAME]) for at in range(0, len(pcm), FRAME)]
@@ -103,7 +103,7 @@ async def test_aiortc_has_the_attribute_that_is_replaced() -> None:
     peer = RTCPeerConnection()
     receiver = peer.addTransceiver("audio").receiver
     assert hasattr(getattr(receiver, BUFFER), "add")
-    ears = Ears(lambda pcm: None)
+    ears = AudioReceiver(lambda pcm: None)
     ears.attach(receiver)
     assert getattr(receiver, BUFFER) is ears
     await peer.close()

@@ -29,7 +29,7 @@ QUIET_S, QUIET_STEP_S, LONGEST_QUIET_S = 0.3, 0.1, 10.0
 to the longest pause that any turn detection waits for. A spike of 200 ms is no silence."""
 
 
-class Ears:
+class AudioReceiver:
     """Where aiortc puts the packets of one receiver. ``hear`` takes int16 at ``rate_hz`` and never waits."""
 
     def __init__(self, hear: Callable[[Pcm], None], rate_hz: int = MIC_RATE_HZ) -> None:

@@ -24,8 +24,8 @@ from app.service import Service
 from app.settings import Settings
 from app.slices import LoopTime
 from app.tls import certificate_of
-from app.transports.connections import DEADLINES_S, WAITING, Connections, State
 from app.transports.http_protocol import PIECE_BYTES, HttpProtocol
+from app.transports.tcp_connections import DEADLINES_S, WAITING, State, TcpConnections
 from tests.app.rig import Running, eventually, script_spec
 from tests.app.transports.malformed import HEAD, UPGRADE
 
@@ -89,7 +89,7 @@ class Rig:
         self.peers: list[asyncio.StreamWriter] = []
 
     @property
-    def connections(self) -> Connections:
+    def connections(self) -> TcpConnections:
         return self.server.connections
 
     async def peer(self, data: bytes = b"") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -309,7 +309,7 @@ async def test_an_upload_that_goes_on_outlives_those_that_do_not(clock: Clock) -
 
 
 async def test_who_has_waited_longest_goes_where_there_is_no_room() -> None:
-    book = Connections(most=3, idle=10, idle_per_address=10, shared=lambda _: False)
+    book = TcpConnections(most=3, idle=10, idle_per_address=10, shared=lambda _: False)
     first, second, third = (book.accept(f"10.0.0.{number}", nothing) for number in range(3))
     assert first is not None
     assert second is not None
@@ -324,7 +324,7 @@ async def test_who_has_waited_longest_goes_where_there_is_no_room() -> None:
 
 
 async def test_one_address_has_a_share_and_a_proxys_has_none() -> None:
-    book = Connections(most=1000, idle=100, idle_per_address=3, shared=shared_by(["192.0.2.0/24"]))
+    book = TcpConnections(most=1000, idle=100, idle_per_address=3, shared=shared_by(["192.0.2.0/24"]))
 
     def idle(*addresses: str) -> int:
         """How many of these stay."""
@@ -343,7 +343,7 @@ async def test_one_address_has_a_share_and_a_proxys_has_none() -> None:
 
 
 async def test_who_is_served_has_no_part_in_an_addresss_share() -> None:
-    book = Connections(most=1000, idle=100, idle_per_address=3, shared=lambda _: False)
+    book = TcpConnections(most=1000, idle=100, idle_per_address=3, shared=lambda _: False)
     for _ in range(20):
         one = book.accept("198.51.100.7", nothing)
         assert one is not None
