@@ -249,14 +249,14 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
 
 def _add_realtime(app: FastAPI, service: Service, calls: Calls) -> None:
     """The socket of a session, or a second one on a call."""
-    resumable_sessions = ResumableSessions()
+    sessions = ResumableSessions()
 
     @app.websocket("/v1/realtime")
     async def realtime(socket: WebSocket) -> None:  # pyright: ignore[reportUnusedFunction]
         if "call_id" in socket.query_params:
             await sideband(socket, service, calls)
         else:
-            await websocket.realtime(socket, service, resumable_sessions)
+            await websocket.realtime(socket, service, sessions)
 
     @app.get("/v1/realtime", include_in_schema=False)
     async def not_upgraded() -> JSONResponse:  # pyright: ignore[reportUnusedFunction]

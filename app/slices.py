@@ -186,6 +186,12 @@ class LoopTime:
             await granted.wait()
             self.begin()
 
+    async def read(self, work: Callable[[], T], size: int) -> T:
+        """Do what goes through so many bytes of a message of the client's, here or in a thread; then ``pause``."""
+        done = await Counted(self._slices.read(work, size), self)
+        await self.pause()
+        return done
+
 
 class Counted(Generic[T]):
     """A coroutine's work for a client, counted step by step: awaited in its place, it gives what that gives."""

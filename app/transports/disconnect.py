@@ -1,8 +1,12 @@
-"""Why a connection ends, and the watch that ends it when the server drains or its time is over. Knows no transport."""
+"""Why a connection ends, and the watches that end a session: its time is over, the server drains, its key is gone.
+
+Knows no transport.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Literal
 
 from app.callers import Caller
@@ -18,7 +22,7 @@ How = Literal["goodbye", "cut", "gone"]
 class Disconnect(Exception):
     """End the connection: say goodbye with ``code``, cut off a peer that takes nothing, or let one go that has left."""
 
-    def __init__(self, code: int, reason: str, how: How = "goodbye") -> None:
+    def __init__(self, code: int = 1000, reason: str = "the client left", how: How = "gone") -> None:
         super().__init__(reason)
         self.code, self.reason = code, reason
         self.how: How = how
@@ -31,23 +35,30 @@ async def watch(session: Session, service: Service) -> None:
             await service.draining.wait()
     except TimeoutError:
         session.end("session_expired", "The session has reached its longest duration.")
-        raise Disconnect(GOING_AWAY, "the session has expired") from None
+        raise Disconnect(GOING_AWAY, "the session has expired", "goodbye") from None
     try:
         async with asyncio.timeout(service.settings.drain_s):
             await session.quiet()
     except TimeoutError:
         session.end("server_shutting_down", "The server is shutting down.")
-    raise Disconnect(GOING_AWAY, "the server is shutting down")
+    raise Disconnect(GOING_AWAY, "the server is shutting down", "goodbye")
 
 
 async def while_valid(session: Session, maker: Caller) -> None:
     """End the session when the key or the client secret that it was opened with is withdrawn."""
     await maker.withdrawn.wait()
     session.end("key_withdrawn", "The key that this session was opened with has been withdrawn.")
-    raise Disconnect(NOT_ALLOWED, "the key was withdrawn")
+    raise Disconnect(NOT_ALLOWED, "the key was withdrawn", "goodbye")
 
 
 def first(group: BaseExceptionGroup[Disconnect]) -> Disconnect:
-    """The reason to leave; if there are several, the one that leaves least to do."""
-    disconnects = [error for error in group.exceptions if isinstance(error, Disconnect)]
-    return min(disconnects, key=lambda leave: ("gone", "cut", "goodbye").index(leave.how))
+    """The reason to end; if there are several, the one that leaves least to do."""
+    return min(_each(group), key=lambda one: ("gone", "cut", "goodbye").index(one.how))
+
+
+def _each(group: BaseExceptionGroup[Disconnect]) -> Iterator[Disconnect]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _each(error)
+        else:
+            yield error

@@ -1,7 +1,7 @@
-"""Between a session and its client's connections, one after the other: a client that asked for it may come back.
+"""Between a session and its client's channels, one after the other: a client that asked for it may come back.
 
-Ours, not the protocol's. While nobody is connected the session goes on for LINGER_S and makes no sound; what it tells
-is kept in a bounded log of events, and who comes back is told what he missed. Knows no socket.
+Ours, not the protocol's. While nobody is connected the session goes on for LINGER_S and makes no sound; its events are
+kept in a bounded log, and a client that comes back gets those that it missed. Knows no socket.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import asyncio
 import hashlib
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
-from dataclasses import dataclass, field
+from contextlib import aclosing, suppress
 from itertools import count
 
 from app.callers import Caller
@@ -19,8 +18,8 @@ from app.ids import new_id
 from app.realtime.protocol.client_events import Received
 from app.realtime.protocol.server_events import AudioDelta, ServerEvent
 from app.realtime.protocol.to_wire import encode
-from app.slices import LoopTime
-from app.transports.disconnect import Disconnect
+from app.transports.channel import Channel
+from app.transports.disconnect import GOING_AWAY, Disconnect, first
 from app.transports.outbox import Outbox
 
 LINGER_S = 20.0
@@ -28,6 +27,9 @@ LINGER_S = 20.0
 
 EVENT_LOG_CHARS = 4 * 1024 * 1024
 """A minute of speech in base64, more than leaves before a peer that fell silent is found (25 s)."""
+
+OPEN_S = 12.0
+"""How long a client that comes back may take until events can go over its new channel."""
 
 
 class NoWayBack(Exception):
@@ -69,40 +71,26 @@ class EventLog:
         return list(self._texts)[len(self._texts) - missed :]
 
 
-@dataclass(eq=False, slots=True)
-class Channel:
-    """One connection: where its events go, and what comes from it."""
-
-    outbox: Outbox
-    loop_time: LoopTime
-    """Its client's part of the event loop's time."""
-    received: AsyncGenerator[Received] = field(init=False)
-    over: asyncio.Event = field(default_factory=asyncio.Event)
-    """Its client has left, or came back over another one."""
-    farewell: bool = False
-    """Whether its client said goodbye: it was not cut off, and won't come back."""
-
-
 class ResumableSession:
-    """One session's. ``away`` and ``back`` tell the session when nobody listens, and when somebody does again."""
+    """A session as its client's channels see it: over one after the other, if its client asked for that."""
 
-    def __init__(self, channel: Channel, maker: Caller | None = None) -> None:
-        self.maker = maker or Caller()
+    def __init__(self, channel: Channel, maker: Caller) -> None:
+        self.maker = maker
         """Whose session it is."""
         self.away: Callable[[], None] = lambda: None
+        """Called when nobody listens any more."""
         self.back: Callable[[float | None], None] = lambda last_seen_s: None
+        """Called when somebody does again."""
         self.ended = asyncio.Event()
-        self.leave = Disconnect(1000, "")
+        self.disconnect = Disconnect()
         """Why the session ended, once it has."""
         self.others: set[Outbox] = set()
         """Who listens beside the client."""
+        self.sound = channel.sound
+        """The sound of the last channel, where the server plays."""
         self._channel: Channel | None = channel
         self._attached = asyncio.Event()
         self._event_log: EventLog | None = None
-
-    def carries(self, channel: Channel) -> bool:
-        """Whether another connection has not taken this one's place."""
-        return self._channel in (channel, None)
 
     @property
     def keeps(self) -> bool:
@@ -110,12 +98,15 @@ class ResumableSession:
         return self._event_log is not None
 
     def keep(self) -> None:
-        """Number and keep what is told from now on. May be called twice."""
+        """Number and keep all events from now on. May be called twice."""
         if self._event_log is None:
             self._event_log = EventLog()
 
     def emit(self, event: ServerEvent) -> None:
-        """Send a notice to the client that is connected; never waits."""
+        """Send an event to the client that is connected; never waits."""
+        if isinstance(event, AudioDelta) and self.sound is not None:
+            self.sound.play(event.pcm)
+            return
         seconds = event.seconds if isinstance(event, AudioDelta) else 0.0
         numbers = count(self._event_log.last + 1) if self._event_log is not None else None
         for text in encode(event, numbers):
@@ -125,39 +116,48 @@ class ResumableSession:
                 outbox.put(text, seconds)
 
     async def received(self) -> AsyncGenerator[Received]:
-        """What the client says, over one connection after the other, until he stays away."""
+        """What the client says, over one channel after the other, until the client stays away."""
         while self._channel is not None:
             channel = self._channel
-            async with aclosing(channel.received) as received:
+            async with aclosing(channel.received()) as received:
                 async for one in received:
                     yield one
             self.detach(channel)
-            if not self.keeps or channel.farewell:
+            if not self.keeps or channel.said_goodbye:
                 return
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(LINGER_S):
                     await self._attached.wait()
-            except TimeoutError:
-                return
 
     def missed(self, after: int) -> list[str] | None:
-        """What was told behind that number; None if it is not all there any more."""
+        """The events behind that number; None if they are not all there any more."""
         return None if self._event_log is None else self._event_log.after(after)
 
-    def attach(self, channel: Channel, last_seen_s: float | None = None) -> None:
-        """The client is back; a connection that it left behind is let go.
+    async def carry(self, channel: Channel) -> None:
+        """Carry the session over a channel until that is over. Raises Disconnect if that is the session's end, too."""
+        disconnect = await channel.carry()
+        if not self.keeps:
+            raise disconnect
+        if self._channel not in (channel, None):
+            disconnect = Disconnect(GOING_AWAY, "the client came back over another connection", "cut")
+        self.detach(channel)
+        await channel.say_goodbye(disconnect)
 
-        ``heard_s`` is when the client was heard of on that one for the last time, where sound is no event: it is not in
-        the log.
-        """
-        if self._channel is not None:
-            self._channel.over.set()
-        self._channel = channel
-        self._attached.set()
-        self.back(last_seen_s)
+    async def come_back(self, channel: Channel, after: int) -> None:
+        """Go on over another channel until that one is over: the events behind ``after`` are sent again there."""
+        why = Disconnect()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._end(), name="end")
+                tasks.create_task(self._attach(channel, after), name="attach")
+                await self.carry(channel)
+                raise Disconnect
+        except* Disconnect as disconnects:
+            why = first(disconnects)
+        await channel.say_goodbye(why)
 
     def detach(self, channel: Channel) -> None:
-        """A connection is gone. May be called twice."""
+        """A channel is over. May be called twice."""
         channel.over.set()
         if self._channel is channel:
             self._attached.clear()
@@ -165,12 +165,39 @@ class ResumableSession:
                 self._channel = None
                 self.away()
 
-    def end(self, leave: Disconnect) -> None:
+    def end(self, disconnect: Disconnect) -> None:
         """The session is over: whoever carries it says goodbye."""
-        self.leave = leave
+        self.disconnect = disconnect
         self.ended.set()
         if self._event_log is not None:
             self._event_log.forget()
+
+    async def _end(self) -> None:
+        await self.ended.wait()
+        raise Disconnect(self.disconnect.code, self.disconnect.reason, self.disconnect.how)
+
+    async def _attach(self, channel: Channel, after: int) -> None:
+        """Events and sound go over this channel from the moment at which they can; one left behind is let go.
+
+        Where sound is no event, it is not in the log: what was played since the client was last seen is played again.
+        """
+        try:
+            async with asyncio.timeout(OPEN_S):
+                await channel.opened.wait()
+        except TimeoutError:
+            raise Disconnect(1006, "the client did not connect") from None
+        if (missed := self.missed(after)) is None:
+            raise Disconnect(GOING_AWAY, "it came too late", "goodbye")
+        if channel.over.is_set() or self.ended.is_set():
+            return
+        for text in missed:
+            channel.outbox.put(text)
+        if self._channel is not None:
+            self._channel.over.set()
+        last_seen_s = None if self.sound is None else self.sound.last_seen_s
+        self._channel, self.sound = channel, channel.sound
+        self._attached.set()
+        self.back(last_seen_s)
 
 
 class ResumableSessions:

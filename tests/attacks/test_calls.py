@@ -44,13 +44,14 @@ from app.transports.webrtc import peer_connection
 peer_connection.use_ports = lambda transport, settings, followed: followed()
 """
 PATIENT = """
-from app.transports import outbox, websocket
+from app.transports import outbox
+from app.transports.channel import Channel
 
-async def send_all(socket, outbox, timeout_s):
-    while (text := outbox.take()) is not None:
-        await socket.send_text(text)
+async def send_all(channel):
+    while (text := channel.outbox.take()) is not None:
+        await channel.transport.send(text)
 
-outbox.MAX_CHARS, websocket._send_all = 1 << 40, send_all
+outbox.MAX_CHARS, Channel._send_all = 1 << 40, send_all
 """
 LONGEST_MS, MOST_MB = 100, 300
 

@@ -12,16 +12,14 @@ from app.ids import new_id
 from app.media import MediaError
 from app.refusal import Refusal
 from app.service import Closed, Service
-from app.telemetry import audit, log_failure
+from app.telemetry import log_failure
+from app.transports.connection import Opening
 from app.transports.resumable_session import ResumableSessions
 from app.transports.webrtc.call import Call
 from app.transports.webrtc.peer_connection import PeerConnection
 
 Answered = asyncio.Future[tuple[str, str]]
 """A call's id, and the answer to its client's offer."""
-
-Begin = tuple[dict[str, Any] | None, str, Caller]
-"""The settings that a call's session begins with, the model that was asked for, and who asked."""
 
 
 class Calls:
@@ -31,7 +29,7 @@ class Calls:
         self._service = service
         self._calls: dict[str, Call] = {}
         self._offers = 0  # whose clients have not connected yet
-        self._resumable_sessions = ResumableSessions()
+        self._sessions = ResumableSessions()
         self._tasks: asyncio.TaskGroup | None = None
 
     @asynccontextmanager
@@ -51,14 +49,14 @@ class Calls:
         limit = self._service.settings.limits.calls
         if len(self._calls) >= limit:
             raise Closed("server_full", f"All {limit} calls are taken; try again later.")
-        id, answer = new_id("rtc"), _future()
-        begin = (start, model, maker or Caller())
-        return await self._rooted(id, answer, lambda: self._serve(id, offer, answer, begin))
+        id, answer, opening = new_id("rtc"), _future(), Opening(maker or Caller(), model, start)
+        return await self._rooted(id, answer, lambda: self._serve(id, offer, answer, opening))
 
     async def resume(self, offer: str, token: str, after: str, caller: Caller) -> tuple[str, str]:
         """As ``begin``, another connection for a call whose client comes back. Raises NoWayBack, too."""
-        resumable, number = self._resumable_sessions.find(token, after, caller)
-        call, answer = next(one for one in self._calls.values() if one.resumable is resumable), _future()
+        resumable, number = self._sessions.find(token, after, caller)
+        call = next(one for one in self._calls.values() if one.connection.resumable is resumable)
+        answer = _future()
         return await self._rooted(call.id, answer, lambda: self._join(call, offer, answer, number, caller))
 
     def find(self, id: str, caller: Caller) -> Call | None:
@@ -87,34 +85,29 @@ class Calls:
             if not answer.done():
                 answer.set_exception(error)
 
-    async def _serve(self, id: str, offer: str, answer: Answered, begin: Begin) -> None:
-        maker = begin[2]
+    async def _serve(self, id: str, offer: str, answer: Answered, opening: Opening) -> None:
+        maker = opening.caller
         with (
             self._service.share("calls", maker),
             self._service.admit(maker) as context,
             self._offer(maker) as connected,
         ):
-            call = self._calls[id] = Call(id, (self._service, context, self._resumable_sessions), *begin)
-            peer = call.peer
-            peer.connected = connected
+            call = self._calls[id] = Call(id, self._service, context, self._sessions, opening)
             try:
-                if await _accepted(peer, id, offer, answer):
-                    audit("call.opened", call=id, client=maker.address)
+                if await _accepted(call.peer, connected, offer, id, answer):
                     await call.run()
             finally:
-                call.hang_up("it is over")
                 del self._calls[id]
-                await peer.close()
+                await call.peer.free()
 
     async def _join(self, call: Call, offer: str, answer: Answered, after: int, caller: Caller) -> None:
         with self._offer(caller) as connected:
-            peer = PeerConnection(call.id, self._service.settings, call.inbox, call.loop_time, call.now)
-            peer.connected = connected
+            peer = call.new_peer()
             try:
-                if await _accepted(peer, call.id, offer, answer):
-                    await call.join(peer, after)
+                if await _accepted(peer, connected, offer, call.id, answer):
+                    await call.connection.resumable.come_back(peer.channel, after)
             finally:
-                await peer.close()
+                await peer.free()
 
     @contextmanager
     def _offer(self, caller: Caller) -> Generator[Callable[[], None]]:
@@ -135,8 +128,9 @@ class Calls:
         self._offers -= 1
 
 
-async def _accepted(peer: PeerConnection, id: str, offer: str, answer: Answered) -> bool:
+async def _accepted(peer: PeerConnection, connected: Callable[[], None], offer: str, id: str, answer: Answered) -> bool:
     """Answer the offer; False if its client has left meanwhile. Raises Refusal."""
+    peer.connected = connected
     sdp = await peer.accept(offer)
     if not answer.done():
         answer.set_result((id, sdp))

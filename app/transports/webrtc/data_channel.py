@@ -11,39 +11,39 @@ from aiortc.exceptions import InvalidStateError
 from app.realtime.protocol.server_events import Error
 from app.realtime.protocol.to_wire import encode
 from app.refusal import Broken
+from app.transports.disconnect import Disconnect
 
 UNSENT_BYTES = 1 << 20
 """What may wait in the channel: a reader on a slow line is some events behind, not a megabyte."""
 
 
 class DataChannel:
-    """``timeout_s``: a client that takes nothing for so long is gone."""
+    """What a client does not take for so long that ``send`` is given up is the caller's to bound."""
 
-    def __init__(self, channel: RTCDataChannel, timeout_s: float) -> None:
-        self._channel, self._timeout_s = channel, timeout_s
+    def __init__(self, channel: RTCDataChannel) -> None:
+        self._channel = channel
         self._taken = asyncio.Event()
         channel.bufferedAmountLowThreshold = UNSENT_BYTES // 2
         channel.on("bufferedamountlow", self._taken.set)
 
     async def send(self, text: str) -> None:
-        """Raises TimeoutError if there is no room in time, ConnectionError if the channel is closed."""
+        """Send a text, once there is room for it. Raises Disconnect if the channel is closed."""
         if self._channel.bufferedAmount > UNSENT_BYTES:
             await self._room()
         try:
             self._put(text)
         except InvalidStateError:
-            raise ConnectionError("the data channel is closed") from None
+            raise Disconnect(1006, "the client vanished") from None
 
     async def emptied(self) -> None:
-        """Wait until all was taken. Raises TimeoutError."""
+        """Wait until all was taken."""
         self._channel.bufferedAmountLowThreshold = 0
         if self._channel.bufferedAmount and self._channel.readyState == "open":
             await self._room()
 
     async def _room(self) -> None:
         self._taken.clear()
-        async with asyncio.timeout(self._timeout_s):
-            await self._taken.wait()
+        await self._taken.wait()
 
     def _put(self, text: str) -> None:
         try:

@@ -1,16 +1,16 @@
 """One WebRTC connection of a call: an offer answered, events and sound carried both ways until it is over.
 
-A call has one, and another one after it where its client comes back. The microphone's packets become the session's
-``Hear``, the data channel's messages its commands, the camera's pictures its ``See``; what the call tells goes out on
-the channel, its sound as packets of the ``OpusTrack``. Knows no session.
+A call has one, and another one after it where its client comes back: a ``Transport`` that plays (``Sound``). The
+microphone's packets become ``MicrophoneSamples``, the data channel's messages client events, the camera's pictures
+``CameraFrame``; server events go out on the data channel, sound as packets of the ``OpusTrack``. Knows no session.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import aclosing, contextmanager
 from typing import Any
 
 import aioice.ice
@@ -20,15 +20,13 @@ from aiortc.rtcrtpsender import RTCRtpSender
 
 from app.realtime.protocol.client_events import CameraFrame, InputSamples, Received
 from app.realtime.protocol.server_events import Error
-from app.realtime.protocol.to_wire import encode
 from app.refusal import Refusal
 from app.service import Closed
 from app.settings import Settings
 from app.slices import LoopTime
 from app.telemetry import log
-from app.transports.disconnect import GOING_AWAY, SLOW, TOO_LARGE, Disconnect, first
-from app.transports.outbox import Outbox
-from app.transports.resumable_session import Channel
+from app.transports.channel import Channel, decode_message
+from app.transports.disconnect import SLOW, TOO_LARGE, Disconnect
 from app.transports.webrtc.audio_receiver import AudioReceiver
 from app.transports.webrtc.camera import Camera, ignore
 from app.transports.webrtc.data_channel import DataChannel
@@ -38,7 +36,6 @@ from app.transports.webrtc.inbox import Inbox
 from app.transports.webrtc.messages import bound_messages
 from app.transports.webrtc.offer import checked
 from app.transports.webrtc.opus_track import OpusTrack
-from app.transports.websocket import decode_message
 from app.turn import told_to
 from engine.core import Pcm
 
@@ -59,33 +56,35 @@ class PeerConnection:
     def __init__(
         self, id: str, settings: Settings, inbox: Inbox, loop_time: LoopTime, now: Callable[[], float] = time.monotonic
     ) -> None:
-        self._id, self._settings, self._limits = id, settings, settings.limits
-        self._inbox, self._loop_time = inbox, loop_time
-        self._gone = asyncio.Event()
-        self.channel = Channel(Outbox(self._limits.unsent_s), loop_time)
+        self._id, self._settings, self._loop_time = id, settings, loop_time
+        self._inbox, self._gone = inbox, asyncio.Event()
+        self._send_timeout_s = settings.limits.send_timeout_s
+        self._opened = asyncio.Event()
+        self.channel = Channel(self, settings.limits, loop_time, sound=self, opened=self._opened)
         """Where the call's events go, and what its client says."""
-        self.channel.received = inbox.received(self._gone)
-        self.track = OpusTrack(now)
         self.connected: Callable[[], None] = lambda: None
         """Called when its client has connected."""
-        self.player_s = PLAYER_S
-        """How long a sample waits at the client before it is heard."""
+        self.delay_s = PLAYER_S
         self._now, self.last_seen_s = now, now()
-        """When something came from its client for the last time."""
         self._way_s = 0.0
+        self._track = OpusTrack(now)
         self._receiver = AudioReceiver(self._hear)
-        self._camera = Camera(settings.camera_every_s, self._see, self._refuse_picture)
+        self._camera = Camera(settings.camera_every_s, self._add_frame, self._refuse_picture)
         self._connection = RTCPeerConnection(_configuration(settings))
         guard_connecting(self._connection, id)
-        self._data_channel: asyncio.Future[RTCDataChannel] = asyncio.get_running_loop().create_future()
+        self._data_channel: DataChannel | None = None
         self._followed, self._connected, self._over = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._leave = Disconnect(1000, "", "gone")
+        self._why = Disconnect()
         self._closing: asyncio.Task[None] | None = None
 
     @property
     def lag_s(self) -> float:
         """How long a sample is on its way from here to the listener's ear."""
-        return self._way_s + self.player_s
+        return self._way_s + self.delay_s
+
+    def play(self, pcm: bytes) -> None:
+        """Send little-endian int16 at SPEAKER_RATE_HZ as packets. Never waits."""
+        self._track.push(pcm)
 
     async def accept(self, sdp: str) -> str:
         """The answer to an offer, with every address of the server. Raises Refusal, and Closed."""
@@ -93,7 +92,7 @@ class PeerConnection:
         offer = checked(sdp)
         connection.on("connectionstatechange", self._on_state)
         connection.on("datachannel", self._on_channel)
-        transceiver = connection.addTransceiver(self.track, "sendrecv")
+        transceiver = connection.addTransceiver(self._track, "sendrecv")
         transceiver.setCodecPreferences(
             [codec for codec in RTCRtpSender.getCapabilities("audio").codecs if codec.mimeType == "audio/opus"]
         )
@@ -120,47 +119,40 @@ class PeerConnection:
             raise Closed("no_port", message + "server does not answer. Try again later.")
         return sdp
 
-    async def carry(self) -> Disconnect:
-        """Events and sound both ways until the connection is over; why it is. What its client says ends then."""
-        leave = Disconnect(1000, "")
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._write(), name=f"write:{self._id}")
-                tasks.create_task(self._watch_client(), name=f"client:{self._id}")
-                tasks.create_task(self._watch_inbox(), name=f"inbox:{self._id}")
-                tasks.create_task(self._watch_link(), name=f"link:{self._id}")
-                for receiver in self._connection.getReceivers():
-                    tasks.create_task(self._read(receiver.track), name=f"read:{self._id}")
-        except* Disconnect as disconnects:
-            leave = first(disconnects)
-        finally:
-            self._end()
-        return leave
+    async def messages(self) -> AsyncGenerator[Received]:
+        """What the client says and shows, until the connection is closed. A client never says goodbye here."""
+        async with aclosing(self._inbox.received(self._gone)) as received:
+            async for one in received:
+                yield one
+        raise Disconnect
 
-    async def opened(self) -> bool:
-        """Wait until events can go both ways; False if that takes too long, or the connection is over before."""
-        waits = [asyncio.ensure_future(one) for one in (self._open(), self._over.wait())]
-        try:
-            await asyncio.wait(waits, timeout=CONNECT_S, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for one in waits:
-                one.cancel()
-        return self._connected.is_set() and self._data_channel.done() and not self._over.is_set()
+    async def send(self, text: str) -> None:
+        assert self._data_channel is not None, "nothing is sent before the channel is opened"
+        await self._data_channel.send(text)
+        await self._measure()
 
-    async def say_goodbye(self) -> None:
-        """Send what is left, if the client takes it."""
-        if not self._data_channel.done() or self._data_channel.cancelled():
-            return
-        channel = DataChannel(self._data_channel.result(), self._limits.send_timeout_s)
-        try:
-            await self._send_all(channel)
-            await channel.emptied()
-        except (Disconnect, TimeoutError):
-            log("call.goodbye_unheard", call=self._id)
+    async def run(self) -> None:
+        """Watch the client and read its tracks until the connection is over. Raises Disconnect, in groups."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._watch_client(), name=f"client:{self._id}")
+            tasks.create_task(self._watch_inbox(), name=f"inbox:{self._id}")
+            for receiver in self._connection.getReceivers():
+                tasks.create_task(self._read(receiver.track), name=f"read:{self._id}")
 
-    async def close(self) -> None:
+    async def close(self, disconnect: Disconnect) -> None:
+        """Let the client take what was sent, if it is to have a goodbye, and free the connection."""
+        if disconnect.how == "goodbye" and self._data_channel is not None:
+            try:
+                async with asyncio.timeout(self._send_timeout_s):
+                    await self._data_channel.emptied()
+            except TimeoutError:
+                log("call.goodbye_unheard", call=self._id)
+        await self.free()
+
+    async def free(self) -> None:
         """Free the connection, also where who waits for that is cancelled meanwhile. May be called twice."""
-        self._end()
+        self._gone.set()
+        self._inbox.wake()
         self._receiver.close()
         if self._closing is None:
             self._closing = asyncio.create_task(self._free(), name=f"close:{self._id}")
@@ -189,25 +181,15 @@ class PeerConnection:
             log("call.unanswerable", call=self._id, error=type(error).__name__)
             raise Refusal("invalid_offer", "The SDP offer can't be answered: its sections do not fit.", "sdp") from None
 
-    def leave(self, why: str) -> None:
-        """The connection is over. May be called twice."""
-        self._end_with(Disconnect(1000, why, "gone"))
-
-    def _end(self) -> None:
-        """Nothing more is heard of its client."""
-        self._gone.set()
-        self._inbox.wake()
-
-    def _end_with(self, leave: Disconnect) -> None:
+    def _end(self, disconnect: Disconnect) -> None:
         if not self._over.is_set():
-            self._leave = leave
+            self._why = disconnect
             self._over.set()
 
     def _refuse(self, message: str) -> None:
         """The client goes too far: it is told so, and left."""
-        for text in encode(Error(Refusal("message_too_large", message), None)):
-            self.channel.outbox.put(text)
-        self._end_with(Disconnect(TOO_LARGE, message))
+        self.channel.put(Error(Refusal("message_too_large", message), None))
+        self._end(Disconnect(TOO_LARGE, message, "goodbye"))
 
     def _said(self, message: str | bytes) -> None:
         self._inbox.put(decode_message(message), len(message))
@@ -221,7 +203,7 @@ class PeerConnection:
     def _refuse_picture(self, message: str) -> None:
         self._inbox.put(Received(Refusal("picture_too_large", message)), 0)
 
-    def _see(self, frame: CameraFrame) -> None:
+    def _add_frame(self, frame: CameraFrame) -> None:
         self._inbox.put(Received(frame), frame.pixels.nbytes)
 
     def _on_state(self) -> None:
@@ -230,37 +212,15 @@ class PeerConnection:
             self._connected.set()
             self.connected()
         elif state in ("failed", "closed"):
-            self.leave(f"the connection is {state}")
+            self._end(Disconnect(1000, f"the connection is {state}"))
 
     def _on_channel(self, channel: RTCDataChannel) -> None:
         """The first channel carries the events; it is called oai-events, but its place is what counts."""
-        if not self._data_channel.done():
+        if self._data_channel is None:
             channel.on("message", self._said)
-            channel.on("close", lambda: self.leave("the client closed the data channel"))
-            self._data_channel.set_result(channel)
-
-    async def _open(self) -> None:
-        await self._connected.wait()
-        await asyncio.shield(self._data_channel)
-
-    async def _write(self) -> None:
-        """The only one who sends on the channel."""
-        channel, outbox = DataChannel(await self._data_channel, self._limits.send_timeout_s), self.channel.outbox
-        while True:
-            await outbox.changed()
-            if outbox.overflowed:
-                raise Disconnect(SLOW, "the client reads too slowly", "cut")
-            await self._send_all(channel)
-            await self._measure()
-
-    async def _send_all(self, channel: DataChannel) -> None:
-        try:
-            while (text := self.channel.outbox.take()) is not None:
-                await channel.send(text)
-        except TimeoutError:
-            raise Disconnect(SLOW, "the client does not read", "cut") from None
-        except ConnectionError:
-            raise Disconnect(1006, "the client vanished", "gone") from None
+            channel.on("close", lambda: self._end(Disconnect(1000, "the client closed the data channel")))
+            self._data_channel = DataChannel(channel)
+            self._opened.set()
 
     async def _measure(self) -> None:
         """How long a packet is on its way, by the client's receiver reports."""
@@ -279,16 +239,12 @@ class PeerConnection:
                 deadline.reschedule(None)
                 await self._over.wait()
         except TimeoutError:
-            raise Disconnect(1006, "the client did not connect", "gone") from None
-        raise self._leave
+            raise Disconnect(1006, "the client did not connect") from None
+        raise self._why
 
     async def _watch_inbox(self) -> None:
         await self._inbox.overflowed.wait()
         raise Disconnect(SLOW, "the client says more than can be obeyed", "cut")
-
-    async def _watch_link(self) -> None:
-        await self.channel.over.wait()
-        raise Disconnect(GOING_AWAY, "the client came back over another connection", "cut")
 
     async def _read(self, track: Any) -> None:
         """Every track is read to its end, also those of which nothing comes: aiortc bounds none."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import deque
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 from fastapi import WebSocket
@@ -12,9 +11,10 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from app.pace import MESSAGE_BYTES
-from app.transports.websocket import EARLY_BYTES, _collect
+from app.service import Service
+from app.transports.websocket import EARLY_BYTES, SocketTransport
 from app.waiting import LineFull, Waiter, Waiting
-from tests.app.rig import Client, Running, talking
+from tests.app.rig import Client, Running, script_spec, talking
 
 
 class Patient(Client):
@@ -102,17 +102,19 @@ async def test_who_waits_is_sent_away_when_the_server_drains(full: Any) -> None:
 
 async def test_empty_messages_take_room_in_the_line_too() -> None:
     """And what each costs does not grow with those that came before."""
-    early, came = deque[str | bytes](), 0
+    came = 0
 
     class Socket:
+        scope: ClassVar[dict[str, Any]] = {}
+
         async def receive(self) -> dict[str, Any]:
             nonlocal came
             came += 1
             assert came < 10_000, "it never ends"
             return {"type": "websocket.receive", "text": ""}
 
-    await _collect(cast("WebSocket", Socket()), early)
-    assert len(early) == EARLY_BYTES / MESSAGE_BYTES
+    await SocketTransport(cast("WebSocket", Socket()), Service(script_spec())).collect()
+    assert came == EARLY_BYTES / MESSAGE_BYTES
 
 
 def test_the_line() -> None:

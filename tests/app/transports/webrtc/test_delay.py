@@ -173,7 +173,7 @@ async def test_what_is_pushed_soon_leaves(server: Running, monkeypatch: pytest.M
             await asyncio.sleep(0.2)  # until the silent packets behind the last one are over
             came.clear()
             pushed_s = time.monotonic()
-            calls[0]._emit(AudioDelta(OutputItemRef("", "", 0, True, True), bytes(2 * FRAME), 0.02))
+            calls[0].connection.resumable.emit(AudioDelta(OutputItemRef("", "", 0, True, True), bytes(2 * FRAME), 0.02))
             async with asyncio.timeout(5):
                 await came.wait()
             delays.append(1000 * (time.monotonic() - pushed_s))

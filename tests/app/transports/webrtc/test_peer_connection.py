@@ -52,12 +52,12 @@ async def test_a_close_that_is_cancelled_in_any_step_frees_the_ports(steps: int)
         await peer.accept(offer)
         opened = ports(peer)
         assert open_sockets(opened) == len(ADDRESSES)
-        closing = asyncio.create_task(peer.close())
+        closing = asyncio.create_task(peer.free())
         for _ in range(steps):
             await asyncio.sleep(0)
         closing.cancel()
         await asyncio.wait([closing])
-        await peer.close()
+        await peer.free()
         await asyncio.sleep(0)  # asyncio closes a socket in the step after
         assert open_sockets(opened) == 0
 
@@ -68,7 +68,7 @@ async def test_a_close_that_never_ends_frees_the_ports(monkeypatch: pytest.Monke
         await peer.accept(offer)
         opened, close = ports(peer), peer._connection.close
         monkeypatch.setattr(peer._connection, "close", asyncio.Event().wait)
-        await peer.close()
+        await peer.free()
         await asyncio.sleep(0)
         assert open_sockets(opened) == 0
         await close()
@@ -83,4 +83,4 @@ async def test_an_offer_whose_answer_is_cancelled_in_any_step_leaves_no_port(ste
             await asyncio.sleep(0)
         accepting.cancel()
         await asyncio.wait([accepting])
-        await peer.close()
+        await peer.free()

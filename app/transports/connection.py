@@ -1,0 +1,95 @@
+"""The life of a session over the channels of its client, from the first one's opening to the last one's goodbye.
+
+One task group holds the session, what carries it, and the watches that end it when its hour is over, the server drains
+or its key is withdrawn. Whatever ends first ends the others; the session outlives a channel for a while only where the
+client asked for that (``resumable_session``). Knows no transport: a new one is a ``Transport`` in a ``Channel``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from app.callers import Caller
+from app.realtime.ports import SOCKET, PlayoutProfile
+from app.realtime.session import Session
+from app.realtime.session_context import SessionContext
+from app.service import Service
+from app.telemetry import audit
+from app.transports.channel import Channel
+from app.transports.disconnect import Disconnect, first, watch, while_valid
+from app.transports.resumable_session import ResumableSession, ResumableSessions
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a session is opened with: for whom, the model that was asked for, and the settings that it begins with."""
+
+    caller: Caller
+    model: str = ""
+    settings: dict[str, Any] | None = None
+    profile: PlayoutProfile = SOCKET
+
+
+class Connection:
+    """A session that begins over ``channel``; ``sessions`` are those of the server whose clients may come back.
+
+    Raises Refusal where it can't have the settings of its opening.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        sessions: ResumableSessions,
+        context: SessionContext,
+        channel: Channel,
+        opening: Opening,
+    ) -> None:
+        self.resumable = resumable = ResumableSession(channel, opening.caller)
+        self._service, self._sessions, self._now, self._channel = service, sessions, context.now, channel
+        profile = replace(opening.profile, new_resume_token=lambda: sessions.issue(resumable))
+        if resumable.sound is not None:
+            profile = replace(profile, lag_s=self._lag_s, set_delay=self._set_delay)
+        self.session = Session(context, resumable.emit, opening.model, opening.settings, profile)
+        resumable.away, resumable.back = self.session.away, self.session.back
+        self._hung_up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def run(self, kind: str = "session", **names: str) -> None:
+        """Serve the client until it leaves for good, or has to. The log calls it ``kind``, and names it so."""
+        resumable, session, why, begun_s = self.resumable, self.session, Disconnect(), self._now()
+        names = {**names, "session": session.id}
+        audit(f"{kind}.opened", **names, client=resumable.maker.address)
+        try:
+            async with asyncio.TaskGroup() as tasks, aclosing(resumable.received()) as received:
+                tasks.create_task(resumable.carry(self._channel), name=f"carry:{session.id}")
+                tasks.create_task(watch(session, self._service), name=f"watch:{session.id}")
+                tasks.create_task(while_valid(session, resumable.maker), name=f"key:{session.id}")
+                tasks.create_task(self._end_when_hung_up(), name=f"hang-up:{session.id}")
+                await session.run(received)
+                raise Disconnect
+        except* Disconnect as disconnects:
+            why = first(disconnects)
+        finally:
+            self._sessions.forget(resumable)
+            resumable.end(why)
+        lasted_s = self._now() - begun_s
+        audit(f"{kind}.closed", **names, code=why.code, reason=why.reason, lasted_s=lasted_s)
+        if not self._channel.over.is_set():
+            await self._channel.say_goodbye(why)
+
+    def hang_up(self, why: str) -> None:
+        """End the session. May be called twice."""
+        if not self._hung_up.done():
+            self._hung_up.set_result(why)
+
+    async def _end_when_hung_up(self) -> None:
+        raise Disconnect(1000, await self._hung_up)
+
+    def _lag_s(self) -> float:
+        return 0.0 if self.resumable.sound is None else self.resumable.sound.lag_s
+
+    def _set_delay(self, delay_s: float) -> None:
+        if self.resumable.sound is not None:
+            self.resumable.sound.delay_s = delay_s
