@@ -1,7 +1,7 @@
 """One WebRTC connection of a call: an offer answered, events and sound carried both ways until it is over.
 
 A call has one, and another one after it where its client comes back: a ``Transport`` that plays (``Sound``). The
-microphone's packets become ``MicrophoneSamples``, the data channel's messages client events, the camera's pictures
+microphone's packets become ``InputSamples``, the data channel's messages client events, the camera's pictures
 ``CameraFrame``; server events go out on the data channel, sound as packets of the ``OpusTrack``. Knows no session.
 """
 
