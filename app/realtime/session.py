@@ -145,7 +145,7 @@ class Session:
 
     def end(self, code: str, message: str) -> None:
         """Announce that the server ends the session, and fail what is under way; then cancel ``run``."""
-        self._over = True  # what was asked meanwhile would never be answered to its end
+        self._over = True  # events of the time between would never be answered to their end
         self._responses.fail_all(code, message)
         self._refuse(Broken(code, message), None)
 

@@ -44,8 +44,8 @@ class Conversation:
         self._items: dict[str, Item] = {}
         self._sizes: dict[str, int] = {}
         self._held = 0  # the sum of the sizes
-        self._lighter: dict[str, Item] = {}  # what items become where room is short: their words, without the sound
-        self._spare = 0  # what that would free
+        self._lighter: dict[str, Item] = {}  # items where room is short: their words, without the sound
+        self._spare = 0  # bytes that this would free
 
     @property
     def items(self) -> tuple[Item, ...]:

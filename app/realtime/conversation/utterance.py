@@ -34,8 +34,8 @@ class Utterance:
         """The camera's pictures meanwhile, oldest first."""
         self._limit = limit_samples
         self._blocks: list[Pcm] = []
-        self._so_far = ""  # what the ears make of it while they listen
-        self._end: int | None = None  # how many blocks there were when the user may have finished
+        self._so_far = ""  # the ears' words while they listen
+        self._end: int | None = None  # the number of blocks when the user may have finished
         self._news = asyncio.Event()
 
     @property

@@ -84,8 +84,8 @@ class InputAudioBuffer:
         self._utterance: Utterance | None = None
         self._detector = TurnDetector(vad=context.vad())
         self._detector_start = 0  # the session's position at which the detector began to count
-        self._falling = 0.0  # how the user's voice ended before the present pause
-        self._quiet_from: int | None = None  # where the last answer had been played; None while somebody speaks
+        self._falling = 0.0  # the fall of the user's voice before the present pause
+        self._quiet_from: int | None = None  # the position where the last answer ended; None while somebody speaks
         self.configure(options)
 
     def configure(self, options: Options) -> None:
@@ -191,7 +191,7 @@ class InputAudioBuffer:
     def _tune(self) -> None:
         """Set the detector by the session's settings, the user's words so far, and earlier speculation's success."""
         detection, turns = self._options.audio.input.turn_detection, self._context.turns
-        if detection is None:  # it only tells when to listen, and when to begin an answer: no silence ends the turn
+        if detection is None:  # it finds only when to listen, and when to begin an answer: no silence ends the turn
             self._detector.config = TurnConfig(
                 silence_duration_ms=NEVER_MS,
                 min_speech_ms=turns.min_speech_ms,

@@ -15,8 +15,8 @@ import numpy as np
 from engine.core import MIC_RATE_HZ, Pcm, Wave
 
 _REACH_S = 0.64  # the latest echo: 500 ms of network, buffers and device, and a room's tail
-_AHEAD_S = 5.0  # how far sound may be told ahead of the microphone: 1.5 s of pacing, and a hiccup of the microphone
-_LOSS_DB = 12.0  # what comes back weaker than this below the loudest playback within reach counts as its echo
+_AHEAD_S = 5.0  # the most sound announced ahead of the microphone: 1.5 s of pacing, and a hiccup of the microphone
+_LOSS_DB = 12.0  # sound that is weaker than this below the loudest playback within reach counts as its echo
 
 
 class EchoGuard:

@@ -90,7 +90,7 @@ def fall(pcm: Pcm) -> float:
 _FRAME = MIC_RATE_HZ // 50  # 20 ms
 _TAIL = _FRAME * 24  # the last 480 ms
 _LAGS = slice(MIC_RATE_HZ // 400, MIC_RATE_HZ // 70)  # 70 to 400 Hz
-_VOICED = 0.4  # of the whole energy, repeated one period later
+_VOICED = 0.4  # the share of the energy that is repeated one period later
 
 
 def _pitch_hz(wave: np.ndarray[tuple[int], np.dtype[np.float32]]) -> float | None:

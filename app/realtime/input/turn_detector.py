@@ -34,10 +34,10 @@ CHUNK = 512
 """Samples that are judged at once: what Silero's network takes at 16 kHz (32 ms)."""
 
 _CONTEXT = 64  # samples of the previous chunk that the network sees again
-_BLOCK = 64  # samples, 4 ms: how exactly the end of a voice is found within what the network judges
+_BLOCK = 64  # samples, 4 ms: the accuracy of a voice's end within a piece that the network judges
 _INAUDIBLE = 10**-4.0  # of the loudest power of the turn: the network calls the silence after a word speech for 60 ms
 _HYSTERESIS = 0.15  # speech goes on down to this much below the threshold, as in Silero's own iterator
-_LOUDER = 2.0  # in power: what comes after a silent chunk, and is no louder than this beside it, is silence as well
+_LOUDER = 2.0  # in power: sound after a silent chunk that is no louder than this beside it is silence as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class TurnDetector:
         self._judged = 0  # samples that were
         self._speaking = self._paused = False
         self._voiced = 0  # samples of uninterrupted speech before a start
-        self._speech_end = 0  # where speech was last heard
+        self._speech_end = 0  # the position where speech was last heard
         self._loudest = 0.0  # power of the loudest block of the turn
         self._hush = 0.0  # power of the loudest block of the last chunk, if that was silence
         self._floor = 0  # a turn's audio never starts before this: it belongs to the turn before

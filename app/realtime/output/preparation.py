@@ -61,7 +61,7 @@ class Preparation:
         items = (*self._conversation.items, *utterance.picture_items)
         try:
             task = self._maker.usual_task(items, utterance, preemptible)
-        except Refusal:  # the turn may still change the prompt; if not, its end tells
+        except Refusal:  # the turn may still change the prompt; if not, its end reports it
             return
         self.task = task
         if utterance.paused:

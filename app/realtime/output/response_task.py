@@ -102,7 +102,7 @@ class ResponseTask:
             return
 
         def done(task: asyncio.Task[None]) -> None:
-            self._task = None  # of one that was cancelled the frames are kept, and what they know of the request
+            self._task = None  # the frames of a cancelled task are kept, and with them the request
             ended(self)
 
         self._started = True
@@ -237,7 +237,7 @@ class ResponseTask:
                         if isinstance(chunk, Transcript):
                             self._hear(chunk, listener)
                         if isinstance(chunk, Transcript) and chunk.final and self.utterance is not None:
-                            await self.utterance.over()  # nothing is told of a turn before it is committed
+                            await self.utterance.over()  # a turn is silent before it is committed
                         elif _is_shown(chunk):
                             await self._opened.wait()
                         self._take(chunk, listener)

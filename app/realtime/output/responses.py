@@ -154,7 +154,7 @@ class Responses:
                 self.transcripts.transcribe(utterance)
                 self._after = self._tasks.create_task(self._answer_after(self._current), name="answer_after")
                 return
-            self.interrupt()  # what was asked for while the user spoke
+            self.interrupt()  # the answer that was asked for while the user spoke
         if task is None:  # ask again, with the whole turn
             task = self._task(self._usual, self._conversation.items, None)
         task.timing.turn_ms = utterance.silence_ms
@@ -246,7 +246,7 @@ class Responses:
         self._check_voice(task)
         if kept:
             if self._current is not None:
-                self._current.playout.flush()  # what was played again of an answer that is over
+                self._current.playout.flush()  # the sound of an answer that is over, which was played again
             self._current = task
             self._notify(ResponseStarted())
         else:

@@ -37,7 +37,7 @@ class Transcripts:
         self.options = options
         self._session_id, self._context, self._conversation, self._emit = session_id, context, conversation, emit
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._partial = ("", "")  # the item of the last partial words that were told, and the words
+        self._partial = ("", "")  # the item of the last partial words that were sent, and the words
 
     def transcribe(self, utterance: Utterance) -> None:
         """Transcribe a turn that gets no answer, from now on, if the client wants transcripts. May be called twice."""
