@@ -1,4 +1,4 @@
-"""What a session can refuse, and the words in which it says so.
+"""Refusals of a session: the protocol's code, and the sentence that says why.
 
 Raised anywhere below a session and turned into an event at its root, nowhere else. Knows no wire format.
 """

@@ -47,7 +47,7 @@ CONJUNCTIONS = "and but if lest nor or so though unless while yet"
 PRONOUNS = "he hers him his mine ours she such that theirs those yours"
 VERBS = (
     "are asks begins brings comes decides decodes ends finds follows forgets gives goes has hears holds is keeps knows"
-    " leaves looks makes needs puts reads says sends speaks stands takes tells was were writes"
+    " leaves looks makes needs picks plays puts reads runs says sends speaks stands starts takes tells was were writes"
 )
 HEADLESS = frozenset(f"{QUESTIONS} {PREPOSITIONS} {ADVERBS} {CONJUNCTIONS} {PRONOUNS} {VERBS}".split())
 NOUN_PHRASE = re.compile(

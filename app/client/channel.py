@@ -1,4 +1,4 @@
-"""How a client reaches a server: the seam that WebSocket and WebRTC share, and its errors."""
+"""The seam by which a client reaches a server: WebSocket and WebRTC share it, and its errors."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Urgency(IntEnum):
 
 @dataclass(slots=True)
 class Scheduler:
-    """Picks batches; ``round_s`` is how long one step of every stage takes, measured by the loop.
+    """The picker of batches; ``round_s`` is how long one step of every stage takes, measured by the loop.
 
     ``schedule`` "arrival" is first come, first served, to measure what urgency is worth.
     """

@@ -51,7 +51,7 @@ class Streamed:
         raise NotImplementedError
 
     async def watch(self) -> None:
-        """Runs beside the answers for as long as the worker does: keeps ``unavailable`` true. Nothing is asked of a
+        """Run beside the answers for as long as the worker does: keep ``unavailable`` true. Nothing is asked of a
         server but whether it is there. Broken, which it may raise, ends the worker."""
         if self.server is not None:
             await self.server.run()

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Launcher:
-    """Starts and ends workers that live here."""
+    """A launcher whose workers live here."""
 
     def __init__(self, cluster: ClusterSpec) -> None:
         self._serving: dict[str, asyncio.Task[None]] = {}

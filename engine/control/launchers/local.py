@@ -51,7 +51,7 @@ async def crashed(process: asyncio.subprocess.Process) -> bool:
 
 
 class Launcher:
-    """Starts and ends worker processes. They die with the socket, so a killed server leaves none behind."""
+    """A launcher of worker processes. They die with the socket, so a killed server leaves none behind."""
 
     def __init__(self, cluster: ClusterSpec) -> None:
         self._processes: dict[str, asyncio.subprocess.Process] = {}

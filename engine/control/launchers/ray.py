@@ -31,7 +31,7 @@ NAMESPACE = "parley"
 
 
 class Launcher:
-    """Starts and ends workers on a cluster, which it finds at ``cluster.address``."""
+    """A launcher of workers on a cluster, which it finds at ``cluster.address``."""
 
     def __init__(self, cluster: ClusterSpec) -> None:
         self._address = cluster.address or "auto"

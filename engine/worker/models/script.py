@@ -309,7 +309,7 @@ class Tone:
 
 
 class Code2Wav:
-    """Plays each frame's tone, its phase carried on; a word's last frame is silent halfway through."""
+    """A stage that plays each frame's tone, its phase carried on; a word's last frame is silent halfway through."""
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
