@@ -194,6 +194,8 @@ class Beat(Frame, frozen=True, tag="beat"):
     """Prefixes that its stages keep, by the stage's name."""
     unavailable: dict[str, str] = {}
     """The stages that cannot be had for now, and why, as sentences."""
+    moving: tuple[str, ...] = ()
+    """The runs that stepped since the last beat, are in a step, or only wait for their turn to step."""
 
 
 class Join(Frame, frozen=True, tag="join"):

@@ -193,4 +193,6 @@ class Hops:
                 count(hop.given, chunk)
                 hop.onward.put(chunk, taken)
 
-        await replica.host.run(opening, hop.inputs, Outlet(give, self._recovery.store, self._chunks.mark))
+        await replica.host.run(
+            opening, hop.inputs, Outlet(give, self._recovery.store, self._chunks.mark, self._progress)
+        )

@@ -17,16 +17,18 @@ from engine.stream import ReplayBuffer, Taken
 
 @dataclass(frozen=True, slots=True)
 class Outlet:
-    """The place where a run's output goes; none of the three methods waits.
+    """The place where a run's output goes; none of its methods waits.
 
     ``give(chunk, client, onward, taken)`` takes a chunk for the client, for the next hop, or for both, and calls
     ``taken`` once for each of them: when the chunk has been read there, or dropped. ``keep`` takes what stages leave
-    for the case that their replica is lost, ``mark`` the moments of the run (monotonic seconds, by name).
+    for the case that their replica is lost, ``mark`` the moments of the run (monotonic seconds, by name). ``moving`` is
+    called now and then while the run's stages step, whether they give anything or not.
     """
 
     give: Callable[[Chunk, bool, bool, Taken], None]
     keep: Callable[[Chunk], None]
     mark: Callable[[Mapping[str, float]], None]
+    moving: Callable[[], None] = lambda: None
 
 
 @dataclass(eq=False, slots=True)
@@ -147,6 +149,9 @@ class RemoteWorker:
             case wire.Refused(code, text) if not self.hello.done():
                 self.hello.set_exception(error_of(code, text))
             case wire.Beat():
+                for run in message.moving:
+                    if run in self._runs:
+                        self._runs[run].out.moving()
                 self.on_beat(message)
             case wire.Blocking():
                 self.on_blocking(message)

@@ -82,10 +82,11 @@ class Worker:
         queues = dict.fromkeys(self.stages, 0)
         for run, group, req in self._stepping():
             queues[req.info.name] += not req.in_step and run.ready(group, req, now_s)
+        moving = tuple(run.id for run, _ in self._runs.values() if run.moved(now_s))
         kept = {name: getattr(stage, "prefixes", None) for name, stage in self.stages.items()}
         remembered = {name: prefixes.counts for name, prefixes in kept.items() if isinstance(prefixes, Prefixes)}
         down = {name: stage.unavailable for name, stage in self._streamed() if stage.unavailable}
-        return wire.Beat(id, self.steps, queues, dict(self._scheduler.step_s), now_s, remembered, down)
+        return wire.Beat(id, self.steps, queues, dict(self._scheduler.step_s), now_s, remembered, down, moving)
 
     async def serve(self) -> None:
         """Step for ever; cancelling ends every run, and waits for no step of a blocking stage. What a stage's watch

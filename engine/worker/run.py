@@ -13,7 +13,7 @@ from contextlib import aclosing
 from engine import wire
 from engine.chunk import Audio, Chunk, Codes, Speech
 from engine.core import SPEAKER_RATE_HZ, Request, seconds
-from engine.errors import EngineError, plain
+from engine.errors import EngineError, Stalled, plain
 from engine.stream import Stream
 from engine.worker.group import Group
 from engine.worker.listener import Listener
@@ -22,6 +22,10 @@ from engine.worker.stage import Stage
 from engine.worker.stage_request import BETWEEN_STAGES, StageRequest
 
 Send = Callable[[wire.Message], None]
+
+MOST_SILENT_STEPS = 10_000
+"""Steps of a request in a row that take no input and give nothing, after which its stage is taken to be stuck in a
+circle. A prompt of a million tokens that is read 512 at a time takes 2,000; a diffusion stage, some hundred."""
 
 
 class Run:
@@ -41,6 +45,7 @@ class Run:
         self._over = asyncio.Event()
         self._error: EngineError | None = None
         self._marks: dict[str, float] = {}
+        self._stepped = False  # since the last beat
 
     @property
     def over(self) -> bool:
@@ -125,6 +130,14 @@ class Run:
             return False
         return self.wait_s(req, now_s) <= 0
 
+    def moved(self, now_s: float) -> bool:
+        """Whether a stage stepped it since this was last asked, is in a step of it, or will step it when its turn
+        comes: it waits for nobody but the worker."""
+        stepped, self._stepped = self._stepped, False
+        return stepped or any(
+            req.in_step or self.ready(group, req, now_s) for group in self.groups for req in group.stepping
+        )
+
     def wait_s(self, req: StageRequest, now_s: float) -> float:
         """Return how long a stage that makes sound is to wait for a listener who has enough ahead; 0 for the others."""
         lead_s = self.request.lead_s
@@ -139,7 +152,9 @@ class Run:
         """Send what a step at a stage gave to where it belongs. Raises the error that it gave."""
         if isinstance(chunks, EngineError):
             raise chunks
+        self._stepped = True
         req.consumed.set()
+        self._check_silence(req, chunks)
         if chunks and "out" not in req.marks:
             req.marks |= {"step": began_s, "out": ended_s}
             self._mark(req)
@@ -147,6 +162,12 @@ class Run:
             self._give(group, req, chunk, ended_s)
         if req.done and "done" not in req.marks:
             self._finish(group, req, ended_s)
+
+    def _check_silence(self, req: StageRequest, chunks: Sequence[Chunk]) -> None:
+        """Raises Stalled for a stage that steps on and on, takes none of its input, and gives nothing."""
+        req.silent_steps = 0 if chunks or len(req.pending) < req.offered else req.silent_steps + 1
+        if req.silent_steps >= MOST_SILENT_STEPS:
+            raise Stalled(f"{req.info.name} stepped {MOST_SILENT_STEPS} times, took nothing and gave nothing")
 
     def _give(self, group: Group, req: StageRequest, chunk: Chunk, now_s: float) -> None:
         """Take a chunk of a role: the main one's is the answer; of a joined group, the next stage gets all in the

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from engine import links, wire
 from engine.chunk import Audio, Bundle, Chunk, Codes, Speech, Tensors, Text, Transcript, Usage, VoiceText, kinds
-from engine.config import ChunkSpec
+from engine.config import ChunkSpec, WorkerSpec
 from engine.control.chunks import Chunks
 from engine.control.engine import Engine
 from engine.control.orchestrator import Orchestrator
@@ -18,6 +18,7 @@ from engine.control.pool import StagePool
 from engine.control.replica import RemoteWorker, StageReplica
 from engine.core import Message, Request, StageInfo, TextPart
 from engine.errors import EngineError
+from engine.worker.heartbeat import beats
 from engine.worker.process import Worker
 from engine.worker.stage_request import StageRequest
 
@@ -198,8 +199,10 @@ class Rig:
 
 
 @asynccontextmanager
-async def rigged(*workers: Sequence[FakeStage], stall_s: float = 30.0) -> AsyncGenerator[Rig]:
-    """A rig with one worker for each group of stages, while the block lasts."""
+async def rigged(
+    *workers: Sequence[FakeStage], stall_s: float = 30.0, beat_s: float | None = None
+) -> AsyncGenerator[Rig]:
+    """A rig with one worker for each group of stages, while the block lasts. They beat where ``beat_s`` is given."""
     rig = Rig()
     tasks: list[asyncio.Task[None]] = []
     for i, stages in enumerate(workers):
@@ -210,6 +213,9 @@ async def rigged(*workers: Sequence[FakeStage], stall_s: float = 30.0) -> AsyncG
         hosted = {stage.info.name: stage for stage in stages}
         rig.workers.append(Worker(hosted, ChunkSpec(), dict.fromkeys(hosted, 4), link.send))
         tasks.append(asyncio.create_task(rig.workers[i].serve(), name=f"serve{i}"))
+        if beat_s is not None:
+            task = wire.Task(remote.id, (), WorkerSpec(stages=()), "cpu", ChunkSpec(), beat_s)
+            tasks.append(asyncio.create_task(beats(rig.workers[i], task, link.send), name=f"beats{i}"))
         rig.join(remote, stages)
     pools = sorted(rig.pools.values(), key=lambda pool: pool.info.order)
     rig.orchestrator = Orchestrator(pools, stall_s)

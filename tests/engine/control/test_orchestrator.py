@@ -375,6 +375,71 @@ async def test_no_progress_is_stalled_and_progress_is_not() -> None:
         await settled(rig)
 
 
+class Busy(FakeStage):
+    """Steps ``n`` times for its one chunk; each step takes ``step_s`` seconds of the event loop's clock."""
+
+    def __init__(self, n: int, step_s: float) -> None:
+        super().__init__(act=self.work, batch=1)
+        self.n, self.step_s = n, step_s
+        loop = asyncio.get_running_loop()
+        clock, self.passed_s = loop.time, 0.0
+        loop.time = lambda: clock() + self.passed_s  # type: ignore[method-assign]
+
+    def work(self, req: StageRequest) -> Result:
+        self.passed_s += self.step_s
+        req.pending.clear()
+        req.state = (req.state or 0) + 1
+        req.done, req.needs_input = req.state == self.n, False
+        return [x(req.state)] if req.done else []
+
+
+@pytest.mark.seed("A4.14")
+async def test_a_stage_that_steps_and_gives_nothing_yet_is_no_standstill() -> None:
+    """As a long prefill does, or diffusion: progress is a step, not a chunk."""
+    async with rigged([Busy(600, 0.1)], stall_s=30, beat_s=1) as rig:
+        assert await read(rig, numbers(1)) == [600]
+        await settled(rig)
+
+
+@pytest.mark.seed("A4.14")
+async def test_a_request_that_waits_for_its_turn_is_no_standstill() -> None:
+    """Its worker steps all the time, for a request that came before it."""
+    async with rigged([Busy(600, 0.1)], stall_s=30, beat_s=1) as rig:
+        rig.workers[0]._scheduler.schedule = "arrival"
+        first, second = asyncio.create_task(read(rig, numbers(1))), asyncio.create_task(read(rig, numbers(1), id="s"))
+        assert [await first, await second] == [[600], [600]]
+        await settled(rig)
+
+
+@pytest.mark.seed("A4.14")
+async def test_a_stage_that_steps_in_a_circle_ends_its_request_and_says_which_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("engine.worker.run.MOST_SILENT_STEPS", 100)
+    async with rigged([Busy(101, 0.0)]) as rig:
+        assert await read(rig, numbers(1)) == [101]
+    async with rigged([Busy(102, 0.0)]) as rig:
+        with pytest.raises(Stalled, match="a stepped 100 times, took nothing and gave nothing"):
+            await read(rig, numbers(1))
+        await settled(rig)
+
+
+async def test_a_stage_that_takes_its_input_may_be_silent_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ears are that hear nothing for minutes."""
+    monkeypatch.setattr("engine.worker.run.MOST_SILENT_STEPS", 100)
+
+    def swallow(req: StageRequest) -> Result:
+        if req.pending:
+            req.pending.popleft()
+        else:
+            req.done = True
+        return []
+
+    async with rigged([FakeStage(act=swallow)]) as rig:
+        assert await read(rig, numbers(500), live=True) == []
+        await settled(rig)
+
+
 async def test_an_answer_that_nobody_reads_is_ended_and_says_so() -> None:
     async with rigged([Source(10**9)], stall_s=0.05) as rig, rig.open(request()) as chunks:
         await until(lambda: not rig.idle)
