@@ -22,7 +22,7 @@ MOST = 4096
 
 @dataclass(slots=True, eq=False)
 class Budget:
-    """One key's, or one address's, in bytes; and what was received for it so far."""
+    """The budget of one key, or of one address, in bytes; and what was received for it so far."""
 
     bucket: Bucket
     received: int = 0
@@ -39,7 +39,7 @@ class Budget:
 
 
 class Budgets:
-    """One server's. ``now`` is monotonic seconds."""
+    """The budgets of one server. ``now`` is monotonic seconds."""
 
     def __init__(self, limits: Limits, now: Callable[[], float] = time.monotonic) -> None:
         self._limits, self._now = limits, now

@@ -24,7 +24,7 @@ MOST = 4096
 
 
 class Lines:
-    """One process's."""
+    """The limits on the log lines of one process."""
 
     def __init__(self) -> None:
         self._all = Bucket(10 * ALL_S, 10 * ALL_AT_ONCE)

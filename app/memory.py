@@ -28,7 +28,7 @@ class MemoryFull(Exception):
 
 
 class Memory:
-    """One server's: ``most`` bytes at a time, and of these each key and each address its share.
+    """The memory of one server: ``most`` bytes at a time, and of these each key and each address its share.
 
     ``trim`` gives free memory back to the system; it runs in a thread.
     """

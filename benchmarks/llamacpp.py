@@ -78,7 +78,7 @@ class Direct:
         raise SystemExit(f"The model's answer is too short for a first sound: {self.words!r}")
 
     def _pieces(self) -> list[tuple[str, float]]:
-        """The answer's, and when each came: none of the voice's work lies between."""
+        """The answer's pieces, and when each came: none of the voice's work lies between."""
         came: list[tuple[str, float]] = []
 
         def note(event: Any) -> bool:

@@ -10,7 +10,7 @@ the script knows only the openings that never have a subject:
 
 - a question word without a noun: "What a client gets first.", "Who asks.", "How long it may take.";
 - a preposition, an adverb or a conjunction: "Of the input, the pictures.", "Between a session and its client.";
-- a pronoun that points at another docstring: "Those of a call.", "The same, for calls.", "Ours.";
+- a noun left to the name or to another docstring: "One session's.", "Those of a call.", "The same, for calls.";
 - a verb that tells what somebody does, and not who: "Knows no socket.". "Raises ..." is the usual form for errors.
 
 ``--sample`` prints that many docstrings, drawn at random from all, to be read by a person.
@@ -54,7 +54,8 @@ NOUN_PHRASE = re.compile(
     r"(above|at (least|most)|less|more|most|once|only|such|up to) (a|an|one|two|the|of the|[0-9]+)\b", re.IGNORECASE
 )
 """Openings that look like one of those, and name a thing: "At most two requests.", "More than one is refused."."""
-THE_SAME = re.compile(r"the (same|other|others|rest)[,.:;]", re.IGNORECASE)
+NOUNLESS = re.compile(r"(the (same|other|others|rest)|(one|the) [a-z]+'s)[,.:;]", re.IGNORECASE)
+"""Openings that leave their noun to another place: "The same, for calls.", "One session's."."""
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Assign, ast.AnnAssign)
 _WORD = re.compile(r"[a-z]+(?:-[a-z]+)*", re.IGNORECASE)
 
@@ -95,7 +96,7 @@ def begins_without_subject(text: str) -> bool:
     word = _WORD.match(text)
     if word is None or NOUN_PHRASE.match(text):
         return False
-    return word[0].lower() in HEADLESS or bool(THE_SAME.match(text))
+    return word[0].lower() in HEADLESS or bool(NOUNLESS.match(text))
 
 
 def sources(root: Path, paths: Sequence[str]) -> list[Path]:

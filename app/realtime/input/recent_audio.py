@@ -10,7 +10,7 @@ from engine.core import Pcm
 
 
 class RecentAudio:
-    """One session's. Positions are samples from its first one on."""
+    """The recent audio of one session. Positions are samples from its first one on."""
 
     def __init__(self) -> None:
         self.position = 0

@@ -16,7 +16,8 @@ RESERVE = 1.25
 
 @dataclass(slots=True)
 class Speculation:
-    """One session's. An answer is begun after ``after_ms`` of silence, or later; 0: never before the turn's end.
+    """One session's speculation. An answer is begun after ``after_ms`` of silence, or later; 0: never before the turn's
+    end.
 
     However many were forgotten, it is never begun so late that it could not lie ready at the turn's end.
     """

@@ -35,7 +35,7 @@ class Maker(Protocol):
 
 
 class Preparation:
-    """One session's. ``ahead``: whether the server prepares answers at all."""
+    """The preparation of one session's answers. ``ahead``: whether the server prepares answers at all."""
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ class PromptVersion(NamedTuple):
     """Two that are equal make the same prompt."""
 
     revision: int
-    """The conversation's."""
+    """The conversation's revision."""
     options: Options
     pictures: tuple[Picture, ...]
-    """The camera's, in the turn that is being spoken."""
+    """The camera's pictures, in the turn that is being spoken."""

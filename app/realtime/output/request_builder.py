@@ -14,7 +14,7 @@ from engine import ANSWER, IN_WRITING, Request, Tool
 
 
 class RequestBuilder:
-    """One session's."""
+    """The builder of one session's requests."""
 
     def __init__(self, session_id: str, context: SessionContext) -> None:
         self._session_id, self._context = session_id, context

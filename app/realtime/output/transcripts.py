@@ -22,7 +22,7 @@ from engine import MIC_RATE_HZ, EngineError, Request, Transcript
 
 
 class Transcripts:
-    """One session's. ``tasks`` is set before the first command; ``options`` are the session's."""
+    """The transcripts of one session. ``tasks`` is set before the first command; ``options`` are the session's."""
 
     tasks: asyncio.TaskGroup
 

@@ -69,8 +69,8 @@ class _Event(msgspec.Struct):
 
 
 class Decoder:
-    """One answer's. Feed each event's data; ``end`` once no more comes. ``name`` begins the ids of nameless calls.
-    ``begun`` says that it is the rest of an answer, of which nothing need be left.
+    """The decoder of one answer. Feed each event's data; ``end`` once no more comes. ``name`` begins the ids of
+    nameless calls. ``begun`` says that it is the rest of an answer, of which nothing need be left.
 
     Both raise Refusal where the server reports an error, and StageFailed for what is no answer.
     """

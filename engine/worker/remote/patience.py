@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Patience:
-    """One answer's. Time counts while it is waited for, not while its reader is busy.
+    """The patience for one answer. Time counts while it is waited for, not while its reader is busy.
 
     ``now`` is a monotonic clock in seconds.
     """
