@@ -69,8 +69,8 @@ SHORTEST_S = 0.1
 
 
 class InputAudioBuffer:
-    """The input buffer of one session. ``emit`` takes each turn event at once, and never waits; a Refusal that it raises
-    is passed on."""
+    """The input buffer of one session. ``emit`` takes each turn event at once, and never waits; a Refusal that it
+    raises is passed on."""
 
     def __init__(
         self, context: SessionContext, options: Options, emit: Callable[[TurnEvent], None], loop_time: LoopTime
