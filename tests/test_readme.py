@@ -164,3 +164,17 @@ def test_a_link_to_nothing_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# One heading: here\n[a](page.md#one-heading-here) [b](#two) [c](none.md) [d](https://none/x)\n")
     assert broken(page) == ["#two", "none.md#"]
+
+
+def test_the_glossary_is_in_order_and_its_words_are_the_code_s() -> None:
+    page = (ROOT / "engine" / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| ([\w, -]+) \| .+ \|$", page.partition("| Word | Meaning |")[2].partition("##")[0], re.MULTILINE
+    )
+    assert len(rows) >= 40
+    assert rows == sorted(rows)
+    files = (ROOT / "engine").rglob("*.py")
+    source = "\n".join(path.read_text(encoding="utf-8") for path in files if "training" not in path.parts).lower()
+    assert not [
+        word for row in rows for word in row.split(", ") if word.replace("-", "") not in source.replace("-", "")
+    ]
