@@ -76,8 +76,7 @@ class Connection:
             resumable.end(why)
         lasted_s = self._now() - begun_s
         audit(f"{kind}.closed", **names, code=why.code, reason=why.reason, lasted_s=lasted_s)
-        if not self._channel.over.is_set():
-            await self._channel.say_goodbye(why)
+        await self._channel.say_goodbye(Disconnect() if self._channel.over.is_set() else why)
 
     def hang_up(self, why: str) -> None:
         """End the session. May be called twice."""
