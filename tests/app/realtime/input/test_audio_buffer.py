@@ -1,0 +1,97 @@
+"""The input buffer by itself: samples in, turn events out."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from app.realtime.input import InputAudioBuffer, TurnEvent, TurnPaused, TurnResumed, TurnStarted
+from app.realtime.ports import Eagerness, Moment
+from app.realtime.protocol.options import Options, session_options
+from app.realtime.session_context import SessionContext
+from app.refusal import Refusal
+from tests.app.realtime.test_session import FakeEngine, Talk, talking
+from tests.app.rig import silence, tone
+
+SEMANTIC = {"type": "semantic_vad", "eagerness": "low"}
+
+
+class Judge:
+    """Waits two seconds, whatever was said, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.moments: list[Moment] = []
+
+    def silence_ms(self, moment: Moment, eagerness: Eagerness) -> int:
+        self.moments.append(moment)
+        return 2_000
+
+
+class Listening:
+    """A buffer with the context of a session, whose events are kept."""
+
+    def __init__(self, **detection: Any) -> None:
+        self.judge, self.events = Judge(), list[TurnEvent]()
+        context: SessionContext = dataclasses.replace(Talk(FakeEngine()).session._context, judge=self.judge)
+        options, _ = session_options(Options(), {"audio": {"input": {"turn_detection": detection}}})
+        self.buffer = InputAudioBuffer(context, options, self.events.append, context.loop_time())
+
+    async def append(self, *pieces: Any) -> None:
+        for pcm in pieces:
+            await self.buffer.append(pcm.tobytes())
+
+
+async def test_how_a_voice_fell_is_judged_in_its_pause_and_forgotten_once_it_goes_on() -> None:
+    listening = Listening(**SEMANTIC)
+    await listening.append(tone(1.0), silence(0.4))
+    assert [type(event) for event in listening.events] == [TurnStarted, TurnPaused]
+    assert listening.judge.moments[-1].falling != 0
+    await listening.append(tone(0.3))
+    assert isinstance(listening.events[-1], TurnResumed)
+    assert listening.judge.moments[-1].falling == 0
+
+
+async def test_a_voice_is_not_judged_where_the_silence_alone_ends_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    fallen: list[Any] = []
+
+    def fall(pcm: Any) -> float:
+        fallen.append(pcm)
+        return 1.0
+
+    monkeypatch.setattr("app.realtime.input.audio_buffer.fall", fall)
+    listening = Listening(type="server_vad")
+    await listening.append(tone(0.5), silence(0.4))
+    assert isinstance(listening.events[-1], TurnPaused)
+    assert not fallen
+
+
+async def test_a_silence_is_counted_anew_once_somebody_has_spoken_though_the_turn_was_cleared() -> None:
+    async with talking() as talk:
+        audio = {"input": {"turn_detection": {"type": "server_vad", "idle_timeout_ms": 1000}}}
+        await talk.say("session.update", session={"audio": audio})
+        await talk.typed("hi")
+        talk.now_s += 10
+        await talk.hear(tone(0.3))
+        await talk.say("input_audio_buffer.clear")
+        await talk.hear(silence(2))
+        assert not talk.of("input_audio_buffer.timeout_triggered")
+
+
+async def test_a_silence_that_its_session_refused_is_not_found_again_and_again() -> None:
+    listening = Listening(type="server_vad", idle_timeout_ms=300)
+    refused: list[TurnEvent] = []
+
+    def refuse(event: TurnEvent) -> None:
+        refused.append(event)
+        raise Refusal("conversation_full", "The conversation is full.")
+
+    listening.buffer._emit = refuse
+    listening.buffer.response_ended(0.0)
+    for _ in range(10):
+        try:
+            await listening.append(silence(0.2))
+        except Refusal:
+            continue
+    assert len(refused) == 1
