@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from scripts.sizes import APP, CORE, FUNCTION, LONGER, SHARED, Part, Source, parts, read, too_large
+from scripts.sizes import APP, CORE, FUNCTION, SHARED, Part, Source, parts, read, too_large
 
 TEXT = textwrap.dedent(
     """\
@@ -60,10 +60,3 @@ def test_what_is_too_large_is_named(within: str) -> None:
         f"{name}: 301 lines, 300 at most",
         f"{name}:f: 41 lines, 40 at most",
     ]
-
-
-def test_what_may_be_longer_for_now_may_not_grow() -> None:
-    (folder, end), most = next((where, most) for where, most in LONGER.items() if ":" not in where[1])
-    assert too_large([Source(f"{folder}/moved/{end}", most, {})], {}) == []
-    assert too_large([Source(f"{folder}/moved/{end}", most + 1, {})], {}) != []
-    assert too_large([Source(f"elsewhere/{end}", most, {})], {}) != []

@@ -51,20 +51,18 @@ from app.realtime.ports import SOCKET, PlayoutProfile
 from app.realtime.protocol import (
     Item,
     MessageItem,
-    Options,
     Received,
     ServerEvent,
     UserAudio,
     client_events,
     is_long,
-    listed,
     name_of,
     server_events,
     session_options,
     sounds_of,
 )
 from app.realtime.session_context import SessionContext
-from app.realtime.session_settings import opening_options, session_view
+from app.realtime.session_settings import log_mapped, opening_options, session_view
 from app.refusal import Broken, Refusal
 from app.slices import Counted
 from app.telemetry import log, log_failure
@@ -341,7 +339,7 @@ class Session:
         if self._responses.has_spoken and before != after:
             path = "session.audio.output.voice"
             raise Refusal("cannot_update_voice", "The voice can't change once the session has spoken.", path)
-        self._log_mapped(options, unknown)
+        log_mapped(self._context, self.id, options, unknown)
         self._options = options
         self._responses.configure(options)
         self._input.configure(options)
@@ -351,17 +349,6 @@ class Session:
         report_tool_servers(offer.servers, self._conversation, self._emit, self.id)
         if offer.refusal is not None:
             raise offer.refusal
-
-    def _log_mapped(self, options: Options, unknown: list[str]) -> None:
-        """Note the settings that something else serves, or nothing."""
-        model, voice = self._context.engine.model, name_of(options.audio.output.voice)
-        if unknown:
-            log("session.unknown_fields", session=self.id, fields=listed(unknown))
-        ears = options.audio.input.transcription
-        if ears is not None and ears.model not in (None, model.name):
-            log("session.transcription_mapped", session=self.id, asked=ears.model[:200], loaded=model.name)
-        if voice not in model.voice_ids:
-            log("session.voice_mapped", session=self.id, asked=voice[:200], loaded=self._context.voice(voice))
 
     def _new_resume_token(self) -> str | None:
         return None if self._profile.new_resume_token is None else self._profile.new_resume_token()

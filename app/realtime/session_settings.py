@@ -8,8 +8,9 @@ import msgspec
 from msgspec.structs import replace
 
 from app.realtime.conversation import check_settings, functions_only
-from app.realtime.protocol import Options, SessionView, Transcription, name_of, session_options
+from app.realtime.protocol import Options, SessionView, Transcription, listed, name_of, session_options
 from app.realtime.session_context import SessionContext
+from app.telemetry import log
 from engine import ModelInfo
 
 
@@ -45,3 +46,15 @@ def session_view(
     if resume_token is not None:
         loaded["resume_token"] = resume_token
     return SessionView(id, expires_at_s, options, loaded)
+
+
+def log_mapped(context: SessionContext, session_id: str, options: Options, unknown: list[str]) -> None:
+    """Note the settings that something else serves, or nothing: the paths of those are ``unknown``."""
+    model, voice = context.engine.model, name_of(options.audio.output.voice)
+    if unknown:
+        log("session.unknown_fields", session=session_id, fields=listed(unknown))
+    ears = options.audio.input.transcription
+    if ears is not None and ears.model not in (None, model.name):
+        log("session.transcription_mapped", session=session_id, asked=ears.model[:200], loaded=model.name)
+    if voice not in model.voice_ids:
+        log("session.voice_mapped", session=session_id, asked=voice[:200], loaded=context.voice(voice))
