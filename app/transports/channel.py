@@ -24,10 +24,11 @@ from app.transports.outbox import Outbox
 
 
 class Transport(Protocol):
-    """What carries a client's messages and the server's events. A channel drives it."""
+    """The carrier of a client's messages and the server's events. A channel drives it."""
 
     def messages(self) -> AsyncGenerator[str | bytes | Received]:
-        """What the client sends, until it says goodbye. Raises Disconnect where the connection is lost instead."""
+        """Yield what the client sends, until it says goodbye. Raises Disconnect where the connection is lost
+        instead."""
         ...
 
     async def send(self, text: str) -> None:
@@ -47,13 +48,13 @@ class Sound(Protocol):
     """The sound of a transport on which the server plays answers out, and hears the microphone as a stream."""
 
     last_seen_s: float
-    """When something came from the client for the last time, in the session's clock."""
+    """The time when something came from the client last, in the session's clock."""
     delay_s: float
-    """How long a sample waits at the client before it is heard; the client may set it."""
+    """Seconds that a sample waits at the client before it is heard; the client may set it."""
 
     @property
     def lag_s(self) -> float:
-        """How long a sample is on its way from here to the listener's ear."""
+        """Return how long a sample is on its way from here to the listener's ear."""
         ...
 
     def play(self, pcm: bytes) -> None:
@@ -89,7 +90,7 @@ class Channel:
             self.outbox.put(text)
 
     async def received(self) -> AsyncGenerator[Received]:
-        """What the client says, until it disconnects."""
+        """Yield what the client says, until it disconnects."""
         try:
             async with aclosing(self.transport.messages()) as messages:
                 async for message in messages:

@@ -25,7 +25,7 @@ from app.transports.resumable_session import ResumableSession, ResumableSessions
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a session is opened with: for whom, the model that was asked for, and the settings that it begins with."""
+    """The terms of a new session: its caller, the model that was asked for, and the settings that it begins with."""
 
     caller: Caller
     model: str = ""

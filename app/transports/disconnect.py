@@ -1,4 +1,4 @@
-"""Why a connection ends, and the watches that end a session: its time is over, the server drains, its key is gone.
+"""The end of a connection, and the watches that end a session: its time is over, the server drains, its key is gone.
 
 Knows no transport.
 """

@@ -1,4 +1,5 @@
-"""From a socket to its parser, a piece at a time: as fast as the client may be, and no faster than it is obeyed.
+"""The intake from a socket to its parser, a piece at a time: as fast as the client may be, and no faster than it is
+obeyed.
 
 What was read and is not yet parsed waits here (one read of the socket), while reading is paused: a client that sends
 more than it may fills its own side of the connection. Knows no protocol.

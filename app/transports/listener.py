@@ -1,4 +1,4 @@
-"""Where connections come in: accepted a few in each turn of the event loop, so that a flood of them stalls nobody.
+"""The listener: connections are accepted a few in each turn of the event loop, so that a flood of them stalls nobody.
 
 A place is taken before a handshake over TLS begins: asyncio's own server knows of a connection only when that is over.
 Knows no HTTP.
@@ -22,7 +22,7 @@ EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 AT_ONCE = 4
 """Accepted in a turn, with what they say at first. One at a time would let those wait who come behind many."""
 BREATH_S = 0.1
-"""How long nobody is accepted where the system has no descriptor, and no memory for one."""
+"""Seconds that nobody is accepted where the system has no descriptor, and no memory for one."""
 
 
 class Listener:

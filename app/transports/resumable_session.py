@@ -1,4 +1,4 @@
-"""Between a session and its client's channels, one after the other: a client that asked for it may come back.
+"""The tie between a session and its client's channels, one after the other: a client that asked for it may come back.
 
 Ours, not the protocol's. While nobody is connected the session goes on for LINGER_S and makes no sound; its events are
 kept in a bounded log, and a client that comes back gets those that it missed. Knows no socket.
@@ -23,13 +23,13 @@ from app.transports.disconnect import GOING_AWAY, Disconnect, first
 from app.transports.outbox import Outbox
 
 LINGER_S = 20.0
-"""How long a session waits for its client."""
+"""Seconds that a session waits for its client."""
 
 EVENT_LOG_CHARS = 4 * 1024 * 1024
 """A minute of speech in base64, more than leaves before a peer that fell silent is found (25 s)."""
 
 OPEN_S = 12.0
-"""How long a client that comes back may take until events can go over its new channel."""
+"""Seconds until events can go over the new channel of a client that comes back."""
 
 
 class NoWayBack(Exception):
@@ -76,16 +76,16 @@ class ResumableSession:
 
     def __init__(self, channel: Channel, maker: Caller) -> None:
         self.maker = maker
-        """Whose session it is."""
+        """The caller whose session it is."""
         self.away: Callable[[], None] = lambda: None
         """Called when nobody listens any more."""
         self.back: Callable[[float | None], None] = lambda last_seen_s: None
         """Called when somebody does again."""
         self.ended = asyncio.Event()
         self.disconnect = Disconnect()
-        """Why the session ended, once it has."""
+        """The reason why the session ended, once it has."""
         self.others: set[Outbox] = set()
-        """Who listens beside the client."""
+        """Outboxes that listen beside the client."""
         self.sound = channel.sound
         """The sound of the last channel, where the server plays."""
         self._channel: Channel | None = channel
@@ -116,7 +116,7 @@ class ResumableSession:
                 outbox.put(text, seconds)
 
     async def received(self) -> AsyncGenerator[Received]:
-        """What the client says, over one channel after the other, until the client stays away."""
+        """Yield what the client says, over one channel after the other, until the client stays away."""
         while self._channel is not None:
             channel = self._channel
             async with aclosing(channel.received()) as received:
@@ -233,5 +233,5 @@ class ResumableSessions:
 
 
 def _digest(token: str) -> bytes:
-    """How long a look-up takes tells something about digests, and nothing about tokens."""
+    """Return a token's digest: how long a look-up takes tells something about digests, and nothing about tokens."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()

@@ -37,7 +37,7 @@ from app.addresses import subscriber
 
 
 class State(Enum):
-    """Who waits for whom, and for what."""
+    """The side that waits for the other one, and for what."""
 
     HANDSHAKE = auto()
     HEAD = auto()
@@ -62,13 +62,13 @@ DEADLINES_S: dict[State, float] = {
     State.CLOSING: 10.0,
     State.UPGRADE: 10.0,
 }
-"""How long a connection may stay in a state."""
+"""Seconds that a connection may stay in a state."""
 
 WAITING = frozenset(DEADLINES_S) - {State.UPGRADE}
 """The states in which the server waits for its peer."""
 
 _UNREAD = frozenset({State.HANDSHAKE, State.READING, State.CLOSING})
-"""Where a close would wait for the peer once more."""
+"""States in which a close would wait for the peer once more."""
 
 
 class TcpConnection:
@@ -160,7 +160,7 @@ class TcpConnections:
 
     @property
     def idle(self) -> int:
-        """How many keep the server waiting."""
+        """Return how many connections keep the server waiting."""
         return len(self._waiting)
 
     def accept(self, address: str, cut: Callable[[], None]) -> TcpConnection | None:

@@ -32,7 +32,8 @@ from app.waiting import Waiter
 
 SUBPROTOCOL = "realtime"
 EARLY_BYTES = 256 * 1024
-"""What is kept of a client that waits for its session: its settings and first items. Empty messages take room, too."""
+"""Bytes that are kept of a client which waits for its session: its settings and first items. Empty messages take room,
+too."""
 TRY_LATER = 1013
 FAREWELL = 1000
 """Closed on purpose; a page that is reloaded goes away with 1001, and a lost connection shows as 1005 or 1006."""
@@ -130,7 +131,7 @@ class SocketTransport:
 
 
 async def _refuse_beta(socket: WebSocket) -> None:
-    """As the hosted service does: an event, which clients show, and a close code of its own."""
+    """Refuse as the hosted service does: with an event, which clients show, and a close code of its own."""
     await accept(socket)
     log("session.beta_refused")
     await socket.send_text(encode(Error(beta.refusal(), None))[0])

@@ -53,7 +53,7 @@ class Calls:
         return await self._rooted(id, answer, lambda: self._serve(id, offer, answer, opening))
 
     async def resume(self, offer: str, token: str, after: str, caller: Caller) -> tuple[str, str]:
-        """As ``begin``, another connection for a call whose client comes back. Raises NoWayBack, too."""
+        """Begin, as ``begin`` does, another connection for a call whose client comes back. Raises NoWayBack, too."""
         resumable, number = self._sessions.find(token, after, caller)
         call = next(one for one in self._calls.values() if one.connection.resumable is resumable)
         answer = _future()
@@ -74,7 +74,7 @@ class Calls:
         return await answer
 
     async def _root(self, id: str, answer: Answered, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """What goes wrong before the answer is the caller's, all else stays here."""
+        """Run the call. An error before the answer is the caller's, every other one stays here."""
         try:
             await work()
         except (Refusal, Closed, MediaError, TimeoutError) as error:

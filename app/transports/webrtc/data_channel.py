@@ -14,11 +14,11 @@ from app.refusal import Broken
 from app.transports.disconnect import Disconnect
 
 UNSENT_BYTES = 1 << 20
-"""What may wait in the channel: a reader on a slow line is some events behind, not a megabyte."""
+"""Bytes that may wait in the channel: a reader on a slow line is some events behind, not a megabyte."""
 
 
 class DataChannel:
-    """What a client does not take for so long that ``send`` is given up is the caller's to bound."""
+    """The client's data channel for text. A caller of ``send`` bounds how long the client may take nothing."""
 
     def __init__(self, channel: RTCDataChannel) -> None:
         self._channel = channel

@@ -1,4 +1,4 @@
-"""What comes in from a call, by whatever way, in one line for its session: bounded, and whoever puts never waits.
+"""All that comes in from a call, by whatever way, in one line for its session: bounded, and whoever puts never waits.
 
 Messages are obeyed at the pace that a client may have; sound and pictures of tracks come at their own. It outlives a
 connection: what another one said while the client was away is there when he is back.
@@ -19,7 +19,8 @@ MAX_BYTES = 16 * 1024 * 1024
 """A minute of sound, or some pictures: a session that obeys is never so far behind."""
 
 MAX_MESSAGES = 4096
-"""What comes over a data channel can't be made to wait at the client: ten seconds of the quickest are kept."""
+"""The most messages that wait: those of a data channel can't be made to wait at the client, so ten seconds of the
+quickest are kept."""
 
 
 class Inbox:

@@ -66,5 +66,5 @@ class Jitter:
 
 
 def _ahead(sequence: int, of: int) -> int:
-    """How far ``sequence`` lies ahead, the shorter way around; negative if it lies behind."""
+    """Return how far ``sequence`` lies ahead, the shorter way around; negative if it lies behind."""
     return (sequence - of + 0x8000) % 0x10000 - 0x8000

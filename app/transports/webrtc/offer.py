@@ -24,7 +24,7 @@ MAX_MEDIA = {"audio": 1, "video": 1, "application": 1}
 _FINGERPRINT = re.compile(r"(sha-256|sha-384|sha-512) [0-9a-f]{2}(:[0-9a-f]{2})+", re.IGNORECASE)
 _UFRAG, _PASSWORD, _MID = re.compile(r"[!-~]{4,256}"), re.compile(r"[!-~]{22,256}"), re.compile(r"[!-~]{1,32}")
 _IDS = frozenset(map(str, range(1, 256)))
-"""Of header extensions; the packets that carry them have one byte for it."""
+"""Ids of header extensions; the packets that carry them have one byte for each."""
 
 
 def checked(sdp: str) -> RTCSessionDescription:

@@ -23,7 +23,7 @@ from app.transports.webrtc.opus import CLOCK_HZ, FRAME, FRAME_S, FRAME_TICKS, En
 from engine.core import Pcm
 
 SILENT_PACKETS = 5
-"""Behind the end of what is said: 100 ms."""
+"""Silent packets behind the end of what is said: 100 ms."""
 
 MOST_WAITING = 50
 """Packets: pacing keeps 60 ms ahead, so a second waits only where nobody sends; its oldest is dropped then."""
@@ -61,7 +61,7 @@ class OpusTrack(MediaStreamTrack):
         return self._packet(self._frames.popleft())
 
     async def _wait(self) -> None:
-        """For more to say; where none comes in time, the end is said."""
+        """Wait for more to say; where none comes in time, say the end."""
         self._news.clear()
         loop = asyncio.get_running_loop()
         alarm = loop.call_later(self._dry_in_s(), self._say_end) if self._silent else None
@@ -77,7 +77,7 @@ class OpusTrack(MediaStreamTrack):
         return max(least_s, (self._origin_s or 0.0) + self._ticks / CLOCK_HZ - FRAME_S - self._now())
 
     def _say_end(self) -> None:
-        """What was left of the last frame, or a silent one."""
+        """Send what was left of the last frame, or a silent one."""
         frame = np.zeros(FRAME, np.int16)
         frame[: len(self._part)] = self._part
         if not len(self._part):

@@ -14,17 +14,17 @@ MAX_MESSAGE_BYTES = 256 * 1024
 """The longest message, as aiortc's answers tell it (``a=max-message-size``)."""
 
 MAX_WAITING_BYTES = 2 * 1024 * 1024
-"""What may wait for its missing pieces in one connection: the window that aiortc offers is half of it."""
+"""Bytes that may wait for their missing pieces in one connection: the window that aiortc offers is half of it."""
 
 FRAGMENT_BYTES = 512
-"""What a fragment takes beside its data: a million of one byte are not a megabyte."""
+"""Bytes that a fragment takes beside its data: a million of one byte are not a megabyte."""
 
 FIRST, LAST, UNORDERED = 2, 1, 4
 """Bits of a fragment's ``flags``."""
 
 
 class TooLarge(Exception):
-    """More than a message, or what waits of all of them, may have."""
+    """The error of a message that is too large, or of too much that waits."""
 
 
 class Fragment(Protocol):
@@ -39,7 +39,7 @@ class Fragment(Protocol):
 
 
 class Waiting:
-    """How much waits in all streams of a connection."""
+    """The amount that waits in all streams of a connection."""
 
     def __init__(self, limit: int = MAX_WAITING_BYTES) -> None:
         self._limit = limit
@@ -97,7 +97,7 @@ class Run:
 
 
 class Reassembly:
-    """One stream's. Offers what aiortc asks of its ``InboundStream``; every fragment comes once."""
+    """The reassembly of one stream, with all that aiortc asks of its ``InboundStream``; every fragment comes once."""
 
     def __init__(self, waiting: Waiting) -> None:
         self._waiting = waiting
@@ -109,12 +109,12 @@ class Reassembly:
 
     @property
     def sequence_number(self) -> int:
-        """Of the next message, among those in order."""
+        """The number of the next message, among those in order."""
         return self._next
 
     @sequence_number.setter
     def sequence_number(self, number: int) -> None:
-        """Those before it that are missing do not come any more; those that are there do."""
+        """Give up the missing messages before that number; those that are there are delivered."""
         passed = sorted((one for one in self._early if _is_before(one, number)), key=lambda one: one - number & 0xFFFF)
         self._ready.extend(self._early.pop(one) for one in passed)
         self._next = number
