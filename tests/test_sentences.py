@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from scripts.sentences import TREE, begins_without_subject, docstrings, main
+from scripts.sentences import ROOT, TREE, begins_without_subject, docstrings, main, sources
 
 MODULE = '''"""A module."""
 
@@ -112,3 +114,14 @@ def test_a_path_that_does_not_exist_is_named(tmp_path: Path) -> None:
 
 def test_the_docstrings_of_the_project_begin_with_their_subject(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(TREE) == 0, capsys.readouterr().out
+
+
+def test_the_user_is_they() -> None:
+    """No docstring and no page calls anybody "he"."""
+    he = re.compile(r"\b(he|him|his|himself)\b", re.IGNORECASE)
+    found = [one for path in sources(ROOT, TREE) for one in docstrings(path.read_text("utf-8"), str(path))]
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    pages = [page for page in listed.split() if "training" not in page]
+    assert "README.md" in pages
+    assert not [str(one) for one in found if he.search(one.text)]
+    assert not [page for page in pages if he.search((ROOT / page).read_text("utf-8"))]

@@ -1,7 +1,7 @@
 """All that comes in from a call, by whatever way, in one line for its session: bounded, and whoever puts never waits.
 
 Messages are obeyed at the pace that a client may have; sound and pictures of tracks come at their own. It outlives a
-connection: what another one said while the client was away is there when he is back.
+connection: what another one brought while the client was away is there when it is back.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The server's voice in a call: samples in, Opus packets out, each when it is there.
 
 The session paces what it pushes, so a packet leaves at once. When the listener is about to run dry, a few silent
-packets follow (his player would stretch the last sound, and clients that prefetch would hold it back); then nothing is
+packets follow (the player would stretch the last sound, and clients that prefetch would hold it back); then nothing is
 sent, and the next packet's timestamp jumps by the time that has passed: a stream of silence would make a browser's
 delay grow.
 """
