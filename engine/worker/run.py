@@ -24,8 +24,9 @@ from engine.worker.stage_request import BETWEEN_STAGES, StageRequest
 Send = Callable[[wire.Message], None]
 
 MOST_SILENT_STEPS = 10_000
-"""Steps of a request in a row that take no input and give nothing, after which its stage is taken to be stuck in a
-circle. A prompt of a million tokens that is read 512 at a time takes 2,000; a diffusion stage, some hundred."""
+"""Steps of a request in a row in which nothing more comes in and nothing goes out, after which its stage is taken to be
+stuck in a circle. A prompt of a million tokens that is read 512 at a time takes 2,000; a diffusion stage, some
+hundred."""
 
 
 class Run:
@@ -111,6 +112,7 @@ class Run:
                     req.consumed.clear()
                     await req.consumed.wait()
                 req.pending.append(item)
+                req.silent_steps = 0
                 self._wake()
         while req.in_step:
             req.consumed.clear()
@@ -154,7 +156,10 @@ class Run:
             raise chunks
         self._stepped = True
         req.consumed.set()
-        self._check_silence(req, chunks)
+        if not chunks:
+            self._check_silence(req)
+        else:
+            req.silent_steps = 0
         if chunks and "out" not in req.marks:
             req.marks |= {"step": began_s, "out": ended_s}
             self._mark(req)
@@ -163,11 +168,11 @@ class Run:
         if req.done and "done" not in req.marks:
             self._finish(group, req, ended_s)
 
-    def _check_silence(self, req: StageRequest, chunks: Sequence[Chunk]) -> None:
-        """Raises Stalled for a stage that steps on and on, takes none of its input, and gives nothing."""
-        req.silent_steps = 0 if chunks or len(req.pending) < req.offered else req.silent_steps + 1
+    def _check_silence(self, req: StageRequest) -> None:
+        """Raises Stalled for a stage that steps on and on, is given nothing more, and gives nothing."""
+        req.silent_steps += 1
         if req.silent_steps >= MOST_SILENT_STEPS:
-            raise Stalled(f"{req.info.name} stepped {MOST_SILENT_STEPS} times, took nothing and gave nothing")
+            raise Stalled(f"{req.info.name} stepped {MOST_SILENT_STEPS} times, was given nothing more and gave nothing")
 
     def _give(self, group: Group, req: StageRequest, chunk: Chunk, now_s: float) -> None:
         """Take a chunk of a role: the main one's is the answer; of a joined group, the next stage gets all in the

@@ -71,9 +71,7 @@ class StageRequest:
     """Whether a blocking stage steps it just now, in a thread of its own: until that has returned, only it touches
     what is above."""
     silent_steps: int = 0
-    """Steps in a row in which it took no input and gave nothing."""
-    offered: int = 0
-    """How many items were ``pending`` when its last step began."""
+    """Steps in a row since it was given something, or gave something."""
     made: Counts = field(default_factory=dict[str, int])
     """Counts of what it has given by now, which its state covers."""
 

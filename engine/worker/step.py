@@ -53,8 +53,6 @@ class StepUnderWay:
 
 def compute(stage: Stage, reqs: Sequence[StageRequest], clock: Callable[[], float]) -> Computed:
     """Step these requests. It raises nothing that a stage can raise."""
-    for req in reqs:
-        req.offered = len(req.pending)
     began_s = clock()
     results = _results(stage, reqs)
     return Computed(results, began_s, clock())
