@@ -60,9 +60,9 @@ Extend = Callable[[FastAPI, Service], None]
 
 ABOUT = (
     "The OpenAI HTTP API, as far as a voice server has it. Conversations go over the OpenAI Realtime API: "
-    "`WS /v1/realtime`, or WebRTC by `POST /v1/realtime/calls`. Every name of a model or a voice is served by what is "
-    "loaded, which the headers `parley-model`, `parley-voice` and `parley-mapped` tell. Fields that are not served are "
-    "refused where they would change an answer, and else ignored."
+    "`WS /v1/realtime`, or WebRTC by `POST /v1/realtime/calls`. The loaded model and its voices serve every name; the "
+    "headers `parley-model`, `parley-voice` and `parley-mapped` show which. Fields that are not served are refused "
+    "where they would change an answer, and else ignored."
 )
 
 NOT_UPGRADED = (
