@@ -1,9 +1,13 @@
 """The statements about five seed systems that the tests prove, as a table; fails where one has no test.
 
-    python scripts/seeds.py [--markdown | --check] [A0 A4 ...]
+    python -m scripts.seeds [--markdown | --check] [A0 A4 ...]
+    python -m scripts.seeds --mutate [--times 3] [--minutes 9] [--resume FILE] [A0 A4.3 ...]
 
 The statements are `tests/seeds/statements.txt`; a test proves some by ``@pytest.mark.seed("A4.3", ...)``. Tests are
 read, not run: it takes a second. Where a statement cannot arise in this design, the test that shows so carries it.
+
+``--mutate`` proves the proofs: each mutant of `tests/seeds/mutants.toml` deletes a behaviour in a copy of the tree, and
+a test of its statement must go red. After ``--minutes`` it stops, and goes on with the same ``--resume FILE``.
 """
 
 from __future__ import annotations
@@ -14,6 +18,8 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from scripts import mutants
 
 ROOT = Path(__file__).resolve().parent.parent
 STATEMENTS = ROOT / "tests" / "seeds" / "statements.txt"
@@ -45,7 +51,27 @@ def marked(tree: ast.AST, mark: str = "seed") -> Iterator[tuple[str, list[str]]]
 
 
 def main(arguments: Sequence[str]) -> int:
+    if "--mutate" in arguments:
+        return mutate(arguments)
     return table(arguments, __doc__, STATEMENTS, "seed")
+
+
+def mutate(arguments: Sequence[str]) -> int:
+    """Run the mutants of all statements, or of those that are named, and expect red."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("statements", nargs="*", help="only these, like A4 or A4.3")
+    parser.add_argument("--mutate", action="store_true")
+    parser.add_argument("--times", type=int, default=1, help="how often each must be red")
+    parser.add_argument("--minutes", type=float, default=9.0, help="stop after so many, and go on with --resume")
+    parser.add_argument("--resume", type=Path, metavar="FILE", help="keep the outcomes there; a new file after changes")
+    options = parser.parse_args(arguments)
+    asked = set(options.statements)
+    chosen = [
+        mutant
+        for mutant in mutants.mutants()
+        if not asked or any({one, one.partition(".")[0]} & asked for one in mutant.statements)
+    ]
+    return mutants.run(chosen, proofs(), mutants.Plan(options.times, options.minutes, options.resume))
 
 
 def table(arguments: Sequence[str], description: str | None, source: Path, mark: str) -> int:

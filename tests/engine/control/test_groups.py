@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import engine.worker.stage_request
-from engine.chunk import Chunk
+from engine.chunk import Chunk, Usage
 from engine.core import Sampling
 from engine.errors import EngineError, ReplicaLost, RequestError, StageFailed, Stalled
 from engine.worker.stage_request import StageRequest
@@ -110,6 +110,23 @@ async def test_guided_roles_step_together_and_give_one_answer() -> None:
         got = await read(rig, numbers(40), live=True, roles=BOTH)
         assert got == [i / 2 for i in range(40)]
         assert all(seen == list(BOTH) for seen in stage.seen)
+        await settled(rig)
+
+
+@pytest.mark.seed("A0.10")
+async def test_what_a_companion_counts_is_not_counted_to_the_client() -> None:
+    """Its usage is none of the answer's, though both are of a kind that the client gets."""
+
+    class Counting(Guided):
+        def guide(self, req: StageRequest) -> Result:
+            result = super().guide(req)
+            return (
+                [Usage(output_tokens=7 if req.role == "main" else 1000)] if req.done or req.role != "main" else result
+            )
+
+    async with rigged([Counting(emits=frozenset({"x", "usage"}))]) as rig:
+        got = await read(rig, numbers(3), live=True, roles=BOTH)
+        assert [one for one in got if isinstance(one, Usage)] == [Usage(output_tokens=7)]
         await settled(rig)
 
 

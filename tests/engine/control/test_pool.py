@@ -311,6 +311,46 @@ async def test_who_drains_a_replica_learns_when_it_is_empty() -> None:
     await pool.emptied("nobody")
 
 
+@pytest.mark.seed("A1.20")
+async def test_a_draining_replica_is_never_chosen_beside_a_live_one() -> None:
+    """Not by the policy, not for its worker, and not for the session that it had last."""
+    for balance in ("least_queue", "round_robin", "random"):
+        pool = made(Fake("a", "w-a"), Fake("b", "w-b"), slots=2, balance=balance)
+        async with pool.lease("w-a", "one") as first:
+            assert first.id == "a"
+        pool.drain("a")
+        assert set(await chosen_by(pool)) == {"b"}
+        async with pool.lease("w-a") as near, pool.lease(session="one") as again:
+            assert (near.id, again.id) == ("b", "b")
+        assert not pool.has_room_on("w-a")
+        assert pool.slots == 2
+        likely = pool.likely("one")
+        assert likely is not None
+        assert likely.id == "b"
+
+
+@pytest.mark.seed("A1.11")
+async def test_round_robin_passes_over_a_replica_that_is_full() -> None:
+    pool = made(Fake("a", "w-a"), Fake("b", "w-b"), Fake("c", "w-c"), slots=2, balance="round_robin")
+    async with AsyncExitStack() as held:
+        for _ in range(2):
+            await held.enter_async_context(pool.lease("w-a"))
+        taken = Counter([(await held.enter_async_context(pool.lease())).id for _ in range(4)])
+    assert taken == {"b": 2, "c": 2}
+
+
+@pytest.mark.seed("A1.11")
+async def test_every_pool_has_a_turn_of_its_own() -> None:
+    """Requests pass the pools in turn: with one turn for both, each would have half of its replicas idle."""
+    pools = [made(Fake("a"), Fake("b"), balance="round_robin") for _ in range(2)]
+    taken: list[Counter[str]] = [Counter(), Counter()]
+    for _ in range(10):
+        for pool, counts in zip(pools, taken, strict=True):
+            async with pool.lease() as replica:
+                counts[replica.id] += 1
+    assert taken == [{"a": 5, "b": 5}] * 2
+
+
 @pytest.mark.seed("A3.3", "A1.15")
 async def test_to_choose_and_to_register_is_one_step() -> None:
     pool = made(Fake("a"), Fake("b"), slots=50)

@@ -1,0 +1,137 @@
+"""Mutants of the statements about the seed systems: each deletes a behaviour, and a test of its statement goes red.
+
+The mutants are `tests/seeds/mutants.toml`. Each is applied to a copy of the tree, never to the checkout; the tests that
+bear the mark of its statements run there, and nothing else. scripts/seeds.py --mutate starts it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MUTANTS = ROOT / "tests" / "seeds" / "mutants.toml"
+QUICK = "not (attacks or gpu or soak or chaos or conformance or bench or media or ray)"
+OUTCOMES = {0: "green", 1: "red", 5: "no test ran"}
+"""What pytest's exit code says about a mutant; any other is `broken`: the tests could not be collected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A deletion of what ``statements`` promise: in ``file``, ``old`` becomes ``new``."""
+
+    name: str
+    statements: tuple[str, ...]
+    file: str
+    old: str
+    new: str
+
+    def applied(self, text: str) -> str:
+        """Return the text of its file with the behaviour deleted. Raises ValueError where it no longer applies."""
+        if (times := text.count(self.old)) != 1:
+            raise ValueError(f"the mutant {self.name!r}: its old text occurs {times} times in {self.file}, not once")
+        return text.replace(self.old, self.new)
+
+
+def mutants(path: Path = MUTANTS) -> list[Mutant]:
+    """All mutants, in the order of the file. Raises ValueError for two of one name."""
+    entries = tomllib.loads(path.read_text())["mutant"]
+    known = [Mutant(**{**entry, "statements": tuple(entry["statements"])}) for entry in entries]
+    if len({mutant.name for mutant in known}) < len(known):
+        raise ValueError(f"{path.name}: two mutants have the same name")
+    return known
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How the mutants are run: how often each, until when, and where the outcomes are kept between two pieces."""
+
+    times: int
+    minutes: float
+    resume: Path | None
+
+
+def run(chosen: Sequence[Mutant], proofs: dict[str, list[str]], plan: Plan) -> int:
+    """Run mutants until all are done or the time is up. 0 where all were red, 1 where one was not, 3 where some are
+    left."""
+    until_s = time.monotonic() + 60 * plan.minutes
+    seen = _seen(plan.resume)
+    with _copy() as tree:
+        for mutant in chosen:
+            while len(outcomes := seen.setdefault(mutant.name, [])) < plan.times:
+                if (left_s := until_s - time.monotonic()) <= 0:
+                    return _report(chosen, seen, plan.times)
+                outcome = _outcome(mutant, _tests(mutant, proofs), tree, left_s)
+                if outcome is None:
+                    return _report(chosen, seen, plan.times)
+                outcomes.append(outcome)
+                print(f"{outcome:8} {mutant.name}", flush=True)
+                if plan.resume is not None:
+                    plan.resume.write_text(json.dumps(seen, indent=1))
+    return _report(chosen, seen, plan.times)
+
+
+def _tests(mutant: Mutant, proofs: dict[str, list[str]]) -> list[str]:
+    return sorted({test for statement in mutant.statements for test in proofs.get(statement, ())})
+
+
+def _seen(resume: Path | None) -> dict[str, list[str]]:
+    return json.loads(resume.read_text()) if resume is not None and resume.exists() else {}
+
+
+def _outcome(mutant: Mutant, tests: Sequence[str], tree: Path, left_s: float) -> str | None:
+    """Run the tests of a mutant; None where the time is up before they have ended."""
+    path = tree / mutant.file
+    whole = path.read_text()
+    path.write_text(mutant.applied(whole))
+    try:
+        return OUTCOMES.get(_pytest(tests, tree, left_s), "broken")
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        path.write_text(whole)
+
+
+def _pytest(tests: Sequence[str], tree: Path, left_s: float) -> int:
+    options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-m", QUICK]
+    environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", *options, *tests]
+    return subprocess.run(command, cwd=tree, env=environment, timeout=left_s, capture_output=True).returncode
+
+
+@contextmanager
+def _copy() -> Iterator[Path]:
+    """A copy of the tree as it lies here, changes that are not committed among them, until the block is left."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, check=True, text=True,
+    ).stdout  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        tree = Path(folder)
+        for name in filter(None, listed.split("\0")):
+            if (ROOT / name).is_file():
+                (tree / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, tree / name)
+        yield tree
+
+
+def _report(chosen: Sequence[Mutant], seen: dict[str, list[str]], times: int) -> int:
+    done = [mutant for mutant in chosen if len(seen.get(mutant.name, ())) >= times]
+    red = [mutant for mutant in done if set(seen[mutant.name]) == {"red"}]
+    print(f"\n{len(red)} of {len(chosen)} mutants are red, {times} times of {times}")
+    for mutant in done:
+        if mutant not in red:
+            print(f"not red: {mutant.name} ({', '.join(mutant.statements)}): {', '.join(seen[mutant.name])}")
+    if len(done) < len(chosen):
+        print(f"{len(chosen) - len(done)} are left: run again with the same --resume FILE")
+    return 1 if len(red) < len(done) else 3 if len(done) < len(chosen) else 0
