@@ -17,7 +17,7 @@ from app.memory import MemoryFull
 from app.refusal import Refusal
 from app.service import Closed
 from app.shares import ShareTaken
-from engine import ContextOverflow, EngineError, Overloaded, RequestError, StageUnavailable
+from engine import ContextOverflow, EngineError, Overloaded, RequestError, StageUnavailable, Stalled
 
 RETRY_AFTER_S = "5"
 
@@ -44,7 +44,10 @@ class ErrorBody(BaseModel):
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": ErrorBody, "description": "The request can't be served as asked; `param` names the field."},
-    "5XX": {"model": ErrorBody, "description": "The server failed, or has no room; 503 says when to try again."},
+    "5XX": {
+        "model": ErrorBody,
+        "description": "The server failed, or has no room; 503 says when to try again; 504: no progress in time.",
+    },
 }
 """Answers that a route may give besides its own, as OpenAPI has them."""
 
@@ -73,6 +76,8 @@ def refusal_of(error: Exception) -> HttpRefusal:
             return HttpRefusal(400, code, str(error))
         case Overloaded(code=code) | StageUnavailable(code=code):
             return HttpRefusal(503, code, str(error))
+        case Stalled(code=code):
+            return HttpRefusal(504, code, str(error))
         case _:
             return HttpRefusal(500, getattr(error, "code", "server_error"), str(error))
 

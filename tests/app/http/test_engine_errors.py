@@ -1,0 +1,74 @@
+"""What a client meets when the engine fails its request: the status over HTTP, and the code in a session."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from app.http.trouble import RETRY_AFTER_S
+from engine import Engine, EngineError, Overloaded, Request, StageUnavailable
+from engine.control.chunks import Chunks
+from engine.errors import ReplicaLost, Stalled
+from engine.worker.models.script import Thinker
+from engine.worker.stage_request import StageRequest
+from tests.app.rig import Running, talking
+
+CHAT = ("/v1/chat/completions", {"model": "script", "messages": [{"role": "user", "content": "hello"}]})
+SPEECH = ("/v1/audio/speech", {"model": "script", "input": "hello", "voice": "alloy"})
+
+
+async def post(server: Running, path: str, body: dict[str, Any]) -> httpx.Response:
+    async with httpx.AsyncClient(base_url=server.http, timeout=30) as http:
+        return await http.post(path, json=body)
+
+
+@pytest.mark.seed("A1.13", "A0.14", "A2.9")
+@pytest.mark.parametrize("route", [CHAT, SPEECH], ids=["chat", "speech"])
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(StageUnavailable("nobody"), 503), (Overloaded("too many"), 503), (Stalled("j waits for negative"), 504),
+     (ReplicaLost("it was lost"), 500)],
+)  # fmt: skip
+async def test_each_error_of_the_engine_has_its_status(
+    error: EngineError, status: int, route: tuple[str, dict[str, Any]], server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @asynccontextmanager
+    async def failing(self: Engine, request: Request, inputs: object = None) -> AsyncGenerator[Chunks]:
+        chunks = Chunks(request)
+        chunks.stream.fail(error)
+        yield chunks
+
+    monkeypatch.setattr(Engine, "open", failing)
+    answer = await post(server, *route)
+    assert answer.status_code == status
+    told = answer.json()["error"]
+    assert (told["code"], told["message"]) == (error.code, str(error))
+    assert answer.headers.get("retry-after") == (RETRY_AFTER_S if status == 503 else None)
+
+
+@pytest.fixture
+def stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thinker that steps in a circle."""
+    monkeypatch.setattr("engine.worker.run.MOST_SILENT_STEPS", 50)
+
+    def step(self: Thinker, reqs: Sequence[StageRequest]) -> Sequence[Any]:
+        return [[] for _ in reqs]
+
+    monkeypatch.setattr(Thinker, "step", step)
+
+
+@pytest.mark.seed("A2.9", "A0.14", "A4.21")
+@pytest.mark.usefixtures("stuck")
+async def test_a_standstill_is_504_over_http_and_its_code_in_a_session(server: Running) -> None:
+    answer = await post(server, *CHAT)
+    assert answer.status_code == 504
+    assert answer.json()["error"]["code"] == "stalled"
+    async with talking(server) as client:
+        response = await client.ask("hello")
+        assert response["status"] == "failed"
+        assert response["status_details"]["error"]["code"] == "stalled"
+    await server.empty()
