@@ -14,10 +14,12 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 ROOT = Path(__file__).resolve().parent.parent
 MUTANTS = ROOT / "tests" / "seeds" / "mutants.toml"
@@ -45,8 +47,7 @@ class Mutant:
 
 def mutants(path: Path = MUTANTS) -> list[Mutant]:
     """All mutants, in the order of the file. Raises ValueError for two of one name."""
-    entries = tomllib.loads(path.read_text())["mutant"]
-    known = [Mutant(**{**entry, "statements": tuple(entry["statements"])}) for entry in entries]
+    known = msgspec.convert(tomllib.loads(path.read_text())["mutant"], list[Mutant])
     if len({mutant.name for mutant in known}) < len(known):
         raise ValueError(f"{path.name}: two mutants have the same name")
     return known
@@ -110,7 +111,7 @@ def _pytest(tests: Sequence[str], tree: Path, left_s: float) -> int:
 
 
 @contextmanager
-def _copy() -> Iterator[Path]:
+def _copy() -> Generator[Path]:
     """A copy of the tree as it lies here, changes that are not committed among them, until the block is left."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],

@@ -116,6 +116,23 @@ def test_what_stages_remember_is_told_of_each_replica_that_remembers() -> None:
     assert not [line for line in lines if line.startswith("parley_prefix_") and "code2wav" in line]
 
 
+@pytest.mark.seed("A3.11")
+def test_each_replica_of_each_stage_has_figures_of_its_own() -> None:
+    replicas = [
+        ReplicaInfo(
+            stage=stage, replica=f"worker{n}.0", incarnation=n, state="up", leased=10 * n, slots=64, queue=100 * n,
+            step_ms=1000.0 * n, age_s=1.0, remembered=Remembered(asked=n, reused=n, hits=n, evicted=n, held_bytes=n),
+        )
+        for n, stage in enumerate(("thinker", "talker", "talker"), 1)
+    ]  # fmt: skip
+    registry = Metrics(replicas=lambda: replicas).registry
+    for n, one in enumerate(replicas, 1):
+        labels = {"stage": one.stage, "replica": one.replica}
+        figures = {"leased": 10 * n, "queue": 100 * n, "step_seconds": n, "incarnation": n}
+        assert {name: registry.get_sample_value(f"parley_replica_{name}", labels) for name in figures} == figures
+        assert registry.get_sample_value("parley_prefix_bytes", labels) == n
+
+
 def test_each_server_has_its_own_registry() -> None:
     one, other = Metrics(), Metrics(lambda: {"talker": {"replicas": 2, "leased": 1, "waiting": 3}})
     one.sessions.set(5)

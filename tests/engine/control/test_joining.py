@@ -12,16 +12,18 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from engine import ConfigError, Engine, EngineSpec, Message, Request, TextPart, WorkerSpec, wire
+from engine import ConfigError, Engine, EngineSpec, Message, Request, StageUnavailable, TextPart, WorkerSpec, wire
 from engine.chunk import Audio, Text
 from engine.config import ClusterSpec
 from engine.control import join_listener
 from engine.handshake import GREETING, Visitor, read_token
 from engine.links import SocketLink
 from engine.version import ANOTHER
+from engine.worker import join_client
 from engine.worker.join_client import Call, connect
 from tests.engine.control.test_fleet import answer, remote, workers
 from tests.engine.fakes import until
@@ -126,6 +128,93 @@ async def spoken(engine: Engine, id: str) -> tuple[str, int]:
         got = [chunk async for chunk in chunks]
     samples = sum(len(chunk.wave) for chunk in got if isinstance(chunk, Audio))
     return "".join(chunk.text for chunk in got if isinstance(chunk, Text)), samples
+
+
+class Door:
+    """A listener that notes from where each visitor comes, and sends them away. Its first one is ``came``."""
+
+    def __init__(self) -> None:
+        self.came: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self.came.done():
+            self.came.set_result(writer.get_extra_info("peername")[0])
+        writer.close()
+
+
+@pytest.mark.seed("A1.18")
+async def test_the_address_that_a_worker_is_given_is_the_one_it_comes_from(tmp_path: Path) -> None:
+    """Without one the route says which it is. The machine's second address stands for another network."""
+    (tmp_path / "token").write_text("x" * 40)
+    (tmp_path / "token").chmod(0o600)
+    for options, source in (([], "127.0.0.1"), (["--address", "127.0.0.2"], "127.0.0.2")):
+        door = Door()
+        async with await asyncio.start_server(door, "127.0.0.1", 0) as server:
+            at = "{}:{}".format(*server.sockets[0].getsockname())
+            with parley_worker(at, tmp_path / "token", "--stages", "talker", *options):
+                async with asyncio.timeout(60):
+                    assert await door.came == source
+
+
+@pytest.mark.seed("A1.15")
+async def test_a_second_guest_of_the_same_key_takes_the_place_of_the_first(engine: Engine, tmp_path: Path) -> None:
+    """Both are alive: the first is cut off, and serves nobody beside its twin."""
+    with worker_of_key("twin", address(engine), tmp_path / "token"):
+        await eventually(lambda: guests(engine) == {"guest0": 1})
+        first = remote(engine, "guest0")
+        with worker_of_key("twin", address(engine), tmp_path / "token"):
+            await eventually(lambda: guests(engine) == {"guest0": 2})
+            assert first.fenced
+            assert engine.stats()["talker"]["replicas"] == 2, "the server's own, and one guest"
+            assert await answer(engine, "say: one of them") == "one of them"
+
+
+@contextmanager
+def worker_of_key(key: str, at: str, token: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker's process with the key by which the server knows it again, until the block is left."""
+    options = ["--join", at, "--token-file", str(token), "--stages", "talker,code2wav", "--key", key, "--wait", "30"]
+    process = subprocess.Popen([sys.executable, "-m", "engine.worker", *options], stderr=subprocess.PIPE)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.seed("A1.19")
+async def test_a_worker_waits_for_a_server_that_is_not_there_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knocks where nobody listens, twice at least, before the server is started."""
+    port, tries, twice = free_port(), 0, asyncio.Event()
+    knock_once = join_client._connect
+
+    async def counted(*call: Any) -> SocketLink:
+        nonlocal tries
+        tries += 1
+        if tries > 2:
+            twice.set()
+        return await knock_once(*call)
+
+    monkeypatch.setattr(join_client, "_connect", counted)
+    monkeypatch.setattr(join_client, "AGAIN_S", 0.0)
+    (tmp_path / "token").write_text("x" * 40)
+    (tmp_path / "token").chmod(0o600)
+    join = wire.Join("early", VOICE, "cpu", "")
+    call = Call("127.0.0.1", port, read_token(tmp_path / "token"), join, 60.0)
+    task: asyncio.Future[wire.Message] = asyncio.get_running_loop().create_future()
+    coming = asyncio.create_task(connect(call, task.set_result, lambda: None))
+    await asyncio.wait({coming, asyncio.create_task(twice.wait())}, return_when=asyncio.FIRST_COMPLETED)
+    async with Engine(spec(tmp_path, port=port)):
+        link = await coming
+        assert isinstance(await task, wire.Task)
+        link.close()
+
+
+async def test_a_worker_waits_no_longer_than_it_was_told_to(tmp_path: Path) -> None:
+    call = Call("127.0.0.1", free_port(), b"x" * 40, wire.Join("late", VOICE, "cpu", ""), 0.01)
+    with pytest.raises(StageUnavailable, match=r"there was no server at 127\.0\.0\.1:\d+ for 0\.01 s"):
+        await connect(call, lambda message: None, lambda: None)
 
 
 @pytest.mark.seed("A1.19")
