@@ -19,7 +19,7 @@ import pytest
 import pytest_asyncio
 
 from app.realtime.protocol.server_events import ServerEvent, SpeechStarted
-from app.transports.webrtc.call import Call
+from app.transports.resumable_session import ResumableSession
 from tests.app.rig import Running
 from tests.web.browser import Page, browsing, written
 
@@ -149,14 +149,14 @@ async def test_from_the_servers_word_to_silence(
 ) -> None:
     """speech_started sent to the last sound of the answer that was interrupted."""
     said_ms: list[float] = []
-    tell = Call._tell
+    emit = ResumableSession.emit
 
-    def noted(call: Call, notice: ServerEvent) -> None:
-        if isinstance(notice, SpeechStarted):
+    def noted(session: ResumableSession, event: ServerEvent) -> None:
+        if isinstance(event, SpeechStarted):
             said_ms.append(time.time() * 1000)
-        tell(call, notice)
+        emit(session, event)
 
-    monkeypatch.setattr(Call, "_tell", noted)
+    monkeypatch.setattr(ResumableSession, "emit", noted)
     detection = {"type": "server_vad", "create_response": False, "silence_duration_ms": 300}
     session = {"type": "realtime", "audio": {"input": {"turn_detection": detection}}}
     async with browsing(voice(tmp_path)) as browser, browser.page() as page:
