@@ -22,7 +22,6 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
-from uvicorn.config import STARTUP_FAILURE
 
 from app import descriptors
 from app.auth import OPEN_PATHS, Gate, error_body
@@ -50,6 +49,7 @@ from app.transports.resumable_session import ResumableSessions
 from app.transports.sideband import sideband
 from app.transports.socket_protocol import SocketProtocol
 from app.transports.tcp_connections import TcpConnection, TcpConnections
+from app.transports.uvicorn_compat import STARTUP_FAILURE
 from app.transports.webrtc.calls import Calls
 from engine import ConfigError, Engine, EngineSpec, ModelInfo, loop
 

@@ -69,7 +69,7 @@ def calls_routes(service: Service, calls: Calls) -> APIRouter:
         call = calls.find(call_id, caller_of(request.scope))
         if call is None:
             raise HttpRefusal(404, "call_not_found", f"There is no call {call_id[:64]!r}, or it is over.", "call_id")
-        call.hang_up("it was hung up")
+        call.connection.hang_up("it was hung up")
         return Response(status_code=200)
 
     @router.get("/v1/realtime/ice-servers", summary="The STUN and TURN servers that a client may use")

@@ -33,15 +33,12 @@ class Transport(Protocol):
 
     async def send(self, text: str) -> None:
         """Send one event; waits while the client takes nothing. Raises Disconnect where the connection is lost."""
-        ...
 
     async def run(self) -> None:
         """The transport's own work beside the messages, if it has any. Raises Disconnect to end the connection."""
-        ...
 
     async def close(self, disconnect: Disconnect) -> None:
         """Say goodbye, cut off, or let go, as ``disconnect.how`` says. May be called twice."""
-        ...
 
 
 class Sound(Protocol):
@@ -59,7 +56,6 @@ class Sound(Protocol):
 
     def play(self, pcm: bytes) -> None:
         """Play little-endian int16 at SPEAKER_RATE_HZ. Never waits."""
-        ...
 
 
 class Channel:

@@ -40,12 +40,7 @@ class Connection:
     """
 
     def __init__(
-        self,
-        service: Service,
-        sessions: ResumableSessions,
-        context: SessionContext,
-        channel: Channel,
-        opening: Opening,
+        self, service: Service, sessions: ResumableSessions, context: SessionContext, channel: Channel, opening: Opening
     ) -> None:
         self.resumable = resumable = ResumableSession(channel, opening.caller)
         self._service, self._sessions, self._now, self._channel = service, sessions, context.now, channel

@@ -6,7 +6,6 @@ Knows no transport.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Literal
 
 from app.callers import Caller
@@ -56,9 +55,7 @@ def first(group: BaseExceptionGroup[Disconnect]) -> Disconnect:
     return min(_each(group), key=lambda one: ("gone", "cut", "goodbye").index(one.how))
 
 
-def _each(group: BaseExceptionGroup[Disconnect]) -> Iterator[Disconnect]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _each(error)
-        else:
-            yield error
+def _each(error: Disconnect | BaseExceptionGroup[Disconnect]) -> list[Disconnect]:
+    if isinstance(error, Disconnect):
+        return [error]
+    return [one for inner in error.exceptions for one in _each(inner)]

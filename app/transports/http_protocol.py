@@ -16,8 +16,6 @@ from typing import Any, cast
 
 import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from app.addresses import plain
 from app.auth import PACE
@@ -26,6 +24,7 @@ from app.slices import Counted, LoopTime, Slices
 from app.transports import intake
 from app.transports.intake import Intake
 from app.transports.tcp_connections import State, TcpConnection
+from app.transports.uvicorn_compat import FlowControl, H11Protocol
 
 PIECE_BYTES = 64 * 1024
 

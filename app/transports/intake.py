@@ -78,7 +78,7 @@ class Intake:
         would have tens of thousands of objects to look at, all in one turn of the loop.
         """
         self._closed, self._unread = True, memoryview(b"")
-        self._parse, self._ready, self._resume, self._left = _no_messages, _never, _nothing, _nothing
+        self._parse, self._ready, self._resume, self._left = lambda data: 0, lambda: False, lambda: None, lambda: None
         self._piece_bytes = _piece_bytes
         if self._timer is not None:
             self._timer.cancel()
@@ -97,15 +97,3 @@ class Intake:
     def _again(self) -> None:
         self._waits = False
         self.go_on()
-
-
-def _no_messages(data: bytes) -> int:
-    return 0
-
-
-def _never() -> bool:
-    return False
-
-
-def _nothing() -> None:
-    pass

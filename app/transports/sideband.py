@@ -53,5 +53,5 @@ async def _follow(transport: SocketTransport, call: Call) -> None:
 
 
 async def _end_with(call: Call) -> None:
-    await call.over()
+    await call.connection.resumable.ended.wait()
     raise Disconnect(1000, "the call is over", "goodbye")

@@ -17,8 +17,6 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, cast
 
-from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
 
 from app.addresses import plain
@@ -27,6 +25,7 @@ from app.pace import Pace
 from app.slices import LoopTime, Slices
 from app.transports.intake import Intake
 from app.transports.tcp_connections import DEADLINES_S, State, TcpConnection
+from app.transports.uvicorn_compat import ASGIReceiveEvent, ASGISendEvent, WebSocketsSansIOProtocol
 
 TOO_MUCH = 1008
 """The close code for a client that goes on sending more messages than it may."""

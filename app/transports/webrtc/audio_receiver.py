@@ -13,13 +13,11 @@ from typing import Any
 import numpy as np
 
 from app.telemetry import log_failure
+from app.transports.webrtc import aiortc_compat
 from app.transports.webrtc.jitter import Jitter
 from app.transports.webrtc.opus import Decoder
 from engine import MIC_RATE_HZ
 from engine.core import Pcm
-
-BUFFER = "_RTCRtpReceiver__jitter_buffer"
-"""aiortc's private name for what is replaced; it holds for the minor version that is pinned."""
 
 HELD_S = 0.060
 """How long a packet waits behind a gap when nothing follows: three packets' time."""
@@ -41,9 +39,7 @@ class AudioReceiver:
 
     def attach(self, receiver: Any) -> None:
         """Hear what this receiver gets. Raises RuntimeError where aiortc is not the one that this was written for."""
-        if not hasattr(receiver, BUFFER):
-            raise RuntimeError(f"aiortc's RTCRtpReceiver has no {BUFFER}: it needs the version that pyproject pins")
-        setattr(receiver, BUFFER, self)
+        aiortc_compat.inside(receiver).jitter_buffer = self
 
     def add(self, packet: Any) -> tuple[bool, None]:
         """One RTP packet. Never raises: aiortc would end the call, without a word."""
@@ -57,7 +53,7 @@ class AudioReceiver:
         """Hear no more. May be called twice."""
         if self._timer is not None:
             self._timer.cancel()
-        self._hear = _deaf
+        self._hear = lambda pcm: None
 
     def _take(self, packet: Any) -> None:
         if packet.ssrc != self._ssrc:  # another microphone: it counts from anew
@@ -83,7 +79,3 @@ class AudioReceiver:
             self._quiet_s += QUIET_STEP_S
             self._hear(np.zeros(round(QUIET_STEP_S * self._rate_hz), np.int16))
             self._again_in(QUIET_STEP_S)
-
-
-def _deaf(pcm: Pcm) -> None:
-    """Where nobody listens any more."""

@@ -39,14 +39,6 @@ class Call:
         """Another connection of the call's client: the first one, or one that it comes back over."""
         return PeerConnection(self.id, self._settings, self.inbox, self._loop_time, self._now)
 
-    async def run(self) -> None:
-        """Serve the call until it ends; then nothing of it is left but its connection."""
-        await self.connection.run("call", call=self.id)
-
-    def hang_up(self, why: str) -> None:
-        """End the call. May be called twice."""
-        self.connection.hang_up(why)
-
     @contextmanager
     def listening(self, channel: Channel, most: int) -> Generator[None]:
         """Put every event of the session into a channel too, while the block lasts; first what the client got first.
@@ -63,7 +55,3 @@ class Call:
             yield
         finally:
             others.discard(channel.outbox)
-
-    async def over(self) -> None:
-        """Wait for the end of the call."""
-        await self.connection.resumable.ended.wait()

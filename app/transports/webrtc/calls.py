@@ -21,6 +21,9 @@ from app.transports.webrtc.peer_connection import PeerConnection
 Answered = asyncio.Future[tuple[str, str]]
 """A call's id, and the answer to its client's offer."""
 
+Work = Callable[[Answered], Coroutine[Any, Any, None]]
+"""What answers an offer, and serves the connection that follows."""
+
 
 class Calls:
     """``open`` before the first call; leaving it ends those that are left."""
@@ -40,7 +43,7 @@ class Calls:
                 yield
             finally:
                 for call in self._calls.values():
-                    call.hang_up("the server is gone")
+                    call.connection.hang_up("the server is gone")
 
     async def begin(
         self, offer: str, start: dict[str, Any] | None, model: str = "", maker: Caller | None = None
@@ -49,39 +52,35 @@ class Calls:
         limit = self._service.settings.limits.calls
         if len(self._calls) >= limit:
             raise Closed("server_full", f"All {limit} calls are taken; try again later.")
-        id, answer, opening = new_id("rtc"), _future(), Opening(maker or Caller(), model, start)
-        return await self._rooted(id, answer, lambda: self._serve(id, offer, answer, opening))
+        id, opening = new_id("rtc"), Opening(maker or Caller(), model, start)
+        return await self._rooted(id, lambda answer: self._serve(id, offer, answer, opening))
 
     async def resume(self, offer: str, token: str, after: str, caller: Caller) -> tuple[str, str]:
         """Begin, as ``begin`` does, another connection for a call whose client comes back. Raises NoWayBack, too."""
         resumable, number = self._sessions.find(token, after, caller)
         call = next(one for one in self._calls.values() if one.connection.resumable is resumable)
-        answer = _future()
-        return await self._rooted(call.id, answer, lambda: self._join(call, offer, answer, number, caller))
+        return await self._rooted(call.id, lambda answer: self._join(call, offer, answer, number, caller))
 
     def find(self, id: str, caller: Caller) -> Call | None:
         """The call of this id, while it lasts, for those whose it is: its id stands in logs, and is no secret."""
         call = self._calls.get(id)
         return call if call is not None and caller.reaches(call.maker) else None
 
-    async def _rooted(
-        self, id: str, answer: Answered, work: Callable[[], Coroutine[Any, Any, None]]
-    ) -> tuple[str, str]:
+    async def _rooted(self, id: str, work: Work) -> tuple[str, str]:
         """Begin ``work`` in the calls' group, and wait for the answer that it gives."""
         if self._tasks is None:
             raise Closed("starting", "The server takes no calls yet.")
+        answer: Answered = asyncio.get_running_loop().create_future()
         self._tasks.create_task(self._root(id, answer, work), name=f"call:{id}")
         return await answer
 
-    async def _root(self, id: str, answer: Answered, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _root(self, id: str, answer: Answered, work: Work) -> None:
         """Run the call. An error before the answer is the caller's, every other one stays here."""
         try:
-            await work()
-        except (Refusal, Closed, MediaError, TimeoutError) as error:
-            if not answer.done():
-                answer.set_exception(error)
+            await work(answer)
         except Exception as error:  # noqa: BLE001 - a bug in one call must not end the others, and is logged with its place
-            log_failure("call.bug", call=id)
+            if not isinstance(error, Refusal | Closed | MediaError | TimeoutError):
+                log_failure("call.bug", call=id)
             if not answer.done():
                 answer.set_exception(error)
 
@@ -95,7 +94,7 @@ class Calls:
             call = self._calls[id] = Call(id, self._service, context, self._sessions, opening)
             try:
                 if await _accepted(call.peer, connected, offer, id, answer):
-                    await call.run()
+                    await call.connection.run("call", call=id)
             finally:
                 del self._calls[id]
                 await call.peer.free()
@@ -136,7 +135,3 @@ async def _accepted(peer: PeerConnection, connected: Callable[[], None], offer: 
         answer.set_result((id, sdp))
         return True
     return False
-
-
-def _future() -> Answered:
-    return asyncio.get_running_loop().create_future()

@@ -23,6 +23,7 @@ from av.video.codeccontext import VideoCodecContext
 from app.images import encode_frame, image_url
 from app.pace import Bucket
 from app.realtime.protocol.client_events import CameraFrame
+from app.transports.webrtc import aiortc_compat
 
 LONGEST = 640
 """Pixels of the longer side: what models that see scale a camera's picture to, about."""
@@ -41,9 +42,6 @@ ASK_S = 1.0
 
 DECODERS = {"VP8": "vp8", "H264": "h264"}
 """FFmpeg's own: they look at a frame's size before they make room for it."""
-
-BUFFER, LOSSES = "_RTCRtpReceiver__jitter_buffer", "_RTCRtpReceiver__nack_generator"
-"""aiortc's private names for what is replaced; they hold for the minor version that is pinned."""
 
 
 class Camera:
@@ -66,14 +64,11 @@ class Camera:
 
     def attach(self, transceiver: Any) -> None:
         """See what this transceiver gets, in one codec. Raises RuntimeError where aiortc is another one."""
-        receiver = transceiver.receiver
-        if not (hasattr(receiver, BUFFER) and hasattr(receiver, LOSSES)):
-            raise RuntimeError(f"aiortc's RTCRtpReceiver has no {BUFFER}: it needs the version that pyproject pins")
-        transceiver._codecs = _of_one_kind(transceiver._codecs)
-        self._kind = transceiver._codecs[0].name
+        receiver, inside = aiortc_compat.inside(transceiver.receiver), aiortc_compat.inside(transceiver)
+        inside.codecs = _of_one_kind(inside.codecs)
+        self._kind = inside.codecs[0].name
         self._codec = _decoder(self._kind)
-        setattr(receiver, BUFFER, self)
-        setattr(receiver, LOSSES, _Losses())
+        receiver.jitter_buffer, receiver.nack_generator = self, _Losses()
 
     def add(self, packet: Any) -> tuple[bool, None]:
         """One RTP packet; whether a key frame is to be asked for. Nothing is left for aiortc to decode."""
@@ -147,7 +142,7 @@ class Camera:
             f"Frames of {width}×{height} pixels are too large to be looked at: send {MAX_PIXELS} pixels at most, "
             "like 2560×1600."
         )
-        self._refuse = _refused_before
+        self._refuse = lambda message: None
 
 
 async def ignore(track: MediaStreamTrack) -> None:
@@ -202,7 +197,3 @@ def _size_of(kind: str, data: bytes) -> tuple[int, int]:
     if kind != "VP8":
         return 0, 0
     return int.from_bytes(data[6:8], "little") & 0x3FFF, int.from_bytes(data[8:10], "little") & 0x3FFF
-
-
-def _refused_before(message: str) -> None:
-    """It was told before."""

@@ -9,6 +9,7 @@ from aiortc.rtp import RtcpRtpfbPacket
 
 from app.slices import LoopTime
 from app.telemetry import log
+from app.transports.webrtc import aiortc_compat
 
 MAX_SOURCES = 16
 """Streams of packets that a client may send: aiortc keeps counts of each, and reports on all of them every second."""
@@ -19,7 +20,8 @@ MAX_BAD = 100
 
 def guard_connecting(connection: Any, id: str) -> None:
     """Let an RTCPeerConnection that is closed while it connects end without a word: nobody reads aiortc's own task."""
-    connect = connection._RTCPeerConnection__connect
+    inside = aiortc_compat.inside(connection)
+    connect = inside.connect
 
     async def connected() -> None:
         try:
@@ -27,13 +29,13 @@ def guard_connecting(connection: Any, id: str) -> None:
         except Exception as error:  # noqa: BLE001 - whatever it is, the call's deadline for connecting ends it
             log("call.unconnected", call=id, error=type(error).__name__)
 
-    connection._RTCPeerConnection__connect = connected
+    inside.connect = connected
 
 
 def guard_datagrams(transport: Any, seen: Callable[[], None], loop_time: LoopTime, id: str) -> None:
     """Let an RTCDtlsTransport survive what its client sends, in its part of the loop's time; tell of each datagram."""
-    receive, take_next, router = transport.transport._recv, transport._recv_next, transport._rtp_router
-    route, route_report = router.route_rtp, router.route_rtcp
+    dtls, ice = aiortc_compat.inside(transport), aiortc_compat.inside(transport.transport)
+    receive, take_next = ice.recv, dtls.recv_next
     bad, took = 0, False
 
     async def received() -> bytes:
@@ -60,6 +62,14 @@ def guard_datagrams(transport: Any, seen: Callable[[], None], loop_time: LoopTim
             took = False
             await loop_time.pause()
 
+    ice.recv, dtls.recv_next = received, taken
+    _guard_router(dtls.rtp_router)
+
+
+def _guard_router(router: Any) -> None:
+    """Let an RTCDtlsTransport's router know so many streams, and heed no wish for packets that were lost."""
+    route, route_report = router.route_rtp, router.route_rtcp
+
     def routed(packet: Any) -> Any:
         known = router.ssrc_table
         return route(packet) if packet.ssrc in known or len(known) < MAX_SOURCES else None
@@ -68,5 +78,4 @@ def guard_datagrams(transport: Any, seen: Callable[[], None], loop_time: LoopTim
         """Sound is not sent again, as the answer says: one report could ask for six thousand packets."""
         return set() if isinstance(packet, RtcpRtpfbPacket) else route_report(packet)
 
-    transport.transport._recv, transport._recv_next = received, taken
     router.route_rtp, router.route_rtcp = routed, routed_report

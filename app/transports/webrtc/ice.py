@@ -22,6 +22,7 @@ from aioice.ice import StunProtocol, relayed_candidate, server_reflexive_candida
 from aioice.turn import UDP_SOCKET_BUFFER_SIZE
 
 from app.settings import Settings
+from app.transports.webrtc import aioice_compat, aiortc_compat
 
 SIZES = range(1, 1473)
 """Bytes. Of an empty datagram aiortc would look at the first one, and libsrtp's buffer has room for an Ethernet frame's
@@ -47,7 +48,7 @@ class PeerProtocol(StunProtocol):
 
     def __init__(self, receiver: Connection, followed: Callable[[], None]) -> None:
         super().__init__(receiver)
-        self._connection: Any = receiver
+        self._inside = aioice_compat.inside(receiver)
         self._peers: set[Address] = set()
         self._followed = followed
 
@@ -57,7 +58,7 @@ class PeerProtocol(StunProtocol):
             return
         if data[0] in STUN_BYTES:
             self._take_message(data, peer)
-        elif peer in self._peers and self._connection._queue.qsize() < MAX_WAITING:
+        elif peer in self._peers and self._inside.queue.qsize() < MAX_WAITING:
             self.receiver.data_received(data, self.local_candidate.component)
 
     def send_stun(self, message: stun.Message, addr: Address) -> None:
@@ -75,7 +76,7 @@ class PeerProtocol(StunProtocol):
             return
         transaction = self.transactions.get(message.transaction_id)
         match message.message_class:
-            case stun.Class.REQUEST if peer in self._peers or len(self._connection._check_list) < MAX_PEERS:
+            case stun.Class.REQUEST if peer in self._peers or len(self._inside.check_list) < MAX_PEERS:
                 if "PRIORITY" in message.attributes:  # a check without one is none (RFC 8445, 7.1.1)
                     self.receiver.request_received(message, peer, self)
             case stun.Class.RESPONSE | stun.Class.ERROR if transaction is not None:
@@ -92,14 +93,14 @@ class PeerProtocol(StunProtocol):
 
 def use_ports(transport: Any, settings: Settings, followed: Callable[[], None]) -> None:
     """Let an RTCIceTransport find its addresses by the settings; ``followed`` is called when its client is seen."""
-    connection = transport._connection
+    connection = aiortc_compat.inside(transport).connection
     make = partial(PeerProtocol, connection, followed)
     connection.get_component_candidates = partial(_candidates, connection, settings, make)
 
 
 def close_ports(transport: Any) -> None:
     """Let go of an RTCIceTransport's ports at once, whatever else still waits there."""
-    for protocol in transport._connection._protocols:
+    for protocol in aioice_compat.inside(aiortc_compat.inside(transport).connection).protocols:
         protocol.transport.abort()
 
 
@@ -114,6 +115,7 @@ async def _candidates(
     """What takes the place of aioice's method of the same parameters; no candidates where no port is free."""
     if settings.ice_address is not None and addresses:
         addresses = ["::" if ":" in settings.ice_address else "0.0.0.0"]
+    inside = aioice_compat.inside(connection)
     hosts: list[PeerProtocol] = []
     for address in addresses:
         if (protocol := await _listening(address, settings.ice_ports, make)) is None:
@@ -121,9 +123,9 @@ async def _candidates(
         host, port = protocol.transport.get_extra_info("sockname")[:2]
         protocol.local_candidate = _host_candidate(component, settings.ice_address or host, port)
         hosts.append(protocol)
-        connection._protocols.append(protocol)  # at once: whoever leaves meanwhile closes those that are there
+        inside.protocols.append(protocol)  # at once: whoever leaves meanwhile closes those that are there
     more = await _answered(connection, hosts, make, component)
-    connection._protocols += [protocol for _, protocol in more if protocol is not None]
+    inside.protocols += [protocol for _, protocol in more if protocol is not None]
     return [*(one.local_candidate for one in hosts), *(candidate for candidate, _ in more)]
 
 
@@ -179,7 +181,7 @@ async def _answered(
     if connection.turn_server is not None:
         relay = relayed_candidate(
             component=component,
-            hide_related_address=connection._transport_policy == TransportPolicy.RELAY,
+            hide_related_address=aioice_compat.inside(connection).transport_policy == TransportPolicy.RELAY,
             protocol_factory=make,
             turn_server=connection.turn_server,
             turn_username=connection.turn_username,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from app.transports.webrtc import aiortc_compat
 from app.transports.webrtc.reassembly import Reassembly, TooLarge, Waiting
 
 MAX_CHANNELS = 16
@@ -29,16 +30,17 @@ def bound_messages(sctp: Any, refuse: Callable[[str], None]) -> None:
 class _Bounds:
     """What takes the place of some methods of one RTCSctpTransport."""
 
-    def __init__(self, sctp: Any, refuse: Callable[[str], None]) -> None:
-        self._sctp, self._refuse = sctp, refuse
+    def __init__(self, transport: Any, refuse: Callable[[str], None]) -> None:
+        self._sctp = sctp = aiortc_compat.inside(transport)
+        self._refuse = refuse
         self._waiting = Waiting()
         self._refused = False
-        self._handle, self._receive_data = sctp._handle_data, sctp._receive_data_chunk
-        self._receive_sack, self._receive_message = sctp._receive_sack_chunk, sctp._data_channel_receive
-        sctp._handle_data, sctp._receive_data_chunk = self.handle, self.receive_data
-        sctp._receive_sack_chunk, sctp._data_channel_receive = self.receive_sack, self.receive_message
-        self._send, sctp._send_chunk = sctp._send_chunk, self.send
-        sctp._get_inbound_stream, sctp._mark_received = self.stream, self.mark_received
+        self._handle, self._receive_data = sctp.handle_data, sctp.receive_data_chunk
+        self._receive_sack, self._receive_message = sctp.receive_sack_chunk, sctp.data_channel_receive
+        sctp.handle_data, sctp.receive_data_chunk = self.handle, self.receive_data
+        sctp.receive_sack_chunk, sctp.data_channel_receive = self.receive_sack, self.receive_message
+        self._send, sctp.send_chunk = sctp.send_chunk, self.send
+        sctp.get_inbound_stream, sctp.mark_received = self.stream, self.mark_received
 
     async def handle(self, data: bytes) -> None:
         """One datagram; none after one that went too far."""
@@ -56,27 +58,27 @@ class _Bounds:
 
     async def receive_data(self, chunk: Any) -> None:
         """A fragment, unless there is no room for it: then it is as if it was lost."""
-        last = self._sctp._last_received_tsn
+        last = self._sctp.last_received_tsn
         if last is not None and not AHEAD_FRAGMENTS < (chunk.tsn - last & 0xFFFFFFFF) < 0x80000000:
             await self._receive_data(chunk)
 
     async def receive_sack(self, chunk: Any) -> None:
         """What the client has of what was sent; one that tells of more than was sent is none."""
         sctp = self._sctp
-        sent = sctp._local_tsn - 1 - chunk.cumulative_tsn & 0xFFFFFFFF
+        sent = sctp.local_tsn - 1 - chunk.cumulative_tsn & 0xFFFFFFFF
         reported = sum(max(0, last - first + 1) for first, last in chunk.gaps)
         if sent < 0x80000000 and reported <= sent and all(last <= sent for _, last in chunk.gaps):
             await self._receive_sack(chunk)
 
     async def receive_message(self, stream_id: int, kind: int, data: bytes) -> None:
         """A whole message; one for a channel too many has no reader."""
-        channels = self._sctp._data_channels
+        channels = self._sctp.data_channels
         if stream_id in channels or len(channels) < MAX_CHANNELS:
             await self._receive_message(stream_id, kind, data)
 
     def stream(self, stream_id: int) -> Reassembly:
         """Where a stream's fragments wait. Raises TooLarge where there are more streams than channels may be."""
-        streams = self._sctp._inbound_streams
+        streams = self._sctp.inbound_streams
         if stream_id not in streams:
             if len(streams) >= MAX_CHANNELS:
                 raise TooLarge(f"More than {MAX_CHANNELS} data channels are open.")
@@ -86,13 +88,13 @@ class _Bounds:
     def mark_received(self, tsn: int) -> bool:
         """Note a fragment's number; whether it came before. aiortc sorts all that are early for each."""
         sctp = self._sctp
-        behind = sctp._last_received_tsn - tsn & 0xFFFFFFFF < 0x80000000
-        if behind or tsn in sctp._sack_misordered:
-            if len(sctp._sack_duplicates) < MAX_DUPLICATES:
-                sctp._sack_duplicates.append(tsn)
+        behind = sctp.last_received_tsn - tsn & 0xFFFFFFFF < 0x80000000
+        if behind or tsn in sctp.sack_misordered:
+            if len(sctp.sack_duplicates) < MAX_DUPLICATES:
+                sctp.sack_duplicates.append(tsn)
             return True
-        sctp._sack_misordered.add(tsn)
-        while (following := sctp._last_received_tsn + 1 & 0xFFFFFFFF) in sctp._sack_misordered:
-            sctp._sack_misordered.remove(following)
-            sctp._last_received_tsn = following
+        sctp.sack_misordered.add(tsn)
+        while (following := sctp.last_received_tsn + 1 & 0xFFFFFFFF) in sctp.sack_misordered:
+            sctp.sack_misordered.remove(following)
+            sctp.last_received_tsn = following
         return False

@@ -13,7 +13,6 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import aclosing, contextmanager
 from typing import Any
 
-import aioice.ice
 from aiortc import RTCConfiguration, RTCDataChannel, RTCIceServer, RTCPeerConnection
 from aiortc.rtcconfiguration import RTCIceTransportPolicy
 from aiortc.rtcrtpsender import RTCRtpSender
@@ -45,9 +44,6 @@ PLAYER_S = 0.040
 GATHER_S, FOLLOW_S, CONNECT_S, CLOSE_S = 10.0, 5.0, 12.0, 5.0
 """The longest that may take: finding the server's addresses; the client's first sign of life, which follows the answer
 at once; its connecting after that; and hanging up."""
-
-# Consent checks come every 5 s, and each waits half a second for its answer: four are missed within 27 s.
-aioice.ice.CONSENT_FAILURES = 4
 
 
 class PeerConnection:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from aiortc import RTCPeerConnection
 
+from app.transports.webrtc import aiortc_compat
 from app.transports.webrtc import audio_receiver as module
-from app.transports.webrtc.audio_receiver import BUFFER, AudioReceiver
+from app.transports.webrtc.audio_receiver import AudioReceiver
 from app.transports.webrtc.opus import FRAME, Encoder
 from tests.app.rig import eventually, tone
 
@@ -102,10 +103,10 @@ async def test_aiortc_has_the_attribute_that_is_replaced() -> None:
     """If this fails, aiortc has changed inside: see what its receiver does with packets now before raising the pin."""
     peer = RTCPeerConnection()
     receiver = peer.addTransceiver("audio").receiver
-    assert hasattr(getattr(receiver, BUFFER), "add")
+    assert hasattr(aiortc_compat.inside(receiver).jitter_buffer, "add")
     ears = AudioReceiver(lambda pcm: None)
     ears.attach(receiver)
-    assert getattr(receiver, BUFFER) is ears
+    assert aiortc_compat.inside(receiver).jitter_buffer is ears
     await peer.close()
     with pytest.raises(RuntimeError, match="pyproject"):
         ears.attach(object())

@@ -17,8 +17,9 @@ import pytest
 from aiortc.jitterbuffer import JitterBuffer
 
 from app.realtime.protocol.server_events import AudioDelta, OutputItemRef
-from app.transports.webrtc import call as module
-from app.transports.webrtc.audio_receiver import BUFFER, AudioReceiver
+from app.transports import connection as module
+from app.transports.webrtc import aiortc_compat
+from app.transports.webrtc.audio_receiver import AudioReceiver
 from app.transports.webrtc.opus_track import OpusTrack
 from tests.app.rig import Running
 from tests.app.transports.webrtc.caller import Caller
@@ -95,9 +96,9 @@ async def measuring(
 
     def attach(ears: AudioReceiver, receiver: Any) -> None:
         if stock:
-            setattr(receiver, BUFFER, Ear(JitterBuffer(capacity=16, prefetch=4), one.note))
+            aiortc_compat.inside(receiver).jitter_buffer = Ear(JitterBuffer(capacity=16, prefetch=4), one.note)
         else:
-            setattr(receiver, BUFFER, ears)
+            aiortc_compat.inside(receiver).jitter_buffer = ears
             decode = ears._decoder.decode
             ears._decoder.decode = lambda payload: (decode(payload), one.note(payload))[0]
 
@@ -158,22 +159,24 @@ async def test_a_callers_frame_is_soon_decoded(server: Running, monkeypatch: pyt
 @pytest.mark.usefixtures("_plain_loop")
 async def test_what_is_pushed_soon_leaves(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the samples' coming to the first packet at the client: from silence, forty times."""
-    calls: list[module.Call] = []
-    begin = module.Call.run
-    monkeypatch.setattr(module.Call, "run", lambda call: (calls.append(call), begin(call))[1])
+    calls: list[module.Connection] = []
+    begin = module.Connection.run
+    monkeypatch.setattr(
+        module.Connection, "run", lambda call, kind, **names: (calls.append(call), begin(call, kind, **names))[1]
+    )
     delays: list[float] = []
     caller = Caller(server, Microphone())
     try:
         await caller.connect()
         receiver: Any = caller.peer.getReceivers()[0]
         came = asyncio.Event()
-        setattr(receiver, BUFFER, Ear(JitterBuffer(capacity=16), lambda data: None))
-        getattr(receiver, BUFFER).add = lambda packet: (came.set(), (False, None))[1]
+        aiortc_compat.inside(receiver).jitter_buffer = Ear(JitterBuffer(capacity=16), lambda data: None)
+        aiortc_compat.inside(receiver).jitter_buffer.add = lambda packet: (came.set(), (False, None))[1]
         for _ in range(40):
             await asyncio.sleep(0.2)  # until the silent packets behind the last one are over
             came.clear()
             pushed_s = time.monotonic()
-            calls[0].connection.resumable.emit(AudioDelta(OutputItemRef("", "", 0, True, True), bytes(2 * FRAME), 0.02))
+            calls[0].resumable.emit(AudioDelta(OutputItemRef("", "", 0, True, True), bytes(2 * FRAME), 0.02))
             async with asyncio.timeout(5):
                 await came.wait()
             delays.append(1000 * (time.monotonic() - pushed_s))

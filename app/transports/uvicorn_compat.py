@@ -1,0 +1,14 @@
+"""The parts of uvicorn that are no promise of it and are extended here, as they were read in version 0.54.0.
+
+With another version ``test_uvicorn_compat`` says what to read again: the methods that ``HttpProtocol``,
+``SocketProtocol`` and ``Server`` override or call, and the attributes that they look at.
+"""
+
+from uvicorn._types import ASGIReceiveEvent as ASGIReceiveEvent
+from uvicorn._types import ASGISendEvent as ASGISendEvent
+from uvicorn.config import STARTUP_FAILURE as STARTUP_FAILURE
+from uvicorn.protocols.http.flow_control import FlowControl as FlowControl
+from uvicorn.protocols.http.h11_impl import H11Protocol as H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol as WebSocketsSansIOProtocol
+
+READ = "0.54.0"
