@@ -54,7 +54,7 @@ def check_version(library: str, read: str) -> None:
     """Fail where another version is installed than was read."""
     installed = version(library)
     assert installed == read, (
-        f"{library} {installed} is installed, and {read} was read. Read in {installed} what this test's tables name and "
+        f"{library} {installed} is installed, and {read} was read. Read in {installed} what these tables name and "
         f"what calls it; run tests/app/transports, tests/web and tests/attacks; set READ in {library}_compat.py."
     )
 
