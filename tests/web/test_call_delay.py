@@ -129,7 +129,7 @@ def percentile(values: list[float], share: float) -> float:
 async def test_from_asking_to_sound(server: Running, tmp_path: Path) -> None:
     """response.create to sound, less what the engine took of it."""
     delays: list[float] = []
-    async with browsing(silence(tmp_path, 1.0)) as browser, browser.page() as page:
+    async with browsing(silence(tmp_path, 1.0)) as browser, browser.page(bypassCSP=True) as page:
         await begin(page, server)
         for n in range(ROUNDS):
             asked_ms = await page.value("window.call.ask('say: one two three')")
@@ -159,7 +159,7 @@ async def test_from_the_servers_word_to_silence(
     monkeypatch.setattr(ResumableSession, "emit", noted)
     detection = {"type": "server_vad", "create_response": False, "silence_duration_ms": 300}
     session = {"type": "realtime", "audio": {"input": {"turn_detection": detection}}}
-    async with browsing(voice(tmp_path)) as browser, browser.page() as page:
+    async with browsing(voice(tmp_path)) as browser, browser.page(bypassCSP=True) as page:
         await begin(page, server)
         await page.value(f"window.call.send({json.dumps({'type': 'session.update', 'session': session})})")
         await page.value("(window.call.askAfter = 'input_audio_buffer.committed', window.call.ask('long 200'))")
