@@ -22,7 +22,7 @@ def rehearse(app: FastAPI) -> None:
 
     async def ask_for_all() -> None:
         for path in PATHS:
-            await app(_scope(path), _no_body, _unheard)
+            await app(_scope(path), _no_body, _unsent)
 
     asyncio.run(ask_for_all())
 
@@ -50,5 +50,5 @@ async def _no_body() -> Message:
     return {"type": "http.request", "body": b"", "more_body": False}
 
 
-async def _unheard(message: Message) -> None:
+async def _unsent(message: Message) -> None:
     pass

@@ -262,8 +262,8 @@ def _line(event: str, fields: dict[str, object]) -> str | None:
     left_out = _LINES.admit(event, subject_of(fields), time.monotonic())
     if left_out is None:
         return None
-    told = {**fields, "left_out": left_out} if left_out else fields
-    return " ".join([event, *(f"{name}={_word(value)}" for name, value in told.items())])
+    shown = {**fields, "left_out": left_out} if left_out else fields
+    return " ".join([event, *(f"{name}={_word(value)}" for name, value in shown.items())])
 
 
 def _word(value: object) -> str:

@@ -17,7 +17,7 @@ LIFETIME_S = 2 * 3600
 """Seconds that a credential is good: a call that begins late in its first hour may last another one."""
 
 
-def told_to(name: str, servers: Iterable[IceServer], now_s: float) -> Iterator[IceServer]:
+def servers_for(name: str, servers: Iterable[IceServer], now_s: float) -> Iterator[IceServer]:
     """The servers for a client of this name (it may be empty), none with a secret. ``now_s`` is Unix time."""
     for one in servers:
         if one.secret is None:

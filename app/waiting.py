@@ -49,7 +49,7 @@ class Waiting:
             first = self._line.pop(0)
             self._given.add(first)
             first.called.set()
-            self._tell(0)
+            self._report_places(0)
 
     def leave(self, waiter: Waiter) -> None:
         """Remove a waiter that takes its place, or waits no more. May be called twice."""
@@ -57,8 +57,8 @@ class Waiting:
         if waiter in self._line:
             at = self._line.index(waiter)
             del self._line[at]
-            self._tell(at)
+            self._report_places(at)
 
-    def _tell(self, start: int) -> None:
+    def _report_places(self, start: int) -> None:
         for place, waiter in enumerate(self._line[start:], start=start + 1):
             waiter.moved(place)

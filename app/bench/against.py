@@ -42,7 +42,7 @@ from engine.peers.peer import Question, Subject, Times
 ANSWER = Question(text="Hello, how are you today? Tell me about the weather.", tokens=30, frames=50)  # four seconds
 BARE = "bare"
 AT_ONCE = (1, 2, 4, 8, 16)
-HEARD_S = 1.0  # seconds that users listen who come at random
+LISTEN_S = 1.0  # seconds that users listen who come at random
 SHORT_S = 0.025  # forwards below this are so short that the rest is judged in milliseconds
 
 
@@ -233,14 +233,14 @@ def _more(pair: Pair, short: bool) -> float:
 
 
 async def _at_random(engine: Engine, listeners: int, count: int) -> list[float]:
-    """First audio of users who come at random and listen for ``HEARD_S``: by Little, so many listen on average."""
-    frames = round(HEARD_S / engine.model.frame_s)
+    """First audio of users who come at random and listen for ``LISTEN_S``: by Little, so many listen on average."""
+    frames = round(LISTEN_S / engine.model.frame_s)
     question = msgspec.structs.replace(ANSWER, frames=frames)
 
     async def one() -> float:
         return (await _one(engine, question, time.perf_counter()))[0]
 
-    return await poisson(one, listeners / HEARD_S, count)
+    return await poisson(one, listeners / LISTEN_S, count)
 
 
 def _point(count: int, pairs: Sequence[Pair], came_s: Sequence[float] = ()) -> Point:

@@ -106,12 +106,12 @@ def outcome(turn: Turn) -> str:
 
 async def _trace(events: Events, said: deque[str]) -> None:
     async for event in events:
-        told = _told(event)
-        if not said or said[-1] != told:
-            said.append(told)
+        problem = _problem(event)
+        if not said or said[-1] != problem:
+            said.append(problem)
 
 
-def _told(event: Event) -> str:
+def _problem(event: Event) -> str:
     match event:
         case Other():
             return event.type

@@ -52,15 +52,15 @@ def scale(remote: Remote, wishes: list[str]) -> None:
     """Have as many replicas as each ``STAGE=COUNT`` says."""
     for stage, count in [_wish(wish) for wish in wishes]:  # all are read before the first is done
         with terminal.waiting(f"{stage}: {count}"):
-            told = remote.ask("POST", "/admin/scale", {"stage": stage, "count": count})
-        _show(told)
+            answer = remote.ask("POST", "/admin/scale", {"stage": stage, "count": count})
+        _show(answer)
 
 
 def restart(remote: Remote) -> None:
     """Replace every worker, one after the other."""
     with terminal.waiting("one worker after the other is replaced"):
-        told = remote.ask("POST", "/admin/restart")
-    _show(told)
+        answer = remote.ask("POST", "/admin/restart")
+    _show(answer)
 
 
 def _wish(text: str) -> tuple[str, int]:
@@ -70,9 +70,9 @@ def _wish(text: str) -> tuple[str, int]:
     return stage, int(count)
 
 
-def _show(told: Any) -> None:
+def _show(answer: Any) -> None:
     table = Table("stage", "replica", "state", "load", "waiting", "step", "incarnation", "up for")
-    for row in told["workers"]:
+    for row in answer["workers"]:
         table.add_row(
             row["stage"], row["replica"], row["state"], f"{row['leased']}/{row['slots']}", str(row["queue"]),
             f"{row['step_ms']:.1f} ms", str(row["incarnation"]), f"{row['age_s']:.0f} s",

@@ -43,7 +43,7 @@ class Show:
     """The parts of an answer that the one who waits wants to see while it comes."""
 
     text: Callable[[str], None] = lambda piece: None
-    heard: Callable[[str], None] = lambda text: None
+    transcript: Callable[[str], None] = lambda text: None
     spoken: Callable[[int, int], None] = lambda text_end, samples: None
 
 
@@ -74,7 +74,7 @@ async def _take(chunk: Output, chunks: Answered, result: Answer, sink: Sink, sho
             result.codes.append(frames)
         case Transcript(text, final):
             if final:
-                show.heard(text)
+                show.transcript(text)
         case ToolCall():
             result.calls.append(chunk)
         case Usage():

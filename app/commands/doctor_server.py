@@ -68,10 +68,10 @@ def _health(url: str) -> dict[str, Any] | None:
     it."""
     try:
         with httpx2.Client(verify=trust(strict=False), trust_env=False, timeout=ASK_S) as http:
-            told: Any = http.get(f"{url}/health").json()
+            health: Any = http.get(f"{url}/health").json()
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):
         return None
-    return told if isinstance(told, dict) and {"status", "model"} <= told.keys() else None
+    return health if isinstance(health, dict) and {"status", "model"} <= health.keys() else None
 
 
 def udp(own: Iterable[str]) -> Finding:

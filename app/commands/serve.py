@@ -58,8 +58,8 @@ def announcement(
 
 
 def _to_others(url: str, settings: Settings, addresses: Sequence[str]) -> Iterator[str]:
-    heard = [one for one in addresses if settings.host != "0.0.0.0" or ":" not in one]  # that is every IPv4 address
-    others = [_at(url, address) for address in heard if not ip_address(address).is_loopback]
+    bound = [one for one in addresses if settings.host != "0.0.0.0" or ":" not in one]  # that is every IPv4 address
+    others = [_at(url, address) for address in bound if not ip_address(address).is_loopback]
     others = (others if is_any(settings.host) else [url]) or ["none: this machine is in no network"]
     yield f"From other machines: {', '.join(others)}"
     if settings.https is None:

@@ -68,7 +68,7 @@ class Server:
 
     async def _get(self, path: str) -> Any:
         """The JSON at a path. Raises ServerError."""
-        async with self._told("GET", path) as response:
+        async with self._asked("GET", path) as response:
             body = await response.aread()
         try:
             return orjson.loads(body)
@@ -81,11 +81,11 @@ class Server:
         spoken = request.say is not None
         path = "/v1/audio/speech" if spoken else "/v1/chat/completions"
         body = speech_body(request, self.model) if spoken else completion_body(request, self.model)
-        async with self._told("POST", path, body) as response:
+        async with self._asked("POST", path, body) as response:
             yield ServerAnswer(response, Speech() if spoken else Completion())
 
     @asynccontextmanager
-    async def _told(self, method: str, path: str, body: Any = None) -> AsyncGenerator[httpx2.Response]:
+    async def _asked(self, method: str, path: str, body: Any = None) -> AsyncGenerator[httpx2.Response]:
         """A response that is no refusal. Raises ServerError."""
         content = None if body is None else orjson.dumps(body)
         try:

@@ -108,7 +108,7 @@ def ask(target: Target, question: Question, output: str | None, dump: Path | Non
 async def _ask(target: Target, request: Request, output: str | None, dump: Path | None) -> None:
     text_to = terminal.say_piece if output != STDOUT else terminal.note_piece
     result = Answer()
-    show = Show(text=text_to, heard=lambda text: terminal.say(f"heard: {text}"))
+    show = Show(text=text_to, transcript=lambda text: terminal.say(f"heard: {text}"))
     async with opened(target, request.voice) as source, open_sink(output) as sink:
         await answer(source, request, sink, show, result)
     text_to("\n")

@@ -123,8 +123,8 @@ def _check(event: dict[str, Any]) -> None:
 
 
 def _ledger(event: dict[str, Any]) -> Ledger | None:
-    told = (event.get("parley") or {}).get("ledger")
-    return None if told is None else Ledger(told["terms_ms"])
+    ledger = (event.get("parley") or {}).get("ledger")
+    return None if ledger is None else Ledger(ledger["terms_ms"])
 
 
 def _sound(data: str) -> Audio:

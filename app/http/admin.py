@@ -47,7 +47,7 @@ def admin(service: Service) -> APIRouter:
 
     @router.get("/workers", summary="Every replica of every stage, and how it gets on")
     async def workers() -> Workers:  # pyright: ignore[reportUnusedFunction]
-        return _told(_engine(service))
+        return _workers(_engine(service))
 
     @router.post("/scale", summary="Start or drain replicas of a stage; answers when that is done")
     async def scale(body: ScaleRequest) -> Workers:  # pyright: ignore[reportUnusedFunction]
@@ -83,10 +83,10 @@ async def _changed(engine: Serving, change: Awaitable[None], what: str) -> Worke
     audit("admin.change", what=what)
     await change
     audit("admin.changed", what=what)
-    return _told(engine)
+    return _workers(engine)
 
 
-def _told(engine: Serving) -> Workers:
+def _workers(engine: Serving) -> Workers:
     return Workers(workers=[msgspec.to_builtins(replica) for replica in engine.replicas()])
 
 

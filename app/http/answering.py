@@ -44,7 +44,7 @@ class Figures:
 
     finish: str = "stop"
     input_tokens: int = 0
-    heard_tokens: int = 0
+    audio_input_tokens: int = 0
     cached_tokens: int = 0
     text_tokens: int = 0
     audio_tokens: int = 0
@@ -61,7 +61,7 @@ class Figures:
         """Note the thinker's part."""
         self.finish = usage.finish
         self.input_tokens, self.text_tokens = usage.input_tokens, usage.output_tokens
-        self.heard_tokens, self.cached_tokens = usage.audio_tokens, usage.cached_tokens
+        self.audio_input_tokens, self.cached_tokens = usage.audio_tokens, usage.cached_tokens
 
     def stopped(self, request: Request, cost: TokenCost) -> None:
         """The answer ended before a stop string: if the thinker was still writing, its counts are estimated."""

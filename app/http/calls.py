@@ -20,7 +20,7 @@ from app.realtime.protocol import beta
 from app.service import Service
 from app.transports.resumable_session import NoWayBack
 from app.transports.webrtc.calls import Calls
-from app.turn import told_to
+from app.turn import servers_for
 
 PATH = "/v1/realtime/calls"
 FORM, SDP = "multipart/form-data", "application/sdp"
@@ -74,7 +74,7 @@ def calls_routes(service: Service, calls: Calls) -> APIRouter:
 
     @router.get("/v1/realtime/ice-servers", summary="The STUN and TURN servers that a client may use")
     async def ice_servers(request: Request) -> IceServersView:  # pyright: ignore[reportUnusedFunction]
-        servers = told_to(caller_of(request.scope).owner, service.settings.ice_servers, time.time())
+        servers = servers_for(caller_of(request.scope).owner, service.settings.ice_servers, time.time())
         views = [IceServerView(urls=list(o.urls), username=o.username, credential=o.credential) for o in servers]
         return IceServersView(ice_servers=views)
 

@@ -155,7 +155,7 @@ def usage(figures: Figures) -> dict[str, Any]:
         "prompt_tokens": figures.input_tokens,
         "completion_tokens": figures.output_tokens,
         "total_tokens": figures.input_tokens + figures.output_tokens,
-        "prompt_tokens_details": {"cached_tokens": figures.cached_tokens, "audio_tokens": figures.heard_tokens},
+        "prompt_tokens_details": {"cached_tokens": figures.cached_tokens, "audio_tokens": figures.audio_input_tokens},
         "completion_tokens_details": {
             "text_tokens": figures.text_tokens,
             "audio_tokens": figures.audio_tokens,

@@ -117,17 +117,17 @@ async def engine_messages(
 
 def check_texts(messages: list[ChatMessage], tools: int, model: ModelInfo) -> None:
     """``tools`` are characters. Raises Refusal for what the model's context can't hold, whatever of it is left out."""
-    said = told = 0
+    spoken = instructions = 0
     for i, message in enumerate(messages):
         if isinstance(message, SystemMessage):
-            told += _chars(message)
-            check_instructions(told, tools, model, f"messages.{i}")
+            instructions += _chars(message)
+            check_instructions(instructions, tools, model, f"messages.{i}")
             continue
-        said += (chars := _chars(message))
-        if chars > most_chars(model) or said > HISTORY * most_chars(model):
-            text = f"The text up to messages.{i} has {said} characters, and the context of {model.name} can't hold"
+        spoken += (chars := _chars(message))
+        if chars > most_chars(model) or spoken > HISTORY * most_chars(model):
+            text = f"The text up to messages.{i} has {spoken} characters, and the context of {model.name} can't hold"
             raise Refusal(CODE, f"{text} so many.", f"messages.{i}")
-    check_instructions(told, tools, model, "messages")
+    check_instructions(instructions, tools, model, "messages")
 
 
 def _chars(message: ChatMessage) -> int:

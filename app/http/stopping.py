@@ -32,8 +32,8 @@ class Stops:
     def over(self, speaks: bool) -> bool:
         """Whether the answer was stopped, and all that is left of it has been given out; its sound too, if it
         ``speaks``."""
-        heard = self._reached >= self._spoken and (self._cut is None or self._samples >= self._cut)
-        return self.ended and (heard or not speaks)
+        sounded = self._reached >= self._spoken and (self._cut is None or self._samples >= self._cut)
+        return self.ended and (sounded or not speaks)
 
     def feed(self, chunk: Output) -> list[Output]:
         """Return what may leave now."""

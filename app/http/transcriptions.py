@@ -57,14 +57,14 @@ def transcriptions(service: Service) -> APIRouter:
             if stream:
                 pcm = await while_there(request.receive, _samples(service, recording))
                 return Live(lambda write: _events(service, pcm, write), "text/event-stream", names.headers)
-            heard = await while_there(request.receive, _transcript(service, recording, response_format))
+            transcript = await while_there(request.receive, _transcript(service, recording, response_format))
         except ClientGone:
             return Response(status_code=499)  # nobody reads it
-        _check_words(heard, service.context().engine.model, asked)
+        _check_words(transcript, service.context().engine.model, asked)
         if response_format in MEDIA_TYPES:
-            text, media_type = heard.written(response_format), MEDIA_TYPES[response_format]
+            text, media_type = transcript.written(response_format), MEDIA_TYPES[response_format]
             return Response(text, media_type=media_type, headers=names.headers)
-        return JSONResponse(heard.body(response_format, asked), headers=names.headers)
+        return JSONResponse(transcript.body(response_format, asked), headers=names.headers)
 
     return router
 
@@ -82,9 +82,9 @@ def _check(model: ModelInfo, format: Format, granularities: tuple[Granularity, .
         raise HttpRefusal(400, "unsupported_parameter", "include[] is not served: leave it out.", "include[]")
 
 
-def _check_words(heard: Transcript, model: ModelInfo, granularities: tuple[Granularity, ...]) -> None:
+def _check_words(transcript: Transcript, model: ModelInfo, granularities: tuple[Granularity, ...]) -> None:
     """Raises HttpRefusal where times of words are asked for, and the ears do not tell them."""
-    if "word" in granularities and heard.text and not heard.words:
+    if "word" in granularities and transcript.text and not transcript.words:
         message = f"{model.name} does not tell when each word was said: ask for segments."
         raise HttpRefusal(400, "unsupported_value", message, "timestamp_granularities[]")
 
@@ -97,14 +97,14 @@ async def _samples(service: Service, recording: bytes) -> Pcm:
 async def _transcript(service: Service, recording: bytes, format: Format) -> Transcript:
     """Return what was heard, and where in the recording, if the format says that."""
     pcm, context = await _samples(service, recording), service.context()
-    words = await _heard(service, pcm)
+    words = await _words(service, pcm)
     span = await asyncio.to_thread(lambda: span_of(pcm, context.vad())) if format in TIMED else None
     languages = context.engine.model.heard_languages
     language = languages[0] if len(languages) == 1 else None
     return Transcript(words.text, len(pcm) / MIC_RATE_HZ, language, span, words.words)
 
 
-async def _heard(service: Service, pcm: Pcm) -> Words:
+async def _words(service: Service, pcm: Pcm) -> Words:
     """The transcript. Raises HttpRefusal if the model answers to speech without writing down what it heard."""
     words: list[Words] = []
 
@@ -126,9 +126,9 @@ async def _heard(service: Service, pcm: Pcm) -> Words:
 
 async def _events(service: Service, pcm: Pcm, write: Write) -> None:
     """One delta with all of it: earlier guesses may have been revised, and a delta can't be taken back."""
-    heard = Transcript((await _heard(service, pcm)).text, len(pcm) / MIC_RATE_HZ)
+    transcript = Transcript((await _words(service, pcm)).text, len(pcm) / MIC_RATE_HZ)
     for event in (
-        {"type": "transcript.text.delta", "delta": heard.text},
-        {"type": "transcript.text.done", "text": heard.text, "usage": heard.usage},
+        {"type": "transcript.text.delta", "delta": transcript.text},
+        {"type": "transcript.text.done", "text": transcript.text, "usage": transcript.usage},
     ):
         await write(b"data: " + orjson.dumps(event) + b"\n\n")

@@ -9,7 +9,7 @@ import hmac
 import pytest
 
 from app.settings import IceServer, settings_of
-from app.turn import LIFETIME_S, told_to
+from app.turn import LIFETIME_S, servers_for
 from engine import ConfigError
 
 SHARED = IceServer(urls=("turn:turn.example:3478",), secret="north")
@@ -19,7 +19,7 @@ PLAIN = IceServer(urls=("stun:stun.example:3478",), username="ann", credential="
 @pytest.mark.parametrize("name", ["ann", ""])
 def test_a_credential_is_what_coturn_reckons_from_the_name(name: str) -> None:
     """Its user is ``<when it expires>:<anything>``, its password base64(HMAC-SHA1(secret, user))."""
-    (told,) = told_to(name, [SHARED], 1_000_000.7)
+    (told,) = servers_for(name, [SHARED], 1_000_000.7)
     assert told.username == f"{1_000_000 + LIFETIME_S}" + (":ann" if name else "")
     expected = hmac.digest(b"north", (told.username or "").encode(), hashlib.sha1)
     assert base64.b64decode(told.credential or "") == expected
@@ -27,7 +27,7 @@ def test_a_credential_is_what_coturn_reckons_from_the_name(name: str) -> None:
 
 
 def test_one_without_a_secret_is_told_as_it_stands() -> None:
-    assert next(iter(told_to("ann", [PLAIN, SHARED], 0.0))) == PLAIN
+    assert next(iter(servers_for("ann", [PLAIN, SHARED], 0.0))) == PLAIN
 
 
 @pytest.mark.parametrize(

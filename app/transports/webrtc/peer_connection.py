@@ -35,7 +35,7 @@ from app.transports.webrtc.inbox import Inbox
 from app.transports.webrtc.messages import bound_messages
 from app.transports.webrtc.offer import checked
 from app.transports.webrtc.opus_track import OpusTrack
-from app.turn import told_to
+from app.turn import servers_for
 from engine.core import Pcm
 
 PLAYER_S = 0.040
@@ -254,7 +254,7 @@ class PeerConnection:
 
 def _configuration(settings: Settings) -> RTCConfiguration:
     """An empty list of servers is one that asks nobody: None would be a public STUN server."""
-    urls = told_to("server", settings.ice_servers, time.time())
+    urls = servers_for("server", settings.ice_servers, time.time())
     servers = [RTCIceServer(list(one.urls), one.username, one.credential) for one in urls]
     policy = RTCIceTransportPolicy.RELAY if settings.ice_relay_only else RTCIceTransportPolicy.ALL
     return RTCConfiguration(iceServers=servers, iceTransportPolicy=policy)

@@ -54,7 +54,7 @@ def told(text: str) -> Request:
 
 async def answered(source: Source, request: Request, heard: list[str] | None = None) -> Answer:
     result = Answer()
-    show = Show(heard=(heard if heard is not None else []).append)
+    show = Show(transcript=(heard if heard is not None else []).append)
     await answer(source, request, Nowhere(), show, result)
     return result
 
