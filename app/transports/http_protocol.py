@@ -88,7 +88,7 @@ class HttpProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _parse(self, data: bytes) -> int:
-        """How many requests and chunks were begun since the last piece: some of them after it, one by one."""
+        """Count the requests and chunks that were begun since the last piece: some of them after it, one by one."""
         super().data_received(data)
         self._watch()
         begun, self._parser.begun = self._parser.begun, 0
@@ -114,7 +114,8 @@ class HttpProtocol(H11Protocol):
             extensions[PACE] = {"pace": self._pace}
 
     def send_400_response(self, msg: str) -> None:
-        """What came is no HTTP: the end of this connection, and of the request on it whose body it was to be."""
+        """Answer that what came is no HTTP: the end of this connection, and of the request on it whose body it was to
+        be."""
         if self.cycle is not None:  # pyright: ignore[reportUnnecessaryComparison] - uvicorn's word for: no request yet
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -135,7 +136,7 @@ class HttpProtocol(H11Protocol):
             self._connection.enter(self._state())
 
     def _state(self) -> State:
-        """What the parser and the transport tell of the connection."""
+        """Return the connection's state, as the parser and the transport show it."""
         answered = self.cycle is None or self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]
         if self.transport.is_closing():
             return State.CLOSING

@@ -13,7 +13,7 @@ from app.transports.inside import Inside
 
 READ = "0.13.0"
 NAMES = frozenset({"_protocols", "_check_list", "_queue", "_transport_policy"})
-"""Of a connection."""
+"""Private names of a connection."""
 
 # Consent checks come every 5 s, and each waits half a second for its answer: four are missed within 27 s.
 aioice.ice.CONSENT_FAILURES = 4

@@ -17,7 +17,8 @@ NAMES = frozenset(
     | {"_get_inbound_stream", "_mark_received", "_inbound_streams", "_data_channels", "_local_tsn"}
     | {"_last_received_tsn", "_sack_misordered", "_sack_duplicates"}
 )
-"""Of a connection, a transceiver and a receiver; of the transports over DTLS and ICE; of the one over SCTP."""
+"""Private names: of a connection, a transceiver and a receiver; of the transports over DTLS and ICE; of the one over
+SCTP."""
 
 inside = partial(Inside, names=NAMES)
 """The private parts of an object of aiortc's. The ``connection`` of an ICE transport is aioice's."""

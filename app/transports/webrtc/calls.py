@@ -22,7 +22,7 @@ Answered = asyncio.Future[tuple[str, str]]
 """A call's id, and the answer to its client's offer."""
 
 Work = Callable[[Answered], Coroutine[Any, Any, None]]
-"""What answers an offer, and serves the connection that follows."""
+"""Work that answers an offer, and serves the connection that follows."""
 
 
 class Calls:

@@ -32,20 +32,20 @@ MAX_PIXELS = 2560 * 1600
 """The largest frame: cameras send 1280×720 and screens more, and a decoder holds five or more of them."""
 
 PIXELS_S = 1920 * 1080 * 30
-"""What is decoded in a second, and a second of it at once: a third of a core."""
+"""Pixels that are decoded in a second, and a second of them at once: a third of a core."""
 
 MAX_FRAMES, MAX_BYTES = 30, 4 * 1024 * 1024
-"""What may wait for its decoding: a second."""
+"""The frames and bytes that may wait for their decoding: a second."""
 
 ASK_S = 1.0
-"""How often a key frame is asked for."""
+"""Seconds between two requests for a key frame."""
 
 DECODERS = {"VP8": "vp8", "H264": "h264"}
 """FFmpeg's own: they look at a frame's size before they make room for it."""
 
 
 class Camera:
-    """Where aiortc puts the packets of one video receiver. ``add_frame`` and ``refuse`` never wait.
+    """The place where aiortc puts the packets of one video receiver. ``add_frame`` and ``refuse`` never wait.
 
     ``add_frame`` gets one picture in ``every_s`` at most; ``refuse`` is told, once, that frames are too large.
     """
@@ -155,7 +155,7 @@ async def ignore(track: MediaStreamTrack) -> None:
 
 
 class _Losses(NackGenerator):
-    """What is missing, for a receiver that asks for it; a jump is another beginning, and not 30 000 losses."""
+    """The missing packets, for a receiver that asks for them; a jump is another beginning, and not 30 000 losses."""
 
     def add(self, packet: Any) -> bool:
         if self.max_seq is not None and RTP_HISTORY_SIZE < (packet.sequence_number - self.max_seq & 0xFFFF) < 0x8000:
@@ -164,7 +164,7 @@ class _Losses(NackGenerator):
 
 
 def _of_one_kind(codecs: list[Any]) -> list[Any]:
-    """Of what both sides have, VP8 if it is there: what a packet holds is known then."""
+    """Return, of the codecs that both sides have, VP8 if it is there: what a packet holds is known then."""
     kind = "VP8" if any(one.name == "VP8" for one in codecs) else codecs[0].name
     kept = [one for one in codecs if one.name == kind]
     types = {one.payloadType for one in kept}

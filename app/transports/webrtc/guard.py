@@ -1,4 +1,4 @@
-"""What aiortc itself does not check of the datagrams of a call's own client."""
+"""Checks of the datagrams of a call's own client that aiortc itself does not make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a call's datagrams come in: the server's UDP ports, and whose datagrams are taken there.
+"""The entrance of a call's datagrams: the server's UDP ports, and whose datagrams are taken there.
 
 aioice answers strangers with more bytes than they send, fails on some of theirs, and keeps the others to be read.
 Here a stranger's datagram costs its reading: an address counts once it has shown the password that the answer holds.
@@ -38,7 +38,7 @@ MAX_WAITING = 1024
 """Datagrams that wait to be read: as many as a burst of pictures has."""
 
 SERVERS_S = 5.0
-"""How long STUN and TURN servers may take to answer."""
+"""Seconds that STUN and TURN servers may take to answer."""
 
 Address = tuple[str, int]
 
@@ -112,7 +112,7 @@ async def _candidates(
     addresses: list[str],
     timeout: int = 5,
 ) -> list[Candidate]:
-    """What takes the place of aioice's method of the same parameters; no candidates where no port is free."""
+    """Gather candidates in place of aioice's method of the same parameters; none where no port is free."""
     if settings.ice_address is not None and addresses:
         addresses = ["::" if ":" in settings.ice_address else "0.0.0.0"]
     inside = aioice_compat.inside(connection)

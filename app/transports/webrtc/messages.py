@@ -1,4 +1,4 @@
-"""What a client may cost by its data channel: aiortc's SCTP, with a bound on all that it does for one datagram.
+"""Bounds on what a client may cost by its data channel: on all that aiortc's SCTP does for one datagram.
 
 A client that keeps to the protocol meets none of them. Source: RFC 9260 (SCTP), RFC 8831 (data channels).
 """
@@ -16,7 +16,7 @@ MAX_CHANNELS = 16
 """Data channels of one connection: one carries the events, and pages open some for themselves."""
 
 AHEAD_FRAGMENTS = 1024
-"""How far a fragment may be ahead of one that is missing: the window that aiortc offers has room for 950 full ones."""
+"""Fragments by which one may be ahead of a missing one: the window that aiortc offers has room for 950 full ones."""
 
 MAX_DUPLICATES = 64
 """Fragments that came twice, told at a time."""
@@ -28,7 +28,7 @@ def bound_messages(sctp: Any, refuse: Callable[[str], None]) -> None:
 
 
 class _Bounds:
-    """What takes the place of some methods of one RTCSctpTransport."""
+    """Methods that take the place of some of one RTCSctpTransport."""
 
     def __init__(self, transport: Any, refuse: Callable[[str], None]) -> None:
         self._sctp = sctp = aiortc_compat.inside(transport)
@@ -52,7 +52,7 @@ class _Bounds:
             self._refuse(str(error))
 
     async def send(self, chunk: Any) -> None:
-        """What is due when the connection has just ended goes nowhere: aiortc's timers would fail."""
+        """Send a chunk. One that is due when the connection has just ended goes nowhere: aiortc's timers would fail."""
         with suppress(ConnectionError):
             await self._send(chunk)
 
@@ -63,7 +63,7 @@ class _Bounds:
             await self._receive_data(chunk)
 
     async def receive_sack(self, chunk: Any) -> None:
-        """What the client has of what was sent; one that tells of more than was sent is none."""
+        """Take the client's report of what it has; one that reports more than was sent is none."""
         sctp = self._sctp
         sent = sctp.local_tsn - 1 - chunk.cumulative_tsn & 0xFFFFFFFF
         reported = sum(max(0, last - first + 1) for first, last in chunk.gaps)
@@ -77,7 +77,8 @@ class _Bounds:
             await self._receive_message(stream_id, kind, data)
 
     def stream(self, stream_id: int) -> Reassembly:
-        """Where a stream's fragments wait. Raises TooLarge where there are more streams than channels may be."""
+        """Return the place where a stream's fragments wait. Raises TooLarge where there are more streams than channels
+        may be."""
         streams = self._sctp.inbound_streams
         if stream_id not in streams:
             if len(streams) >= MAX_CHANNELS:
