@@ -178,3 +178,24 @@ def test_the_glossary_is_in_order_and_its_words_are_the_code_s() -> None:
     assert not [
         word for row in rows for word in row.split(", ") if word.replace("-", "") not in source.replace("-", "")
     ]
+
+
+OTHERS = {"MCPClient"}
+"""Classes of other projects that the pages name."""
+
+
+def named(text: str) -> set[str]:
+    """The classes, and their methods, that a page's sentences name: tables and blocks show other projects', too."""
+    prose = re.sub(r"```.*?```|^\|.*?$", "", text, flags=re.DOTALL | re.MULTILINE)
+    found = re.findall(r"`([A-Z][a-z]\w+)(?:\.(\w+))?(?:\(.*?\))?`", prose)
+    return {name for pair in found for name in pair if name} - OTHERS
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "ARCHITECTURE.md", "app/README.md", "app/PROTOCOL.md", "engine/README.md"]
+)
+def test_names_on_the_pages_are_those_of_the_code(page: str) -> None:
+    files = [path for folder in ("app", "engine") for path in (ROOT / folder).rglob("*.py")]
+    words = {word for path in files for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
+    assert not named((ROOT / page).read_text(encoding="utf-8")) - words
+    assert named("`Orchestrator.opened(x)`, not\n| `Nobody` |\n") == {"Orchestrator", "opened"}
