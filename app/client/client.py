@@ -97,14 +97,14 @@ class Client:
             if asked := self._asked_for():
                 await self.configure(**asked)
         except BaseException:
-            await self._leave()
+            await self._close()
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        await self._leave()
+        await self._close()
 
     async def configure(self, **session: Any) -> dict[str, Any]:
         """Change settings, and return those in effect. Raises ClientError if the server refuses."""
@@ -173,8 +173,8 @@ class Client:
             if self._channel.plays:
                 await self.send("output_audio_buffer.clear")
             elif answer.item_id is not None:
-                heard_ms = answer.player.played_samples(self._now()) * 1000 // SPEAKER_RATE_HZ
-                where = {"item_id": answer.item_id, "content_index": 0, "audio_end_ms": heard_ms}
+                played_ms = answer.player.played_samples(self._now()) * 1000 // SPEAKER_RATE_HZ
+                where = {"item_id": answer.item_id, "content_index": 0, "audio_end_ms": played_ms}
                 await self.send("conversation.item.truncate", **where)
 
     def events(self) -> Events:
@@ -290,7 +290,7 @@ class Client:
     def _gone(self) -> ClientError:
         return self._lost or ClientError("the session has been left", "connection_lost")
 
-    async def _leave(self) -> None:
+    async def _close(self) -> None:
         self._reading.cancel()
         await asyncio.wait([self._reading])
         if not self._reading.cancelled():

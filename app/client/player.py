@@ -77,8 +77,8 @@ class Player:
         wave = self.wave
         windows = wave[: len(wave) // WINDOW_SAMPLES * WINDOW_SAMPLES].reshape(-1, WINDOW_SAMPLES)
         loud = np.flatnonzero(np.sqrt((windows.astype(np.float64) ** 2).mean(axis=1)) > AUDIBLE_RMS)
-        return self._heard_s(int(loud[0]) * WINDOW_SAMPLES) if len(loud) else None
+        return self._played_s(int(loud[0]) * WINDOW_SAMPLES) if len(loud) else None
 
-    def _heard_s(self, sample: int) -> float:
+    def _played_s(self, sample: int) -> float:
         first, start_s = next(entry for entry in reversed(self._starts) if entry[0] <= sample)
         return start_s + (sample - first) / SPEAKER_RATE_HZ

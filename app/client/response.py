@@ -54,8 +54,8 @@ class Response:
     @property
     def ttfa_s(self) -> float | None:
         """Return seconds from ``begun_s`` to the first audible sound; None if there was none."""
-        heard_s = self.player.audible_s
-        return None if heard_s is None else heard_s - self.begun_s
+        audible_s = self.player.audible_s
+        return None if audible_s is None else audible_s - self.begun_s
 
     @property
     def complete(self) -> bool:

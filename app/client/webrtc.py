@@ -70,11 +70,11 @@ class CallChannel:
 
     def __init__(self, connection: RTCPeerConnection) -> None:
         self._data_channel = connection.createDataChannel("oai-events")
-        self._voice, self._ears = OpusTrack(time.monotonic), AudioReceiver(self._hear, SPEAKER_RATE_HZ)
-        sound = connection.addTransceiver(self._voice, "sendrecv")
+        self._track, self._receiver = OpusTrack(time.monotonic), AudioReceiver(self._add_samples, SPEAKER_RATE_HZ)
+        sound = connection.addTransceiver(self._track, "sendrecv")
         codecs = RTCRtpSender.getCapabilities("audio").codecs
         sound.setCodecPreferences([codec for codec in codecs if codec.mimeType == "audio/opus"])
-        self._ears.attach(sound.receiver)
+        self._receiver.attach(sound.receiver)
         self._events: asyncio.Queue[Event | None] = asyncio.Queue(UNREAD)
         self._open, self._lost = asyncio.Event(), False
         self._playing: str | None = None  # the response that is being played out
@@ -83,7 +83,7 @@ class CallChannel:
         self._data_channel.on("open", self._open.set)
         self._data_channel.on("message", self._take)
         self._data_channel.on("close", self._lose)
-        connection.on("connectionstatechange", lambda: self._look(connection.connectionState))
+        connection.on("connectionstatechange", lambda: self._on_state(connection.connectionState))
 
     async def connected(self) -> None:
         """Wait for the data channel."""
@@ -98,7 +98,7 @@ class CallChannel:
     async def speak(self, pcm: Pcm) -> None:
         if self._lost:
             raise self._gone()
-        self._voice.push(pcm.astype("<i2", copy=False).tobytes())
+        self._track.push(pcm.astype("<i2", copy=False).tobytes())
 
     async def receive(self) -> Event:
         event = await self._events.get()
@@ -109,7 +109,7 @@ class CallChannel:
 
     def close(self) -> None:
         """Hear no more. May be called twice."""
-        self._ears.close()
+        self._receiver.close()
         self._lose()
 
     def _take(self, message: str | bytes) -> None:
@@ -135,7 +135,7 @@ class CallChannel:
             event, self._ended = self._ended, None
             self._put(event)
 
-    def _hear(self, pcm: Pcm) -> None:
+    def _add_samples(self, pcm: Pcm) -> None:
         self._early.append((time.monotonic(), pcm))
         if self._playing is not None:
             self._catch_up()
@@ -144,8 +144,8 @@ class CallChannel:
         """Give the sound that came to the answer that plays; older sound is silence behind the answer before."""
         now_s = time.monotonic()
         while self._early:
-            heard_s, pcm = self._early.popleft()
-            if now_s - heard_s < EARLY_S:
+            came_s, pcm = self._early.popleft()
+            if now_s - came_s < EARLY_S:
                 self._put(AudioDelta(str(self._playing), "", pcm.tobytes()))
 
     def _put(self, event: Event) -> None:
@@ -159,7 +159,7 @@ class CallChannel:
             self._lost = True
             self._events.put_nowait(None)
 
-    def _look(self, state: str) -> None:
+    def _on_state(self, state: str) -> None:
         if state in ("failed", "closed"):
             self._lose()
 

@@ -47,7 +47,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._parsed, self._pongs = 0, b""
         self._silence: asyncio.TimerHandle | None = None
         self._loop_time, self._own, self._pace = LoopTime(slices), own, pace
-        self._intake = Intake(self._parse, self._ready, self._resume_reading, self._leave, pace, self._loop_time)
+        self._intake = Intake(self._parse, self._ready, self._resume_reading, self._cut_off, pace, self._loop_time)
 
     def connection_made(self, transport: BaseTransport) -> None:
         """``transport`` is a TcpConnection: it carried HTTP until now."""
@@ -140,7 +140,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.read_paused = False
             self.transport.resume_reading()
 
-    def _leave(self) -> None:
+    def _cut_off(self) -> None:
         self.conn.fail(TOO_MUCH, "more messages than are taken from one client, for a minute")
         self.handle_parser_exception()
 

@@ -19,11 +19,11 @@ PLAIN = IceServer(urls=("stun:stun.example:3478",), username="ann", credential="
 @pytest.mark.parametrize("name", ["ann", ""])
 def test_a_credential_is_what_coturn_reckons_from_the_name(name: str) -> None:
     """Its user is ``<when it expires>:<anything>``, its password base64(HMAC-SHA1(secret, user))."""
-    (told,) = servers_for(name, [SHARED], 1_000_000.7)
-    assert told.username == f"{1_000_000 + LIFETIME_S}" + (":ann" if name else "")
-    expected = hmac.digest(b"north", (told.username or "").encode(), hashlib.sha1)
-    assert base64.b64decode(told.credential or "") == expected
-    assert told.secret is None
+    (server,) = servers_for(name, [SHARED], 1_000_000.7)
+    assert server.username == f"{1_000_000 + LIFETIME_S}" + (":ann" if name else "")
+    expected = hmac.digest(b"north", (server.username or "").encode(), hashlib.sha1)
+    assert base64.b64decode(server.credential or "") == expected
+    assert server.secret is None
 
 
 def test_one_without_a_secret_is_told_as_it_stands() -> None:

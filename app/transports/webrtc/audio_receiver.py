@@ -28,10 +28,10 @@ to the longest pause that any turn detection waits for. A spike of 200 ms is no 
 
 
 class AudioReceiver:
-    """Where aiortc puts the packets of one receiver. ``hear`` takes int16 at ``rate_hz`` and never waits."""
+    """Where aiortc puts the packets of one receiver. ``on_samples`` takes int16 at ``rate_hz`` and never waits."""
 
-    def __init__(self, hear: Callable[[Pcm], None], rate_hz: int = MIC_RATE_HZ) -> None:
-        self._hear, self._rate_hz = hear, rate_hz
+    def __init__(self, on_samples: Callable[[Pcm], None], rate_hz: int = MIC_RATE_HZ) -> None:
+        self._on_samples, self._rate_hz = on_samples, rate_hz
         self._jitter, self._decoder = Jitter(), Decoder(rate_hz)
         self._ssrc: int | None = None
         self._quiet_s = 0.0
@@ -53,7 +53,7 @@ class AudioReceiver:
         """Hear no more. May be called twice."""
         if self._timer is not None:
             self._timer.cancel()
-        self._hear = lambda pcm: None
+        self._on_samples = lambda pcm: None
 
     def _take(self, packet: Any) -> None:
         if packet.ssrc != self._ssrc:  # another microphone: it counts from anew
@@ -64,7 +64,7 @@ class AudioReceiver:
 
     def _decode(self, payloads: list[bytes | None]) -> None:
         for payload in payloads:
-            self._hear(self._decoder.decode(payload))
+            self._on_samples(self._decoder.decode(payload))
 
     def _again_in(self, seconds: float) -> None:
         if self._timer is not None:
@@ -77,5 +77,5 @@ class AudioReceiver:
             self._again_in(QUIET_S)
         elif self._quiet_s < LONGEST_QUIET_S:
             self._quiet_s += QUIET_STEP_S
-            self._hear(np.zeros(round(QUIET_STEP_S * self._rate_hz), np.int16))
+            self._on_samples(np.zeros(round(QUIET_STEP_S * self._rate_hz), np.int16))
             self._again_in(QUIET_STEP_S)

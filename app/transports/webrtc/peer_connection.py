@@ -64,7 +64,7 @@ class PeerConnection:
         self._now, self.last_seen_s = now, now()
         self._way_s = 0.0
         self._track = OpusTrack(now)
-        self._receiver = AudioReceiver(self._hear)
+        self._receiver = AudioReceiver(self._add_samples)
         self._camera = Camera(settings.camera_every_s, self._add_frame, self._refuse_picture)
         self._connection = RTCPeerConnection(_configuration(settings))
         guard_connecting(self._connection, id)
@@ -193,7 +193,7 @@ class PeerConnection:
     def _seen(self) -> None:
         self.last_seen_s = self._now()
 
-    def _hear(self, pcm: Pcm) -> None:
+    def _add_samples(self, pcm: Pcm) -> None:
         self._inbox.put(Received(InputSamples(pcm)), pcm.nbytes)
 
     def _refuse_picture(self, message: str) -> None:
@@ -254,7 +254,7 @@ class PeerConnection:
 
 def _configuration(settings: Settings) -> RTCConfiguration:
     """An empty list of servers is one that asks nobody: None would be a public STUN server."""
-    urls = servers_for("server", settings.ice_servers, time.time())
-    servers = [RTCIceServer(list(one.urls), one.username, one.credential) for one in urls]
+    found = servers_for("server", settings.ice_servers, time.time())
+    servers = [RTCIceServer(list(one.urls), one.username, one.credential) for one in found]
     policy = RTCIceTransportPolicy.RELAY if settings.ice_relay_only else RTCIceTransportPolicy.ALL
     return RTCConfiguration(iceServers=servers, iceTransportPolicy=policy)

@@ -29,9 +29,9 @@ async def test_sound_that_overtakes_its_event_is_heard() -> None:
     connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
     line = CallChannel(connection)
     try:
-        line._hear(tone(0.02))
+        line._add_samples(tone(0.02))
         line._take(b'{"type": "output_audio_buffer.started", "event_id": "e", "response_id": "resp_1"}')
-        line._hear(tone(0.02)[::-1])
+        line._add_samples(tone(0.02)[::-1])
         begun, first, second = [await line.receive() for _ in range(3)]
         assert isinstance(begun, Other)
         assert [event.delta for event in (first, second) if isinstance(event, AudioDelta)] == [
