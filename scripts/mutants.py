@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MUTANTS = ROOT / "tests" / "seeds" / "mutants.toml"
 QUICK = "not (attacks or gpu or soak or chaos or conformance or bench or media or ray)"
 OUTCOMES = {0: "green", 1: "red", 5: "no test ran"}
-"""What pytest's exit code says about a mutant; any other is `broken`: the tests could not be collected."""
+"""The verdict on a mutant by pytest's exit code; any other code is `broken`: the tests could not be collected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,8 @@ def mutants(path: Path = MUTANTS) -> list[Mutant]:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How the mutants are run: how often each, until when, and where the outcomes are kept between two pieces."""
+    """The plan by which the mutants are run: how often each, until when, and where the outcomes are kept between two
+    pieces."""
 
     times: int
     minutes: float

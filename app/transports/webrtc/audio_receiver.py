@@ -1,4 +1,4 @@
-"""What the server hears of a call: RTP packets of the client's microphone in, samples out, at once.
+"""The sound that the server hears of a call: RTP packets of the client's microphone in, samples out, at once.
 
 Takes the place of aiortc's own jitter buffer, which delays speech by 80 ms, adds to that with every loss, and holds
 back the end of what was said. Decoding happens here, in the packet's own turn: it takes 0.1 ms, a hop to a thread more.
@@ -20,7 +20,7 @@ from engine import MIC_RATE_HZ
 from engine.core import Pcm
 
 HELD_S = 0.060
-"""How long a packet waits behind a gap when nothing follows: three packets' time."""
+"""Seconds that a packet waits behind a gap when nothing follows: three packets' time."""
 
 QUIET_S, QUIET_STEP_S, LONGEST_QUIET_S = 0.3, 0.1, 10.0
 """A microphone that sends nothing (switched off, or it saves silence) is silent: after so long, in steps of so much, up
@@ -28,7 +28,8 @@ to the longest pause that any turn detection waits for. A spike of 200 ms is no 
 
 
 class AudioReceiver:
-    """Where aiortc puts the packets of one receiver. ``on_samples`` takes int16 at ``rate_hz`` and never waits."""
+    """The place where aiortc puts the packets of one receiver. ``on_samples`` takes int16 at ``rate_hz`` and never
+    waits."""
 
     def __init__(self, on_samples: Callable[[Pcm], None], rate_hz: int = MIC_RATE_HZ) -> None:
         self._on_samples, self._rate_hz = on_samples, rate_hz

@@ -39,7 +39,7 @@ from app.turn import servers_for
 from engine.core import Pcm
 
 PLAYER_S = 0.040
-"""What a browser's own buffers add to the way of a sample, where its page does not say."""
+"""Seconds that a browser's own buffers add to the way of a sample, where its page does not say."""
 
 GATHER_S, FOLLOW_S, CONNECT_S, CLOSE_S = 10.0, 5.0, 12.0, 5.0
 """The longest that may take: finding the server's addresses; the client's first sign of life, which follows the answer
@@ -57,7 +57,7 @@ class PeerConnection:
         self._send_timeout_s = settings.limits.send_timeout_s
         self._opened = asyncio.Event()
         self.channel = Channel(self, settings.limits, loop_time, sound=self, opened=self._opened)
-        """Where the call's events go, and what its client says."""
+        """The link to which the call's events go, and from which its client's come."""
         self.connected: Callable[[], None] = lambda: None
         """Called when its client has connected."""
         self.delay_s = PLAYER_S
@@ -75,7 +75,7 @@ class PeerConnection:
 
     @property
     def lag_s(self) -> float:
-        """How long a sample is on its way from here to the listener's ear."""
+        """Return how long a sample is on its way from here to the listener's ear."""
         return self._way_s + self.delay_s
 
     def play(self, pcm: bytes) -> None:
@@ -116,7 +116,7 @@ class PeerConnection:
         return sdp
 
     async def messages(self) -> AsyncGenerator[Received]:
-        """What the client says and shows, until the connection is closed. A client never says goodbye here."""
+        """Yield what the client says and shows, until the connection is closed. A client never says goodbye here."""
         async with aclosing(self._inbox.received(self._gone)) as received:
             async for one in received:
                 yield one
@@ -165,12 +165,12 @@ class PeerConnection:
                 close_ports(transport.transport)
 
     def _transports(self) -> set[Any]:
-        """Of sound, pictures and events: one, where they are bundled."""
+        """Return the transports of sound, pictures and events: one, where they are bundled."""
         return {one.transport for one in (self._connection.sctp, *self._connection.getReceivers()) if one is not None}
 
     @contextmanager
     def _answerable(self) -> Generator[None]:
-        """Whatever aiortc stumbles over is the offer's fault: it is checked, and nothing of ours runs in here."""
+        """Blame the offer for whatever aiortc stumbles over: the offer is checked here, and nothing of ours runs."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - see above
@@ -219,7 +219,7 @@ class PeerConnection:
             self._opened.set()
 
     async def _measure(self) -> None:
-        """How long a packet is on its way, by the client's receiver reports."""
+        """Measure how long a packet is on its way, by the client's receiver reports."""
         for sender in self._connection.getSenders():
             for report in (await sender.getStats()).values():
                 round_trip_s = getattr(report, "roundTripTime", None)
