@@ -64,7 +64,7 @@ class Orchestrator:
                 pools += [self.pools[place] for place in route.stages]
                 if not pools:
                     raise StageUnavailable("no stage is up that serves this request")
-                Hops(chunks, pools, hops, partial(self._progress, stall), route).begin(inputs)
+                Hops(chunks, pools, hops, partial(self._progress, stall, chunks, pools), route).begin(inputs)
         except TimeoutError:
             what = "the answer was not read" if chunks.stream else "no progress"
             chunks.stream.fail(Stalled(f"{what} for {self._stall_s:g} s{_awaited(pools, chunks)}"))
@@ -77,8 +77,14 @@ class Orchestrator:
         if guidance != 1 and not any(pool.info.group == "guided" for pool in self.pools):
             raise RequestError(f"guidance: this model cannot be guided; leave it at 1, not {guidance:g}")
 
-    def _progress(self, stall: asyncio.Timeout) -> None:
-        """Move the deadline, now and then and not with every chunk: it measures a standstill, not a lifetime."""
+    def _progress(self, stall: asyncio.Timeout, chunks: Chunks, pools: Sequence[Pool]) -> None:
+        """Move the deadline, now and then and not with every chunk: it measures a standstill, not a lifetime.
+
+        Once a role of a joined group has ended, nothing moves it: a companion that hangs is not hidden by what else the
+        request gives.
+        """
+        if _awaited(pools, chunks):
+            return
         deadline_s, due_s = asyncio.get_running_loop().time() + self._stall_s, stall.when()
         if due_s is not None and due_s < deadline_s - MOVED * self._stall_s and not stall.expired():
             stall.reschedule(deadline_s)
@@ -112,7 +118,7 @@ def _check_numbers(request: Request) -> None:
 
 def _awaited(pools: Sequence[Pool], chunks: Chunks) -> str:
     """Name the roles that a joined group still waits for, if that is why nothing comes."""
-    for pool in pools:
+    for pool in pools if len(chunks.request.roles) > 1 else ():
         if pool.info.group == "joined":
             done = {role: pool.info.mark("done", role) in chunks.timeline.marks for role in chunks.request.roles}
             if any(done.values()) and not all(done.values()):
