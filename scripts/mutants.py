@@ -69,11 +69,10 @@ def run(chosen: Sequence[Mutant], proofs: dict[str, list[str]], plan: Plan) -> i
     until_s = time.monotonic() + 60 * plan.minutes
     seen = _seen(plan.resume)
     with _copy() as tree:
+        intact = _Intact(tree)
         for mutant in chosen:
             while len(outcomes := seen.setdefault(mutant.name, [])) < plan.times:
-                if (left_s := until_s - time.monotonic()) <= 0:
-                    return _report(chosen, seen, plan.times)
-                outcome = _outcome(mutant, _tests(mutant, proofs), tree, left_s)
+                outcome = _outcome(mutant, _tests(mutant, proofs), intact, until_s)
                 if outcome is None:
                     return _report(chosen, seen, plan.times)
                 outcomes.append(outcome)
@@ -91,23 +90,40 @@ def _seen(resume: Path | None) -> dict[str, list[str]]:
     return json.loads(resume.read_text()) if resume is not None and resume.exists() else {}
 
 
-def _outcome(mutant: Mutant, tests: Sequence[str], tree: Path, left_s: float) -> str | None:
-    """Run the tests of a mutant; None where the time is up before they have ended."""
-    path = tree / mutant.file
+class _Intact:
+    """The tree without a mutant: tests that fail there prove nothing. Each set of tests is run once."""
+
+    def __init__(self, tree: Path) -> None:
+        self.tree = tree
+        self._outcomes: dict[tuple[str, ...], str] = {}
+
+    def outcome(self, tests: Sequence[str], until_s: float) -> str:
+        key = tuple(tests)
+        if key not in self._outcomes:
+            self._outcomes[key] = OUTCOMES.get(_pytest(tests, self.tree, until_s), "broken")
+        return self._outcomes[key]
+
+
+def _outcome(mutant: Mutant, tests: Sequence[str], intact: _Intact, until_s: float) -> str | None:
+    """Run the tests of a mutant, without it and with it; None where the time is up before they have ended."""
+    path = intact.tree / mutant.file
     whole = path.read_text()
-    path.write_text(mutant.applied(whole))
     try:
-        return OUTCOMES.get(_pytest(tests, tree, left_s), "broken")
+        if (before := intact.outcome(tests, until_s)) != "green":
+            return f"{before} without it"
+        path.write_text(mutant.applied(whole))
+        return OUTCOMES.get(_pytest(tests, intact.tree, until_s), "broken")
     except subprocess.TimeoutExpired:
         return None
     finally:
         path.write_text(whole)
 
 
-def _pytest(tests: Sequence[str], tree: Path, left_s: float) -> int:
+def _pytest(tests: Sequence[str], tree: Path, until_s: float) -> int:
     options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-m", QUICK]
     environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", *options, *tests]
+    left_s = max(until_s - time.monotonic(), 0.0)
     return subprocess.run(command, cwd=tree, env=environment, timeout=left_s, capture_output=True).returncode
 
 

@@ -82,7 +82,11 @@ def test_a_mutant_is_red_where_a_test_of_its_statement_fails_and_the_checkout_st
     assert mutants.run([MUTANT], {"A9.1": [f"{MUTANT.file}::test_other"]}, PLAN) == 1
     assert "not red: no sum (A9.1): green, green" in capsys.readouterr().out
     assert mutants.run([MUTANT], {"A9.1": [f"{MUTANT.file}::test_nowhere"]}, PLAN) == 1
-    assert "not red: no sum (A9.1): broken, broken" in capsys.readouterr().out
+    assert "not red: no sum (A9.1): broken without it" in capsys.readouterr().out
+    tiny_tree.write_text(before + "\n\ndef test_red():\n    assert 1 + 2 == 2\n")
+    assert mutants.run([MUTANT], {"A9.1": [f"{MUTANT.file}::test_red"]}, PLAN) == 1
+    assert "not red: no sum (A9.1): red without it" in capsys.readouterr().out
+    tiny_tree.write_text(before)
     assert tiny_tree.read_text() == before
 
 

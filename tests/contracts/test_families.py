@@ -19,6 +19,7 @@ from engine.chunk import Audio, Chunk, Output, Speech, Transcript, Usage
 from engine.core import ANSWER, IN_WRITING
 from engine.wire import CREDIT
 from tests.engine.fakes import data_of, until
+from tests.engine.held import held_per_request
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 FAMILIES = ["script", "nano"]
@@ -94,6 +95,19 @@ async def test_sixteen_at_once_answer_as_each_alone(engine: Engine) -> None:
         np.testing.assert_allclose(sound(one), sound(other), atol=1e-4)
     one, other = (sound(chunks)[:24_000] for chunks in alone[:2])
     assert np.abs(one - other).max() > 1e-2  # else it would prove nothing
+
+
+@pytest.mark.seed("A2.20", "A0.18")
+async def test_nothing_is_kept_of_requests_that_are_over(engine: Engine) -> None:
+    """Of one that was answered, and of one that was left in the middle."""
+
+    async def one(i: int) -> None:
+        await answer(engine, told("one", id=f"{i}", session=f"{i}"))
+        async with engine.open(told("one", id=f"left{i}", session=f"left{i}")) as chunks:
+            await anext(chunks)
+
+    assert await held_per_request(one) < 20_000
+    assert idle(engine)
 
 
 async def test_voices_share_a_batch_and_each_sounds_as_it_does_alone(engine: Engine) -> None:

@@ -74,12 +74,14 @@ def test_what_is_written_as_it_should_be_is_read() -> None:
         ({"t": "usage", "finish": "bored"}, "Invalid enum value 'bored'"),
     ],
 )  # fmt: skip
+@pytest.mark.seed("A2.21", "A4.20")
 def test_what_is_misspelt_is_refused_by_the_wire(chunk: dict[str, Any], why: str) -> None:
     with pytest.raises(WireError, match=why):
         fed(chunk)
 
 
 @pytest.mark.parametrize("name", sorted(kinds(*get_args(Chunk))))
+@pytest.mark.seed("A2.21", "A4.20")
 def test_no_chunk_takes_a_field_that_it_does_not_have(name: str) -> None:
     (struct,) = (one for one in get_args(Chunk) if one.__struct_config__.tag == name)
     values: dict[str, Any] = dict.fromkeys(struct.__struct_fields__, 0)
@@ -109,6 +111,7 @@ def test_a_familys_struct_goes_as_tensors_and_is_itself_again() -> None:
         ({"at": 7, "latent": [1.0]}, "an array is wanted"),
     ],
 )
+@pytest.mark.seed("A2.21", "A4.20")
 def test_fields_that_are_not_the_structs_are_refused(fields: dict[str, Any], why: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=why):
         Tensors("family.position", fields).read(Position)

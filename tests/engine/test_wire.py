@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import socket
 import struct
+import time
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -246,6 +248,31 @@ async def test_sending_to_who_reads_nothing_waits_for_nobody() -> None:
     )
     link.close()
     await until(lambda: right.losses == 1)
+
+
+def asleep_s() -> float:
+    """Seconds in which this thread neither ran nor waited for a processor, but for an offset. A busy machine adds
+    nothing to it; a call that blocks does."""
+    ran_ns, queued_ns, _ = map(int, Path("/proc/thread-self/schedstat").read_text().split())
+    return time.monotonic() - (ran_ns + queued_ns) / 1e9
+
+
+@pytest.mark.seed("A4.10")
+@pytest.mark.parametrize("near", [False, True], ids=["by copy", "by reference"])
+async def test_a_step_that_sends_to_who_reads_nothing_never_sleeps(near: bool) -> None:
+    """All that a request may have under way, for a socket that is full after the first chunk."""
+    ours, theirs = socket.socketpair()
+    end = End()
+    link = links.SocketLink(end.got.append, end.lost, near)
+    await asyncio.get_running_loop().create_connection(lambda: link, sock=ours)
+    before_s = asleep_s()
+    for n in range(wire.CREDIT):
+        link.send(wire.Emit("r", x(np.full(50_000, n, np.float32)), True, True))
+    link._flush()
+    assert asleep_s() - before_s < 1
+    link.abort()
+    theirs.close()
+    await until(lambda: end.losses == 1)
 
 
 @pytest.mark.parametrize("garbage", [b"\xff" * 8, struct.pack(">I", 3) + b"\xc1\xc1\xc1", struct.pack(">I", 0)])

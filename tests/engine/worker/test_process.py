@@ -45,6 +45,28 @@ async def test_the_last_message_of_a_run_is_its_end() -> None:
         assert isinstance(desk.sent[-1], wire.End)
 
 
+@pytest.mark.seed("A2.5", "A4.17")
+async def test_a_run_ends_once_and_with_the_last_chunk_of_its_last_stage() -> None:
+    """Its first stage has long ended when the last one begins to give."""
+
+    def at_the_end(req: StageRequest) -> Result:
+        req.state = [*(req.state or []), *req.pending]
+        req.pending.clear()
+        if not req.ended:
+            return []
+        req.done = not req.state
+        return [req.state.pop(0)] if req.state else []
+
+    nothing = frozenset[str]()
+    async with working(FakeStage("a", 0, emits=nothing), FakeStage("b", 1, at_the_end, feeds=nothing)) as desk:
+        desk.put(opened("r", "a", "b"), *fed("r", 1, 2, 3), wire.End("r"))
+        await desk.ended("r")
+        await settled(desk)
+        assert desk.data("r") == [1, 2, 3]
+        assert len(desk.of(wire.End, "r")) == 1
+        assert isinstance(desk.sent[-1], wire.End)
+
+
 async def test_closed_before_its_first_step_a_run_leaves_nothing() -> None:
     async with working(FakeStage()) as desk:
         desk.put(opened("r"), wire.Close("r"))

@@ -13,6 +13,7 @@ from engine import Engine, Sampling
 from engine.core import IN_WRITING
 from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.slots import Batch
+from tests.engine.held import held_per_request
 from tests.oracles.talk import Said, ask, request, spec
 from tests.worker.models.qwen3_omni.cases import PROMPTS, Folder
 
@@ -104,3 +105,14 @@ async def test_an_answer_that_is_left_leaves_no_trace(after: str, checkpoint: Fo
     assert (again.ids, again.codes.tolist()) == (before.ids, before.codes.tolist())
     # The chunks fall elsewhere, and sums round elsewhere: the tolerance is the reference's.
     assert np.abs(again.wave - before.wave).max() <= 1e-4
+
+
+@pytest.mark.seed("A2.20")
+async def test_nothing_is_kept_of_answers_that_are_over(checkpoint: Folder) -> None:
+    """What a session's next request may need is bounded by itself, so the session is one."""
+    async with Engine(spec(checkpoint("plain"))) as engine:
+
+        async def one(i: int) -> None:
+            await ask(engine, request(f"{i}", PROMPTS["text"], 3, 3, session="one"))
+
+        assert await held_per_request(one) < 20_000
