@@ -102,8 +102,8 @@ async def test_nothing_is_kept_of_requests_that_are_over(engine: Engine) -> None
     """Of one that was answered, and of one that was left in the middle."""
 
     async def one(i: int) -> None:
-        await answer(engine, told("one", id=f"{i}", session=f"{i}"))
-        async with engine.open(told("one", id=f"left{i}", session=f"left{i}")) as chunks:
+        await answer(engine, asked("hello", id=f"{i}", max_text_tokens=4))
+        async with engine.open(told("one", id=f"left{i}")) as chunks:
             await anext(chunks)
 
     assert await held_per_request(one) < 20_000
