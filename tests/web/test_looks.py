@@ -83,6 +83,27 @@ async def test_on_a_phone_nothing_covers_the_words_or_squeezes_the_log(server: R
         assert await page.value(edge % ("#log", "bottom")) == await page.value(edge % ("main", "bottom"))
 
 
+async def test_on_a_phone_the_examples_leave_the_answer_in_sight(server: Running, browser: Chromium) -> None:
+    """A model may have as many as nano has: below an answer they are one line, that one shifts sideways."""
+    async with browser.page(**{**PHONE, "viewport": {"width": 390, "height": 844}}) as page:
+        await page.open(server.http)
+        await page.shows("#examples", "say:")
+        await page.value(
+            "(() => { const box = document.querySelector('.examples'), one = box.firstElementChild;"
+            " for (let n = 0; n < 8; n++) box.append(one.cloneNode(true)); })()"
+        )
+        await page.ask("say: an answer that is to be read")
+        await page.shows("#captions .answer", "read")
+        await page.state("ready")
+        await page.until("document.getElementById('examples').checkVisibility()")
+        edge = "document.querySelector('%s').getBoundingClientRect().%s"
+        await page.until(f"{edge % ('#captions .answer', 'top')} >= {edge % ('#scroll', 'top')}")
+        assert await page.value(edge % ("#captions .answer", "bottom")) <= await page.value(
+            edge % ("#scroll", "bottom")
+        )
+        assert await page.value("document.documentElement.scrollWidth") <= 390
+
+
 async def test_nothing_jumps_while_a_conversation_goes_on(page: Page) -> None:
     where = "document.getElementById(id).getBoundingClientRect()"
     places = f"['talk', 'mute', 'ask', 'timing'].map((id) => [{where}.x, {where}.y])"
