@@ -159,11 +159,14 @@ async def test_a_callers_frame_is_soon_decoded(server: Running, monkeypatch: pyt
 @pytest.mark.usefixtures("_plain_loop")
 async def test_what_is_pushed_soon_leaves(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the samples' coming to the first packet at the client: from silence, forty times."""
-    calls: list[module.Connection] = []
-    begin = module.Connection.run
-    monkeypatch.setattr(
-        module.Connection, "run", lambda call, kind, **names: (calls.append(call), begin(call, kind, **names))[1]
-    )
+    connections: list[module.Connection] = []
+    run = module.Connection.run
+
+    async def noted(connection: module.Connection, kind: str, **names: str) -> None:
+        connections.append(connection)
+        await run(connection, kind, **names)
+
+    monkeypatch.setattr(module.Connection, "run", noted)
     delays: list[float] = []
     caller = Caller(server, Microphone())
     try:
@@ -176,7 +179,7 @@ async def test_what_is_pushed_soon_leaves(server: Running, monkeypatch: pytest.M
             await asyncio.sleep(0.2)  # until the silent packets behind the last one are over
             came.clear()
             pushed_s = time.monotonic()
-            calls[0].resumable.emit(AudioDelta(OutputItemRef("", "", 0, True, True), bytes(2 * FRAME), 0.02))
+            connections[0].resumable.emit(AudioDelta(OutputItemRef("", "", 0, True, True), bytes(2 * FRAME), 0.02))
             async with asyncio.timeout(5):
                 await came.wait()
             delays.append(1000 * (time.monotonic() - pushed_s))
