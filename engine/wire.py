@@ -195,7 +195,7 @@ class Beat(Frame, frozen=True, tag="beat"):
     unavailable: dict[str, str] = {}
     """The stages that cannot be had for now, and why, as sentences."""
     moving: tuple[str, ...] = ()
-    """The runs that stepped since the last beat, are in a step, or only wait for their turn to step."""
+    """The runs of which a stage is in a step, or will step when its turn comes: they wait for nobody but the worker."""
 
 
 class Join(Frame, frozen=True, tag="join"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 
@@ -12,16 +13,27 @@ class Inside:
     """
 
     def __init__(self, of: Any, names: frozenset[str]) -> None:
-        vars(self).update(of=of, names={name.rpartition("__")[2].lstrip("_"): name for name in names})
+        vars(self).update(of=of, names=_by_public_name(names))
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.of, self._found(name))
+    def __getattr__(self, name: str) -> Any:  # for each datagram of a call, some times
+        private = self.names[name]
+        try:
+            return getattr(self.of, private)
+        except AttributeError:
+            raise _gone(self.of, private) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self.of, self._found(name), value)
+        private = self.names[name]
+        if not hasattr(self.of, private):
+            raise _gone(self.of, private)
+        setattr(self.of, private, value)
 
-    def _found(self, name: str) -> str:
-        if not hasattr(self.of, self.names[name]):
-            kind = f"{type(self.of).__module__}.{type(self.of).__name__}"
-            raise RuntimeError(f"{kind} has no {self.names[name]}: install the version that pyproject.toml asks for.")
-        return self.names[name]
+
+@cache
+def _by_public_name(names: frozenset[str]) -> dict[str, str]:
+    return {name.rpartition("__")[2].lstrip("_"): name for name in names}
+
+
+def _gone(of: Any, private: str) -> RuntimeError:
+    kind = f"{type(of).__module__}.{type(of).__name__}"
+    return RuntimeError(f"{kind} has no {private}: install the version that pyproject.toml asks for.")

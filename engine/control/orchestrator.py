@@ -83,10 +83,9 @@ class Orchestrator:
         Once a role of a joined group has ended, nothing moves it: a companion that hangs is not hidden by what else the
         request gives.
         """
-        if _awaited(pools, chunks):
-            return
         deadline_s, due_s = asyncio.get_running_loop().time() + self._stall_s, stall.when()
-        if due_s is not None and due_s < deadline_s - MOVED * self._stall_s and not stall.expired():
+        late = due_s is not None and due_s < deadline_s - MOVED * self._stall_s and not stall.expired()
+        if late and not _awaited(pools, chunks):
             stall.reschedule(deadline_s)
 
 

@@ -92,9 +92,8 @@ class ClauseSpeaker:
         """The pieces of the next clause."""
         speaking: Speaking = req.state
         text = on_one_line(clause.text)
-        seed = (req.request.sampling.seed + speaking.count * GOLDEN) % (
-            1 << 64
-        )  # odd, so that no two clauses of an answer share a seed
+        # GOLDEN is odd, so that no two clauses of an answer share a seed.
+        seed = (req.request.sampling.seed + speaking.count * GOLDEN) % (1 << 64)
         sayable = clause.lettered and can_say(text, self.info.facets.languages)
         speaking.sound.begin(clause)
         speaking.clause = clause

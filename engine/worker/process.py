@@ -12,6 +12,7 @@ import asyncio
 import functools
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from engine import wire
@@ -79,14 +80,13 @@ class Worker:
     def beat(self, id: str) -> wire.Beat:
         """Report how the worker gets on, for the server, which chooses a replica for each request."""
         now_s = self._clock()
-        queues = dict.fromkeys(self.stages, 0)
-        for run, group, req in self._stepping():
-            queues[req.info.name] += not req.in_step and run.ready(group, req, now_s)
-        moving = tuple(run.id for run, _ in self._runs.values() if run.moved(now_s))
+        moving = [(run, req) for run, group, req in self._stepping() if req.in_step or run.ready(group, req, now_s)]
+        queues = dict.fromkeys(self.stages, 0) | Counter(req.info.name for _, req in moving if not req.in_step)
         kept = {name: getattr(stage, "prefixes", None) for name, stage in self.stages.items()}
         remembered = {name: prefixes.counts for name, prefixes in kept.items() if isinstance(prefixes, Prefixes)}
         down = {name: stage.unavailable for name, stage in self._streamed() if stage.unavailable}
-        return wire.Beat(id, self.steps, queues, dict(self._scheduler.step_s), now_s, remembered, down, moving)
+        step_s, runs = dict(self._scheduler.step_s), tuple({run.id for run, _ in moving})
+        return wire.Beat(id, self.steps, queues, step_s, now_s, remembered, down, runs)
 
     async def serve(self) -> None:
         """Step for ever; cancelling ends every run, and waits for no step of a blocking stage. What a stage's watch

@@ -46,7 +46,6 @@ class Run:
         self._over = asyncio.Event()
         self._error: EngineError | None = None
         self._marks: dict[str, float] = {}
-        self._stepped = False  # since the last beat
 
     @property
     def over(self) -> bool:
@@ -132,14 +131,6 @@ class Run:
             return False
         return self.wait_s(req, now_s) <= 0
 
-    def moved(self, now_s: float) -> bool:
-        """Whether a stage stepped it since this was last asked, is in a step of it, or will step it when its turn
-        comes: it waits for nobody but the worker."""
-        stepped, self._stepped = self._stepped, False
-        return stepped or any(
-            req.in_step or self.ready(group, req, now_s) for group in self.groups for req in group.stepping
-        )
-
     def wait_s(self, req: StageRequest, now_s: float) -> float:
         """Return how long a stage that makes sound is to wait for a listener who has enough ahead; 0 for the others."""
         lead_s = self.request.lead_s
@@ -154,7 +145,6 @@ class Run:
         """Send what a step at a stage gave to where it belongs. Raises the error that it gave."""
         if isinstance(chunks, EngineError):
             raise chunks
-        self._stepped = True
         req.consumed.set()
         if not chunks:
             self._check_silence(req)

@@ -148,6 +148,15 @@ def fed(run: str, *data: Any) -> list[wire.Message]:
     return [wire.Feed(run, x(one)) for one in data]
 
 
+class LoopClock:
+    """Has the running event loop's clock go ahead by ``passed_s``, which a test raises: nobody sleeps for that."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        clock, self.passed_s = loop.time, 0.0
+        loop.time = lambda: clock() + self.passed_s  # type: ignore[method-assign]
+
+
 async def turns(n: int = 20) -> None:
     """Let everything that can run without waiting do so."""
     for _ in range(n):

@@ -25,6 +25,8 @@ from app.realtime.input.turn_detector import (
     VoiceResumed,
     VoiceStarted,
     VoiceStopped,
+    to_ms,
+    to_samples,
 )
 from app.realtime.input.turn_events import (
     IdleTimedOut,
@@ -249,7 +251,7 @@ class InputAudioBuffer:
     def _find_turns(self, pcm: Pcm) -> None:
         config = self._detector.config
         keep_ms = config.prefix_padding_ms + config.min_speech_ms + 100
-        self._recent.push(pcm, max(keep_ms * MIC_RATE_HZ // 1000, self._quiet_samples()))
+        self._recent.push(pcm, max(to_samples(keep_ms), self._quiet_samples()))
         if self._utterance is not None:
             self._push(self._utterance, pcm)
             self._tune()  # more may have been understood
@@ -269,11 +271,11 @@ class InputAudioBuffer:
         detection, quiet = self._options.audio.input.turn_detection, self._quiet_samples()
         if not quiet or self._utterance is not None or detection is None:
             return
-        if quiet < _samples(detection.idle_timeout_ms or 0):
+        if quiet < to_samples(detection.idle_timeout_ms or 0):
             return
         utterance, start = Utterance(self._limit), self._recent.position - quiet
         utterance.push(self._recent.since(start)[-self._limit :])
-        self._end(utterance, IdleTimedOut(utterance, _ms(start), _ms(self._recent.position)))
+        self._end(utterance, IdleTimedOut(utterance, to_ms(start), to_ms(self._recent.position)))
 
     def _push(self, utterance: Utterance, pcm: Pcm) -> None:
         """Append to the turn; one that has grown too long ends here, as if the user had paused."""
@@ -281,12 +283,12 @@ class InputAudioBuffer:
             utterance.push(pcm)
             return
         self._detector.reset()
-        self._end(utterance, TurnStopped(utterance, _ms(self._recent.position)))
+        self._end(utterance, TurnStopped(utterance, to_ms(self._recent.position)))
 
     def _on_voice(self, event: VoiceEvent) -> None:
         match event:
             case VoiceStarted(audio_start_ms=start_ms):
-                self._begin(self._detector_start + _samples(start_ms))
+                self._begin(self._detector_start + to_samples(start_ms))
             case VoicePaused(speech_end_ms=end_ms):
                 if self._utterance is not None:
                     self._judge_fall(self._utterance, end_ms)
@@ -299,8 +301,8 @@ class InputAudioBuffer:
             case VoiceStopped(audio_end_ms=end_ms, speech_end_ms=speech_end_ms):
                 if self._utterance is not None:
                     self._utterance.silence_ms = end_ms - speech_end_ms
-                    end = self._detector_start + _samples(end_ms)
-                    self._end(self._utterance, TurnStopped(self._utterance, _ms(end)))
+                    end = self._detector_start + to_samples(end_ms)
+                    self._end(self._utterance, TurnStopped(self._utterance, to_ms(end)))
                     self._tune()
 
     def _begin(self, start: int) -> None:
@@ -309,12 +311,12 @@ class InputAudioBuffer:
         self._falling, self._quiet_from = 0.0, None
         utterance.push(self._recent.since(start))
         self._attach_pictures(utterance)
-        self._emit(TurnStarted(utterance, _ms(start)))
+        self._emit(TurnStarted(utterance, to_ms(start)))
 
     def _judge_fall(self, utterance: Utterance, end_ms: int) -> None:
         """Judge how the voice ended, where the judge of the pause wants to know."""
         if isinstance(self._options.audio.input.turn_detection, SemanticVad):
-            silent = self._recent.position - self._detector_start - _samples(end_ms)
+            silent = self._recent.position - self._detector_start - to_samples(end_ms)
             self._falling = fall(utterance.pcm[: utterance.samples - silent])
 
     def _end(self, utterance: Utterance, event: TurnEvent) -> None:
@@ -334,11 +336,3 @@ class InputAudioBuffer:
             self._utterance.close()
             self._utterance = None
             self._emit(TurnDropped())
-
-
-def _samples(ms: int) -> int:
-    return ms * MIC_RATE_HZ // 1000
-
-
-def _ms(samples: int) -> int:
-    return samples * 1000 // MIC_RATE_HZ

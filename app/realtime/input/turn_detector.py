@@ -167,17 +167,17 @@ class TurnDetector:
         power = _powers(np.divide(ahead, 32768, dtype=np.float32)[: len(ahead) // _BLOCK * _BLOCK])
         loud = np.flatnonzero(power > max(self._hush * _LOUDER, self._loudest * _INAUDIBLE))
         quiet_to = self._judged + (int(loud[0]) if len(loud) else len(power)) * _BLOCK
-        ends = {self._speech_end + _samples(ms) for ms in (self.config.pause_ms, self.config.silence_duration_ms)}
+        ends = {self._speech_end + to_samples(ms) for ms in (self.config.pause_ms, self.config.silence_duration_ms)}
         return [self._after(max(end, self._judged)) for end in sorted(ends) if end <= quiet_to]
 
     def _before(self, probability: float) -> VoiceStarted | None:
         self._voiced = self._voiced + CHUNK if probability >= self.config.threshold else 0
-        if not self._voiced or self._voiced < _samples(self.config.min_speech_ms):
+        if not self._voiced or self._voiced < to_samples(self.config.min_speech_ms):
             return None
-        start = max(self._floor, self._judged - self._voiced - _samples(self.config.prefix_padding_ms))
+        start = max(self._floor, self._judged - self._voiced - to_samples(self.config.prefix_padding_ms))
         self._speaking, self._voiced, self._speech_end = True, 0, self._judged
         self._loudest = self._hush = 0.0
-        return VoiceStarted(_ms(start))
+        return VoiceStarted(to_ms(start))
 
     def _hear_voice(self, chunk: Wave, start: int) -> bool:
         """A chunk of speech: note where in it the voice ends, if it can be heard beside the rest of the turn."""
@@ -200,15 +200,15 @@ class TurnDetector:
     def _after(self, position: int) -> VoicePaused | VoiceStopped | None:
         """Return what the silence up to ``position`` decides, if the user was still speaking."""
         silence = position - self._speech_end
-        if not self._speaking or silence < _samples(min(self.config.pause_ms, self.config.silence_duration_ms)):
+        if not self._speaking or silence < to_samples(min(self.config.pause_ms, self.config.silence_duration_ms)):
             return None
-        if silence >= _samples(self.config.silence_duration_ms):
+        if silence >= to_samples(self.config.silence_duration_ms):
             self._speaking, self._paused, self._floor = False, False, position
-            return VoiceStopped(_ms(position), _ms(self._speech_end))
+            return VoiceStopped(to_ms(position), to_ms(self._speech_end))
         if self._paused:
             return None
         self._paused = True
-        return VoicePaused(_ms(self._speech_end))
+        return VoicePaused(to_ms(self._speech_end))
 
 
 class Silero:
@@ -242,9 +242,11 @@ def _powers(chunk: Wave) -> NDArray[np.float32]:
     return np.square(chunk.reshape(-1, _BLOCK)).mean(1)
 
 
-def _samples(ms: int) -> int:
+def to_samples(ms: int) -> int:
+    """Samples at MIC_RATE_HZ."""
     return ms * MIC_RATE_HZ // 1000
 
 
-def _ms(samples: int) -> int:
+def to_ms(samples: int) -> int:
+    """Milliseconds of samples at MIC_RATE_HZ."""
     return samples * 1000 // MIC_RATE_HZ

@@ -20,7 +20,7 @@ from engine.core import Sampling
 from engine.errors import EngineError, ReplicaLost, RequestError, StageFailed, Stalled
 from engine.worker.stage_request import StageRequest
 from tests.engine.control.test_orchestrator import Source
-from tests.engine.fakes import FakeStage, Result, Rig, data_of, echo, request, rigged, turns, until, x
+from tests.engine.fakes import FakeStage, LoopClock, Result, Rig, data_of, echo, request, rigged, turns, until, x
 
 NOTHING = frozenset[str]()
 BOTH = ("main", "negative")
@@ -172,15 +172,18 @@ async def test_a_role_that_gave_nothing_is_named_and_nothing_leaves() -> None:
         await settled(rig)
 
 
+class Hanging(Joined):
+    """Its companion never begins."""
+
+    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        req.state = 0
+        if req.role == "negative":
+            await asyncio.Event().wait()
+        yield "start"
+
+
 @pytest.mark.seed("A0.14")
 async def test_a_companion_that_hangs_is_named_at_the_deadline() -> None:
-    class Hanging(Joined):
-        async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-            req.state = 0
-            if req.role == "negative":
-                await asyncio.Event().wait()
-            yield "start"
-
     async with rigged([Hanging({"main": 2, "negative": 1})], [Taker()], stall_s=0.2) as rig:
         with pytest.raises(Stalled, match="j waits for negative"):
             await read(rig, roles=BOTH)
@@ -190,22 +193,12 @@ async def test_a_companion_that_hangs_is_named_at_the_deadline() -> None:
 @pytest.mark.seed("A0.14")
 async def test_no_other_output_moves_the_deadline_of_a_companion() -> None:
     """The client reads on and on what another stage gives, a second of the clock for each chunk."""
-    loop = asyncio.get_running_loop()
-    clock, passed_s = loop.time, 0.0
-    loop.time = lambda: clock() + passed_s  # type: ignore[method-assign]
-
-    class Hanging(Joined):
-        async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-            req.state = 0
-            if req.role == "negative":
-                await asyncio.Event().wait()
-            yield "start"
+    clock = LoopClock()
 
     async def read_on(chunks: Chunks) -> None:
-        nonlocal passed_s
         async for _ in chunks:
-            passed_s += 1
-            assert passed_s < 300
+            clock.passed_s += 1
+            assert clock.passed_s < 300
 
     source = Source(10**9, "s", -1, emits=frozenset({"x"}), feeds=frozenset({"y"}))
     hanging = Hanging({"main": 2, "negative": 1}, takes=frozenset({"y"}))

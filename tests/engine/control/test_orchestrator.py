@@ -17,7 +17,7 @@ from engine.core import IN_WRITING, Sampling
 from engine.errors import EngineError, ReplicaLost, RequestError, StageFailed, StageUnavailable, Stalled
 from engine.stream import whole
 from engine.worker.stage_request import StageRequest
-from tests.engine.fakes import FakeStage, Result, Rig, data_of, echo, request, rigged, turns, until, x
+from tests.engine.fakes import FakeStage, LoopClock, Result, Rig, data_of, echo, request, rigged, turns, until, x
 
 NOTHING = frozenset[str]()
 
@@ -380,13 +380,10 @@ class Busy(FakeStage):
 
     def __init__(self, n: int, step_s: float) -> None:
         super().__init__(act=self.work, batch=1)
-        self.n, self.step_s = n, step_s
-        loop = asyncio.get_running_loop()
-        clock, self.passed_s = loop.time, 0.0
-        loop.time = lambda: clock() + self.passed_s  # type: ignore[method-assign]
+        self.n, self.step_s, self.clock = n, step_s, LoopClock()
 
     def work(self, req: StageRequest) -> Result:
-        self.passed_s += self.step_s
+        self.clock.passed_s += self.step_s
         req.pending.clear()
         req.state = (req.state or 0) + 1
         req.done, req.needs_input = req.state == self.n, False
