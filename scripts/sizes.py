@@ -46,6 +46,7 @@ class Part:
 CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_300, 4_500)
 SHARED = Part("what stages share: worker/llm, worker/remote, and the files that only stages import", 4_200)
 NN = Part("engine/worker/nn", 1_000)
+TRANSITIONS = Part("engine/worker/transitions", 600)
 APP = Part("app", 14_700, 12_000)
 FAMILIES = {"nano": Part("nano", 2_350, 2_000)}
 FAMILY, STAGE = 2_000, 250
@@ -119,6 +120,8 @@ def _part(name: str, loop: frozenset[str]) -> Part | None:
             return Part(f"{kind}.{file.removesuffix('.py')}", STAGE)
         case ["engine", "worker", "nn", *_]:
             return NN
+        case ["engine", "worker", "transitions", *_]:
+            return TRANSITIONS
         case ["engine", "worker", _]:
             return CORE if name in loop else SHARED
         case ["engine", "worker", "llm" | "remote", *_]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from engine.chunk import Chunk, Codes
 from engine.errors import StageFailed
 from engine.stream import windows
 from engine.worker.stage_request import StageRequest
+
+C = TypeVar("C", bound=np.integer[Any])
 
 LONGEST_S = 1e6
 """No answer is longer: twelve days."""
@@ -58,10 +60,17 @@ class Books:
         shapes = {frame.shape for frame in frames}
         if shapes != {(1, self.count)}:
             raise StageFailed(f"codec frames are [1, {self.count}], not {', '.join(map(str, shapes))}")
-        codes = np.concatenate(frames)
-        if codes.min() < 0 or codes.max() >= self.size:
-            raise StageFailed(f"a code is not from 0 to {self.size - 1}: {codes.min()} to {codes.max()}")
-        return codes
+        return within(np.concatenate(frames), self.size)
+
+
+def within(codes: NDArray[C], size: int | NDArray[np.integer[Any]]) -> NDArray[C]:
+    """The same codes, each of which is in its book of ``size`` vectors; sizes of several books are broadcast.
+
+    Raises StageFailed for a code that is not.
+    """
+    if ((codes < 0) | (codes >= size)).any():
+        raise StageFailed(f"a code is not from 0 to {np.max(size) - 1}: {codes.min()} to {codes.max()}")
+    return codes
 
 
 def frames_of(seconds: float, frame_s: float) -> int:

@@ -1,0 +1,98 @@
+"""Dynin-Omni, from text to image to sound: tokens that only one of the stages decodes, and the others pass on."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.errors import StageFailed
+from engine.worker.codec_frames import within
+from engine.worker.transitions.accumulator import Ids
+from engine.worker.transitions.transition import Whole
+
+IMAGE_BOOK, AUDIO_BOOK = 8_192, 4_096  # where the runtime does not say otherwise
+
+
+class Target(IntEnum):
+    """The stage that decodes an answer's tokens: the checkpoint's ``detok_id``."""
+
+    TEXT = 0
+    AUDIO = 1
+    IMAGE = 2
+
+
+class Runtime(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Facts that the stages know about an answer; a field is None where none of them has said it."""
+
+    task: str | None = None
+    detok_id: int | None = None
+    speaker: str | None = None
+    language: str | None = None
+    condition: str | None = None
+    t2s_condition: str | None = None
+    codebook_size: int | None = None
+    audio_codebook_size: int | None = None
+    text_vocab_size: int | None = None
+    num_new_special_tokens: int | None = None
+    image_vocab_offset: int | None = None
+    audio_vocab_offset: int | None = None
+    t2s_vocab_start: int | None = None
+
+    def updated(self, later: Runtime) -> Runtime:
+        """The same with what was said later in the place of what was said before."""
+        said = {name: getattr(later, name) for name in later.__struct_fields__}
+        return msgspec.structs.replace(self, **{name: value for name, value in said.items() if value is not None})
+
+
+class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="dynin_omni.output"):
+    """A step of a stage: the latest of each field stands, but for the ids that were drawn, int64 [n] each.
+
+    A diffusion writes all of ``token_ids`` (or ``text_tokens``) anew in every step.
+    """
+
+    token_ids: NDArray[np.int64] | None = None
+    text_tokens: NDArray[np.int64] | None = None
+    drawn_ids: Ids | None = None
+    detok_id: int | None = None
+    prompt: Runtime | None = None
+    """The part of it that came with the request."""
+    runtime: Runtime | None = None
+    """The part that the stage found out; it stands in the place of the prompt's."""
+
+
+class Handed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="dynin_omni.handed"):
+    """An answer's tokens, int64 [n], for the stage that is their target."""
+
+    tokens: NDArray[np.int64]
+    target: Target
+    runtime: Runtime
+
+    def codes_for(self, stage: Target) -> NDArray[np.int64] | None:
+        """The tokens if that stage is to decode them, else None. Raises StageFailed beyond the stage's codebook."""
+        if stage is not self.target:
+            return None
+        image = stage is Target.IMAGE
+        size = self.runtime.codebook_size if image else self.runtime.audio_codebook_size
+        return within(self.tokens, size or (IMAGE_BOOK if image else AUDIO_BOOK))
+
+    def passed_on(self) -> Output:
+        """The same as a step of a stage that is not its target."""
+        return Output(token_ids=self.tokens, detok_id=int(self.target), prompt=self.runtime)
+
+
+def handed(output: Output) -> Handed:
+    """The first tokens that there are, and what was said of them. Raises StageFailed for an unknown target."""
+    runtime = (output.prompt or Runtime()).updated(output.runtime or Runtime())
+    number = output.detok_id if output.detok_id is not None else runtime.detok_id or 0
+    if number not in list(Target):
+        raise StageFailed(f"no stage of Dynin-Omni decodes the detok_id {number}")
+    given = (output.token_ids, output.text_tokens, output.drawn_ids)
+    tokens = next((ids for ids in given if ids is not None and ids.size), np.zeros(0, np.int64))
+    return Handed(tokens, Target(number), runtime)
+
+
+def whole() -> Whole[Output, Handed]:
+    return Whole(Output, handed)

@@ -1,0 +1,51 @@
+"""Ming-Flash-Omni, from the thinker to its voice: text and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.chunk import Chunk, Text, Usage, VoiceText
+from engine.errors import StageFailed
+
+
+class Voice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The voice that was asked for: a preset's name, or a sample's text and arrays as the talker takes them."""
+
+    name: str = "DB30"
+    prompt_text: str | None = None
+    speaker: NDArray[np.float32] | None = None
+    """The speaker's embedding [1, width]."""
+    max_text_length: int = 50
+    """Characters that the talker speaks at once."""
+
+
+class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ming_flash_omni.line"):
+    """The whole text of an answer, and the voice that is to speak it."""
+
+    text: str
+    voice: Voice
+
+
+class Spoken:
+    """The text of one answer. Raises StageFailed for a tensor: this voice makes its own of the text."""
+
+    def __init__(self, voice: Voice | None = None) -> None:
+        self._voice = voice or Voice()
+        self._pieces: list[str] = []
+
+    def add(self, chunk: Chunk) -> Iterable[Line]:
+        match chunk:
+            case Text(text) | VoiceText(text):
+                self._pieces.append(text)
+            case Usage():
+                pass
+            case _:
+                raise StageFailed(f"Ming-Flash-Omni's voice takes text alone, not {chunk.kind}")
+        return ()
+
+    def end(self) -> Line:
+        return Line("".join(self._pieces), self._voice)
