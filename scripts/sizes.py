@@ -45,7 +45,8 @@ class Part:
 
 CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_300, 4_500)
 SHARED = Part("what stages share: worker/llm, worker/remote, and the files that only stages import", 4_200)
-NN = Part("engine/worker/nn", 1_000)
+NN = Part("engine/worker/nn", 1_050)
+TALKER = Part("engine/worker/talker", 400)
 TRANSITIONS = Part("engine/worker/transitions", 600)
 APP = Part("app", 14_700, 12_000)
 FAMILIES = {"nano": Part("nano", 2_350, 2_000)}
@@ -122,6 +123,8 @@ def _part(name: str, loop: frozenset[str]) -> Part | None:
             return NN
         case ["engine", "worker", "transitions", *_]:
             return TRANSITIONS
+        case ["engine", "worker", "talker", *_]:
+            return TALKER
         case ["engine", "worker", _]:
             return CORE if name in loop else SHARED
         case ["engine", "worker", "llm" | "remote", *_]:

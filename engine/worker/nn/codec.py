@@ -1,14 +1,14 @@
 """The decoder of a codec with many codebooks: frames to sound, piece by piece, each request's past in its slot.
 
-Codes are looked up and averaged, pass a windowed transformer, are widened by transposed convolutions and shaped by
-residual units (HiFi-GAN with snakes). Knows no stage.
+Codes are looked up and pass a windowed transformer (the codec's front), are widened by transposed convolutions and
+shaped by residual units (HiFi-GAN with snakes). Knows no stage.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -20,20 +20,31 @@ from engine.worker.nn.weights import Reader
 from engine.worker.nn.window import WindowedDecoder
 
 
+class Front(Protocol):
+    """The first part of a codec's decoder, which knows its books."""
+
+    groups: int
+    """Codes of a frame."""
+    book: int
+    """Vectors of each book."""
+    width: int
+
+    def __call__(self, codes: Tensor, starts: Sequence[int], piece: Piece) -> Tensor:
+        """Columns [batch, width, frames] of codes [batch, frames, groups]; see CodecDecoder.decode."""
+        ...
+
+
 class CodecDecoder:
     """Any cut of the frames gives the same samples.
 
-    The transposed convolutions of the whole are cut by their stride on both sides: so a signal begins some hundred
-    samples late, in its first frame, and is that much shorter.
+    Where the transposed convolutions are ``late``, the whole is cut by their stride on both sides: so a signal begins
+    some hundred samples late, in its first frame, and is that much shorter.
     """
 
-    def __init__(self, read: Reader, config: Any, slots: int) -> None:
+    def __init__(self, read: Reader, config: Any, slots: int, front: Front, late: bool) -> None:
         if math.prod(config.upsampling_ratios) < 2:
-            raise WeightsError("code2wav_config.upsampling_ratios: without upsampling a first frame has no sound")
-        self.book, self.groups, width = config.codebook_size, config.num_quantizers, config.hidden_size
-        self.codes = read("code_embedding.weight", self.book * self.groups, width)
-        self.offsets = torch.arange(self.groups, device=read.device) * self.book
-        self.decoder = WindowedDecoder(read.below("pre_transformer"), config, slots)
+            raise WeightsError("upsampling_ratios: without upsampling a first frame has no sound")
+        self.front, width = front, front.width
         self.widen = [
             (
                 CausalTransposedConv(read.below(f"upsample.{i}.0"), slots, width, width, ratio, ratio),
@@ -43,7 +54,7 @@ class CodecDecoder:
         ]
         self.enter = CausalConv(read.below("decoder.0"), slots, width, config.decoder_dim, 7)
         self.blocks = [
-            Upsampler(read.below(f"decoder.{i + 1}.block"), slots, config.decoder_dim >> i, rate)
+            Upsampler(read.below(f"decoder.{i + 1}.block"), slots, config.decoder_dim >> i, rate, late)
             for i, rate in enumerate(config.upsample_rates)
         ]
         last, out = len(self.blocks) + 1, config.decoder_dim >> len(self.blocks)
@@ -52,13 +63,26 @@ class CodecDecoder:
 
     def decode(self, codes: Tensor, starts: Sequence[int], piece: Piece) -> Tensor:
         """Sound [batch, samples] of the next frames [batch, frames, codebooks]; each slot has had ``starts`` so far."""
-        x = self.decoder.forward(self.codes[codes + self.offsets].mean(2), starts, piece).transpose(1, 2)
+        x = self.front(codes, starts, piece)
         for widen, convnext in self.widen:
             x = convnext(widen(x, piece), piece)
         x = self.enter(x, piece)
         for block in self.blocks:
             x = block(x, piece)
         return self.leave(self.snake(x), piece)[:, 0].clamp(-1, 1)
+
+
+class MeanOfBooks:
+    """The mean of a frame's vectors, through a windowed transformer (checkpoint tensor code_embedding)."""
+
+    def __init__(self, read: Reader, config: Any, slots: int) -> None:
+        self.book, self.groups, self.width = config.codebook_size, config.num_quantizers, config.hidden_size
+        self.codes = read("code_embedding.weight", self.book * self.groups, self.width)
+        self.offsets = torch.arange(self.groups, device=read.device) * self.book
+        self.decoder = WindowedDecoder(read.below("pre_transformer"), config, slots)
+
+    def __call__(self, codes: Tensor, starts: Sequence[int], piece: Piece) -> Tensor:
+        return self.decoder.forward(self.codes[codes + self.offsets].mean(2), starts, piece).transpose(1, 2)
 
 
 class ConvNeXtBlock:
@@ -92,10 +116,10 @@ class Snake:
 class Upsampler:
     """A transposed convolution and three residual units of growing reach (HiFi-GAN: Kong et al. 2020)."""
 
-    def __init__(self, read: Reader, slots: int, width: int, rate: int) -> None:
+    def __init__(self, read: Reader, slots: int, width: int, rate: int, late: bool) -> None:
         out = width // 2
         self.snake = Snake(read.below("0"), width)
-        self.widen = CausalTransposedConv(read.below("1"), slots, width, out, 2 * rate, rate)
+        self.widen = CausalTransposedConv(read.below("1"), slots, width, out, 2 * rate, rate, late)
         self.units = [
             (
                 Snake(read.below(f"{i}.act1"), out),

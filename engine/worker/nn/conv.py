@@ -64,19 +64,21 @@ class CausalConv:
 class CausalTransposedConv:
     """Upsampling by ``stride``: columns out are columns in times the stride.
 
-    With a kernel of twice the stride neighbours overlap. The reference cuts a stride off both ends of the whole, so the
-    first column of a signal gives nothing and only later ones do.
+    With a kernel of twice the stride neighbours overlap. A ``late`` one cuts a stride off both ends of the whole, so
+    the first column of a signal gives nothing and only later ones do; others cut what is behind the last column.
     """
 
-    def __init__(self, read: Reader, slots: int, into: int, out: int, kernel: int, stride: int) -> None:
+    def __init__(
+        self, read: Reader, slots: int, into: int, out: int, kernel: int, stride: int, late: bool = True
+    ) -> None:
         if kernel not in (stride, 2 * stride):
             raise ValueError(f"a kernel of {kernel} for a stride of {stride} is not of this kind")
         self.weight, self.bias = read("conv.weight", into, out, kernel), read("conv.bias", out)
-        self.stride, self.trim = stride, kernel - stride
+        self.stride, self.trim, self.late = stride, kernel - stride, late
         self._state = ConvState(slots, into, 1 if self.trim else 0, read.device, read.dtype)
 
     def __call__(self, x: Tensor, piece: Piece) -> Tensor:
         whole = self._state.before(x, piece)
-        x = x if piece.fresh else whole
+        x = x if piece.fresh and self.late else whole
         y = F.conv_transpose1d(x, self.weight, self.bias, stride=self.stride)
         return y[..., self.trim : y.shape[-1] - self.trim]

@@ -5,6 +5,7 @@ Its cache lives for one frame, so a slot here is a row of the batch. Nothing wai
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,29 +17,53 @@ from engine.worker.nn.sampler import BatchSamplingParams, draw
 from engine.worker.nn.slots import CachePositions
 from engine.worker.nn.weights import Reader
 
-TOP_K, TOP_P = 50, 0.8  # fixed as in the reference
+
+@dataclass(frozen=True, slots=True)
+class FurtherCodes:
+    """The way in which the codes behind a frame's first one are drawn, which is no request's to choose.
+
+    The defaults are those of transformers' talkers.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 50
+    top_p: float = 0.8
+
+
+FURTHER = FurtherCodes()
 
 
 class Predictor:
-    """``stream`` is its stream of randomness."""
+    """``stream`` is its stream of randomness. Where the talker's rows are ``outer`` wide and the predictor's are not,
+    they are projected on their way in (tensor small_to_mtp_projection)."""
 
-    def __init__(self, read: Reader, config: Any, slots: int, stream: int) -> None:
-        self.stream = stream
-        self.groups, width = config.num_code_groups, config.hidden_size
+    def __init__(
+        self, read: Reader, config: Any, slots: int, stream: int, further: FurtherCodes = FURTHER,
+        outer: int = 0,
+    ) -> None:  # fmt: skip
+        self.stream, self.further = stream, further
+        self.groups, width = int(config.num_code_groups), int(config.hidden_size)
+        outer = outer or width
         self.decoder = Decoder(read.below("model"), config)
         self.cache = self.decoder.cache(slots, self.groups + 1)
+        projection = read.below("small_to_mtp_projection")
+        self.project = None if outer == width else (projection("weight", width, outer), projection("bias", width))
         books = range(self.groups - 1)
-        self.codes = [read(f"model.codec_embedding.{i}.weight", config.vocab_size, width) for i in books]
+        self.codes = [read(f"model.codec_embedding.{i}.weight", config.vocab_size, outer) for i in books]
         self.heads = [read(f"lm_head.{i}.weight", config.vocab_size, width) for i in books]
         self._plans: dict[int, list[tuple[CachePositions, tuple[Tensor, Tensor]]]] = {}
 
     def frame(self, hidden: Tensor, first: Tensor, params: BatchSamplingParams, steps: Tensor) -> tuple[Tensor, Tensor]:
-        """The further codes [batch, groups − 1] and the sum of their embeddings [batch, width]."""
-        params = params.fixed(1.0, TOP_K, TOP_P).together(self.stream, steps, self.groups)
+        """The further codes [batch, groups − 1] and the sum of their embeddings [batch, outer]."""
+        further = self.further
+        params = params.fixed(further.temperature, further.top_k, further.top_p).together(
+            self.stream, steps, self.groups
+        )
         embeddings = torch.stack((hidden, first), 1)
         codes, total = [], torch.zeros_like(first)
         for group, (where, angles) in enumerate(self._plan(len(hidden))):
-            out, _ = self.decoder.forward(embeddings, angles, where, self.cache)
+            rows = embeddings if self.project is None else F.linear(embeddings, *self.project)
+            out, _ = self.decoder.forward(rows, angles, where, self.cache)
             code = draw(F.linear(out[:, -1], self.heads[group]), params, self.stream, steps, group + 1)
             codes.append(code)
             embeddings = self.codes[group][code.clamp(min=0)][:, None]

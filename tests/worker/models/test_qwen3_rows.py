@@ -102,10 +102,10 @@ async def test_rows_that_do_not_belong_together_are_refused_and_one_row_is_enoug
 @pytest.mark.parametrize("code", [-1, 128, 2150])
 async def test_a_code_beyond_the_book_never_reaches_the_decoder(code: int, checkpoint: Folder) -> None:
     stage = Code2Wav(StageConfig(checkpoint("plain"), slots=1))
-    assert stage.net.book == 128
+    assert stage.net.front.book == 128
     req = StageRequest(request("t", TURNS), 0, Always())
     stage.open(req)
-    frames = np.zeros((3, 1, stage.net.groups), np.int16)
+    frames = np.zeros((3, 1, stage.net.front.groups), np.int16)
     frames[2, 0, 5] = code
     with pytest.raises(StageFailed, match="not from 0 to 127"):
         _ = [row async for row in stage.adapt(req, of(Codes(frame) for frame in frames))]

@@ -1,91 +1,30 @@
-"""Codec frames to sound, sample for sample what the whole would be, however it is cut."""
+"""Codec frames to sound, with the checkpoint's code2wav."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from engine.chunk import Audio, Chunk, Codes, kinds
-from engine.core import Facets, StageInfo
-from engine.errors import EngineError, WeightsError
-from engine.worker.codec_frames import Books, Window
-from engine.worker.models.qwen3_omni.source import FRAME_S, MAX_PENDING, Source
-from engine.worker.models.qwen3_omni.speech import FRAME_SAMPLES
-from engine.worker.nn.codec import CodecDecoder
-from engine.worker.nn.conv import Piece
-from engine.worker.nn.device import to_device
-from engine.worker.stage import StageConfig, warm_up
-from engine.worker.stage_request import StageRequest
-
-WARM_S = 2.0  # seconds of a start, at most
+from engine.chunk import Codes
+from engine.core import StageInfo
+from engine.errors import WeightsError
+from engine.worker.models.qwen3_omni.source import Source
+from engine.worker.nn.codec import CodecDecoder, MeanOfBooks
+from engine.worker.stage import StageConfig
+from engine.worker.talker import code2wav
 
 
-@dataclass(slots=True)
-class Sound:
-    """The decoded part of an answer: how many frames."""
-
-    frames: int = 0
-
-
-class Code2Wav:
-    """Codec frames to sound, sample for sample what the whole would be, however it is cut."""
+class Code2Wav(code2wav.Code2Wav):
+    """The stage."""
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:
-        return StageInfo(
-            takes=kinds(Codes), emits=kinds(Audio), slots=config.slots, max_pending=MAX_PENDING,
-            facets=Facets(frame_s=FRAME_S),
-        )  # fmt: skip
+        return code2wav.code2wav_info(config, Codes)
 
     def __init__(self, config: StageConfig) -> None:
         self.source = source = Source(config)
-        self.info = self.describe(config)
         if not source.voices:
             raise WeightsError(f"{source.folder}: this checkpoint has no code2wav; host the thinker alone")
-        config = source.config.code2wav_config
+        sizes = source.config.code2wav_config
         read = source.reader("code2wav.", torch.float32)  # it is small, and in bfloat16 a sixth of the sound is error
-        self.net = CodecDecoder(read, config, source.slots)
-
-    def warm_up(self) -> None:
-        self._warm(time.monotonic() + WARM_S)
-
-    def _warm(self, until_s: float) -> None:
-        """Beginnings of answers, in batches of every size: what libraries prepare for a shape takes longer than it."""
-        for count in range(1, self.source.slots + 1):
-            if time.monotonic() < until_s:
-                warm_up(self, count, Window(np.zeros((1, self.net.groups), np.int16)))
-
-    def open(self, req: StageRequest) -> None:
-        req.state = Sound()
-
-    def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        return Books(self.net.groups, self.net.book, FRAME_SAMPLES).windows(req, inputs)
-
-    @torch.inference_mode()
-    def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
-        alike: dict[tuple[int, bool], list[StageRequest]] = {}
-        for req in reqs:
-            if req.pending:
-                alike.setdefault((len(req.pending[0].codes), req.state.frames == 0), []).append(req)
-            else:
-                req.done = True
-        results: dict[int, list[Chunk]] = {}
-        for (_, fresh), group in alike.items():
-            windows: list[Window] = [req.pending.popleft() for req in group]
-            waves = self.decode(group, np.stack([row.codes for row in windows]), fresh)
-            for req, wave, row in zip(group, waves, windows, strict=True):
-                req.state.frames += len(row.codes)
-                results[id(req)] = [Audio(wave, row.marks)]
-        return [results.get(id(req), []) for req in reqs]
-
-    def decode(self, reqs: Sequence[StageRequest], codes: NDArray[np.int16], fresh: bool) -> NDArray[np.float32]:
-        """Sound [batch, samples] of the next frames [batch, frames, groups], all beginnings or none."""
-        piece = Piece.of([req.slot for req in reqs], fresh, self.source.device)
-        ids = to_device(codes.astype(np.int64), self.source.device)
-        return self.net.decode(ids, [req.state.frames for req in reqs], piece).float().cpu().numpy()
+        net = CodecDecoder(read, sizes, source.slots, MeanOfBooks(read, sizes, source.slots), late=True)
+        super().__init__(self.describe(config), net, source.device)

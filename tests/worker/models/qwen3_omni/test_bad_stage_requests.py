@@ -32,7 +32,7 @@ SAME = 1e-4
 STAGES = {"thinker": Thinker, "talker": Talker, "code2wav": Code2Wav}
 OWN = [
     (Thinker, "_begin"), (Thinker, "_took"), (Thinker, "_take"),
-    (Thinker, "_encode"), (Talker, "_prepare"), (Talker, "_next_text"),
+    (Thinker, "_encode"), (Talker, "prefill"), (Talker, "_next_text"),
     (Talker, "_frame"),
 ]  # fmt: skip
 """What a stage does for one request alone."""

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-from engine.worker.models.qwen3_omni import talker_net
 from engine.worker.nn.cuda_graph_runner import CudaGraphRunner
 from engine.worker.nn.device import to_device
 from engine.worker.nn.sampler import penalised
+from engine.worker.talker import net as talker_net
 from tests.oracles.talk import request
 from tests.worker.models.qwen3_omni.cases import PROMPTS, TONE, Folder
 from tests.worker.models.qwen3_omni.driven import Steps, asked, drive, stages

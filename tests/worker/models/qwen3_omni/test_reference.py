@@ -61,7 +61,7 @@ async def test_a_small_mistake_would_be_seen(
 
     match sabotage:
         case "no end of the text":
-            monkeypatch.setattr(Talker, "_end", lambda self, req: self.source.config.tts_pad_token_id)
+            monkeypatch.setattr(Talker, "end_text", lambda self, req: self.source.config.tts_pad_token_id)
         case "flat pictures":
             monkeypatch.setattr(Prompter, "_positions", flat)
         case _:

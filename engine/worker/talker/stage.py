@@ -1,0 +1,243 @@
+"""Base of talkers: text to codec frames, one token a frame, for every voice that has something to say.
+
+A family adds what stands before the text: ``prefill`` takes it in, ``first_embeddings`` are the rows with which a voice
+begins, ``taken`` reads what comes from upstream. Knows no checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.chunk import Checkpoint, Chunk, Codes
+from engine.core import StageInfo
+from engine.errors import EngineError, StageFailed
+from engine.worker.codec_frames import state_due
+from engine.worker.nn.decode_batch import DecodeInput
+from engine.worker.nn.sampler import FAILED, BatchSamplingParams
+from engine.worker.nn.slots import Batch
+from engine.worker.stage import guarded
+from engine.worker.stage_request import StageRequest
+from engine.worker.talker.net import TalkerNet
+from engine.worker.talker.speech import Speech
+
+Net = TypeVar("Net", bound=TalkerNet)
+Results = dict[int, list[Chunk] | EngineError]
+
+
+class Talker(Generic[Net]):
+    """One codec frame a step for every voice that has something to say; all that a step takes in is one forward."""
+
+    info: StageInfo
+    net: Net
+    piece: int
+    """Rows of prompts a step: the voices that speak wait for no more."""
+    end: int
+    """The text id that ends a text."""
+    pad: int
+    """The text id that stands beside frames behind the end of the text."""
+
+    def open(self, req: StageRequest) -> None:
+        raise NotImplementedError
+
+    def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        raise NotImplementedError
+
+    def prefill(self, req: StageRequest, batch: Batch) -> int:
+        """Add what comes before the text, up to one piece of it; return how many rows that had."""
+        raise NotImplementedError
+
+    def first_embeddings(self, reqs: Sequence[StageRequest], texts: Sequence[int]) -> Tensor:
+        """The rows [batch, n, width] with which voices begin; the last holds the first text token."""
+        raise NotImplementedError
+
+    def taken(self, req: StageRequest, item: Any) -> int | None:
+        """Return the text id that an item of ``pending`` is, or None where it is none."""
+        raise NotImplementedError
+
+    @torch.inference_mode()
+    def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
+        results: Results = {}
+        batch = Batch()
+        self._prefill(reqs, batch, results)
+        beginning, going = self._speakers([req for req in reqs if id(req) not in results], batch, results)
+        results |= (self._replay if self.net.graphs else self._compute)(beginning, going, batch)
+        for req in reqs:
+            req.needs_input = not req.pending and not req.state.ended
+        return [results.get(id(req), []) for req in reqs]
+
+    def _prefill(self, reqs: Sequence[StageRequest], batch: Batch, results: Results) -> None:
+        """Add what comes before the texts, in bounded pieces."""
+        room = self.piece
+        for req in reqs:
+            if room > 0:
+                taken = guarded(self, req, self.prefill, batch)
+                if isinstance(taken, EngineError):
+                    results[id(req)] = taken
+                else:
+                    room -= taken
+
+    def _speakers(
+        self, reqs: Sequence[StageRequest], batch: Batch, results: Results
+    ) -> tuple[list[tuple[StageRequest, int]], list[tuple[StageRequest, int]]]:
+        """Return which requests begin to speak and which go on, each with the next text; the others' results go into
+        ``results``."""
+        beginning: list[tuple[StageRequest, int]] = []
+        going: list[tuple[StageRequest, int]] = []
+        for req in sorted(reqs, key=by_slot):
+            found = guarded(self, req, self._next, batch)
+            if isinstance(found, int):
+                (going if req.state.started else beginning).append((req, found))
+            elif found is not None:
+                results[id(req)] = found
+        return beginning, going
+
+    def _next(self, req: StageRequest, batch: Batch) -> int | list[Chunk] | None:
+        """The next text of a request that speaks; of others, what comes of them."""
+        speech: Speech = req.state
+        if speech.frames < len(speech.spoken):
+            return self._follow(req, batch)
+        return self.cut(req) if speech.frames >= speech.limit else self._next_text(req)
+
+    def add(self, req: StageRequest, batch: Batch, embeddings: Tensor, positions: NDArray[np.float32]) -> None:
+        """Put rows [n, width] behind those of a request's slot, at rope positions [3, n]."""
+        speech: Speech = req.state
+        batch.add(req.slot, speech.num_computed_tokens, embeddings, positions)
+        speech.num_computed_tokens += len(embeddings)
+
+    def add_on(self, req: StageRequest, batch: Batch, embeddings: Tensor) -> None:
+        """Put rows behind those of a request's slot, where positions count on."""
+        speech: Speech = req.state
+        count = np.arange(len(embeddings), dtype=np.float32) + np.float32(speech.position)
+        self.add(req, batch, embeddings, np.broadcast_to(count, (3, len(embeddings))))
+        speech.position += len(embeddings)
+
+    def _next_text(self, req: StageRequest) -> int | None:
+        """The text that goes into the next frame: a token, its end once, then padding; None: it is not there yet."""
+        speech: Speech = req.state
+        if not speech.prepared:
+            req.done = req.ended and not req.pending
+            return None
+        while req.pending:
+            if (text := self.taken(req, req.pending.popleft())) is not None or req.done:
+                return text
+        if speech.ended:
+            return self.pad
+        return self.end_text(req) if req.ended else None
+
+    def end_text(self, req: StageRequest) -> int | None:
+        """The text is over; where none has come, nothing is said."""
+        speech: Speech = req.state
+        speech.ended = True
+        req.done = not speech.started
+        return self.end if speech.started else None
+
+    def cut(self, req: StageRequest) -> list[Chunk]:
+        """The voice has spoken as long as it may."""
+        req.done = True
+        return []
+
+    def _compute(
+        self, beginning: Sequence[tuple[StageRequest, int]], going: Sequence[tuple[StageRequest, int]], batch: Batch
+    ) -> Results:
+        """Take in the batch, and in the same forward the next rows of those who speak: a frame for each of them."""
+        speaking = self._begin(beginning, batch) + self._go_on(going, batch)
+        hidden = self.net.append(batch) if len(batch) else None
+        if hidden is None or not speaking:
+            return {}
+        slots, steps = [req.slot for req in speaking], [req.state.answered for req in speaking]
+        params = BatchSamplingParams.of([req.state.params for req in speaking], hidden.device)
+        return self._framed(speaking, self.net.frames(slots, hidden[-len(speaking) :], params, steps))
+
+    def _replay(
+        self, beginning: Sequence[tuple[StageRequest, int]], going: Sequence[tuple[StageRequest, int]], batch: Batch
+    ) -> Results:
+        """The same where frames are graphs: into those goes one row of each, a turn's first frame not excepted."""
+        if beginning:
+            self.net.lead([req.slot for req in self._begin(beginning, batch, last=False)])
+        if len(batch):
+            self.net.append(batch)
+        inputs = [self._decode_input(req, text) for req, text in (*beginning, *going)]
+        return self._framed([req for req, _ in (*beginning, *going)], self.net.speak(inputs)) if inputs else {}
+
+    def _decode_input(self, req: StageRequest, text: int) -> DecodeInput:
+        speech: Speech = req.state
+        start, position = speech.num_computed_tokens, speech.position
+        speech.num_computed_tokens, speech.position = start + 1, position + 1
+        return DecodeInput(req.slot, start, text, speech.answered, position, speech.params)
+
+    def _begin(
+        self, beginning: Sequence[tuple[StageRequest, int]], batch: Batch, last: bool = True
+    ) -> list[StageRequest]:
+        """Add the first rows of voices, with or without the last of those. Returns those requests."""
+        if not beginning:
+            return []
+        reqs = [req for req, _ in beginning]
+        embeddings = self.first_embeddings(reqs, [text for _, text in beginning])
+        for req, own in zip(reqs, embeddings if last else embeddings[:, :-1], strict=True):
+            req.state.started = True
+            if len(own):
+                self.add_on(req, batch, own)
+        return reqs
+
+    def _go_on(self, going: Sequence[tuple[StageRequest, int]], batch: Batch) -> list[StageRequest]:
+        """Add a row for each request that speaks: its last frame and its next text. Returns those requests."""
+        if not going:
+            return []
+        reqs, texts = [req for req, _ in going], [text for _, text in going]
+        for req, own in zip(reqs, self.net.next_embeddings([req.slot for req in reqs], texts), strict=True):
+            self.add_on(req, batch, own[None])
+        return reqs
+
+    def _follow(self, req: StageRequest, batch: Batch) -> None:
+        """Add frames that are known, as far as their text is there: many rows at once, nothing is drawn."""
+        speech: Speech = req.state
+        if not speech.started:
+            if (text := self._next_text(req)) is None:
+                return
+            self._begin([(req, text)], batch)
+            speech.frames = 1
+        texts: list[int] = []
+        most = min(self.piece, len(speech.spoken) - speech.frames)
+        while len(texts) < most and (text := self._next_text(req)) is not None:
+            texts.append(text)
+        known = speech.spoken[speech.frames - 1 : speech.frames + len(texts)]
+        embeddings = self.net.follow(req.slot, known, max(0, speech.given - speech.frames + 1))
+        if texts:
+            self.add_on(req, batch, embeddings + self.net.text_embeddings(texts))
+            speech.frames += len(texts)
+
+    def _framed(self, reqs: Sequence[StageRequest], frames: NDArray[np.int16]) -> Results:
+        """Return what comes of a frame of each request."""
+        return {id(req): guarded(self, req, self._frame, frame) for req, frame in zip(reqs, frames, strict=True)}
+
+    def _frame(self, req: StageRequest, frame: NDArray[np.int16]) -> list[Chunk] | EngineError:
+        speech: Speech = req.state
+        if (frame == FAILED).any():
+            self.net.forget(req.slot)
+            return StageFailed("the talker's logits are not numbers")
+        if frame[0] == self.net.shape.end:
+            req.done = True
+            return []
+        speech.frames += 1
+        chunks: list[Chunk] = [Codes(frame[None], speech.reached)]
+        if state_due(speech.answered - 1, speech.answered):
+            chunks.append(Checkpoint({"frames": speech.answered}))
+        return chunks
+
+
+def spoken_before(req: StageRequest, groups: int) -> NDArray[np.int16]:
+    """The answer's frames [frames, groups] that another replica has spoken, behind which this one goes on."""
+    covered = req.checkpoint["frames"] if req.checkpoint is not None else 0
+    frames = [chunk.frames for chunk in req.kept if isinstance(chunk, Codes)][:covered]
+    return np.concatenate([np.zeros((0, groups), np.int16), *frames])
+
+
+def by_slot(req: StageRequest) -> int:
+    """Return the key that a batch is sorted by: slots side by side are read without being copied."""
+    return req.slot
