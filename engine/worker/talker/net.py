@@ -46,7 +46,7 @@ class TalkerShape:
     penalty: float = 1.05
     top_k: int = 50
     further: FurtherCodes = FURTHER
-    """How the codes are drawn that follow a frame's first one."""
+    """The way in which the codes behind a frame's first one are drawn."""
     fewest: int = 0
     """Frames that come before an answer may end."""
 
