@@ -287,9 +287,12 @@ def bench(
     minutes: Annotated[float, typer.Option(min=0.05, help="Minutes of full load (ignored with --quick).")] = 1.0,
     json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the figures here.")] = None,
     against: flags.Against = None,
-    ablate: Annotated[
-        bool, typer.Option("--ablate", help="Compare each technique with its absence, in one run.")
-    ] = False,
+    ablate: flags.Ablate = False,
+    serve: flags.Serve = False,
+    at_once: flags.AtOnce = "1,8,16,64",
+    rate: flags.Rate = None,
+    voices: flags.Voices = "",
+    replicas: flags.Replicas = "1",
     voice_answers: flags.VoiceAnswers = None,
     resume: flags.Answers = Path("voice-answers.jsonl"),
     plot: flags.Plot = None,
@@ -300,7 +303,7 @@ def bench(
 
     Nothing else should run meanwhile. With --url, only what a client can see is measured, of any server that speaks the
     OpenAI Realtime API; with --against, the engine beside another way to compute the same model; with --ablate, what
-    each technique saves.
+    each technique saves; with --serve, how many answers a second there are over HTTP.
 
     Example: `parley bench --quick --json figures.json`
 
@@ -309,23 +312,28 @@ def bench(
     Example: `parley bench --voice-answers 2000 --resume answers.jsonl`
 
     Example: `parley bench -c qwen3_omni_tiny --weights DIR --against transformers --plot curve.svg`
+
+    Example: `parley bench --serve --at-once 1,8 --replicas 1,2`
     """
     from app.bench import run_ablation, run_against, run_bench, run_voice_answers, stoppable
-    from app.bench.subject import Served
+    from app.bench.serve import Plan, Served, Servers, run_serve
     from app.bench.target import spoken, target_of
 
     with plainly(), stoppable():
-        served = Served(config, weights, None if speech is None else spoken(speech))
+        spec, served = deployment(config, weights=weights), Served(config, weights, speech and spoken(speech))
         target = None if url is None else target_of(url, model, key_file, speech)
-        if voice_answers is not None:
+        if serve:
+            running = None if url is None else flags.Address(url, key_file)
+            servers = Servers(spec, served, flags.numbers(replicas, "--replicas"))
+            passed = run_serve(running or servers, Plan.of(at_once, rate, voices), json_path)
+        elif voice_answers is not None:
             passed = run_voice_answers(served, target, voice_answers, resume, json_path)
         elif ablate:
-            passed = run_ablation(deployment(config, weights=weights), served, quick, json_path)
+            passed = run_ablation(spec, served, quick, json_path)
         elif against is not None:
-            passed = run_against(deployment(config, weights=weights), against, quick, json_path, plot)
+            passed = run_against(spec, against, quick, json_path, plot)
         else:
-            minutes_of_load = None if quick else minutes
-            passed = run_bench(deployment(config, weights=weights), served, target, minutes_of_load, json_path)
+            passed = run_bench(spec, served, target, None if quick else minutes, json_path)
     raise typer.Exit(int(not passed))
 
 

@@ -1,4 +1,4 @@
-"""The engine's slots that answers over HTTP may hold: half of each stage's. The others are left for who is talking.
+"""The engine's slots that answers over HTTP may hold: a share of each stage's. The others are left for who is talking.
 
 An answer over HTTP is made as fast as the engine can, and one is followed by the next; a session needs a slot the
 moment its user stops speaking. So HTTP waits in a line, first come first served, and sessions do not wait for it.
@@ -16,15 +16,12 @@ Slots = Callable[[], Mapping[str, int]]
 """A function that returns, for each stage that a request passes, how many requests like it the stage has slots for
 now."""
 
-SHARE = 0.5
-"""The share of each stage's slots; one at least."""
-
 
 class Places:
-    """``wait_s`` is how long one may wait for a place."""
+    """``wait_s`` is how long one may wait for a place; ``share`` is the part of each stage's slots, one at least."""
 
-    def __init__(self, wait_s: float) -> None:
-        self._wait_s = wait_s
+    def __init__(self, wait_s: float, share: float) -> None:
+        self._wait_s, self._share = wait_s, share
         self._held = Counter[str]()
         self._line: deque[asyncio.Event] = deque()
 
@@ -60,7 +57,7 @@ class Places:
             self._call()  # its turn, if it did not take it, goes to the next
 
     def _room(self, slots: Mapping[str, int]) -> bool:
-        return all(self._held[stage] < max(1, int(SHARE * number)) for stage, number in slots.items())
+        return all(self._held[stage] < max(1, int(self._share * number)) for stage, number in slots.items())
 
     def _call(self) -> None:
         """Have the first in line look whether it is its turn."""

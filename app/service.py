@@ -117,7 +117,7 @@ class Service:
         self._sessions = 0
         self._waiting = Waiting(self.settings.limits.waiting)
         self._answers = 0  # over HTTP, outside any session; those that wait for slots, too
-        self._places = Places(self.settings.limits.wait_s)
+        self._places = Places(self.settings.limits.wait_s, self.settings.limits.answers_share)
         self.metrics.http_waiting.set_function(lambda: self._places.waiting)
         self._empty = asyncio.Event()
 

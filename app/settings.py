@@ -52,8 +52,10 @@ class Limits:
     responses: int = 4
     """Responses of one session at a time, those outside its conversation included."""
     answers: int = 16
-    """Answers over HTTP at a time, apart from the sessions; one more is refused with 503. They hold half of each
-    stage's slots at most, so that a session finds one: the others wait for ``wait_s`` at most."""
+    """Answers over HTTP at a time, apart from the sessions; one more is refused with 503."""
+    answers_share: float = 0.5
+    """The part of each stage's slots that answers over HTTP hold at most, so that a session finds one: the others wait
+    for ``wait_s`` at most. At least one slot; 1: all, for a server without sessions."""
     secrets: int = 1000
     """Client secrets alive at a time: a page needs one for each call, and each holds at most 64 kB of settings."""
     key_share: float = 0.5
@@ -166,7 +168,7 @@ def settings_of(section: Mapping[str, Any]) -> Settings:
     settings: Settings = build(Settings, dict(section), "server")
     if not 0 <= settings.port <= 65535:
         raise ConfigError("server.port: must be from 0 to 65535")
-    for name in ("key_share", "address_share"):
+    for name in ("answers_share", "key_share", "address_share"):
         if not 0 < getattr(settings.limits, name) <= 1:
             raise ConfigError(f"server.limits.{name}: must be above 0, and at most 1")
     for one in fields(settings.limits):

@@ -12,6 +12,7 @@ from app.commands.deployment import Parts, deployment
 from app.commands.finding_thinker import AUTO, found
 from app.commands.server import Address
 from app.commands.source import Target
+from engine import ConfigError
 
 Config = Annotated[
     str | None, typer.Option("--config", "-c", help="The configuration: a YAML file, or a name in configs/.")
@@ -70,6 +71,17 @@ Answers = Annotated[
     Path,
     typer.Option(metavar="FILE", help="The file in which --voice-answers keeps its answers, to go on after a stop."),
 ]
+Ablate = Annotated[bool, typer.Option("--ablate", help="Compare each technique with its absence, in one run.")]
+Serve = Annotated[
+    bool, typer.Option("--serve", help="Ask over HTTP, many at once and at a fixed rate; compare every answer.")
+]
+AtOnce = Annotated[str, typer.Option(metavar="N,…", help="How many users ask at once in the loads of --serve.")]
+Rate = Annotated[
+    float | None,
+    typer.Option(min=0.001, help="Users a second of its last load (without it 0.7 of the most it answered)."),
+]
+Voices = Annotated[str, typer.Option(metavar="VOICE,…", help="Further voices for --serve, beside the default one.")]
+Replicas = Annotated[str, typer.Option(metavar="N,…", help="Replicas of every worker in the servers of --serve.")]
 Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the curve of --against into this file (SVG).")]
 
 
@@ -103,3 +115,11 @@ def only_here(url: str | None, **given: bool) -> None:
     names = [f"--{name.replace('_', '-')}" for name, is_given in given.items() if is_given]
     if url is not None and names:
         raise typer.BadParameter(f"{', '.join(names)}: a server at --url has its own; leave it out")
+
+
+def numbers(listed: str, flag: str) -> tuple[int, ...]:
+    """The whole numbers of a list like ``1,8,16``. Raises ConfigError."""
+    parts = [part.strip() for part in listed.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise ConfigError(f"{flag} {listed}: give whole numbers above 0, like 1,8,16")
+    return tuple(int(part) for part in parts)

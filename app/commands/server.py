@@ -105,6 +105,11 @@ class ServerAnswer:
         self.marks_ms: dict[str, float] = {}
 
     @property
+    def ended(self) -> bool:
+        """Whether the server has said that the answer is over: nothing may follow."""
+        return self._decoder.ended
+
+    @property
     def ledger(self) -> Ledger | None:
         """The server's own, known once the answer has ended."""
         return self._decoder.ledger

@@ -191,6 +191,7 @@ async def _asked(service: Service, context: SessionContext, body: ChatRequest, n
         tools=tools,
         tool_choice=body.chosen(),
         max_text_tokens=min(limit, context.limits.answer_tokens),
+        max_audio_s=context.limits.answer_s,
     )
 
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from app import places
 from app.places import Places
 from engine import EngineSpec
 from tests.app.rig import LoudnessVad, Running, eventually, running, script_spec, talking
@@ -27,20 +26,21 @@ async def held(line: Places, taken: list[str], name: str, leave: asyncio.Event, 
         await leave.wait()
 
 
-async def test_half_of_the_scarcest_stage_is_held_and_the_others_follow_in_order() -> None:
-    line, taken, leave = Places(60.0), list[str](), asyncio.Event()
+@pytest.mark.parametrize(("share", "first"), [(0.5, "ab"), (0.1, "a"), (1.0, "abcd")])
+async def test_a_share_of_the_scarcest_stage_is_held_and_the_others_follow_in_order(share: float, first: str) -> None:
+    line, taken, leave = Places(60.0, share), list[str](), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         for name in "abcd":
             group.create_task(held(line, taken, name, leave, thinker=16, ears=4))
         await turns()
-        assert taken == ["a", "b"]
+        assert taken == list(first)
         leave.set()
         await turns()
         assert taken == ["a", "b", "c", "d"]
 
 
 async def test_one_that_needs_less_does_not_overtake_and_follows_at_once() -> None:
-    line, taken = Places(60.0), list[str]()
+    line, taken = Places(60.0, 0.5), list[str]()
     leave, never = asyncio.Event(), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         group.create_task(held(line, taken, "heard", leave, thinker=16, ears=2))
@@ -55,7 +55,7 @@ async def test_one_that_needs_less_does_not_overtake_and_follows_at_once() -> No
 
 
 async def test_one_waits_no_longer_than_it_may_and_who_leaves_the_line_holds_up_nobody() -> None:
-    line, taken, leave = Places(0.0), list[str](), asyncio.Event()
+    line, taken, leave = Places(0.0, 0.5), list[str](), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         group.create_task(held(line, taken, "first", leave, thinker=1))  # of one slot it may have that
         await turns()
@@ -68,15 +68,15 @@ async def test_one_waits_no_longer_than_it_may_and_who_leaves_the_line_holds_up_
 
 
 async def test_where_a_stage_has_no_replica_the_engine_is_asked_which_says_so() -> None:
-    line, taken, leave = Places(60.0), list[str](), asyncio.Event()
+    line, taken, leave = Places(60.0, 0.5), list[str](), asyncio.Event()
     leave.set()
     await held(line, taken, "asked", leave, thinker=0)
     assert taken == ["asked"]
 
 
-def sixteen() -> EngineSpec:
+def sixteen(**limits: float) -> EngineSpec:
     """A server whose stages have as many slots."""
-    spec = script_spec()
+    spec = script_spec(limits=limits)
     return replace(spec, workers=tuple(replace(worker, max_batch=2 * HALF) for worker in spec.workers))
 
 
@@ -127,10 +127,13 @@ async def test_a_user_who_talks_is_answered_beside_sixteen_speeches_over_http() 
         await eventually(lambda: not any(server._leased()))
 
 
-async def test_without_places_kept_for_sessions_that_user_would_find_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The negative control."""
-    monkeypatch.setattr(places, "SHARE", 1.0)
-    async with running(sixteen(), vad=LoudnessVad) as server, flooded(server, 16), talking(server) as client:
+async def test_without_places_kept_for_sessions_that_user_would_find_none() -> None:
+    """The negative control, and what a server without sessions asks for."""
+    async with (
+        running(sixteen(answers_share=1.0), vad=LoudnessVad) as server,
+        flooded(server, 16),
+        talking(server) as client,
+    ):
         await eventually(lambda: talkers(server)["leased"] == 2 * HALF)
         await (await client.say("say: you are not heard")).send("response.create")
         await eventually(lambda: sum(waiting(server)) == 1)

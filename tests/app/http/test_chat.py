@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -320,6 +321,20 @@ async def test_a_body_over_the_cap_is_refused_as_it_comes(server: Running) -> No
     async with httpx.AsyncClient(base_url=server.http) as http:
         answer = await http.post(URL, content=endless(), headers={"content-type": "application/json"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_spoken_answer_is_no_longer_than_the_server_allows(stream: bool) -> None:
+    body = {"model": "script", "messages": user("long 20"), "modalities": ["text", "audio"], "stream": stream}
+    async with (
+        running(script_spec(limits={"answer_s": 0.4})) as server,
+        httpx.AsyncClient(base_url=server.http) as http,
+    ):
+        answer = await http.post(URL, json={**body, "audio": {"voice": "tone", "format": "pcm16"}})
+    lines = [line.removeprefix("data: ") for line in answer.text.splitlines() if line not in ("", "data: [DONE]")]
+    choices = [choice for line in lines for choice in json.loads(line)["choices"]]
+    sounds = [choice.get("delta", choice.get("message")).get("audio") or {} for choice in choices]
+    assert sum(len(base64.b64decode(sound.get("data", ""))) for sound in sounds) == 0.4 * 48_000
 
 
 async def test_answers_have_a_limit_of_their_own() -> None:
