@@ -34,8 +34,8 @@ from engine import AudioPart, Engine, Message, Request, Sampling, parse_config
 from engine.chunk import Audio
 from engine.worker import host
 from engine.worker.models import qwen3_omni
-from engine.worker.models.qwen3_omni import source
 from engine.worker.nn import cuda_graph_runner
+from engine.worker.omni import source
 from engine.worker.stage import StageConfig
 
 SPEECH_S, RATE_HZ = 3.0, 16_000

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.worker.models.qwen3_omni import source
+from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.nn.weights import Checkpoint
 from tests.oracles import tiny_qwen3_omni as tiny
 
@@ -104,7 +104,7 @@ def describe(folder: Path, small: bool) -> Path:
             part.pop(name, None)
         if "rope_parameters" in part and part["rope_parameters"].get("mrope_section"):
             part["rope_parameters"]["mrope_section"] = [24, 20, 20]
-    config["architectures"] = [source.ARCHITECTURE]
+    config["architectures"] = [Source.architecture]
     Random.silent = config["talker_config"]["codec_eos_token_id"]
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     tokenizer.save_pretrained(folder)

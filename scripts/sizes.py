@@ -49,6 +49,7 @@ SHARED = Part("what stages share: worker/llm, worker/remote, and the files that 
 NN = Part("engine/worker/nn", 1_050)
 TALKER = Part("engine/worker/talker", 400)
 TRANSITIONS = Part("engine/worker/transitions", 600)
+OMNI = Part("engine/worker/omni: what thinkers of omni families share", 1_200)
 APP = Part("app", 15_400, 12_000)
 FAMILIES = {"nano": Part("nano", 2_350, 2_000)}
 FAMILY, STAGE = 2_000, 250
@@ -126,6 +127,8 @@ def _part(name: str, loop: frozenset[str]) -> Part | None:
             return TRANSITIONS
         case ["engine", "worker", "talker", *_]:
             return TALKER
+        case ["engine", "worker", "omni", *_]:
+            return OMNI
         case ["engine", "worker", _]:
             return CORE if name in loop else SHARED
         case ["engine", "worker", "llm" | "remote", *_]:

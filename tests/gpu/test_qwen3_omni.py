@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from engine import Request, Sampling
-from engine.worker.models.qwen3_omni import thinker_net
 from engine.worker.nn import cuda_graph_runner, predictor
 from engine.worker.nn.decode_batch import DecodeInput
 from engine.worker.nn.device import to_device
 from engine.worker.nn.sampler import SamplingParams
+from engine.worker.omni import thinker_net
 from engine.worker.talker import net as talker_net
 from tests.oracles.talk import request
 from tests.worker.models.qwen3_omni.cases import PROMPTS, Folder

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from engine.chunk import Chunk, Kind, Tensors, Usage
 from engine.errors import StageFailed
+from engine.worker.omni.talker_feed import TextEnd
 
 
 class UserTurns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen3_omni.user_turns"):
@@ -33,10 +34,6 @@ class TextToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qw
 
     id: int
     text_end: int
-
-
-class TextEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen3_omni.text_end"):
-    """No more of the text is to be spoken, though the answer goes on: with a tool call."""
 
 
 Speakable = UserTurns | Lead | TextToken | TextEnd | Usage

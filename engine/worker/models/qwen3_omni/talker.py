@@ -13,11 +13,13 @@ from engine.chunk import Chunk, Codes, Usage, kinds
 from engine.core import Facets, StageInfo, Voice
 from engine.errors import EngineError, StageFailed, WeightsError
 from engine.worker.codec_frames import frames_of
-from engine.worker.models.qwen3_omni.source import FRAME_S, MAX_PENDING, Source, to_keep
-from engine.worker.models.qwen3_omni.speakable import Lead, Speakable, TextEnd, TextToken, UserTurns, read
+from engine.worker.models.qwen3_omni.source import FRAME_S, Source
+from engine.worker.models.qwen3_omni.speakable import Lead, Speakable, TextToken, UserTurns, read
 from engine.worker.models.qwen3_omni.talker_net import LEAD, TalkerNet
 from engine.worker.nn.sampler import SamplingParams
 from engine.worker.nn.slots import Batch
+from engine.worker.omni.source import MAX_PENDING, to_keep
+from engine.worker.omni.talker_feed import TextEnd
 from engine.worker.prefix import Prefixes
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from engine.worker.models.qwen3_omni import thinker
 from engine.worker.nn.decoder import Decoder
+from engine.worker.omni import thinker
 from engine.worker.stage import StageConfig
 
 

@@ -18,13 +18,13 @@ from app.media import decode_audio
 from engine import AudioPart, Engine, Message, TokenIds, WeightsError, WorkerSpec
 from engine.chunk import Chunk, Speech
 from engine.core import Pcm
-from engine.worker.models.qwen3_omni import thinker_net
-from engine.worker.models.qwen3_omni.prompt import Prompter
-from engine.worker.models.qwen3_omni.sound import MelFrontend, StreamingMel
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.models.qwen3_omni.speakable import UserTurns
 from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.nn.slots import Batch
+from engine.worker.omni import thinker_net
+from engine.worker.omni.prompt import Prompter
+from engine.worker.omni.sound import MelFrontend, StreamingMel
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import lose, until
@@ -96,7 +96,7 @@ async def left_at_the_end(folder: Path, monkeypatch: pytest.MonkeyPatch, pcm: Pc
             return counted.thought, counted.rows, said
         prompter = counted.stages[0].prompter
         begun = prompter.prompt(prompter.draft(request("d", [SYSTEM], live=True)), whole=False)
-        before = len(begun.ids) + len(begun.spoken) + 2 * ROWS * (len(pcm) // 16_000)  # of thinker and talker
+        before = len(begun.ids) + len(begun.talker.indices) + 2 * ROWS * (len(pcm) // 16_000)  # of thinker and talker
 
         def heard() -> bool:
             if done := counted.rows >= before:

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from engine import Engine, EngineSpec, Sampling
-from engine.worker.models.qwen3_omni import thinker_net
 from engine.worker.nn import predictor
+from engine.worker.omni import thinker_net
 from engine.worker.talker import net as talker_net
 from tests.oracles.qwen3_omni import Answer, Turn
 from tests.oracles.talk import Said, ask, request, spec

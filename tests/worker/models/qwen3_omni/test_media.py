@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from engine import AudioPart
-from engine.worker.models.qwen3_omni import media
-from engine.worker.models.qwen3_omni.block import Block
-from engine.worker.models.qwen3_omni.prompt import Prompter
 from engine.worker.models.qwen3_omni.source import Source
+from engine.worker.omni import media
+from engine.worker.omni.block import Block
+from engine.worker.omni.prompt import Prompter
 from engine.worker.stage import StageConfig
 from tests.worker.models.qwen3_omni.cases import TONE, Folder, Reference
 
@@ -42,17 +42,16 @@ def test_features_that_are_kept_stay_within_their_bytes(checkpoint: Folder, monk
     ("block", "behind", "as_the_talker_counts"),
     [
         (Block(0, sounds=2, grid=(1, 1, 9)), 3, 12),  # the sound, though the picture is wider than it lasts
-        (Block(0, sounds=2, grid=(3, 1, 1), pace=5.0), 12, 6),  # the last picture
+        (Block(0, sounds=2, grid=(3, 1, 1), times=(0.0, 5.0, 10.0)), 12, 6),  # the last picture
         (Block(0, sounds=4), 5, 5),
     ],
 )
 def test_positions_go_on_from_the_part_of_a_video_that_comes_last(
     checkpoint: Folder, block: Block, behind: int, as_the_talker_counts: int
 ) -> None:
-    prompter = Prompter(Source(StageConfig(checkpoint("plain"))))
-    marks, cells = prompter.marks, block.num_positions - block.sounds
-    rows = [marks.video if at < cells else marks.audio for at in block.order.tolist()]
-    for talker, expected in ((False, behind), (True, as_the_talker_counts)):
-        positions = prompter._positions([1, *rows, 2], [block], talker)
-        assert positions.shape == (3, block.num_positions + 2)
-        assert positions[:, -1].tolist() == [expected] * 3
+    source = Source(StageConfig(checkpoint("plain")))
+    rows = [source.marks.video if at < block.cells else source.marks.audio for at in block.order.tolist()]
+    for positions, expected in ((source.positions, behind), (source.talker_feed.positions, as_the_talker_counts)):
+        found = positions([1, *rows, 2], [block])
+        assert found.shape == (3, block.num_positions + 2)
+        assert found[:, -1].tolist() == [expected] * 3

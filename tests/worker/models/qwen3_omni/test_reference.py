@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from engine import Engine
-from engine.worker.models.qwen3_omni.prompt import Prompter
 from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.models.qwen3_omni.thinker import Thinker
+from engine.worker.omni.positions import RopePositions
 from tests.oracles.qwen3_omni import Video
 from tests.oracles.talk import ask, request, spec
 from tests.worker.models.qwen3_omni.cases import CLIP, PROMPTS, VIDEOS, Folder, Reference, compare
@@ -56,14 +56,14 @@ async def test_a_small_mistake_would_be_seen(
     turns = PROMPTS["media in several turns"]
     answer = oracle("plain").answer(turns, 4, 12)
 
-    def flat(_self: Any, ids: Any, _blocks: Any, talker: bool = False) -> np.ndarray:
+    def flat(_self: Any, ids: Any, _blocks: Any) -> np.ndarray:
         return np.tile(np.arange(len(ids), dtype=np.float32), (3, 1))
 
     match sabotage:
         case "no end of the text":
             monkeypatch.setattr(Talker, "end_text", lambda self, req: self.source.config.tts_pad_token_id)
         case "flat pictures":
-            monkeypatch.setattr(Prompter, "_positions", flat)
+            monkeypatch.setattr(RopePositions, "__call__", flat)
         case _:
             word = Thinker._word
             monkeypatch.setattr(Thinker, "_word", lambda self, req, id, spoken: word(self, req, id, True))

@@ -12,10 +12,10 @@ import pytest
 from engine import Engine, Message, RequestError, TextPart, TokenIds, Tool, ToolCallPart, ToolResultPart
 from engine.errors import WeightsError
 from engine.worker.chat import Chat
-from engine.worker.models.qwen3_omni.prompt import Prompter
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.models.qwen3_omni.thinker import Thinker
-from engine.worker.models.qwen3_omni.thinker_net import ThinkerNet
+from engine.worker.omni.prompt import Prompter
+from engine.worker.omni.thinker_net import ThinkerNet
 from engine.worker.stage import StageConfig
 from tests.oracles.talk import ask, request, spec
 from tests.worker.models.qwen3_omni.cases import PROMPTS, Folder, Reference

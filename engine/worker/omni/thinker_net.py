@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.worker.models.qwen3_omni.source import THINKER, Source
 from engine.worker.nn.cuda_graph_runner import CudaGraphRunner
 from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput
 from engine.worker.nn.decoder import Decoder
@@ -18,6 +17,7 @@ from engine.worker.nn.device import to_device
 from engine.worker.nn.sampler import BatchSamplingParams, SamplingParams, draw
 from engine.worker.nn.slots import Batch, CachePositions, DecodeSlots
 from engine.worker.nn.weights import Reader
+from engine.worker.omni.source import THINKER, Source
 
 
 class ThinkerNet:
@@ -31,7 +31,7 @@ class ThinkerNet:
         self.head = self.embed_tokens if tied else read("lm_head.weight", *size)
         self.decoder = Decoder(read.below("model"), source.text)
         self.cache = self.decoder.cache(source.slots + source.static, source.context)
-        self.tap = source.config.talker_config.accept_hidden_layer if source.voices else -1
+        self.tap = source.talker_feed.tap
         self.top_k: int = source.generation.get("top_k", 20)
         self.graphs: CudaGraphRunner | None = None
         if source.static:
@@ -39,7 +39,7 @@ class ThinkerNet:
             self.graphs.warm()
 
     def append(self, batch: Batch, added: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """See Decoder.append; the second is what the talker hears of sounds and pictures."""
+        """See Decoder.append; the second are the rows of layer ``tap``."""
         return self.decoder.append(batch, self.cache, self.tap, added)
 
     def write(self, inputs: Sequence[DecodeInput]) -> list[int]:

@@ -16,9 +16,10 @@ from torch import Tensor
 class Block:
     """A picture, a video, or a window of a sound, and its rows in a prompt.
 
-    ``sounds`` rows are heard, a grid of (time, height, width) is seen; a step in time counts ``pace`` positions.
-    ``mel`` [mels, frames] and ``pixels`` [patches, values] of a grid of ``patches`` are what the encoders eat; ``name``
-    tells one content from another.
+    ``sounds`` rows are heard, a grid of (time, height, width) is seen, each step of it at its position in ``times``.
+    Where both are there, they take turns in chunks of ``chunk`` positions (0: one by one). ``mel`` [mels, frames] and
+    ``pixels`` [patches, values] of a grid of ``patches`` are what the encoders eat; ``name`` tells one content from
+    another.
     """
 
     name: int
@@ -27,7 +28,8 @@ class Block:
     grid: tuple[int, int, int] = (0, 0, 0)
     pixels: Tensor | None = None
     patches: tuple[int, ...] = (0, 0, 0)
-    pace: float = 1.0
+    times: tuple[float, ...] = (0.0,)
+    chunk: float = 0.0
 
     @property
     def size(self) -> int:
@@ -35,14 +37,19 @@ class Block:
         return sum(0 if one is None else one.nbytes for one in (self.mel, self.pixels))
 
     @property
+    def cells(self) -> int:
+        """Rows that are seen."""
+        return math.prod(self.grid)
+
+    @property
     def num_positions(self) -> int:
-        return self.sounds + math.prod(self.grid)
+        return self.sounds + self.cells
 
     @property
     def visual_positions(self) -> NDArray[np.float32]:
         """Positions [3, cells] of what is seen, from 0: a cell's time, height and width."""
         cells = np.indices(self.grid, np.float32).reshape(3, -1)
-        cells[0] *= np.float32(self.pace)
+        cells[0] = np.repeat(np.array(self.times, np.float32), self.grid[1] * self.grid[2])
         return cells
 
     @property
@@ -52,12 +59,24 @@ class Block:
     @property
     def order(self) -> NDArray[np.int64]:
         """Return how cells and sounds take turns by their times, as indices of all cells and then all sounds."""
-        return np.argsort(np.concatenate((self.visual_positions[0], self.audio_positions[0])), kind="stable")
+        visual, audio = self.visual_positions[0], self.audio_positions[0]
+        if self.chunk:
+            visual, audio = _numbers(visual, self.chunk), _numbers(audio, self.chunk)
+        return np.argsort(np.concatenate((visual, audio)), kind="stable")
 
     @property
     def names(self) -> NDArray[np.int64]:
         """A name for every row, below 0: what was computed for one holds again where all names up to it are alike."""
         return -1 - (np.arange(self.num_positions) + self.name)
+
+
+def _numbers(times: NDArray[np.float32], chunk: float) -> NDArray[np.float32]:
+    """The number of the chunk of each row. As the reference counts, a row is at most one chunk behind the last one."""
+    number, numbers = 0, list[int]()
+    for time in times.tolist():
+        number += time >= (number + 1) * chunk
+        numbers.append(number)
+    return np.array(numbers, np.float32)
 
 
 def named(kind: str, *contents: Any, fps: float = 0) -> int:

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers.models.qwen3_omni_moe import modeling_qwen3_omni_moe as reference
 
-from engine.worker.models.qwen3_omni.block import Block
-from engine.worker.models.qwen3_omni.prompt import Prompt
-from engine.worker.models.qwen3_omni.sound import audio_tokens
-from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.nn.device import to_device
 from engine.worker.nn.encoders import encoder
 from engine.worker.nn.weights import Reader
+from engine.worker.omni.block import Block
+from engine.worker.omni.prompt import Prompt
+from engine.worker.omni.source import Source
 
 
 class Encoders:
-    """Transformers' own modules with the checkpoint's weights."""
+    """Transformers' own modules, of the classes that a family names, with the checkpoint's weights."""
 
-    def __init__(self, source: Source, read: Reader) -> None:
+    def __init__(self, source: Source, read: Reader, ears: type[Any], eyes: type[Any]) -> None:
         config = source.config.thinker_config
-        self._source, self._pieces = source, config.audio_config.n_window
-        self.ears = encoder(reference.Qwen3OmniMoeAudioEncoder, config.audio_config, read.below("audio_tower"))
-        self.eyes = encoder(reference.Qwen3OmniMoeVisionEncoder, config.vision_config, read.below("visual"))
+        self._source = source
+        self.ears = encoder(ears, config.audio_config, read.below("audio_tower"))
+        self.eyes = encoder(eyes, config.vision_config, read.below("visual"))
 
     def embed(self, embed_tokens: Tensor, asked: Sequence[tuple[Prompt, int]]) -> list[tuple[Tensor, list[Tensor]]]:
         """Return for each prompt the embeddings [ids, width], and what deepstack adds to the first layers.
@@ -52,7 +51,7 @@ class Encoders:
             seen = self.eyes(torch.cat(pixels).to(device, dtype), grid_thw=grids)
             at = to_device(np.flatnonzero(((ids == marks.image) | (ids == marks.video)) & new), device)
             embeddings[at] = seen.pooler_output
-            for features in seen.deepstack_features:
+            for features in getattr(seen, "deepstack_features", None) or ():
                 deep.append(torch.zeros_like(embeddings))
                 deep[-1][at] = features
         return embeddings, deep
@@ -62,18 +61,18 @@ class Encoders:
     ) -> list[Tensor | None]:
         """Return the embeddings of what each prompt has left to hear, None where that is nothing.
 
-        The encoder pads sounds that are shorter than a piece to the longest one it gets, and hears the padding: so a
+        An encoder may pad sounds that are shorter than a piece to the longest one it gets, and hear the padding: so a
         prompt's own longest sound decides, whether that one is new or not. Prompts go together whose longest are alike.
         """
         mels = [[one.mel for _, one in blocks if one.mel is not None] for blocks in left]
         padded: dict[int, list[int]] = {}
         for i in (i for i, own in enumerate(mels) if own):
             longest = max(0 if one.mel is None else one.mel.shape[1] for one in prompts[i].blocks)
-            padded.setdefault(min(longest, 2 * self._pieces), []).append(i)
+            padded.setdefault(min(longest, self._source.audio.piece), []).append(i)
         found: list[Tensor | None] = [None] * len(prompts)
         for whole, those in padded.items():
             embeddings = self._hear([mel for i in those for mel in mels[i]], whole)
-            counts = [sum(audio_tokens(mel.shape[1], self._pieces) for mel in mels[i]) for i in those]
+            counts = [sum(self._source.audio.tokens(mel.shape[1]) for mel in mels[i]) for i in those]
             for i, own in zip(those, embeddings.split(counts), strict=True):
                 found[i] = own
         return found
@@ -84,7 +83,7 @@ class Encoders:
         given = [*mels, *([torch.zeros(len(mels[0]), whole)] if short else [])]
         lengths = to_device([mel.shape[1] for mel in given], self._source.device)
         embeddings = self.ears(torch.cat(given, 1).to(self._source.device, self._source.dtype), feature_lens=lengths)
-        count = sum(audio_tokens(mel.shape[1], self._pieces) for mel in mels)
+        count = sum(self._source.audio.tokens(mel.shape[1]) for mel in mels)
         return embeddings.last_hidden_state[:count]
 
 

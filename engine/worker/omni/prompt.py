@@ -16,11 +16,11 @@ from engine.chunk import Chunk, Speech
 from engine.core import AudioPart, Message, Request, TextPart
 from engine.errors import ContextOverflow, RequestError
 from engine.worker.chat import Chat
-from engine.worker.models.qwen3_omni.block import Block
-from engine.worker.models.qwen3_omni.media import MediaProcessor, longest_sound
-from engine.worker.models.qwen3_omni.sound import behind
-from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.nn.weights import read_json
+from engine.worker.omni.block import Block
+from engine.worker.omni.media import MediaProcessor, longest_sound
+from engine.worker.omni.source import Source
+from engine.worker.omni.talker_feed import TalkerRows
 from engine.worker.stage import check_length
 
 _UNSPOKEN = AudioPart(np.zeros(0, np.int16))  # the placeholder of speech that is not over
@@ -32,18 +32,15 @@ CHARACTERS = 64  # that a token of the context may stand for: of spaces some do;
 class Prompt:
     """A request as the thinker eats it, made off the step loop.
 
-    ``positions`` float32 [3, ids] are rope's (time, height, width); ``spoken`` are the indices of the user's turns,
-    which the talker hears again, at its own ``spoken_positions``. Where two prompts of a session have the same
-    ``names`` up to some row (ids of words, and what stands for the content of the rest), they are the same up to there.
+    ``positions`` float32 [3, ids] are rope's (time, height, width); ``talker`` are the rows that the talker takes.
+    Where two prompts of a session have the same ``names`` up to some row (ids of words, and what stands for the content
+    of the rest), they are the same up to there.
     """
 
     ids: NDArray[np.int64]
     positions: NDArray[np.float32]
-    spoken: NDArray[np.int64]
-    spoken_positions: NDArray[np.float32]
-    lead: list[int]
     names: NDArray[np.int64]
-    spoken_names: NDArray[np.int64]
+    talker: TalkerRows
     blocks: tuple[Block, ...] = ()
     starts: tuple[int, ...] = ()
     """The row where each block begins."""
@@ -77,7 +74,8 @@ class Prompter:
     def __init__(self, source: Source) -> None:
         self.source, self.chat, self.marks = source, Chat(source.folder), source.marks
         settings = read_json(source.folder / "preprocessor_config.json")
-        self.media_processor = MediaProcessor(settings, source.config.thinker_config, source.window_s)
+        merge = source.config.thinker_config.vision_config.spatial_merge_size
+        self.media_processor = MediaProcessor(settings, source.audio, source.positions, merge)
 
     def quick(self, request: Request) -> bool:
         """Whether a prompt is made in less time than a step takes: typed, and not long."""
@@ -99,7 +97,7 @@ class Prompter:
         async for chunk in inputs:
             if isinstance(chunk, Speech) and spoken.push(chunk.pcm):
                 yield await asyncio.to_thread(lambda: self.prompt(draft, spoken.windows(), whole=False))
-        silence = behind(spoken.samples, draft.longest)
+        silence = self.source.audio.silence(spoken.samples, draft.longest)
         yield await asyncio.to_thread(lambda: self.prompt(draft, spoken.whole(silence)))
 
     def draft(self, request: Request) -> Draft:
@@ -132,14 +130,9 @@ class Prompter:
         names = np.array(ids)
         for start, block in zip(starts, blocks, strict=True):
             names[start : start + block.num_positions] = block.names
-        turns, start = self._spoken(ids)
-        positions = self._positions([ids[i] for i in turns], blocks, talker=True)
-        turn_names = names[turns]
-        turn_names[turn_names < 0] -= positions[0].astype(np.int64)[turn_names < 0]  # they may differ there
-        return Prompt(
-            np.array(ids), self._positions(ids, blocks), np.array(turns, np.int64), positions, ids[start : start + 3],
-            names, turn_names, tuple(blocks), tuple(starts), draft.script, whole,
-        )  # fmt: skip
+        positions = self.source.positions(ids, blocks)
+        talker = self.source.talker_feed.chosen(ids, positions, names, blocks)
+        return Prompt(np.array(ids), positions, names, talker, tuple(blocks), tuple(starts), draft.script, whole)
 
     def _messages(self, request: Request) -> tuple[list[Message], str | None]:
         """The conversation with the turn that is being spoken, and what is to be said as it stands."""
@@ -179,52 +172,3 @@ class Prompter:
                 else:
                     whole += [id] * block.num_positions
         return whole, starts
-
-    def _spoken(self, ids: Sequence[int]) -> tuple[list[int], int]:
-        """The indices of all user turns, and where the last turn, the assistant's, begins."""
-        starts = [i for i, id in enumerate(ids) if id == self.marks.turn]
-        spoken: list[int] = []
-        for start, end in zip(starts, [*starts[1:], len(ids)], strict=True):
-            if ids[start + 1] == self.marks.user:
-                spoken += range(start, end)
-        return spoken, starts[-1]
-
-    def _positions(self, ids: Sequence[int], blocks: Sequence[Block], talker: bool = False) -> NDArray[np.float32]:
-        """Rope positions [3, ids]: words and sounds count on; what is seen spans its grid, at its time.
-
-        After a video with its sound, positions go on from whichever of the two comes last in the prompt. The talker of
-        the reference is not told that a video has a sound, and counts through it, unless a picture is still to come.
-        """
-        if not blocks:
-            return _counted(len(ids))
-        media, left = self.marks.media, list(blocks)
-        columns: list[NDArray[np.float32]] = []
-        at, i = 0.0, 0
-        while i < len(ids):
-            if ids[i] in media:
-                block = left.pop(0)
-                end = i + block.num_positions
-                found, last = self._spanned(block, ids, end, talker)
-            else:
-                end = next((n for n in range(i, len(ids)) if ids[n] in media), len(ids))
-                last = found = _counted(end - i)
-            columns.append(found + np.float32(at))
-            at, i = float((last + np.float32(at)).max()) + 1, end
-        return np.concatenate(columns, 1) if columns else np.zeros((3, 0), np.float32)
-
-    def _spanned(
-        self, block: Block, ids: Sequence[int], end: int, talker: bool
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """The positions of a block, as if it were the first, and of them those of the part that comes last in it."""
-        if not block.sounds:
-            return block.visual_positions, block.visual_positions
-        if block.num_positions == block.sounds or (talker and self.marks.image not in ids[end:]):
-            counted = _counted(block.num_positions)
-            return counted, counted
-        found = np.concatenate((block.visual_positions, block.audio_positions), 1)[:, block.order]
-        length = next(n for n in range(1, block.num_positions) if ids[end - 1 - n] != ids[end - 1])
-        return found, found[:, -length:]
-
-
-def _counted(count: int) -> NDArray[np.float32]:
-    return np.repeat(np.arange(count, dtype=np.float32)[None], 3, 0)

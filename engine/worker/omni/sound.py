@@ -8,6 +8,8 @@ conversation are padded to may still grow. Knows no prompt, no conversation and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,35 +19,50 @@ from torch import Tensor
 from transformers import WhisperFeatureExtractor
 
 from engine.core import MIC_RATE_HZ
-from engine.errors import RequestError, WeightsError
-from engine.worker.models.qwen3_omni.block import Block, named
+from engine.errors import RequestError
+from engine.worker.omni.block import Block, named
 
-LONGEST_S, SHORTEST_S = 300.0, 0.02
+FRAMES_PER_S = 100  # mel frames: the extractor's hop is 160 samples in all of these checkpoints
+LONGEST_S = 300.0
 LEAD = 2  # frames before a window, which see the mirrored beginning of their samples
 FRAME_WIDTH = 400  # samples that a frame is computed from; of the silence behind a sound its frames see no more
 DEPTH = 8.0  # log10: sound 80 dB below the loudest counts as silence
 
 
-class MelFrontend:
-    """Samples to windows of features: the arithmetic of transformers' WhisperFeatureExtractor, frame for frame.
+@dataclass(frozen=True, slots=True)
+class AudioLayout:
+    """The way in which an encoder hears: in windows of so many mel frames, of which it makes ``tokens(frames)`` rows.
 
-    ``window_s`` is how far the encoder looks: the checkpoint's own (n_window_infer) where it is None. Raises
-    WeightsError for one that is no whole number of the encoder's pieces (2 n_window frames), or more than its own.
+    It hears the padding of sounds that are shorter than ``piece`` frames (0: of none). The reference pads every sound
+    to ``padded`` samples (0: to the longest of its conversation), and the last frames see that silence. What is
+    shorter than ``shortest_s`` has no row.
     """
 
-    def __init__(self, settings: dict[str, Any], audio_config: Any, window_s: float | None = None) -> None:
+    window: int
+    tokens: Callable[[int], int]
+    piece: int = 0
+    padded: int = 0
+    shortest_s: float = 0.02
+
+    def check(self, samples: int) -> None:
+        """Raises RequestError for what is too short or too long to be heard."""
+        length_s = samples / MIC_RATE_HZ
+        if not self.shortest_s <= length_s <= LONGEST_S:
+            raise RequestError(f"audio: {length_s:.2f} s; between {self.shortest_s} and {LONGEST_S:.0f} s can be heard")
+
+    def silence(self, samples: int, longest: int) -> int:
+        """Return how much of the silence behind a sound its last frames see; ``longest`` is the conversation's."""
+        return max(0, min((self.padded or longest) - samples, FRAME_WIDTH))
+
+
+class MelFrontend:
+    """Samples to windows of features: the arithmetic of transformers' WhisperFeatureExtractor, frame for frame."""
+
+    def __init__(self, settings: dict[str, Any], layout: AudioLayout) -> None:
         extractor: Any = WhisperFeatureExtractor.from_dict(settings)
         self._filters = torch.from_numpy(extractor.mel_filters).float().T
         self._size, self.hop = int(extractor.n_fft), int(extractor.hop_length)
-        self.pieces = audio_config.n_window
-        own = audio_config.n_window_infer
-        self.window = own if window_s is None else round(window_s * MIC_RATE_HZ / self.hop)
-        if not 0 < self.window <= own or self.window % (2 * self.pieces):
-            step_s, most_s = 2 * self.pieces * self.hop / MIC_RATE_HZ, own * self.hop / MIC_RATE_HZ
-            raise WeightsError(
-                f"options.window_s: {window_s} is not a multiple of {step_s:g} s, the pieces of this checkpoint's "
-                f"encoder, up to {most_s:g}"
-            )
+        self.layout, self.window = layout, layout.window
 
     @property
     def half_frame(self) -> int:
@@ -61,11 +78,12 @@ class MelFrontend:
         """A sound that came whole; its last frames see so many samples of ``silence``. Raises RequestError."""
         mel = self.features(pcm, silence)
         starts = range(0, mel.shape[1], self.window)
-        return tuple(self.block(pcm, i, mel[:, at : at + self.window]) for i, at in enumerate(starts))
+        blocks = [self.block(pcm, i, mel[:, at : at + self.window]) for i, at in enumerate(starts)]
+        return tuple(block for block in blocks if block.sounds)  # the rest of a sound may be too short for a row
 
     def features(self, pcm: NDArray[np.int16], silence: int = 0) -> Tensor:
         """Log-mel frames [mels, frames] of a whole sound. Raises RequestError."""
-        check(len(pcm))
+        self.layout.check(len(pcm))
         logs = self.logs(np.concatenate((pcm, np.zeros(silence, np.int16))))
         return floored(logs, float(logs.max()))[:, : -(-len(pcm) // self.hop)]
 
@@ -81,7 +99,7 @@ class MelFrontend:
     def block(self, pcm: NDArray[np.int16], number: int, mel: Tensor) -> Block:
         """A window of a sound, named by all samples that it sees."""
         seen = pcm[number * self.span : (number + 1) * self.span + self.half_frame]
-        return Block(named("sound", seen), audio_tokens(mel.shape[1], self.pieces), mel)
+        return Block(named("sound", seen), self.layout.tokens(mel.shape[1]), mel)
 
 
 class StreamingMel:
@@ -118,10 +136,12 @@ class StreamingMel:
 
     def whole(self, silence: int = 0) -> tuple[Block, ...]:
         """All of it, the end as it is heard before so many samples of ``silence``. Raises RequestError."""
-        check(self.samples)
+        self._frontend.layout.check(self.samples)
         self.windows()
         pcm, number = self._pcm(), len(self._done)
         frames = -(-len(pcm) // self._frontend.hop) - number * self._frontend.window
+        if not self._frontend.layout.tokens(frames):
+            return tuple(self._done)
         padded = np.concatenate((pcm, np.zeros(silence, np.int16)))
         self._add(pcm, number, self._logs(padded, number), frames)
         return tuple(self._done)
@@ -143,21 +163,3 @@ class StreamingMel:
 def floored(logs: Tensor, loudest: float) -> Tensor:
     """Return the encoder's input: cut off below ``loudest``, around 0."""
     return (torch.clamp(logs, min=loudest - DEPTH) + 4.0) / 4.0
-
-
-def audio_tokens(frames: int, pieces: int) -> int:
-    """Rows that the encoder makes of so many mel frames: thirteen for each whole piece, fewer for the rest."""
-    rest = (frames % (2 * pieces) - 1) // 2 + 1
-    return ((rest - 1) // 2 + 1 - 1) // 2 + 1 + frames // (2 * pieces) * 13
-
-
-def check(samples: int) -> None:
-    """Raises RequestError for what is too short or too long to be heard."""
-    length_s = samples / MIC_RATE_HZ
-    if not SHORTEST_S <= length_s <= LONGEST_S:
-        raise RequestError(f"audio: {length_s:.2f} s; between {SHORTEST_S} and {LONGEST_S:.0f} s can be heard")
-
-
-def behind(samples: int, longest: int) -> int:
-    """Return how much of the silence behind a sound its last frames see, where all are padded to the ``longest``."""
-    return max(0, min(longest - samples, FRAME_WIDTH))

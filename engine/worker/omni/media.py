@@ -20,36 +20,37 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from engine.core import AudioPart, ImagePart, Part, VideoPart
 from engine.errors import RequestError
-from engine.worker.models.qwen3_omni.block import Block, named
-from engine.worker.models.qwen3_omni.sound import MelFrontend, StreamingMel, audio_tokens, behind, check
+from engine.worker.omni.block import Block, named
+from engine.worker.omni.positions import RopePositions
+from engine.worker.omni.sound import AudioLayout, MelFrontend, StreamingMel
 
 LARGEST_PICTURE = 64_000_000  # pixels
 MOST_FRAMES = 768  # frames of a video: the reference samples no more
 KNOWN_BYTES = 128 << 20  # bytes of features that may be sent again: some twenty minutes of sound
-VIDEO_SIZE = {"shortest_edge": 128 * 32 * 32, "longest_edge": 768 * 32 * 32}  # pixels of a frame: the reference's own
+VIDEO_CELLS = {"shortest_edge": 128, "longest_edge": 768}  # of a frame, at least and at most: the reference's own
 
 
 class MediaProcessor:
     """Parts of messages to features."""
 
-    def __init__(self, settings: dict[str, Any], thinker_config: Any, window_s: float | None = None) -> None:
+    def __init__(self, settings: dict[str, Any], audio: AudioLayout, positions: RopePositions, merge: int) -> None:
         self._known: dict[tuple[int, int], tuple[Block, ...]] = {}
         self._held = 0
         self._lock = threading.Lock()  # prompts are made in threads
-        self.frontend = MelFrontend(settings, thinker_config.audio_config, window_s)
+        self.frontend = MelFrontend(settings, audio)
         names = ("patch_size", "merge_size", "temporal_patch_size", "image_mean", "image_std")
         sizes = ("size", "min_pixels", "max_pixels")
         self._settings = {name: settings[name] for name in names if settings.get(name)}
         self._eyes: Any = self._processor(**{name: settings[name] for name in sizes if settings.get(name)})
-        self.merge = thinker_config.vision_config.spatial_merge_size
-        self.per_second = thinker_config.position_id_per_seconds
+        self.audio, self.positions, self.merge = audio, positions, merge
 
     def _processor(self, **sizes: Any) -> Any:
         return Qwen2VLImageProcessorPil(**self._settings, **sizes)
 
     @cached_property
     def _video_eyes(self) -> Any:
-        return self._processor(size=VIDEO_SIZE)
+        cell = (self._settings["patch_size"] * self.merge) ** 2
+        return self._processor(size={name: cells * cell for name, cells in VIDEO_CELLS.items()})
 
     def listen(self) -> StreamingMel:
         """Begin to listen to a sound that is still being spoken."""
@@ -69,9 +70,9 @@ class MediaProcessor:
 
     def _blocks(self, part: Part, longest: int) -> tuple[Block, ...]:
         """A part's blocks, perhaps an earlier request's: a conversation is sent whole each turn."""
-        _check(part)
+        self._check(part)
         pcm = _sound(part)
-        silence = 0 if pcm is None else behind(len(pcm), longest)
+        silence = 0 if pcm is None else self.audio.silence(len(pcm), longest)
         contents = pcm, getattr(part, "pixels", None), getattr(part, "frames", None)
         name = named(type(part).__name__, *contents, fps=getattr(part, "fps", 0))
         with self._lock:
@@ -94,13 +95,14 @@ class MediaProcessor:
         match part:
             case ImagePart():
                 pixels, patches = self._picture(np.asarray(part.pixels))
-                return (Block(name, grid=self._merged(patches), pixels=pixels, patches=patches, pace=self.per_second),)
+                return (Block(name, grid=self._merged(patches), pixels=pixels, patches=patches),)
             case VideoPart():
                 mel = None if pcm is None else self.frontend.features(np.asarray(pcm), silence)
-                sounds = 0 if mel is None else audio_tokens(mel.shape[1], self.frontend.pieces)
+                sounds = 0 if mel is None else self.audio.tokens(mel.shape[1])
                 pixels, patches = self._video(np.asarray(part.frames))
-                pace = float(np.float32(self._video_eyes.temporal_patch_size / part.fps) * np.float32(self.per_second))
-                return (Block(name, sounds, mel, self._merged(patches), pixels, patches, pace),)
+                times = self.positions.times(patches[0], self._video_eyes.temporal_patch_size / part.fps)
+                grid, chunk = self._merged(patches), self.positions.chunk
+                return (Block(name, sounds, mel, grid, pixels, patches, times, chunk),)
             case _:
                 return self.frontend.whole(np.asarray(pcm), silence)
 
@@ -119,6 +121,20 @@ class MediaProcessor:
         turns = [patches[at :: eyes.temporal_patch_size, :, :, at] for at in range(eyes.temporal_patch_size)]
         whole = torch.stack(turns, 3)
         return whole.reshape(-1, found["pixel_values"].shape[1]), (len(whole), high, wide)
+
+    def _check(self, part: Part) -> None:
+        """Raises RequestError for what cannot be heard or seen; before anything of its size is done."""
+        if (pcm := _sound(part)) is not None:
+            self.audio.check(len(pcm))
+        if isinstance(part, ImagePart) and not _picturable(shape := np.shape(part.pixels)):
+            raise RequestError(f"image: a picture of shape {list(shape)} cannot be seen (height, width, 3 colours)")
+        if isinstance(part, VideoPart):
+            count, *shape = np.shape(part.frames) or (0,)
+            if not (1 <= count <= MOST_FRAMES and _picturable(shape) and 0 < part.fps < math.inf):
+                raise RequestError(
+                    f"video: frames of shape {[count, *shape]} at {part.fps:g} a second cannot be seen (at most "
+                    f"{MOST_FRAMES}, height, width, 3 colours)"
+                )
 
     def _merged(self, grid: tuple[int, ...]) -> tuple[int, int, int]:
         return grid[0], grid[1] // self.merge, grid[2] // self.merge
@@ -140,21 +156,6 @@ def _sound(part: Part) -> Any:
 
 def _size(blocks: Sequence[Block]) -> int:
     return sum(block.size for block in blocks)
-
-
-def _check(part: Part) -> None:
-    """Raises RequestError for what cannot be heard or seen; before anything of its size is done."""
-    if (pcm := _sound(part)) is not None:
-        check(len(pcm))
-    if isinstance(part, ImagePart) and not _picturable(shape := np.shape(part.pixels)):
-        raise RequestError(f"image: a picture of shape {list(shape)} cannot be seen (height, width, 3 colours)")
-    if isinstance(part, VideoPart):
-        count, *shape = np.shape(part.frames) or (0,)
-        if not (1 <= count <= MOST_FRAMES and _picturable(shape) and 0 < part.fps < math.inf):
-            raise RequestError(
-                f"video: frames of shape {[count, *shape]} at {part.fps:g} a second cannot be seen (at most "
-                f"{MOST_FRAMES}, height, width, 3 colours)"
-            )
 
 
 def _picturable(shape: Sequence[int]) -> bool:

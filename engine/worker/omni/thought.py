@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -13,25 +14,24 @@ from torch import Tensor
 
 from engine.chunk import Chunk, Tensors
 from engine.worker.chat import Pieces
-from engine.worker.models.qwen3_omni.prompt import Prompt
-from engine.worker.models.qwen3_omni.speakable import TextToken
 from engine.worker.nn.decode_batch import DecodeInput
 from engine.worker.nn.sampler import FAILED, SamplingParams
+from engine.worker.omni.prompt import Prompt
 from engine.worker.stage_request import StageRequest
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixKV:
-    """The computed state of a conversation: keys and values [layers, heads, rows, dim], and the hidden rows of its
-    sounds and pictures [rows, width], which the talker takes."""
+    """The computed state of a conversation: keys and values [layers, heads, rows, dim], and the hidden rows [rows,
+    width] that the talker takes."""
 
     keys: Tensor
     values: Tensor
-    media_hidden: NDArray[np.float32]
+    hidden: NDArray[np.float32]
 
     @property
     def size(self) -> int:
-        return self.keys.nbytes + self.values.nbytes + self.media_hidden.nbytes
+        return self.keys.nbytes + self.values.nbytes + self.hidden.nbytes
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class Thought:
     prompt: Prompt | None = None
     embeddings: Tensor | None = None
     deep: list[Tensor] = field(default_factory=list[Tensor])
-    media_hidden: list[NDArray[np.float32]] = field(default_factory=list[NDArray[np.float32]])
+    hidden: list[NDArray[np.float32]] = field(default_factory=list[NDArray[np.float32]])
     num_computed_tokens: int = 0
     num_sent: int = 0
     position: float = 0.0
@@ -58,7 +58,7 @@ class Thought:
     script: deque[int] | None = None
     kept: deque[int] = field(default_factory=deque[int])
     """Ids that a lost replica had written: they are written again before anything else."""
-    unspoken: list[TextToken] = field(default_factory=list[TextToken])
+    unspoken: list[msgspec.Struct] = field(default_factory=list[msgspec.Struct])
     """Tokens for the talker that wait until their character is whole: what it speaks is then what the client reads."""
     call: list[int] | None = None
     called: bool = False

@@ -1,0 +1,18 @@
+"""Ids of a checkpoint that have a meaning of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.worker.omni import marks
+
+
+@dataclass(frozen=True, slots=True)
+class Marks(marks.Marks):
+    """The ids of turns as well, and how the talker's text begins, ends and goes on."""
+
+    turn: int
+    user: int
+    pad: int
+    begin: int
+    end: int

@@ -1,0 +1,77 @@
+"""The messages from a thinker to its talker: rows of the prompt piece by piece, then the answer token by token."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.chunk import Chunk, Kind
+from engine.worker.omni.block import Block
+
+if TYPE_CHECKING:
+    from engine.worker.omni.prompt import Prompt
+    from engine.worker.omni.thought import Piece
+
+
+@dataclass(frozen=True, slots=True)
+class TalkerRows:
+    """The rows of a prompt that a talker takes: their ``indices`` among all, and for the talker's own decoder their
+    ``positions`` float32 [3, rows] and ``names`` [rows]. ``lead`` are the ids with which its own turn begins."""
+
+    indices: NDArray[np.int64]
+    positions: NDArray[np.float32]
+    names: NDArray[np.int64]
+    lead: tuple[int, ...] = ()
+
+    def within(self, piece: slice) -> slice:
+        """Return which of these rows are in a piece of the prompt."""
+        a, b = np.searchsorted(self.indices, (piece.start, piece.stop))
+        return slice(int(a), int(b))
+
+    @property
+    def next_position(self) -> float:
+        """The position behind the last row."""
+        return float(self.positions.max()) + 1 if self.positions.size else 0.0
+
+
+class TextEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="omni.text_end"):
+    """No more of the text is to be spoken, though the answer goes on: with a tool call."""
+
+
+class TalkerFeed(ABC):
+    """A family's way from its thinker to its talker. ``kinds`` are the chunks that it makes; ``tap`` is the layer of
+    whose rows it makes some (-1: of none)."""
+
+    kinds: frozenset[Kind]
+    tap: int = -1
+
+    @abstractmethod
+    def chosen(
+        self, ids: Sequence[int], positions: NDArray[np.float32], names: NDArray[np.int64], blocks: Sequence[Block]
+    ) -> TalkerRows:
+        """Choose the rows of a prompt that the talker takes."""
+
+    @abstractmethod
+    def hidden_indices(self, prompt: Prompt, piece: slice) -> NDArray[np.int64]:
+        """Return for which rows of a piece of the prompt the talker takes what the thinker made of them."""
+
+    @abstractmethod
+    def hidden(self, pieces: Sequence[Piece], hidden: Tensor, tapped: Tensor) -> Tensor:
+        """Return what the talker takes of computed rows [all, width]: of their last hidden rows, of those of layer
+        ``tap``, and of what the pieces know of them."""
+
+    @abstractmethod
+    def chunks(self, prompt: Prompt, piece: slice, hidden: NDArray[np.float32]) -> list[Chunk]:
+        """Make the chunks of a piece of the prompt, with the rows of its ``hidden_indices``."""
+
+    @abstractmethod
+    def drawn(self, token: int, text_end: int) -> list[msgspec.Struct]:
+        """Return what the talker takes of a token to be spoken that was drawn; the answer has ``text_end`` characters
+        behind it."""

@@ -1,0 +1,345 @@
+"""The thinker: what is heard, seen and read, to text and tool calls, and to the rows from which the talker speaks."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.chunk import Chunk, Speech, Tensors, Text, ToolCall, Usage, kinds
+from engine.core import Facets, StageInfo, TokenCost
+from engine.errors import EngineError, StageFailed
+from engine.worker.chat import Pieces, tokenizer_of
+from engine.worker.nn.device import to_device
+from engine.worker.nn.sampler import FAILED, SamplingParams
+from engine.worker.nn.slots import Batch
+from engine.worker.omni.encoders import Encoders
+from engine.worker.omni.prompt import Prompt, Prompter
+from engine.worker.omni.source import MAX_PENDING, Source, to_keep
+from engine.worker.omni.talker_feed import TextEnd
+from engine.worker.omni.thinker_net import ThinkerNet
+from engine.worker.omni.thought import Piece, PrefixKV, Thought, deep
+from engine.worker.prefix import Prefixes
+from engine.worker.stage import StageConfig, guarded
+from engine.worker.stage_request import StageRequest
+from engine.worker.talker.stage import by_slot
+
+ENCODED = 4  # pieces' worth of prompts that a GPU encodes in one step
+
+
+class Thinker:
+    """Text out, token by token; out of each token to be spoken, a row for the talker. A family names its parts."""
+
+    source_class: ClassVar[type[Source]]
+    net_class: ClassVar[type[ThinkerNet]] = ThinkerNet
+    ears: ClassVar[type[Any]]
+    eyes: ClassVar[type[Any]]
+
+    @classmethod
+    def describe(cls, config: StageConfig) -> StageInfo:
+        return cls._info(cls.source_class(config))
+
+    @classmethod
+    def _info(cls, source: Source) -> StageInfo:
+        facets = Facets(
+            model=source.family, sees=frozenset({"image", "video"}), context=source.context, cost=TokenCost(),
+            tokenizer=tokenizer_of(source.folder),
+        )  # fmt: skip
+        exact = source.dtype == torch.float32  # in a smaller dtype, the other requests of a batch change the result
+        return StageInfo(
+            takes=kinds(Speech), emits=kinds(Text, ToolCall, Usage),
+            feeds=source.talker_feed.kinds | kinds(TextEnd, Usage), answers=True, says=True, slots=source.slots,
+            max_pending=MAX_PENDING, facets=facets,
+            replay="exact" if exact else "continue", checkpoints=frozenset() if exact else kinds(Text, ToolCall),
+        )  # fmt: skip
+
+    def __init__(self, config: StageConfig) -> None:
+        self.source = source = self.source_class(config)
+        self.feed = source.talker_feed
+        self.info = self._info(source)
+        self.prompter = Prompter(source)
+        self.chat = self.prompter.chat
+        read = source.reader("thinker.")
+        self.net = self.net_class(source, read)
+        self.prefixes: Prefixes[PrefixKV] = Prefixes(source.remembered)
+        self.encoders = Encoders(source, read, self.ears, self.eyes)
+        ends = source.generation.get("eos_token_id", self.chat.added.get("<|im_end|>"))
+        self.ends = frozenset(ends if isinstance(ends, list) else [ends])
+        self.calls = self.chat.added.get("<tool_call>"), self.chat.added.get("</tool_call>")
+
+    def open(self, req: StageRequest) -> None:
+        request, defaults = req.request, self.source.generation
+        if request.speaks:
+            self.source.voice(request)
+        asked = request.sampling
+        params = SamplingParams(
+            seed=asked.seed,
+            greedy=asked.greedy or asked.temperature == 0,
+            temperature=defaults.get("temperature", 0.7) if asked.temperature is None else asked.temperature,
+            top_k=self.net.top_k,
+            top_p=defaults.get("top_p", 0.95) if asked.top_p is None else asked.top_p,
+        )
+        req.state = Thought(request.max_text_tokens, params, Pieces(self.chat), kept=self._kept(req))
+
+    def _kept(self, req: StageRequest) -> deque[int]:
+        """The tokens of an answer that was begun elsewhere: they are written again, and the rest behind them."""
+        ids = deque(id for chunk in req.kept if isinstance(chunk, Text | ToolCall) for id in chunk.token_ids)
+        if req.whole and req.kept:
+            ids.append(next(iter(self.ends)))
+        return ids
+
+    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        async with aclosing(self.prompter.prompts(req.request, inputs)) as prompts:
+            async for prompt in prompts:
+                yield prompt
+
+    @torch.inference_mode()
+    def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
+        results: dict[int, list[Chunk] | EngineError] = {}
+        for req in reqs:
+            if req.pending and (error := guarded(self, req, self._begin)):
+                results[id(req)] = error
+        sane = [req for req in reqs if id(req) not in results]
+        for req in to_keep([req for req in sane if not req.state.unspoken]):  # behind the first sound
+            self._remember(req)
+        results |= self._read(sane)
+        writing = [req for req in reqs if req.state.writing and id(req) not in results]
+        free = sorted((req for req in writing if req.state.script is None), key=by_slot)
+        if free:
+            written = zip(free, self._write(free), strict=True)
+            results |= {id(req): guarded(self, req, self._take, id_) for req, id_ in written}
+        for req in reqs:
+            req.needs_input = not req.state.reading and not req.state.writing  # the user is still speaking
+        for req in writing:
+            if (script := req.state.script) is not None:
+                token = script.popleft() if script else next(iter(self.ends))
+                results[id(req)] = guarded(self, req, self._take, token)
+        return [results.get(id(req), []) for req in reqs]
+
+    def _begin(self, req: StageRequest) -> None:
+        """Take up the prompt, or what more of it is known by now."""
+        thought: Thought = req.state
+        prompt: Prompt = req.pending.pop()
+        req.pending.clear()  # an earlier state of it
+        thought.prompt, thought.embeddings, thought.deep = prompt, None, []
+        self._recall(req, prompt)
+        if prompt.whole:
+            thought.limit = min(thought.limit, self.source.context - len(prompt.ids))
+        if prompt.script is not None:
+            thought.script = deque(prompt.script)
+            thought.limit = len(thought.script) + 1
+
+    def _recall(self, req: StageRequest, prompt: Prompt) -> None:
+        """Take over what the session has of this prompt; of a whole one the last row is computed, for its logits."""
+        thought: Thought = req.state
+        found = self.prefixes.find(req.request.session, prompt.names.tolist(), thought.num_computed_tokens)
+        if found is None:
+            return
+        end = min(found[0], len(prompt.ids) - prompt.whole)
+        if end <= thought.num_computed_tokens:
+            return
+        self.net.cache.restore(req.slot, found[1].keys, found[1].values, thought.num_computed_tokens, end)
+        before, after = (len(self.feed.hidden_indices(prompt, slice(0, n))) for n in (thought.num_computed_tokens, end))
+        thought.hidden.append(found[1].hidden[before:after])
+        thought.num_computed_tokens = end
+
+    def _remember(self, req: StageRequest) -> None:
+        """Keep what was computed, for the session's next request."""
+        thought: Thought = req.state
+        assert thought.prompt is not None
+        thought.unkept = False
+        names = [*thought.prompt.names.tolist(), *thought.output_ids][: thought.num_computed_tokens]
+        keys, values = self.net.cache.copy(req.slot, thought.num_computed_tokens)
+        prefix = PrefixKV(keys, values, np.concatenate(thought.hidden))
+        self.prefixes.keep(req.request.session, names, prefix, prefix.size)
+
+    def _read(self, reqs: Sequence[StageRequest]) -> dict[int, list[Chunk] | EngineError]:
+        """Prefill the next pieces of prompts as one batch; encoding what is heard and seen is its own step."""
+        pieces: list[Piece] = []
+        room = self.source.piece  # rows a step: the voices that speak wait for no more
+        reading = [req for req in reqs if req.state.reading]
+        encoded = self._encode_together(reading)
+        results: dict[int, list[Chunk] | EngineError] = {**encoded}
+        for req in reading:
+            if room <= 0:
+                break
+            thought: Thought = req.state
+            assert thought.prompt is not None
+            results[id(req)] = chunks = encoded.get(id(req), [])
+            if thought.embeddings is None:
+                results[id(req)] = chunks = guarded(self, req, lambda one: self._encode([one])[id(one)])
+                if isinstance(chunks, EngineError):
+                    continue
+                if thought.prompt.media_end > thought.num_computed_tokens:
+                    break
+            end = min(len(thought.prompt.ids), thought.num_computed_tokens + self.source.piece)
+            pieces.append(Piece(req, slice(thought.num_computed_tokens, end), chunks))
+            room -= end - thought.num_computed_tokens
+        return results | self._prefill(pieces) if pieces else results
+
+    def _encode_together(self, reading: Sequence[StageRequest]) -> dict[int, list[Chunk]]:
+        """Encode what several prompts hear in the step that takes them in, on a GPU, to which many rows are as one."""
+        if self.source.device.type == "cpu":
+            return {}
+        sizes = itertools.accumulate(len(req.state.prompt.ids) - req.state.num_computed_tokens for req in reading)
+        within = [req for req, size in zip(reading, sizes, strict=True) if size <= ENCODED * self.source.piece]
+        fresh = [req for req in within or reading[:1] if req.state.embeddings is None]
+        return self._encode(fresh) if fresh else {}
+
+    def _encode(self, reqs: Sequence[StageRequest]) -> dict[int, list[Chunk]]:
+        """Make rows of their prompts; the chunks for the talker of those that were recalled."""
+        asked = [(req.state.prompt, req.state.num_computed_tokens) for req in reqs]
+        for req, embeddings in zip(reqs, self.encoders.embed(self.net.embed_tokens, asked), strict=True):
+            req.state.embeddings, req.state.deep = embeddings
+        return {id(req): self._recalled(req) for req in reqs}
+
+    def _recalled(self, req: StageRequest) -> list[Chunk]:
+        thought: Thought = req.state
+        assert thought.prompt is not None
+        if thought.num_sent >= thought.num_computed_tokens:
+            return []
+        before = len(self.feed.hidden_indices(thought.prompt, slice(0, thought.num_sent)))
+        hidden = np.concatenate(thought.hidden)[before:]
+        return self._emit(req, slice(thought.num_sent, thought.num_computed_tokens), hidden)
+
+    def _emit(self, req: StageRequest, piece: slice, hidden: NDArray[np.float32]) -> list[Chunk]:
+        """Return the chunks for the talker of a computed piece of the prompt."""
+        thought: Thought = req.state
+        assert thought.prompt is not None
+        thought.num_sent = piece.stop
+        return self.feed.chunks(thought.prompt, piece, hidden) if req.request.speaks else []
+
+    def _prefill(self, pieces: Sequence[Piece]) -> dict[int, EngineError]:
+        """Take in pieces of prompts, and write the first token behind those that end with theirs; who failed."""
+        batch = Batch()
+        for piece in pieces:
+            thought: Thought = piece.req.state
+            assert thought.prompt is not None
+            assert thought.embeddings is not None
+            batch.add(
+                piece.req.slot,
+                piece.span.start,
+                thought.embeddings[piece.span],
+                thought.prompt.positions[:, piece.span],
+            )
+        hidden, tapped = self.net.append(batch, deep(pieces))
+        failed: dict[int, EngineError] = {}
+        taken = self._taken(pieces, self.feed.hidden(pieces, hidden, tapped))
+        for piece, own in zip(pieces, taken, strict=True):
+            _extend(piece, guarded(self, piece.req, self._took, piece.span, own), failed)
+        ends = [pair for pair in zip(pieces, batch.lasts, strict=True) if id(pair[0].req) not in failed]
+        ended = [(one, at) for one, at in ends if one.req.state.writing and one.req.state.script is None]
+        if not ended:
+            return failed
+        thoughts: list[Thought] = [piece.req.state for piece, _ in ended]
+        last = hidden[to_device([at for _, at in ended], self.source.device)]
+        tokens = self.net.choose(last, [one.params for one in thoughts], [one.num_output_tokens for one in thoughts])
+        for (piece, _), token in zip(ended, tokens, strict=True):
+            _extend(piece, guarded(self, piece.req, self._take, token), failed)
+            piece.req.state.unkept = not piece.req.done and id(piece.req) not in failed
+        return failed
+
+    def _taken(self, pieces: Sequence[Piece], hidden: Tensor) -> list[NDArray[np.float32]]:
+        """Return for each piece the hidden rows that the talker takes; the device is asked once for all."""
+        counts = [piece.span.stop - piece.span.start for piece in pieces]
+        firsts = np.cumsum([0, *counts[:-1]])
+        wanted = [self.feed.hidden_indices(piece.req.state.prompt, piece.span) - piece.span.start for piece in pieces]
+        at = np.concatenate([indices + first for indices, first in zip(wanted, firsts, strict=True)])
+        found = np.zeros((0, hidden.shape[1]), np.float32)
+        if len(at):
+            found = hidden[to_device(at, self.source.device)].float().cpu().numpy()
+        return np.split(found, np.cumsum([len(indices) for indices in wanted[:-1]]))
+
+    def _took(self, req: StageRequest, piece: slice, hidden: NDArray[np.float32]) -> list[Chunk]:
+        """A piece of the prompt is in the cache: the chunks for the talker of it."""
+        thought: Thought = req.state
+        prompt = thought.prompt
+        assert prompt is not None
+        thought.hidden.append(hidden)
+        thought.num_computed_tokens = piece.stop
+        if thought.writing:
+            thought.embeddings, thought.deep, thought.position = None, [], float(prompt.positions.max()) + 1
+        elif not thought.reading and prompt.media_end == piece.stop:
+            self._remember(req)  # the user's words so far: should they be answered anew, they are known
+        return self._emit(req, piece, hidden)
+
+    def _write(self, reqs: Sequence[StageRequest]) -> list[int]:
+        """One token for each request, in one forward."""
+        thoughts: list[Thought] = [req.state for req in reqs]
+        inputs = [one.decode_input(req.slot) for req, one in zip(reqs, thoughts, strict=True)]
+        for thought in thoughts:
+            thought.num_computed_tokens += 1
+            thought.position += 1
+        return self.net.write(inputs)
+
+    def _take(self, req: StageRequest, token: int) -> list[Chunk] | EngineError:
+        """Make chunks of a new token: text for the client, a row for the talker, the usage with the last."""
+        thought: Thought = req.state
+        if token == FAILED:
+            self.net.cache.clear(req.slot)
+            return StageFailed("the thinker's logits are not numbers")
+        if thought.kept:
+            token = thought.kept.popleft()
+        thought.last = token
+        thought.output_ids.append(token)
+        last = token in self.ends or thought.num_output_tokens >= thought.limit
+        chunks = [] if token in self.ends else self._word(req, token, spoken=not last)
+        if last:
+            chunks += [*self._text(thought, *thought.pieces.flush()), *thought.speak()]
+            chunks.append(self._usage(req, token))
+            self._remember(req)
+            req.done = True
+        return chunks
+
+    def _word(self, req: StageRequest, token: int, spoken: bool) -> list[Chunk]:
+        thought: Thought = req.state
+        opened, closed = self.calls
+        if thought.call is not None:
+            thought.call.append(token)
+            return self._call(req) if token == closed else []
+        if token == opened:
+            thought.call = [token]
+            end = [Tensors.of(TextEnd())] if req.request.speaks else []
+            return [*self._text(thought, *thought.pieces.flush()), *thought.speak(), *end]
+        chunks = self._text(thought, *thought.pieces.feed(token))
+        if spoken and req.request.speaks and not thought.called:
+            thought.unspoken += self.feed.drawn(token, thought.characters)
+        return [*chunks, *thought.speak()] if chunks else []
+
+    def _text(self, thought: Thought, text: str, ids: list[int]) -> list[Chunk]:
+        start, thought.characters = thought.characters, thought.characters + len(text)
+        return [Text(text, start, tuple(ids))] if ids else []
+
+    def _call(self, req: StageRequest) -> list[Chunk]:
+        """A whole tool call (JSON between its marks); what is none is shown as the text it is."""
+        thought: Thought = req.state
+        ids, thought.call, thought.called = thought.call or [], None, True
+        try:
+            call = json.loads(self.chat.text(ids[1:-1]))
+            name, arguments = str(call["name"]), json.dumps(call.get("arguments", {}))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return self._text(thought, self.chat.text(ids), ids)
+        return [ToolCall(f"call_{req.request.id}_{thought.num_output_tokens}", name, arguments, tuple(ids))]
+
+    def _usage(self, req: StageRequest, token: int) -> Usage:
+        thought: Thought = req.state
+        assert thought.prompt is not None
+        finish = "length" if token not in self.ends else "tool" if thought.called else "stop"
+        prompt_ids = tuple(thought.prompt.ids.tolist()) if req.request.dump else ()
+        return Usage(len(thought.prompt.ids), thought.num_output_tokens, finish=finish, prompt_ids=prompt_ids)
+
+
+def _extend(piece: Piece, result: list[Chunk] | EngineError, failed: dict[int, EngineError]) -> None:
+    """Add the result of a piece to its chunks, or note that its request has failed."""
+    if isinstance(result, EngineError):
+        failed[id(piece.req)] = result
+    else:
+        piece.chunks.extend(result)
