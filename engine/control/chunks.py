@@ -6,14 +6,18 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from typing import cast
 
-from engine.chunk import Audio, Chunk, Counts, Output
+import msgspec
+
+from engine.chunk import Audio, Chunk, Counts, Output, Usage
 from engine.control.replica import StageReplica
 from engine.control.timeline import Ledger, Timeline
-from engine.core import Request
+from engine.core import SPEAKER_RATE_HZ, Request
 from engine.delivered import count
 from engine.pipeline import Terms
 from engine.stream import Stream, Taken
 from engine.wire import PlayoutState
+
+SLACK_S = 0.1  # no codec's frame lasts longer: sound that ends this near its limit had no room for more
 
 
 class Chunks:
@@ -28,6 +32,7 @@ class Chunks:
         self.state: PlayoutState | None = None
         self.preemptible = request.preemptible
         self._playing_since_s: float | None = None
+        self._usage: Usage | None = None
 
     def __aiter__(self) -> AsyncIterator[Output]:
         return self
@@ -76,8 +81,16 @@ class Chunks:
             self.timeline.mark("audio", time.monotonic())
             if self._playing_since_s is None and self.state != "held":
                 self._playing_since_s = time.monotonic()
+        if isinstance(chunk, Usage):
+            self._usage = chunk
         count(self.given, chunk)
         self.stream.put(chunk, taken)
+
+    def end(self) -> None:
+        """Take the end of an answer whose every stage is through: where its sound was cut, its last usage says so."""
+        cut = self.given.get("audio", 0) >= (self.request.max_audio_s - SLACK_S) * SPEAKER_RATE_HZ
+        if cut and self._usage is not None and self._usage.finish == "stop":
+            self.put(msgspec.structs.replace(self._usage, finish="length", prompt_ids=()))
 
     def mark(self, moments: Mapping[str, float]) -> None:
         """Note the times of what happened to the request (monotonic seconds, by name)."""

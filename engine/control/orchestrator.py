@@ -65,6 +65,7 @@ class Orchestrator:
                 if not pools:
                     raise StageUnavailable("no stage is up that serves this request")
                 Hops(chunks, pools, hops, partial(self._progress, stall, chunks, pools), route).begin(inputs)
+            chunks.end()
         except TimeoutError:
             what = "the answer was not read" if chunks.stream else "no progress"
             chunks.stream.fail(Stalled(f"{what} for {self._stall_s:g} s{_awaited(pools, chunks)}"))

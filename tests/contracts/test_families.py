@@ -78,6 +78,13 @@ async def test_an_answer_streams_in_order_and_ends_with_its_usage(engine: Engine
     assert all(a.dtype == np.float32 and np.abs(a).max() <= 1 for a in of(chunks, "audio"))
 
 
+@pytest.mark.parametrize(("most_s", "finishes"), [(0.4, ["stop", "length"]), (60.0, ["stop"])])
+async def test_an_answer_whose_sound_was_cut_says_so_last(engine: Engine, most_s: float, finishes: list[str]) -> None:
+    chunks = await answer(engine, told("one two three four five", max_audio_s=most_s))
+    assert [chunk.finish for chunk in chunks if isinstance(chunk, Usage)] == finishes
+    assert len(sound(chunks)) <= most_s * SPEAKER_RATE_HZ
+
+
 async def test_the_same_request_gives_the_same_answer(engine: Engine) -> None:
     one, two = [await answer(engine, told(id=id)) for id in "ab"]
     assert of(one, "text") == of(two, "text")

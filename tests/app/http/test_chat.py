@@ -335,6 +335,7 @@ async def test_a_spoken_answer_is_no_longer_than_the_server_allows(stream: bool)
     choices = [choice for line in lines for choice in json.loads(line)["choices"]]
     sounds = [choice.get("delta", choice.get("message")).get("audio") or {} for choice in choices]
     assert sum(len(base64.b64decode(sound.get("data", ""))) for sound in sounds) == 0.4 * 48_000
+    assert choices[-1]["finish_reason"] == "length"
 
 
 async def test_answers_have_a_limit_of_their_own() -> None:
