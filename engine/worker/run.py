@@ -13,7 +13,7 @@ from contextlib import aclosing
 from engine import wire
 from engine.chunk import Audio, Chunk, Codes, Speech
 from engine.core import SPEAKER_RATE_HZ, Request, seconds
-from engine.errors import EngineError, Stalled, plain
+from engine.errors import EngineError, StageFailed, Stalled, plain
 from engine.stream import Stream
 from engine.worker.group import Group
 from engine.worker.listener import Listener
@@ -105,6 +105,14 @@ class Run:
             self.groups[0].close()
 
     async def _adapt(self, group: Group, req: StageRequest) -> None:
+        try:
+            await self._adapt_inputs(group, req)
+        except asyncio.CancelledError:
+            if not self.over:  # a library's own cancel: the other roles would wait for this one until the stall
+                self.fail(StageFailed(f"{req.info.name} gave up the role {req.role} by itself; ask again"))
+            raise
+
+    async def _adapt_inputs(self, group: Group, req: StageRequest) -> None:
         async with aclosing(group.stage.adapt(req, req.inputs)) as adapted:
             async for item in adapted:
                 while req.in_step or len(req.pending) >= req.info.max_pending:
