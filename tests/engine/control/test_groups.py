@@ -9,10 +9,12 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+import engine.worker.group
 import engine.worker.stage_request
 from engine.chunk import Chunk, Usage
 from engine.control.chunks import Chunks
@@ -264,6 +266,7 @@ async def test_all_roles_of_a_request_are_on_one_replica() -> None:
         await settled(rig)
 
 
+@pytest.mark.seed("A0.17")
 async def test_roles_take_a_slot_each_and_nobody_waits_for_ever() -> None:
     async with rigged([Guided(slots=4)]) as rig:
         roles = [BOTH, THREE, ("main",), THREE, BOTH]
@@ -288,7 +291,25 @@ async def test_roles_are_known_with_the_request_each_once_in_order() -> None:
             shared.roles = ()  # pyright: ignore[reportAttributeAccessIssue]
 
 
-@pytest.mark.seed("A0.7", "A0.12", "A0.16", "A0.18", "A4.17")
+@pytest.mark.seed("A0.11")
+async def test_requests_that_share_their_parameters_do_not_see_each_others_roles() -> None:
+    """In the same batches of one stage: one object holds the sampling of both, another the names of their roles."""
+    seen: list[tuple[str, ...]] = []
+
+    class Looking(Guided):
+        def guide(self, req: StageRequest) -> Result:
+            seen.append(tuple(one.request.id for one in req.roles.values()))
+            return super().guide(req)
+
+    shared: dict[str, Any] = {"sampling": Sampling(guidance=2), "roles": BOTH, "live": True}
+    async with rigged([Looking()]) as rig:
+        answers = await asyncio.gather(*(read(rig, numbers(20), id=id, **shared) for id in "ab"))
+        assert answers == [[i / 2 for i in range(20)]] * 2
+        assert {one for one in seen if one != ("a", "a")} == {("b", "b")}
+        await settled(rig)
+
+
+@pytest.mark.seed("A0.12", "A0.18", "A4.17")
 async def test_left_at_any_turn_all_roles_are_left_and_nothing_stays() -> None:
     """What of a companion is still under way finds no run, and makes none."""
     for stage in (Guided(), Joined(dict.fromkeys(THREE, 10**6))):
@@ -302,14 +323,16 @@ async def test_left_at_any_turn_all_roles_are_left_and_nothing_stays() -> None:
 
 
 @pytest.mark.seed("A0.19")
-def test_a_group_is_pure() -> None:
+@pytest.mark.parametrize(
+    "module", [engine.worker.group, engine.worker.stage_request], ids=lambda module: module.__name__
+)
+def test_a_group_is_pure(module: ModuleType) -> None:
     """It lives in the engine's worker, reads no clock and does no I/O."""
-    path = engine.worker.stage_request.__file__
-    assert path
-    tree = ast.parse(Path(path).read_text())
+    assert module.__file__
+    tree = ast.parse(Path(module.__file__).read_text())
     names = {a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names}
     names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert not names & {"time", "socket", "os", "engine.wire"}
+    assert not names & {"time", "datetime", "socket", "os", "engine.wire"}
     assert all(not name.startswith("app") for name in names)
 
 
