@@ -97,6 +97,25 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 }
 
 
+def policy(balance: str) -> Policy:
+    """The policy of a name, with a turn of its own. Raises ConfigError for another name.
+
+    It raises ValueError where there is no member to choose from, and for a member with a queue below 0.
+    """
+    if balance not in POLICIES:
+        raise ConfigError(f"balance: {balance!r:.60} is none of {', '.join(POLICIES)}")
+    choose = POLICIES[balance]()
+
+    def choose_checked(members: Sequence[Member[Any]]) -> Member[Any]:
+        if not members:
+            raise ValueError("there is no replica to choose from")
+        if any(member.queue < 0 for member in members):
+            raise ValueError("a replica's queue is below 0")
+        return choose(members)
+
+    return choose_checked
+
+
 class StagePool(Generic[R]):
     """One stage's replicas. Requests that find no free slot wait in order of arrival, at most ``queue`` of them.
 
@@ -106,11 +125,9 @@ class StagePool(Generic[R]):
     """
 
     def __init__(self, info: StageInfo, balance: str = "least_queue", queue: int = 64, empty_s: float = 0.0) -> None:
-        if balance not in POLICIES:
-            raise ConfigError(f"balance: {balance!r:.60} is none of {', '.join(POLICIES)}")
         self.info = info
         self._queue, self.empty_s = queue, empty_s
-        self._choose = POLICIES[balance]()
+        self._choose = policy(balance)
         self._members: dict[str, Member[R]] = {}
         self._waiters: deque[asyncio.Event] = deque()
         self._sessions: OrderedDict[str, str] = OrderedDict()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from engine.control.pool import SESSIONS, StagePool
+from engine.control.pool import POLICIES, SESSIONS, Member, StagePool, policy
 from engine.core import StageInfo
 from engine.errors import ConfigError, Overloaded, Preempted, ReplicaLost, StageUnavailable
 from tests.engine.fakes import turns
@@ -275,6 +275,18 @@ async def test_a_policy_of_another_name_is_refused_with_those_there_are() -> Non
         made(Fake("a"), balance="fastest")
 
 
+@pytest.mark.seed("A1.10")
+@pytest.mark.parametrize("balance", POLICIES)
+def test_a_policy_refuses_to_choose_among_none_and_by_a_queue_that_cannot_be(balance: str) -> None:
+    choose = policy(balance)
+    with pytest.raises(ValueError, match="no replica to choose from"):
+        choose([])
+    members = [Member(Fake("a"), 1), Member(Fake("b"), 1, queue=-1)]
+    with pytest.raises(ValueError, match="queue is below 0"):
+        choose(members)
+    assert choose(members[:1]) is members[0]
+
+
 @pytest.mark.seed("A1.13")
 async def test_an_empty_pool_is_waited_for_and_not_for_ever() -> None:
     pool = made(empty_s=0.05)
@@ -384,6 +396,28 @@ async def test_round_robin_is_within_one_also_for_requests_at_once(replicas: int
         assert max(taken.values()) - min(taken.get(str(i), 0) for i in range(replicas)) <= 1
 
 
+@pytest.mark.seed("A1.1")
+def test_the_list_of_members_is_a_snapshot() -> None:
+    pool = made(Fake("a"), Fake("b"))
+    before = pool.members()
+    pool.join(Fake("c"))
+    assert [member.replica.id for member in before] == ["a", "b"]
+    assert [member.replica.id for member in pool.members()] == ["a", "b", "c"]
+
+
+@pytest.mark.seed("A1.14", "A3.8")
+async def test_only_who_is_on_a_replica_that_is_lost_learns_of_it() -> None:
+    pool, log = made(Fake("a"), Fake("b"), slots=2, balance="round_robin"), list[object]()
+    guests = [Guest(pool, log, i) for i in range(4)]
+    await turns()
+    pool.leave("a")
+    await turns()
+    assert [guest.task.done() for guest in guests] == [True, False, True, False]
+    lost = [str(guest.task.exception()) for guest in guests if guest.task.done()]
+    assert lost == ["the s replica a was lost"] * 2, "stage and replica are named"
+    assert await ended(*guests[1::2]) == [None, None]
+
+
 @pytest.mark.seed("A1.9", "A3.7")
 async def test_however_many_come_and_go_at_once_the_last_word_counts() -> None:
     rng, log = random.Random(3), list[object]()
@@ -397,8 +431,16 @@ async def test_however_many_come_and_go_at_once_the_last_word_counts() -> None:
         for gone in rng.sample(sorted(here), rng.randrange(len(here) + 1)):
             pool.leave(gone)
             here.discard(gone)
+        if i % 50 == 0:
+            await turns(3)  # some come upon a replica that goes, others wait for one
     assert {member.replica.id for member in pool.members()} == here
+    for name in here:
+        pool.leave(name)
+    waiting = Guest(pool, log)
+    await turns()
+    assert pool.waiting == 1
     pool.join(Fake("last"))
+    assert await ended(waiting) == [None], "who waits learns of the one that came last"
     await ended(*guests)
     assert (pool.leased, pool.waiting) == (0, 0)
 
