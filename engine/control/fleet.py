@@ -176,18 +176,25 @@ class Fleet:
         self._changed.set()
 
     async def _watch(self) -> None:
-        """Let go the workers that are silent or stuck."""
+        """Let go the workers that are silent or stuck. A look that fails ends no request: the next one is tried."""
         while True:
-            due_s = self._membership.due_s
-            self._changed.clear()
             try:
-                async with asyncio.timeout_at(due_s if self._membership else None):
-                    await self._changed.wait()
-            except TimeoutError:
-                for _ in range(UNREAD):
-                    await asyncio.sleep(0)
-                for loss in self._membership.look(self._processor_time):
-                    self._give_up(loss.worker, loss.why)
+                await self._look_when_due()
+            except Exception:  # the watch is no part of serving: requests go on without it
+                log.exception("a look at the workers failed")
+                await asyncio.sleep(self._spec.heartbeat.interval_s)
+
+    async def _look_when_due(self) -> None:
+        due_s = self._membership.due_s
+        self._changed.clear()
+        try:
+            async with asyncio.timeout_at(due_s if self._membership else None):
+                await self._changed.wait()
+        except TimeoutError:
+            for _ in range(UNREAD):
+                await asyncio.sleep(0)
+            for loss in self._membership.look(self._processor_time):
+                self._give_up(loss.worker, loss.why)
 
     def _processor_time(self, id: str) -> ProcessorTime | None:
         here = (placement.worker for placement in self.placements.values())

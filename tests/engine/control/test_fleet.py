@@ -30,6 +30,7 @@ from engine.chunk import Text
 from engine.config import ChunkSpec, HeartbeatSpec, parse_config
 from engine.control.fleet import Fleet
 from engine.control.launchers import local
+from engine.control.membership import Loss
 from engine.core import Remembered, StageInfo
 from engine.errors import ConfigError, WeightsError
 from engine.wire import Beat, Emit, Task
@@ -240,6 +241,31 @@ async def test_while_nobody_watches_over_the_workers_requests_go_on(monkeypatch:
         await asyncio.sleep(0.1)
         assert await answer(engine, "say: as ever") == "as ever"
         assert workers(engine) == {"worker0.0": 1}
+
+
+@pytest.mark.seed("A1.21")
+async def test_a_watch_that_fails_ends_no_request_and_watches_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Engine(spec(heartbeat=HeartbeatSpec(interval_s=0.05, timeout_s=0.2), empty_s=10.0)) as engine:
+        members, failures = engine._fleet._membership, [RuntimeError("stumbled")] * 3
+        look = members.look
+
+        def stumbling(*given: object) -> list[Loss]:
+            if failures:
+                raise failures.pop()
+            return look(*given)  # pyright: ignore
+
+        monkeypatch.setattr(members, "look", stumbling)
+        async with engine.open(asked("long 400")) as chunks:
+            got = [await anext(chunks)]
+            await until(lambda: not failures)
+            got += [chunk async for chunk in chunks]
+        assert len("".join(chunk.text for chunk in got if isinstance(chunk, Text)).split()) == 400
+        assert workers(engine) == {"worker0.0": 1}
+        assert "a look at the workers failed" in caplog.text
+        remote(engine).on_beat = lambda beat: None  # it falls silent
+        await until(lambda: workers(engine) == {"worker0.0": 2})
 
 
 @pytest.mark.seed("A3.15")
