@@ -129,7 +129,7 @@ class Fleet:
             await placement.launcher.start(task, worker)
             self._join(placement, worker, await worker.hello)
         except BaseException:
-            await placement.launcher.stop(worker)
+            await self._stop(placement, worker)
             raise
 
     def _join(self, placement: Placement, worker: RemoteWorker, hello: wire.Hello) -> None:
@@ -217,19 +217,27 @@ class Fleet:
                     await self._bring_back(placement)
         finally:
             if placement.worker is not None:
-                await placement.launcher.stop(placement.worker)
+                await self._stop(placement, placement.worker)
 
     async def _outlive(self, placement: Placement, worker: RemoteWorker) -> None:
         """Wait for the end of a worker, and clear away what is left of it."""
         try:
             await worker.gone.wait()
         finally:
-            await placement.launcher.stop(worker)
+            await self._stop(placement, worker)
         if placement.worker is worker:  # or a successor has taken over
             placement.worker = None
             if not worker.retired:
                 self._membership.lost(placement.name)
                 log.warning("the worker %s was lost", worker.id)
+
+    @staticmethod
+    async def _stop(placement: Placement, worker: RemoteWorker) -> None:
+        """Stop a worker. One that cannot be stopped keeps no other from its end, nor from its work."""
+        try:
+            await placement.launcher.stop(worker)
+        except Exception:  # whatever the place raises where the worker runs
+            log.exception("the worker %s could not be stopped", worker.id)
 
     async def _bring_back(self, placement: Placement) -> None:
         await asyncio.sleep(self._membership.penalty_s(placement.name, self._lonely(placement)))
