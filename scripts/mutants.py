@@ -6,6 +6,7 @@ bear the mark of its statements run there, and nothing else. scripts/seeds.py --
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -112,15 +113,17 @@ def _outcome(mutant: Mutant, tests: Sequence[str], intact: _Intact, until_s: flo
         if (before := intact.outcome(tests, until_s)) != "green":
             return f"{before} without it"
         path.write_text(mutant.applied(whole))
-        return OUTCOMES.get(_pytest(tests, intact.tree, until_s), "broken")
+        return OUTCOMES.get(_pytest(tests, intact.tree, until_s, mutant.name), "broken")
     except subprocess.TimeoutExpired:
         return None
     finally:
         path.write_text(whole)
 
 
-def _pytest(tests: Sequence[str], tree: Path, until_s: float) -> int:
-    options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-m", QUICK]
+def _pytest(tests: Sequence[str], tree: Path, until_s: float, memory: str = "intact") -> int:
+    """Run tests until one fails; those that failed before, by the same ``memory``, first."""
+    cache = tree / ".mutants" / hashlib.sha256(memory.encode()).hexdigest()
+    options = ["-x", "-q", "-n", "0", "--failed-first", "-o", f"cache_dir={cache}", "-m", QUICK]
     environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", *options, *tests]
     left_s = max(until_s - time.monotonic(), 0.0)

@@ -100,3 +100,13 @@ def test_what_the_time_did_not_suffice_for_is_run_the_next_time(
     assert mutants.run([MUTANT], proofs, mutants.Plan(2, 1.0, resume)) == 0
     assert json.loads(resume.read_text()) == {"no sum": ["red", "red"]}
     assert capsys.readouterr().out.count("red      no sum") == 1, "the outcome of before is not run again"
+
+
+def test_the_test_that_went_red_is_the_first_the_next_time(tiny_tree: Path, tmp_path: Path) -> None:
+    """What comes before it in a file may take long: it runs without the mutant, and once with it."""
+    ran = tmp_path / "ran"
+    slow = f"def test_slow():\n    with open({str(ran)!r}, 'a') as log:\n        log.write('x')\n\n\n"
+    tiny_tree.write_text(slow + tiny_tree.read_text())
+    tests = {"A9.1": [f"{MUTANT.file}::test_slow", f"{MUTANT.file}::test_sum"]}
+    assert mutants.run([MUTANT], tests, mutants.Plan(3, 1.0, None)) == 0
+    assert ran.read_text() == "xx"
