@@ -196,6 +196,7 @@ async def socket_link(end: End) -> tuple[links.SocketLink, socket.socket]:
     return link, theirs
 
 
+@pytest.mark.seed("A1.7")
 async def test_a_socket_link_carries_messages_in_order() -> None:
     left, right = End(), End()
     link, sock = await socket_link(left)

@@ -72,20 +72,36 @@ async def test_the_answer_is_made_where_the_turn_was_heard(monkeypatch: pytest.M
             assert len(set(workers)) == 1
 
 
-async def answered(deployment: EngineSpec) -> list[Output]:
-    async with Engine(deployment) as engine, engine.open(asked("say: one two three")) as chunks:
-        return [chunk async for chunk in chunks]
+async def answered(deployment: EngineSpec, times: int = 1) -> list[list[Output]]:
+    """The same answer so many times at once: each replica gives it where there are as many."""
+    hosts: set[str] = set()
+
+    async def one(engine: Engine, id: str) -> list[Output]:
+        got: list[Output] = []
+        async with engine.open(asked("say: one two three", id, id)) as chunks:
+            async for chunk in chunks:
+                got.append(chunk)
+                hosts.update(host.worker for host in chunks.hosts)
+        return got
+
+    async with Engine(deployment) as engine:
+        answers = await asyncio.gather(*(one(engine, str(i)) for i in range(times)))
+    assert len(hosts) == times
+    return answers
 
 
 @pytest.mark.seed("A3.4")
 async def test_one_replica_answers_as_three_and_as_a_deployment_that_names_none() -> None:
     """To the sample: the pool is in the way of a single replica, too, and changes nothing."""
-    unnamed = replace(spec(), workers=(WorkerSpec(stages=STAGES),))
-    alone, named, three = [await answered(one) for one in (unnamed, spec(replicas=1), spec(replicas=3))]
-    for other in (named, three):
+    options = {"frames_per_word": 4}
+    unnamed = replace(spec(), workers=(WorkerSpec(stages=STAGES),), options=options)
+    (alone,), (named,), three = [
+        await answered(unnamed), await answered(spec(options=options)), await answered(spec(3, options=options), 3)
+    ]  # fmt: skip
+    for other in (named, *three):
         for kind in (Text, Audio):
             assert _joined(alone, kind) == _joined(other, kind)
-    assert _joined(alone, Audio)
+    assert len(_joined(alone, Audio)) == 3 * 4 * 960 * 4, "three words of four frames, in float32"
 
 
 def _joined(chunks: list[Output], kind: type[Any]) -> bytes:

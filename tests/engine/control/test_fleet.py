@@ -27,12 +27,14 @@ from engine import (
     WorkerSpec,
 )
 from engine.chunk import Text
-from engine.config import ChunkSpec, HeartbeatSpec, parse_config
+from engine.config import ChunkSpec, ClusterSpec, HeartbeatSpec, parse_config
 from engine.control.fleet import Fleet
 from engine.control.launchers import local
+from engine.control.launchers.inline import Launcher
 from engine.control.membership import Loss
+from engine.control.replica import RemoteWorker
 from engine.core import Remembered, StageInfo
-from engine.errors import ConfigError, WeightsError
+from engine.errors import ConfigError, ReplicaLost, WeightsError
 from engine.wire import Beat, Emit, Task
 from engine.worker import host
 from engine.worker.models.script import Thinker
@@ -80,6 +82,48 @@ async def test_a_lost_worker_comes_back_as_another_incarnation() -> None:
         assert await answer(engine, "say: back again") == "back again"
         assert workers(engine) == {"worker0.0": 2}
         assert engine.ready
+
+
+@pytest.mark.seed("A1.1")
+async def test_the_list_of_replicas_tells_state_and_load_and_is_a_snapshot() -> None:
+    async with Engine(spec(replicas=2)) as engine:
+        before = engine.replicas()
+        assert [(one.stage, one.replica, one.incarnation) for one in before] == [
+            (stage, f"worker0.{n}", 1) for stage in STAGES for n in range(2)
+        ]
+        assert {(one.state, one.leased, one.slots, one.queue) for one in before} == {("up", 0, 16, 0)}
+        async with engine.open(asked("long 400")) as chunks:
+            await anext(chunks)
+            (host,) = {replica.host for replica in chunks.hosts}
+            host.receive(Beat(host.id, 1, {"talker": 7}, {}))
+            retiring = asyncio.create_task(engine._fleet.retire(host))
+            await turns()
+            now = [one for one in engine.replicas() if one.stage == "talker"]
+            there = f"{host.id.partition('#')[0]}"
+            assert [(one.state, one.leased, one.queue) for one in now if one.replica == there] == [("draining", 1, 7)]
+            assert [(one.state, one.leased, one.queue) for one in now if one.replica != there] == [("up", 0, 0)]
+        await retiring
+        assert {(one.state, one.leased) for one in before} == {("up", 0)}, "what was listed stays as it was"
+        with pytest.raises(AttributeError):
+            before[0].state = "draining"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.seed("A1.9", "A1.15")
+async def test_a_worker_that_is_lost_as_soon_as_it_is_ready_never_joins() -> None:
+    """Both come in one turn of the loop: the loss counts, for it came last."""
+    async with Engine(spec()) as engine:
+        start = engine._launcher.start
+
+        async def dying(task: Task, worker: RemoteWorker) -> None:
+            await start(task, worker)
+            await asyncio.wait([worker.hello])
+            worker.fence()
+
+        engine._launcher.start = dying
+        with pytest.raises(ReplicaLost, match=r"worker0\.1#1 ended as soon as it was ready"):
+            await engine.scale("talker", 2)
+        assert workers(engine) == {"worker0.0": 1}
+        assert await answer(engine, "say: as before") == "as before"
 
 
 @pytest.mark.seed("A1.13")
@@ -356,6 +400,13 @@ async def test_no_more_replicas_than_devices() -> None:
     assert WorkerSpec(stages=STAGES, devices=(0, 1)).most == 2
 
 
+@pytest.mark.seed("A1.17", "A3.9")
+async def test_each_replica_has_a_device_of_its_own() -> None:
+    hosted = WorkerSpec(stages=STAGES, devices=(3, "cuda:1", 0), replicas=3)
+    fleet = Fleet(replace(spec(), workers=(hosted,)), Launcher(ClusterSpec()))
+    assert [fleet.placement(0, replica).device for replica in range(3)] == ["3", "cuda:1", "0"]
+
+
 @pytest.mark.seed("A1.17")
 @pytest.mark.parametrize(
     ("visible", "device", "seen"),
@@ -399,6 +450,29 @@ async def test_one_worker_that_will_not_end_does_not_keep_the_others() -> None:
     await until(lambda: ended(other))
     await closing
     assert not psutil.Process().children()
+
+
+@pytest.mark.seed("A3.5", "A3.8")
+async def test_one_worker_that_cannot_be_stopped_keeps_no_other_from_its_end_nor_from_its_work(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stopped: list[str] = []
+    async with Engine(spec(replicas=3)) as engine:
+        stop = engine._launcher.stop
+
+        async def failing(worker: RemoteWorker) -> None:
+            await stop(worker)
+            stopped.append(worker.id)
+            if worker.id.startswith("worker0.1"):
+                raise OSError("no such place")
+
+        monkeypatch.setattr(engine._launcher, "stop", failing)
+        remote(engine, "worker0.1").fence()  # while it serves
+        await until(lambda: workers(engine) == {"worker0.0": 1, "worker0.1": 2, "worker0.2": 1})
+        assert await answer(engine, "say: as before") == "as before"
+    assert set(stopped) == {"worker0.0#1", "worker0.1#1", "worker0.1#2", "worker0.2#1"}
+    assert "the worker worker0.1#1 could not be stopped" in caplog.text
+    assert "the worker worker0.1#2 could not be stopped" in caplog.text
 
 
 async def test_a_worker_that_cannot_come_back_is_tried_again_later(caplog: pytest.LogCaptureFixture) -> None:

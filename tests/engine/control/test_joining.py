@@ -424,6 +424,7 @@ async def test_64_who_come_at_once_get_64_names(engine: Engine, tmp_path: Path) 
         await asyncio.gather(*(come(8 * eight + i) for i in range(8)))
     await eventually(lambda: len(names) == 64)
     assert len(set(names)) == 64
+    assert len({name.partition("#")[0] for name in names}) == 64, "and a place each"
     for link in links:
         link.close()
     await eventually(lambda: not [name for name in engine._fleet.placements if name.startswith("guest")])

@@ -104,6 +104,7 @@ def test_what_an_earlier_incarnation_says_changes_nothing(members: Membership, c
     assert old != new
     assert members.beat(old, beat(old, steps=9)) is None
     assert members.beat(new, beat(old, steps=9)) is None
+    assert members.beat(old, beat(new, steps=9)) is None, "nor in the name of the one that lives"
     assert members.life(old) is None
     life = members.life(new)
     assert life is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
@@ -83,10 +84,26 @@ async def test_what_is_fed_comes_out_in_order(layout: Layout) -> None:
         await settled(rig)
 
 
+@pytest.mark.seed("A4.1")
+@pytest.mark.parametrize("apart", [False, True])
+async def test_what_a_later_stage_gives_comes_before_an_earlier_one_has_ended(apart: bool) -> None:
+    """As sound does, before the answer has been thought out."""
+
+    def second(req: StageRequest) -> Result:
+        return [x(f"heard {data_of(req.pending.popleft())}")] if req.pending else echo(req)
+
+    stages = [Source(300), FakeStage("b", 1, second)]
+    async with rigged(*([[stage] for stage in stages] if apart else [stages])) as rig:
+        got = await read(rig)
+        assert sorted(got, key=str) == sorted([*range(1, 301), *(f"heard {n}" for n in range(1, 301))], key=str)
+        assert got.index("heard 1") < 100 < got.index(300)
+        await settled(rig)
+
+
 @pytest.mark.seed("A2.14")
 @everywhere
 async def test_an_empty_turn_ends(layout: Layout) -> None:
-    async with rigged(*layout()) as rig:
+    async with rigged(*layout(), stall_s=5) as rig:
         assert await read(rig, numbers(0), live=True) == []
         await settled(rig)
 
@@ -99,6 +116,28 @@ async def test_left_at_any_turn_nothing_is_left(layout: Layout) -> None:
             async with rig.open(request(live=True), numbers(100)):
                 await turns(after)
             assert not any(pool.leased or pool.waiting for pool in rig.pools.values())
+        await settled(rig)
+
+
+@pytest.mark.seed("A3.5")
+@everywhere
+async def test_leaving_reaches_every_replica_that_the_request_is_on_once(layout: Layout) -> None:
+    async with rigged(*layout(), *layout()) as rig:
+        closed = Counter[str]()
+        for remote in rig.remotes:
+            assert remote.link is not None
+            said, at = remote.link.send, remote.id
+
+            def send(message: wire.Message, said: Any = said, at: str = at) -> None:
+                closed[at] += isinstance(message, wire.Close)
+                said(message)
+
+            remote.link.send = send  # pyright: ignore[reportAttributeAccessIssue]
+        async with rig.open(request(live=True), numbers(10**6)) as chunks:
+            await anext(chunks)
+            on = {remote.id for remote in rig.remotes if remote.runs}
+        assert len(on) == len(layout())
+        assert closed == dict.fromkeys(on, 1)
         await settled(rig)
 
 
@@ -120,7 +159,7 @@ async def test_cancelled_from_outside_at_any_turn_nothing_is_left(layout: Layout
 async def test_what_a_last_stage_would_feed_holds_up_nothing() -> None:
     """Like the text of an answer without speech, which no talker reads."""
     async with rigged(
-        [Source(300, emits=frozenset({"x", "text"}))], [FakeStage("b", 1, emits=frozenset({"audio"}))]
+        [Source(300, emits=frozenset({"x", "text"}))], [FakeStage("b", 1, emits=frozenset({"audio"}))], stall_s=5
     ) as rig:
         assert await read(rig, wants=IN_WRITING) == list(range(1, 301))
 
@@ -198,7 +237,7 @@ async def test_inputs_that_raise_end_the_request_with_one_engine_error(error: Ex
         await settled(rig)
 
 
-@pytest.mark.seed("A2.8")
+@pytest.mark.seed("A2.8", "A4.5")
 async def test_requests_of_one_name_do_not_share_anything() -> None:
     async def from_(first: int) -> AsyncGenerator[Chunk]:
         for i in range(first, first + 30):

@@ -8,13 +8,28 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from engine import wire
 from engine.worker.stage_request import StageRequest
 from engine.worker.step import DEADLINE_S
 from engine.worker.step_thread import StepThread
-from tests.engine.fakes import Desk, FakeStage, Result, data_of, echo, fed, opened, turns, until, working
+from tests.engine.control.test_orchestrator import numbers
+from tests.engine.fakes import (
+    Desk,
+    FakeStage,
+    Result,
+    data_of,
+    echo,
+    fed,
+    opened,
+    request,
+    rigged,
+    turns,
+    until,
+    working,
+)
 
 PATIENCE_S = 20.0
 """For a test that fails: nothing waits so long in one that passes."""
@@ -310,3 +325,32 @@ async def test_a_thread_whose_loop_is_closed_ends_all_the_same() -> None:
     await asyncio.to_thread(asyncio.run, leave())
     stage.go.release()
     await until(lambda: not stage.threads[0].is_alive())
+
+
+class Meeting(FakeStage):
+    """Its first step returns once the other replica's first one is under way, too."""
+
+    def __init__(self, both: threading.Barrier) -> None:
+        super().__init__(blocking=True)
+        self.both = both
+
+    def step(self, reqs: Sequence[StageRequest]) -> Sequence[Result]:
+        if not self.batches:
+            self.both.wait(PATIENCE_S)
+        return super().step(reqs)
+
+
+@pytest.mark.seed("A3.12")
+async def test_two_replicas_step_at_the_same_time() -> None:
+    """Neither waits for the other's answers to be read: each of two requests has a replica, and both step."""
+    both = threading.Barrier(2)
+    stages = [Meeting(both), Meeting(both)]
+    async with rigged([stages[0]], [stages[1]]) as rig:
+
+        async def read(id: str) -> list[Any]:
+            async with rig.open(msgspec.structs.replace(request(live=True), id=id, session=id), numbers(3)) as chunks:
+                return [data_of(chunk) async for chunk in chunks]
+
+        assert await asyncio.gather(read("r"), read("s")) == [[0, 1, 2]] * 2
+        assert sorted(batch for stage in stages for (batch,) in stage.batches) == ["r"] * 4 + ["s"] * 4
+        assert {len({batch for (batch,) in stage.batches}) for stage in stages} == {1}

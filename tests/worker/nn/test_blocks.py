@@ -268,6 +268,7 @@ def test_neighbouring_slots_are_read_in_place_and_of_others_what_is_seen() -> No
 # --- Convolutions
 
 
+@pytest.mark.seed("A4.2", "A4.3", "A4.7")
 @given(
     st.lists(st.integers(1, 9), min_size=1, max_size=6), st.sampled_from([(7, 1, 1), (7, 3, 1), (7, 1, 4), (1, 1, 1)])
 )
@@ -281,6 +282,7 @@ def test_a_causal_convolution_in_pieces_is_the_whole(cuts: list[int], shape: tup
     assert torch.allclose(pieces(conv, x, cuts), whole, atol=1e-5)
 
 
+@pytest.mark.seed("A4.2", "A4.3", "A4.7")
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.sampled_from([(6, 3), (3, 3), (16, 8)]))
 @settings(max_examples=30, deadline=None)
 def test_a_transposed_convolution_in_pieces_is_the_whole(cuts: list[int], shape: tuple[int, int]) -> None:
@@ -293,8 +295,10 @@ def test_a_transposed_convolution_in_pieces_is_the_whole(cuts: list[int], shape:
 
 
 def pieces(conv: Any, x: Tensor, cuts: list[int]) -> Tensor:
-    """Two signals in slots 2 and 0, fed cut by cut; a third slot is disturbed meanwhile."""
+    """Two signals in slots 2 and 0, which have had others before, fed cut by cut; a third slot is disturbed
+    meanwhile."""
     out = []
+    conv(torch.randn(2, x.shape[1], 5), Piece.of([2, 0], True, CPU))
     for i, part in enumerate(x.split(cuts, -1)):
         out.append(conv(part, Piece.of([2, 0], i == 0, CPU)))
         conv(torch.randn(1, x.shape[1], 3), Piece.of([1], False, CPU))
