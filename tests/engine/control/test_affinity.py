@@ -13,6 +13,7 @@ import pytest
 
 from engine import Engine, EngineSpec, Request, WorkerSpec
 from engine.chunk import Audio, Chunk, Output, Speech, Text
+from engine.config import ChunkSpec
 from tests.engine.control.test_fleet import STAGES, asked, spec
 from tests.engine.control.test_orchestrator import inner, numbers
 from tests.engine.fakes import FakeStage, Rig, request, rigged, x
@@ -92,12 +93,15 @@ async def answered(deployment: EngineSpec, times: int = 1) -> list[list[Output]]
 
 @pytest.mark.seed("A3.4")
 async def test_one_replica_answers_as_three_and_as_a_deployment_that_names_none() -> None:
-    """To the sample: the pool is in the way of a single replica, too, and changes nothing."""
-    options = {"frames_per_word": 4}
-    unnamed = replace(spec(), workers=(WorkerSpec(stages=STAGES),), options=options)
+    """To the last bit: the pool is in the way of a single replica, too, and changes nothing. Where sound is cut is no
+    matter of time here."""
+    same: dict[str, Any] = {"options": {"frames_per_word": 4}, "chunks": ChunkSpec(hurry=False)}
+    unnamed = replace(spec(), workers=(WorkerSpec(stages=STAGES),), **same)
     (alone,), (named,), three = [
-        await answered(unnamed), await answered(spec(options=options)), await answered(spec(3, options=options), 3)
-    ]  # fmt: skip
+        await answered(unnamed),
+        await answered(spec(**same)),
+        await answered(spec(3, **same), 3),
+    ]
     for other in (named, *three):
         for kind in (Text, Audio):
             assert _joined(alone, kind) == _joined(other, kind)
