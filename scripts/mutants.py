@@ -106,14 +106,19 @@ class _Intact:
 
 
 def _outcome(mutant: Mutant, tests: Sequence[str], intact: _Intact, until_s: float) -> str | None:
-    """Run the tests of a mutant, without it and with it; None where the time is up before they have ended."""
+    """Run the tests of a mutant, and without it the one that failed; None where the time is up before they have
+    ended."""
     path = intact.tree / mutant.file
     whole = path.read_text()
     try:
-        if (before := intact.outcome(tests, until_s)) != "green":
-            return f"{before} without it"
         path.write_text(mutant.applied(whole))
-        return OUTCOMES.get(_pytest(tests, intact.tree, until_s, mutant.name), "broken")
+        outcome = OUTCOMES.get(_pytest(tests, intact.tree, until_s, mutant.name), "broken")
+        path.write_text(whole)
+        if outcome in ("red", "broken"):
+            failed = _failed(intact.tree, mutant.name) if outcome == "red" else tests
+            if (before := intact.outcome(failed, until_s)) != "green":
+                return f"{before} without it"
+        return outcome
     except subprocess.TimeoutExpired:
         return None
     finally:
@@ -122,12 +127,21 @@ def _outcome(mutant: Mutant, tests: Sequence[str], intact: _Intact, until_s: flo
 
 def _pytest(tests: Sequence[str], tree: Path, until_s: float, memory: str = "intact") -> int:
     """Run tests until one fails; those that failed before, by the same ``memory``, first."""
-    cache = tree / ".mutants" / hashlib.sha256(memory.encode()).hexdigest()
-    options = ["-x", "-q", "-n", "0", "--failed-first", "-o", f"cache_dir={cache}", "-m", QUICK]
+    options = ["-x", "-q", "-n", "0", "--failed-first", "-o", f"cache_dir={_cache(tree, memory)}", "-m", QUICK]
     environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", *options, *tests]
     left_s = max(until_s - time.monotonic(), 0.0)
     return subprocess.run(command, cwd=tree, env=environment, timeout=left_s, capture_output=True).returncode
+
+
+def _failed(tree: Path, memory: str) -> list[str]:
+    """The tests that failed, each with all of its parameters."""
+    found = json.loads((_cache(tree, memory) / "v" / "cache" / "lastfailed").read_text())
+    return sorted({test.partition("[")[0] for test in found})
+
+
+def _cache(tree: Path, memory: str) -> Path:
+    return tree / ".mutants" / hashlib.sha256(memory.encode()).hexdigest()
 
 
 @contextmanager

@@ -59,7 +59,9 @@ def test_a_mutant_that_no_longer_applies_is_an_error() -> None:
 
 
 MUTANT = mutants.Mutant("no sum", ("A9.1",), "tests/test_mutated.py", "1 + 1 == 2", "1 - 1 == 2")
-PLAN = mutants.Plan(times=2, minutes=1.0, resume=None)
+ENOUGH = 60.0
+"""Minutes: more than any of these takes, however busy the machine."""
+PLAN = mutants.Plan(times=2, minutes=ENOUGH, resume=None)
 
 
 @pytest.fixture
@@ -73,23 +75,26 @@ def tiny_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.mark.timeout(600)
 def test_a_mutant_is_red_where_a_test_of_its_statement_fails_and_the_checkout_stays_as_it_is(
     tiny_tree: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = tiny_tree.read_text()
     assert mutants.run([MUTANT], {"A9.1": [f"{MUTANT.file}::test_sum"]}, PLAN) == 0
     assert "1 of 1 mutants are red, 2 times of 2" in capsys.readouterr().out
-    assert mutants.run([MUTANT], {"A9.1": [f"{MUTANT.file}::test_other"]}, PLAN) == 1
-    assert "not red: no sum (A9.1): green, green" in capsys.readouterr().out
-    assert mutants.run([MUTANT], {"A9.1": [f"{MUTANT.file}::test_nowhere"]}, PLAN) == 1
+    once = mutants.Plan(1, ENOUGH, None)
+    assert mutants.run([MUTANT], {"A9.1": [f"{MUTANT.file}::test_other"]}, once) == 1
+    assert "not red: no sum (A9.1): green" in capsys.readouterr().out
+    assert mutants.run([MUTANT], {"A9.1": [f"{MUTANT.file}::test_nowhere"]}, once) == 1
     assert "not red: no sum (A9.1): broken without it" in capsys.readouterr().out
     tiny_tree.write_text(before + "\n\ndef test_red():\n    assert 1 + 2 == 2\n")
-    assert mutants.run([MUTANT], {"A9.1": [f"{MUTANT.file}::test_red"]}, PLAN) == 1
+    assert mutants.run([MUTANT], {"A9.1": [f"{MUTANT.file}::test_red"]}, once) == 1
     assert "not red: no sum (A9.1): red without it" in capsys.readouterr().out
     tiny_tree.write_text(before)
     assert tiny_tree.read_text() == before
 
 
+@pytest.mark.timeout(600)
 def test_what_the_time_did_not_suffice_for_is_run_the_next_time(
     tiny_tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,16 +102,17 @@ def test_what_the_time_did_not_suffice_for_is_run_the_next_time(
     assert mutants.run([MUTANT], proofs, mutants.Plan(2, 0.0, resume)) == 3
     assert "1 are left: run again with the same --resume FILE" in capsys.readouterr().out
     resume.write_text('{"no sum": ["red"]}')
-    assert mutants.run([MUTANT], proofs, mutants.Plan(2, 1.0, resume)) == 0
+    assert mutants.run([MUTANT], proofs, mutants.Plan(2, ENOUGH, resume)) == 0
     assert json.loads(resume.read_text()) == {"no sum": ["red", "red"]}
     assert capsys.readouterr().out.count("red      no sum") == 1, "the outcome of before is not run again"
 
 
+@pytest.mark.timeout(600)
 def test_the_test_that_went_red_is_the_first_the_next_time(tiny_tree: Path, tmp_path: Path) -> None:
-    """What comes before it in a file may take long: it runs without the mutant, and once with it."""
+    """What comes before it may take long: it runs once. Without the mutant, the one that went red runs alone."""
     ran = tmp_path / "ran"
     slow = f"def test_slow():\n    with open({str(ran)!r}, 'a') as log:\n        log.write('x')\n\n\n"
     tiny_tree.write_text(slow + tiny_tree.read_text())
     tests = {"A9.1": [f"{MUTANT.file}::test_slow", f"{MUTANT.file}::test_sum"]}
-    assert mutants.run([MUTANT], tests, mutants.Plan(3, 1.0, None)) == 0
-    assert ran.read_text() == "xx"
+    assert mutants.run([MUTANT], tests, mutants.Plan(3, ENOUGH, None)) == 0
+    assert ran.read_text() == "x"
