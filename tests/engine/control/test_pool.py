@@ -61,7 +61,9 @@ async def ended(*guests: Guest) -> list[BaseException | None]:
     return await asyncio.gather(*(guest.task for guest in guests), return_exceptions=True)
 
 
+@pytest.mark.seed("A3.3")
 async def test_waiters_are_served_in_order_of_arrival() -> None:
+    """All come in one turn: the first has the slot before the second looks for one."""
     log: list[object] = []
     pool = made(Fake("a"))
     guests = [Guest(pool, log, i) for i in range(5)]
