@@ -11,7 +11,7 @@ HTTPS ?=
 EXTRA ?= $(or $(shell sed -n 's/^\# extra: //p' "$(CONFIG)" 2>/dev/null),base)
 SETUP := pyproject.toml constraints.txt scripts/setup.sh
 
-.PHONY: help serve demo test check words bench doctor format web wheel chaos soak gpu conformance media ray attacks constraints vllm clean
+.PHONY: help serve demo test check words bench doctor format web wheel chaos soak gpu conformance media ray attacks transitions constraints vllm clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -54,6 +54,10 @@ chaos soak gpu media ray attacks: $(VENV)/dev.stamp  ## the heavy suites, one at
 conformance: $(VENV)/dev.stamp  ## unmodified clients, each in an environment that is downloaded once (CLIENTS= names some)
 	@$(BIN)/python tests/conformance/environments.py $(CLIENTS)
 	@$(BIN)/python -m scripts.suites $@ -- $(CLIENTS)
+
+transitions: $(VENV)/dev.stamp  ## payload rules against the builders of vllm-omni 0.22.0, which are downloaded once
+	@$(BIN)/python tests/conformance/environments.py vllm_omni
+	@$(BIN)/python -m scripts.suites $@
 
 wheel: $(VENV)/dev.stamp  ## try the package on each Python that is here, among packages of the same names (needs a network)
 	@$(BIN)/python -m scripts.wheel $(PYTHONS)

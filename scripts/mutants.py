@@ -24,7 +24,7 @@ import msgspec
 
 ROOT = Path(__file__).resolve().parent.parent
 MUTANTS = ROOT / "tests" / "seeds" / "mutants.toml"
-QUICK = "not (attacks or gpu or soak or chaos or conformance or bench or media or ray)"
+QUICK = "not (attacks or gpu or soak or chaos or conformance or bench or media or ray or transitions)"
 OUTCOMES = {0: "green", 1: "red", 5: "no test ran"}
 """The verdict on a mutant by pytest's exit code; any other code is `broken`: the tests could not be collected."""
 

@@ -68,7 +68,7 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The heavy suites run only when they are asked for: by marker (`make soak`), or by a test's full name."""
     if not config.option.markexpr and not any("::" in argument for argument in config.args):
-        heavy = {"attacks", "gpu", "soak", "chaos", "conformance", "bench", "media", "ray"}
+        heavy = {"attacks", "gpu", "soak", "chaos", "conformance", "bench", "media", "ray", "transitions"}
         left = [item for item in items if heavy.isdisjoint(mark.name for mark in item.iter_markers())]
         config.hook.pytest_deselected(items=[item for item in items if item not in left])
         items[:] = left

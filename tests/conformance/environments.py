@@ -6,6 +6,9 @@ A folder here with a ``requirements.txt`` or a ``package-lock.json`` is an envir
 ``.conformance/``, which git ignores. Only this program uses the network: it downloads the clients and what they depend
 on from the Python and npm registries, up to 550 MB on disk each, and nothing if they are there. With ``--or-skip`` it
 ends with code 3 and one sentence where a registry is not reached, or a tool is not here. Knows no test.
+
+An oracle's recipe lies in ``tests/oracles`` and is made where it is named. One with a ``wheels.txt`` is unpacked
+without what its wheels depend on, and read by this very Python.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 RECIPES = Path(__file__).resolve().parent
+ORACLES = RECIPES.parent / "oracles"
+KINDS = ("requirements.txt", "package-lock.json", "wheels.txt")
 MADE = RECIPES.parents[1] / ".conformance"
 REACH_S = 120
 """A registry that does not say in this time whether it has a package is not there."""
@@ -36,10 +41,11 @@ class Environment:
     """What a client's programs run in."""
 
     name: str
+    root: Path = RECIPES
 
     @property
     def recipe(self) -> Path:
-        return RECIPES / self.name
+        return self.root / self.name
 
     @property
     def folder(self) -> Path:
@@ -47,15 +53,21 @@ class Environment:
 
     @property
     def is_python(self) -> bool:
-        return (self.recipe / "requirements.txt").exists()
+        return self.pins.suffix == ".txt"
 
     @property
     def pins(self) -> Path:
-        return self.recipe / ("requirements.txt" if self.is_python else "package-lock.json")
+        return next(path for kind in KINDS if (path := self.recipe / kind).exists())
+
+    @property
+    def unpacked(self) -> bool:
+        return self.pins.name == "wheels.txt"
 
     @property
     def tool(self) -> str:
         """What runs a program of it."""
+        if self.unpacked:
+            return sys.executable
         return str(self.folder / "bin" / "python") if self.is_python else "node"
 
     @property
@@ -82,9 +94,11 @@ class Environment:
         """Make it anew. Raises CalledProcessError, OSError."""
         shutil.rmtree(self.folder, ignore_errors=True)
         if self.is_python:
-            venv.create(self.folder, with_pip=True)
+            if not self.unpacked:
+                venv.create(self.folder, with_pip=True)
+            alone = ["--no-deps", "--target", str(self.folder)] if self.unpacked else []
             install = [self.tool, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-r", str(self.pins)]
-            subprocess.run(install, check=True)
+            subprocess.run([*install, *alone], check=True)
         else:
             self.folder.mkdir(parents=True)
             for name in ("package.json", "package-lock.json"):
@@ -128,19 +142,28 @@ def clients(programs: str = "client*") -> Iterator[Client]:
 
 
 def environments() -> Iterator[Environment]:
-    """All that there is a recipe for."""
-    for folder in sorted(RECIPES.iterdir()):
-        if (folder / "requirements.txt").exists() or (folder / "package-lock.json").exists():
-            yield Environment(folder.name)
+    """All clients that there is a recipe for."""
+    yield from _of(RECIPES)
+
+
+def oracles() -> Iterator[Environment]:
+    """All oracles that there is a recipe for."""
+    yield from _of(ORACLES)
+
+
+def _of(root: Path) -> Iterator[Environment]:
+    for folder in sorted(root.iterdir()):
+        if any((folder / kind).exists() for kind in KINDS):
+            yield Environment(folder.name, root)
 
 
 def main(arguments: list[str]) -> int:
     names = [name for name in arguments if name != "--or-skip"]
-    known = {one.name: one for one in environments()}
+    known = {one.name: one for one in (*environments(), *oracles())}
     if unknown := set(names) - known.keys():
         print(f"unknown client {', '.join(sorted(unknown))}; known: {', '.join(known)}", file=sys.stderr)
         return 2
-    for name in names or known:
+    for name in names or [one.name for one in environments()]:
         if known[name].ready:
             continue
         try:
@@ -149,7 +172,7 @@ def main(arguments: list[str]) -> int:
             print(f"the clients are not tried: {missing}", file=sys.stderr)
             return SKIPPED if "--or-skip" in arguments else 1
         begun_s = time.monotonic()
-        print(f"{name}: downloading what {known[name].pins.relative_to(RECIPES)} names …", flush=True)
+        print(f"{name}: downloading what {known[name].pins.relative_to(RECIPES.parent)} names …", flush=True)
         known[name].make()
         print(f"{name}: made in {time.monotonic() - begun_s:.0f} s")
     return 0

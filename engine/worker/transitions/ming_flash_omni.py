@@ -19,6 +19,8 @@ class Voice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prompt_text: str | None = None
     speaker: NDArray[np.float32] | None = None
     """The speaker's embedding [1, width]."""
+    prompt_latents: NDArray[np.float32] | None = None
+    prompt_embedding: NDArray[np.float32] | None = None
     max_text_length: int = 50
     """Characters that the talker speaks at once."""
 

@@ -1,0 +1,82 @@
+"""Random payloads of every transition, whole and in random pieces, against the builders that were released.
+
+`make transitions` fetches the release, once, and runs this; without it, the tests are skipped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from tests.engine.worker.transitions.released import DRAWN, RELEASE, Case, results
+
+pytestmark = pytest.mark.transitions
+
+PAYLOADS = 1_000
+NAMES = [draw.__name__ for draw in DRAWN]
+
+UNREACHABLE = {
+    "cosyvoice3.talker2code2wav_async_chunk": {
+        # The voice goes with the first payload: it has not gone while there are no tokens, and has once some have.
+        '258: if not state.get("sent_prompt", False): -> 261',
+        '271: if not state.get("sent_prompt", False): -> 272',
+        '272: embed_struct = _build_prompt_embed_struct(state.get("prompt_payload", {}))',
+        '273: state["sent_prompt"] = True',
+        # An end with no new tokens has returned above.
+        "295: if available <= 0: -> 296",
+        "296: return None",
+    },
+}
+"""Code that no input reaches, by function, with its lines."""
+
+
+@dataclass(frozen=True)
+class Released:
+    """The cases of every transition, the released builders' results, and what was not reached of these."""
+
+    cases: dict[str, list[Case]]
+    results: dict[str, list[Any]]
+    unreached: dict[str, list[str]]
+
+
+@pytest.fixture(scope="module")
+def released() -> Released:
+    if not RELEASE.ready:
+        pytest.skip("the release is not here: make transitions fetches it")
+    cases = {
+        draw.__name__: [draw(np.random.default_rng([n, k])) for k in range(PAYLOADS)] for n, draw in enumerate(DRAWN)
+    }
+    found, unreached = results([case.call for drawn in cases.values() for case in drawn])
+    each = {name: found[PAYLOADS * n : PAYLOADS * (n + 1)] for n, name in enumerate(cases)}
+    return Released(cases, each, unreached)
+
+
+@pytest.fixture(scope="module")
+def causes() -> Generator[dict[str, Counter[str]]]:
+    """Why payloads differ, by transition; printed at the end."""
+    found: dict[str, Counter[str]] = {}
+    yield found
+    table = Table("transition", "payloads", "difference", title="against the released builders")
+    for name, counts in found.items():
+        for cause, count in sorted(counts.items()):
+            table.add_row(name, str(count), cause or "none")
+    Console(width=140).print(table)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_payloads_equal_those_of_the_release(name: str, released: Released, causes: dict[str, Counter[str]]) -> None:
+    found = [case.check(theirs) for case, theirs in zip(released.cases[name], released.results[name], strict=True)]
+    causes[name] = Counter(found)
+    assert causes[name][""] >= PAYLOADS // 4, "most payloads are ordinary ones"
+
+
+def test_every_branch_of_the_released_builders_is_reached(released: Released) -> None:
+    missed = {name: set(lines) - UNREACHABLE.get(name, set()) for name, lines in released.unreached.items()}
+    assert not any(missed.values()), {name: lines for name, lines in missed.items() if lines}
