@@ -13,12 +13,20 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from engine.chunk import Chunk, Tensors, Text, kinds
+from engine.chunk import Chunk, Tensors, Text, Usage, kinds
 from engine.core import Request, StageInfo, TextPart
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.streamed import Streamed
-from engine.worker.transitions import cosyvoice3, covo_audio, dynin_omni, mimo_audio, ming_flash_omni
+from engine.worker.transitions import (
+    cosyvoice3,
+    covo_audio,
+    dynin_omni,
+    mimo_audio,
+    ming_flash_omni,
+    qwen2_5_omni,
+    qwen3_tts,
+)
 from engine.worker.transitions.transition import Transition, adapted
 
 RNG = np.random.default_rng(0)
@@ -49,8 +57,22 @@ _DYNIN = (
     dynin_omni.Output(np.arange(9), detok_id=1, prompt=dynin_omni.Runtime(speaker="Ann", language="en")),
     dynin_omni.Output(np.arange(7), runtime=dynin_omni.Runtime(speaker="Bob")),
 )
+_THOUGHTS = (
+    qwen2_5_omni.Thought(RNG.random((5, 8), np.float32), prompt_ids=np.arange(5)),
+    *(qwen2_5_omni.Thought(RNG.random((1, 8), np.float32), np.array([n])) for n in range(9)),
+    Usage(finish="stop"),
+)
+_DRAWN = tuple(qwen2_5_omni.Drawn(ids) for ids in _ids(40, 8_200, 8_295))
+_TTS = (
+    qwen3_tts.Frames(reference=RNG.integers(0, 2_048, (9, 16))),
+    *(qwen3_tts.Frames(codes) for codes in _ids(60, 0, 2_048, 16)),
+)
 
 EXCHANGES: Mapping[str, Exchange] = {
+    "qwen2_5_omni to the talker": Exchange(_THOUGHTS, qwen2_5_omni.Thoughts),
+    "qwen2_5_omni to the sound": Exchange(_DRAWN, qwen2_5_omni.codes),
+    "qwen3_tts": Exchange(_TTS, qwen3_tts.whole),
+    "qwen3_tts in windows": Exchange(_TTS, lambda: qwen3_tts.Stream(1, 25)),
     "covo_audio": Exchange(_COVO, covo_audio.whole),
     "mimo_audio": Exchange(_MIMO, mimo_audio.whole),
     "mimo_audio in windows": Exchange(_MIMO, lambda: mimo_audio.Stream(5, 40)),
@@ -64,11 +86,14 @@ EXCHANGES: Mapping[str, Exchange] = {
     "nothing": Exchange((), covo_audio.whole),
 }
 
-STEPS = kinds(covo_audio.Tokens, mimo_audio.Groups, cosyvoice3.Tokens, dynin_omni.Output, Text)
+STEPS = kinds(
+    qwen2_5_omni.Thought, qwen2_5_omni.Drawn, qwen3_tts.Frames, covo_audio.Tokens, mimo_audio.Groups,
+    cosyvoice3.Tokens, dynin_omni.Output, Text, Usage,
+)  # fmt: skip
 
 
 def chunk_of(step: msgspec.Struct) -> Chunk:
-    return step if isinstance(step, Text) else Tensors.of(step)
+    return step if isinstance(step, Text | Usage) else Tensors.of(step)
 
 
 def written(payload: msgspec.Struct) -> str:

@@ -45,6 +45,16 @@ BUILDERS = {
         "_decode_runtime_bridge_info", "_normalize_additional_info", "_to_int", "_to_token_id_list",
     ],
     "ming_flash_omni": ["thinker2talker_full_payload", "thinker2talker_token_only"],
+    "qwen2_5_omni": ["thinker2talker_full_payload", "talker2code2wav_full_payload", "_strip_codec_boundaries"],
+    "qwen3_tts": [
+        "talker2code2wav_full_payload", "_filter_audio_codes_qwen3_tts", "_coerce_ref_code_len", "_normalize_ref_code",
+        "talker2code2wav_async_chunk", "_extract_last_frame",
+    ],
+    "qwen3_omni": [
+        "thinker2talker_full_payload", "_compute_talker_prompt_ids_length", "_layer_tensor", "_as_tensor_or_none",
+        "thinker2talker_async_chunk", "talker2code2wav_full_payload", "_extract_qwen3_full_payload_codec_rows",
+        "_is_valid_qwen3_codec_token_id", "talker2code2wav_async_chunk",
+    ],
 }  # fmt: skip
 """The functions that make the payloads, by their files."""
 
@@ -302,6 +312,179 @@ def ming_whole(builders, text, voice, shape):
     )
     told = one["additional_information"]
     return payload, {name: array(part) if isinstance(part, torch.Tensor) else part for name, part in told.items()}
+
+
+# --- Qwen2.5-Omni
+
+
+def qwen2_5_thought(builders, hidden, prompt_ids, drawn_ids, finish, shape):
+    """``finish`` is a status's name, or the sampling's stops where there is none."""
+    one = request(prompt_token_ids=Cached(prompt_ids), output_token_ids=drawn_ids, all_token_ids=None)
+    if shape == "all ids":
+        one.all_token_ids = tuple(prompt_ids + drawn_ids)
+    if isinstance(finish, str):
+        one.status = f"RequestStatus.{finish}" if shape == "status as text" else SimpleNamespace(name=finish)
+    elif finish is not None:
+        one.sampling_params = SimpleNamespace(**finish)
+    given = {"none": None, "empty": {}}.get(shape, {"hidden": tensor(hidden)})
+    payload = builders["qwen2_5_omni"].thinker2talker_full_payload(None, given, one)
+    if payload is None:
+        return None
+    rows, answer = payload["embed"], payload["hidden_states"]
+    assert rows["prefill_shape"] == list(rows["prefill"].shape)
+    assert answer["output_shape"] == list(answer["output"].shape)
+    return array(rows["prefill"]), array(answer["output"]), payload["ids"]["prompt"], payload["ids"]["output"]
+
+
+def qwen2_5_codes(builders, ids):
+    payload = builders["qwen2_5_omni"].talker2code2wav_full_payload(None, {}, request(output_token_ids=ids))
+    return None if payload is None else payload["codes"]["audio"]
+
+
+# --- Qwen3-TTS
+
+
+def qwen3_tts_whole(builders, codes, reference, length, drawn, shape):
+    """``reference`` and ``length`` with how they are represented."""
+    dotted = {"codes.audio": tensor(codes), "codes.ref": _reference(*reference), "meta.ref_code_len": _length(*length)}
+    given = {
+        "none": None, "empty": {}, "list": {"codes": [], "meta": []},
+        "meta": {**dotted, "meta.ref_code_len": None, "meta": 3},
+        "codes": {"codes.audio": dotted["codes.audio"], "codes": [], "meta": {}},
+    }.get(shape, keyed(dotted, shape))  # fmt: skip
+    payload = builders["qwen3_tts"].talker2code2wav_full_payload(None, given, request(output_token_ids=drawn))
+    return None if payload is None else array(payload["codes"]["audio"])
+
+
+def _reference(frames, how):
+    if frames is None:
+        return None
+    flat = {"flat": frames.reshape(-1), "odd": frames.reshape(-1)[:-1], "3-D": frames[None]}.get(how, frames)
+    return [tensor(flat)] if how == "list" else [] if how == "no list" else tensor(flat)
+
+
+def _length(n, how):
+    if how == "tensor":
+        return torch.tensor([0, n])
+    return torch.zeros(0) if how == "no tensor" else n
+
+
+def qwen3_tts_stream(builders, frames, reference, config, end, override):
+    """``frames`` is one row for each call, or a word. Returns the windows, and how long the first one was to be."""
+    build, state, found = builders["qwen3_tts"].talker2code2wav_async_chunk, manager(config), []
+    if override == "no state":
+        del state.request_payload
+    one = request(external_req_id="r", is_finished=lambda: False, additional_information=None)
+    if isinstance(override, int):
+        entry = SimpleNamespace(list_data=[override] if override else None)
+        one.additional_information = SimpleNamespace(entries={"initial_codec_chunk_frames": entry})
+    try:
+        for n, frame in enumerate(frames):
+            last = end == "with the last" and n == len(frames) - 1
+            _qwen3_tts_call(build, state, _qwen3_tts_step(frame, reference if n == 0 else (None, "")), one, last, found)
+        if end != "with the last":
+            one.is_finished = lambda: True
+            _qwen3_tts_call(build, state, _qwen3_tts_step(end, (None, "")), one, False, found)
+    except ValueError as error:
+        return "refused", str(error).partition(" ")[0]
+    return found, getattr(state, "_cached_ic", {}).get("r", 0)
+
+
+def _qwen3_tts_step(frame, reference):
+    if isinstance(frame, str):
+        return {"nothing": None, "text": {}, "zeros": {"codes": {"audio": torch.zeros(1, 16)}},
+                "no rows": {"codes": {"audio": torch.zeros(1, 0)}}, "3-D": {"codes": {"audio": torch.ones(1, 1, 1)}}}[
+            frame
+        ]  # fmt: skip
+    codes = tensor(frame[0] if frame[0, 1] % 2 else frame)  # by one of its codes: a vector, or a row of them
+    return {"codes": {"audio": codes, "ref": _reference(*reference)}}
+
+
+def _qwen3_tts_call(build, state, given, one, last, found):
+    payload = build(state, given, one, last)
+    if payload is None:
+        return
+    state.put_req_chunk["r"] += 1
+    meta = payload.meta
+    context, size = meta.left_context_size or 0, meta.ref_context_size or 0
+    found.append((array(payload.codes.audio), context, size, bool(meta.ref_context_included), bool(meta.finished)))
+
+
+# --- Qwen3-Omni
+
+
+def qwen3_omni_thought(builders, embeddings, hidden, prompt_ids, drawn_ids, shape):
+    """The rows for the talker, their ids, and how long its prompt becomes."""
+    marks = {name: torch.full((1, 2), n) for n, name in enumerate(("embed.tts_bos", "embed.tts_eos", "embed.tts_pad"))}
+    marks["embed.tts_eos"] = [marks["embed.tts_eos"]]
+    dotted = {"hidden_states.layer_0": tensor(embeddings), "hidden_states.layer_24": tensor(hidden), **marks}
+    if shape == "hidden":
+        dotted["hidden"] = dotted.pop("hidden_states.layer_0")
+    elif shape == "no marks":
+        dotted = {name: part for name, part in dotted.items() if name not in marks}
+    given = {"none": None, "empty": {}}.get(shape, dotted)
+    entry = SimpleNamespace(list_data=["Ann"]) if shape == "marks" else None
+    one = request(
+        prompt_token_ids=prompt_ids, output_token_ids=Cached(drawn_ids),
+        all_token_ids=None if shape == "no all" else prompt_ids + drawn_ids,
+        additional_information=SimpleNamespace(entries={"speaker": entry, "language": entry}),
+    )  # fmt: skip
+    payload = builders["qwen3_omni"].thinker2talker_full_payload(None, given, one)
+    if payload is None:
+        return None
+    rows = array(payload["embed"]["prefill"]), array(payload["hidden_states"]["output"])
+    return *rows, payload["ids"]["all"], payload["ids"]["prompt"], payload["next_stage_prompt_len"]
+
+
+def qwen3_omni_thoughts(builders, embeddings, hidden, prompt_ids, pieces, end, resumable):
+    """The same in pieces of so many rows: the chunks of rows, each with whether it is a prompt's."""
+    build, state, found = builders["qwen3_omni"].thinker2talker_async_chunk, manager(), []
+    one = request(
+        external_req_id="r", prompt_token_ids=Cached(prompt_ids), all_token_ids=Cached(prompt_ids),
+        output_token_ids=[1], resumable=resumable, additional_information=None, num_computed_tokens=0,
+    )  # fmt: skip
+    at = 0
+    for n, size in enumerate(pieces):
+        layers = {0: tensor(embeddings[at : at + size]), "24": tensor(hidden[at : at + size])}
+        given = {"hidden_states": {"layers": layers}, "embed": {} if n % 2 else "none"}
+        if size == 0:
+            given = {"nothing": None, "text": {}, "layers": {"hidden_states": {"layers": 3}}}[end]
+        at += size
+        payload = build(state, given, one, n == len(pieces) - 1)
+        if payload is not None:
+            state.put_req_chunk["r"] += 1
+            rows = payload.embed.prefill if payload.embed.prefill is not None else payload.embed.decode
+            found.append((array(rows), payload.embed.prefill is not None, bool(payload.meta.finished)))
+    return found
+
+
+def qwen3_omni_codes(builders, codes, drawn_ids, shape):
+    codes = codes.tolist() if shape == "as list" else codes[None] if shape == "3-D" else codes
+    given = {"none": None, "empty": {}, "list": {"codes": []}}.get(
+        shape, keyed({"codes.audio": codes if shape == "as list" else tensor(codes)}, shape)
+    )
+    one = request(output_token_ids=drawn_ids)
+    payload = builders["qwen3_omni"].talker2code2wav_full_payload(None, given, one)
+    return None if payload is None else payload["codes"]["audio"]
+
+
+def qwen3_omni_frames(builders, frames, config, stops, end):
+    """The same in windows. ``frames`` is one row for each call, or a word."""
+    build, state, found = builders["qwen3_omni"].talker2code2wav_async_chunk, manager(config), []
+    one = request(external_req_id="r", sampling_params=SimpleNamespace(**stops))
+    words = {
+        "nothing": None, "text": {}, "list": {"codes": []}, "no rows": {"codes": {"audio": torch.zeros(0, 16)}},
+        "zeros": {"codes": {"audio": torch.zeros(1, 16)}},
+    }  # fmt: skip
+    for n, frame in enumerate([*frames, *([] if end == "with the last" else [end])]):
+        given = words[frame] if isinstance(frame, str) else {"codes": {"audio": tensor(frame)}}
+        last = n == len(frames) - (end == "with the last")
+        payload = build(state, given, one, last)
+        if payload is not None:
+            state.put_req_chunk["r"] += 1
+            meta = payload.meta
+            found.append((array(payload.codes.audio), meta.left_context_size, bool(meta.finished)))
+    return found
 
 
 # --- the process

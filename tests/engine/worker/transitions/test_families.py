@@ -9,9 +9,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from engine.chunk import Chunk, Tensors, Text, Usage
+from engine.chunk import Chunk, Finish, Tensors, Text, Usage
 from engine.errors import ConfigError, StageFailed
-from engine.worker.transitions import cosyvoice3, covo_audio, dynin_omni, mimo_audio, ming_flash_omni
+from engine.worker.transitions import (
+    cosyvoice3,
+    covo_audio,
+    dynin_omni,
+    mimo_audio,
+    ming_flash_omni,
+    qwen2_5_omni,
+    qwen3_tts,
+)
 from engine.worker.transitions.dynin_omni import Output, Runtime, Target
 from engine.worker.transitions.transition import Transition
 
@@ -265,6 +273,107 @@ def test_ming_guards_its_voice_from_tensors() -> None:
     hidden = Tensors("ming_flash_omni.hidden", {"rows": np.zeros((3, 8), np.float32)})
     with pytest.raises(StageFailed, match=r"takes text alone, not ming_flash_omni\.hidden"):
         given(ming_flash_omni.Spoken(), [Text("Hello", 0), hidden])
+
+
+# --- Qwen2.5-Omni
+
+
+def rows(n: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.arange(4 * n, dtype=np.float32).reshape(n, 4)
+
+
+@pytest.mark.seed("A2.11")
+@pytest.mark.parametrize(
+    ("finish", "stops", "kept"),
+    [("stop", (), 2), ("tool", (), 2), ("length", (12,), 3), (None, (12,), 2), (None, (11,), 3), (None, (), 3)],
+)
+@pytest.mark.parametrize("computed", [4, 5, 6])
+def test_qwen2_5_leaves_out_what_a_stop_emitted_and_that_once(
+    finish: Finish | None, stops: tuple[int, ...], kept: int, computed: int
+) -> None:
+    """Two ids of a prompt, three that were drawn, and as many hidden rows as were computed by then."""
+    hidden = rows(computed)
+    steps: list[Any] = [
+        qwen2_5_omni.Thought(hidden[:3], ids(10), ids(1, 2)), qwen2_5_omni.Thought(hidden[3:], ids(11, 12)),
+    ]  # fmt: skip
+    steps += [Usage(finish=finish)] if finish else []
+    (payload,) = given(qwen2_5_omni.Thoughts(stops), steps)
+    assert payload.drawn_ids.tolist() == [10, 11, 12][:kept]
+    assert payload.prompt.tolist() == hidden[:2].tolist()
+    assert payload.answer.tolist() == hidden[2 : 2 + kept].tolist()
+
+
+@pytest.mark.seed("A2.12")
+@pytest.mark.parametrize("computed", [0, 1])
+def test_qwen2_5_refuses_fewer_rows_than_the_prompt_has_ids(computed: int) -> None:
+    with pytest.raises(StageFailed, match=f"{computed} hidden rows for a prompt of 2 ids"):
+        given(qwen2_5_omni.Thoughts(), [qwen2_5_omni.Thought(rows(computed), ids(9), ids(1, 2))])
+
+
+@pytest.mark.seed("A2.12")
+def test_qwen2_5_never_trims_a_single_row() -> None:
+    (payload,) = given(qwen2_5_omni.Thoughts([9]), [qwen2_5_omni.Thought(rows(1), ids(9), ids(1))])
+    assert (len(payload.prompt), len(payload.answer)) == (1, 0)
+
+
+@pytest.mark.seed("A2.13", "A4.9")
+@pytest.mark.parametrize(
+    ("drawn", "codes"),
+    [
+        ([8_293, 8_292, 5, 6, 8_294], [5, 6]),
+        ([5, 6, -1, -1], [5, 6, 6, 6]),
+        ([5, -1, 6], [5, 6]),
+        ([5, 8_294, -1], [5, 5]),
+        ([-1, -1], []),
+        ([8_293, 8_294], []),
+        ([], []),
+    ],
+)
+def test_qwen2_5_keeps_the_codes_and_their_length(drawn: list[int], codes: list[int]) -> None:
+    (payload,) = given(qwen2_5_omni.codes(), [qwen2_5_omni.Drawn(ids(*drawn[:1])), qwen2_5_omni.Drawn(ids(*drawn[1:]))])
+    assert payload.codes.tolist() == codes
+
+
+# --- Qwen3-TTS
+
+
+def frames(*first: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.array([np.arange(n, n + 16) if n else np.zeros(16) for n in first], np.int64).reshape(-1, 16)
+
+
+@pytest.mark.seed("A2.13", "A4.9")
+def test_qwen3_tts_leaves_out_frames_that_are_no_sound() -> None:
+    junk = frames(7, 2_040, -3)  # the second has codes beyond the book, the third a placeholder
+    (payload,) = given(qwen3_tts.whole(), [qwen3_tts.Frames(np.concatenate([frames(1, 0), junk, frames(9)]))])
+    assert payload.codes.tolist() == frames(1, 7, 9).tolist()
+    assert payload.context == 0
+
+
+@pytest.mark.seed("A2.16")
+def test_qwen3_tts_says_how_many_frames_are_the_references() -> None:
+    steps = [qwen3_tts.Frames(frames(1), frames(50, 51)), qwen3_tts.Frames(frames(2, 3))]
+    (payload,) = given(qwen3_tts.whole(), steps)
+    assert payload.codes.tolist() == frames(50, 51, 1, 2, 3).tolist()
+    assert payload.context == 2
+    said = given(qwen3_tts.Stream(first=1, chunk=2, left=1, most_reference=1), steps)
+    assert [one.codes.tolist() for one in said] == [frames(51, 1).tolist(), frames(51, 1, 2, 3).tolist(), []]
+    assert [(one.context, one.finished) for one in said] == [(1, False), (2, False), (0, True)]
+
+
+@pytest.mark.seed("A2.14", "A4.8")
+def test_qwen3_tts_ends_where_there_was_no_sound_and_the_reference_does_not_sound_in_its_place() -> None:
+    for transition in (qwen3_tts.whole(), qwen3_tts.Stream()):
+        (payload,) = given(transition, [qwen3_tts.Frames(frames(0), frames(50))])
+        assert (len(payload.codes), payload.finished) == (0, True)
+
+
+def test_qwen3_tts_refuses_what_are_no_frames_and_windows_that_are_none() -> None:
+    with pytest.raises(StageFailed, match=r"codec frames are \[n, 16\], not \[1, 8\]"):
+        given(qwen3_tts.whole(), [qwen3_tts.Frames(np.ones((1, 8), np.int64))])
+    with pytest.raises(StageFailed, match="a code is not from 0 to 2047"):
+        given(qwen3_tts.whole(), [qwen3_tts.Frames(frames(1), frames(2_040))])
+    with pytest.raises(ConfigError, match="Qwen3-TTS: windows of 3, then 2 frames"):
+        qwen3_tts.Stream(first=3, chunk=2)
 
 
 # --- all

@@ -1,0 +1,98 @@
+"""Qwen2.5-Omni, from the thinker to the talker and from the talker to code2wav: hidden rows, then ids of one book.
+
+What the thinker's last token made is not for the talker where that token ended the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.chunk import Chunk, Finish, Usage
+from engine.errors import StageFailed
+from engine.worker.transitions.accumulator import CONCAT, Accumulator, Ids
+from engine.worker.transitions.transition import Whole, step_of
+
+PAD_ID, START_ID, END_ID = 8_292, 8_293, 8_294  # of the codec; what is below them is a code
+PLACEHOLDER = -1
+
+
+class Thought(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen2_5_omni.thought"):
+    """A step of the thinker: its last hidden rows, float32 [n, width], and the ids that it drew, int64 [n].
+
+    The first step has the prompt's ids.
+    """
+
+    hidden: Annotated[NDArray[np.float32], CONCAT] | None = None
+    drawn_ids: Ids | None = None
+    prompt_ids: NDArray[np.int64] | None = None
+
+
+class Conditioning(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen2_5_omni.conditioning"):
+    """The hidden rows of the prompt, float32 [len(prompt_ids), width], those of the answer, and the ids of both."""
+
+    prompt: NDArray[np.float32]
+    answer: NDArray[np.float32]
+    prompt_ids: NDArray[np.int64]
+    drawn_ids: NDArray[np.int64]
+
+
+class Thoughts:
+    """An answer's conditioning. ``stops`` are the ids that end one, for an answer whose ``Usage`` does not come."""
+
+    def __init__(self, stops: Collection[int] = ()) -> None:
+        self._steps = Accumulator(Thought)
+        self._stops = stops
+        self._finish: Finish | None = None
+
+    def add(self, chunk: Chunk) -> Iterable[Conditioning]:
+        if isinstance(chunk, Usage):
+            self._finish = chunk.finish
+        else:
+            self._steps.add(step_of(chunk, Thought))
+        return ()
+
+    def end(self) -> Conditioning:
+        """Return the rows without what a stop emitted. Raises StageFailed for fewer rows than the prompt has ids."""
+        whole, none = self._steps.whole, np.zeros(0, np.int64)
+        prompt_ids = none if whole.prompt_ids is None else whole.prompt_ids
+        drawn_ids = none if whole.drawn_ids is None else whole.drawn_ids
+        stopped = len(drawn_ids) > 0 and (
+            drawn_ids[-1] in self._stops if self._finish is None else self._finish != "length"
+        )
+        drawn_ids = drawn_ids[: len(drawn_ids) - stopped]
+        hidden = np.zeros((0, 0), np.float32) if whole.hidden is None else whole.hidden
+        if len(hidden) < max(1, len(prompt_ids)):
+            raise StageFailed(f"the thinker gave {len(hidden)} hidden rows for a prompt of {len(prompt_ids)} ids")
+        hidden = hidden[: len(prompt_ids) + len(drawn_ids)]
+        return Conditioning(hidden[: len(prompt_ids)], hidden[len(prompt_ids) :], prompt_ids, drawn_ids)
+
+
+class Drawn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen2_5_omni.drawn"):
+    """A step of the talker: the ids that it drew, int64 [n]."""
+
+    ids: Ids | None = None
+
+
+class Codes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen2_5_omni.codes"):
+    """All codes of an answer, int16 [n], each below PAD_ID; none where the answer has no sound."""
+
+    codes: NDArray[np.int16]
+
+
+def codes_of(drawn: Drawn) -> Codes:
+    """Keep the codes. For each placeholder behind the last of them, which was drawn and is not known, that is said
+    once more: the sound keeps its length."""
+    ids = np.zeros(0, np.int64) if drawn.ids is None else drawn.ids
+    known = np.flatnonzero(ids != PLACEHOLDER)
+    unknown = len(ids) - (known[-1] + 1 if known.size else 0)
+    codes = ids[(ids >= 0) & (ids < PAD_ID)].astype(np.int16)
+    return Codes(np.concatenate([codes, np.repeat(codes[-1:], unknown)]))
+
+
+def codes() -> Whole[Drawn, Codes]:
+    return Whole(Drawn, codes_of)

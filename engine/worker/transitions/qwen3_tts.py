@@ -1,0 +1,88 @@
+"""Qwen3-TTS, from the talker to code2wav: codec frames, behind those of a reference whose voice is cloned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.chunk import Chunk
+from engine.errors import ConfigError, StageFailed
+from engine.worker.codec_frames import within
+from engine.worker.transitions.accumulator import Accumulator, Ids
+from engine.worker.transitions.transition import Whole, step_of
+from engine.worker.transitions.windows import Window, Windows
+
+BOOKS, BOOK = 16, 2_048
+
+
+class Frames(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen3_tts.frames"):
+    """A step of the talker: frames, int64 [n, 16]. The first step has the reference's frames, int64 [frames, 16]."""
+
+    codes: Ids | None = None
+    reference: NDArray[np.int64] | None = None
+
+
+class Spoken(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen3_tts.spoken"):
+    """Frames, int16 [n, 16], of which the sound of the first ``context`` is to be cut: the reference's, and what has
+    sounded already."""
+
+    codes: NDArray[np.int16]
+    context: int = 0
+    finished: bool = True
+
+
+def voiced(frames: NDArray[np.int64]) -> NDArray[np.int16]:
+    """Keep the frames with sound, int16 [n, 16]: no padding (all zeros), no stop and no placeholder. Raises
+    StageFailed for frames of another shape."""
+    if frames.shape[1:] != (BOOKS,):
+        raise StageFailed(f"codec frames are [n, {BOOKS}], not {list(frames.shape)}")
+    return frames[((frames >= 0) & (frames < BOOK)).all(axis=1) & frames.any(axis=1)].astype(np.int16)
+
+
+def spoken(steps: Frames) -> Spoken:
+    """Return an answer as one payload: the reference before it, unless there is nothing to be cut off from."""
+    return _behind(_frames(steps.reference), Window(voiced(_frames(steps.codes)), 0, finished=True))
+
+
+def whole() -> Whole[Frames, Spoken]:
+    return Whole(Frames, spoken)
+
+
+class Stream:
+    """The same in windows: ``first`` frames, then ``chunk`` at a time, behind at most ``left`` of those before.
+
+    Each window begins with the last ``most_reference`` frames of the reference. Raises ConfigError for no frames.
+    """
+
+    def __init__(self, first: int = 1, chunk: int = 25, left: int = 72, most_reference: int = 72) -> None:
+        if not 0 < first <= chunk or left < 0 or most_reference < 1:
+            raise ConfigError(f"Qwen3-TTS: windows of {first}, then {chunk} frames behind {left} and {most_reference}")
+        self._most = most_reference
+        self._steps = Accumulator(Frames)
+        self._windows = Windows(np.zeros((0, BOOKS), np.int16), lambda n: chunk if n else first, left)
+
+    def add(self, chunk: Chunk) -> Iterable[Spoken]:
+        step = step_of(chunk, Frames)
+        self._steps.add(Frames(reference=step.reference))
+        return [self._spoken(window) for window in self._windows.add(voiced(_frames(step.codes)))]
+
+    def end(self) -> Spoken:
+        return self._spoken(self._windows.end())
+
+    def _spoken(self, window: Window) -> Spoken:
+        return _behind(_frames(self._steps.whole.reference)[-self._most :], window)
+
+
+def _behind(reference: NDArray[np.int64], window: Window) -> Spoken:
+    """A window behind the reference's frames. Raises StageFailed for one of these that is beyond the books."""
+    if not len(window.frames):
+        return Spoken(window.frames, 0, window.finished)
+    before = within(reference, BOOK).astype(np.int16)
+    return Spoken(np.concatenate([before, window.frames]), len(before) + window.context, window.finished)
+
+
+def _frames(frames: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    return np.zeros((0, BOOKS), np.int64) if frames is None else frames
