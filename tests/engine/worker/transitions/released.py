@@ -7,6 +7,7 @@ two differ on purpose, and what is left to be equal then has been asserted.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import pickle
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
@@ -24,8 +25,9 @@ from engine.chunk import Chunk, Codes, Tensors, Text, Usage
 from engine.core import Request
 from engine.errors import ConfigError, StageFailed
 from engine.worker.codec_frames import Books
-from engine.worker.models.qwen3_omni.prompt import Prompter
+from engine.worker.models.qwen3_omni.feed import Feed
 from engine.worker.models.qwen3_omni.talker_net import LEAD
+from engine.worker.omni.talker_feed import TalkerRows
 from engine.worker.stage_request import StageRequest
 from engine.worker.transitions import (
     cosyvoice3,
@@ -670,7 +672,7 @@ def qwen3_omni_thought(rng: Rng) -> Case:
 def _user_turns(ids: list[int]) -> tuple[list[int], int]:
     """The rows of a prompt that our talker takes, and where its own turn begins."""
     marks = SimpleNamespace(turn=TURN, user=USER)
-    return Prompter._spoken(cast(Any, SimpleNamespace(marks=marks)), ids)
+    return Feed._user_turns(cast(Any, SimpleNamespace(marks=marks)), ids)
 
 
 def qwen3_omni_thoughts(rng: Rng) -> Case:
@@ -692,6 +694,11 @@ def qwen3_omni_thoughts(rng: Rng) -> Case:
         equal(np.concatenate(whole) if whole else rows[:0], rows[: sum(map(len, whole))])
         assert [prompt for _, prompt, _ in theirs] == [True, *[False] * (len(theirs) - 1)][: len(theirs)]
         assert not whole or len(whole[0]) > len(prompt_ids) or theirs[0][2], "all of the prompt, and one row more"
+        indices, _ = _user_turns(prompt_ids.tolist())
+        ours = TalkerRows(np.array(indices, np.int64), np.zeros((3, len(indices)), np.float32), np.array(indices))
+        cuts = np.cumsum([0, *sizes])
+        found = [ours.indices[ours.within(slice(a, b))] for a, b in itertools.pairwise(cuts)]
+        equal(np.concatenate(found), indices)
         return ""
 
     if strange:
@@ -794,7 +801,8 @@ def qwen3_omni_frames(rng: Rng) -> Case:
 
 
 DRAWN = (
-    qwen3_omni_thought, qwen3_omni_thoughts, qwen3_omni_codes, qwen3_omni_frames, qwen2_5_thought, qwen2_5_codes, covo_whole, mimo_whole, mimo_stream,
-    qwen3_tts_whole, qwen3_tts_stream, cosyvoice_whole, cosyvoice_stream, dynin_whole, ming_whole,
+    qwen3_omni_thought, qwen3_omni_thoughts, qwen3_omni_codes, qwen3_omni_frames, qwen2_5_thought, qwen2_5_codes,
+    covo_whole, mimo_whole, mimo_stream, qwen3_tts_whole, qwen3_tts_stream, cosyvoice_whole, cosyvoice_stream,
+    dynin_whole, ming_whole,
 )  # fmt: skip
 """Every transition, whole and in windows where the release has them."""

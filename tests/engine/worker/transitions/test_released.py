@@ -19,7 +19,7 @@ from tests.engine.worker.transitions.released import DRAWN, RELEASE, Case, resul
 
 pytestmark = pytest.mark.transitions
 
-PAYLOADS = 100
+PAYLOADS = 1_000
 NAMES = [draw.__name__ for draw in DRAWN]
 
 UNREACHABLE = {
