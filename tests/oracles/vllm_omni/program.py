@@ -319,7 +319,8 @@ def ming_whole(builders, text, voice, shape):
 
 def qwen2_5_thought(builders, hidden, prompt_ids, drawn_ids, finish, shape):
     """``finish`` is a status's name, or the sampling's stops where there is none."""
-    one = request(prompt_token_ids=Cached(prompt_ids), output_token_ids=drawn_ids, all_token_ids=None)
+    prompt = Cached(prompt_ids) if prompt_ids else None
+    one = request(prompt_token_ids=prompt, output_token_ids=drawn_ids, all_token_ids=None)
     if shape == "all ids":
         one.all_token_ids = tuple(prompt_ids + drawn_ids)
     if isinstance(finish, str):
@@ -351,6 +352,7 @@ def qwen3_tts_whole(builders, codes, reference, length, drawn, shape):
         "none": None, "empty": {}, "list": {"codes": [], "meta": []},
         "meta": {**dotted, "meta.ref_code_len": None, "meta": 3},
         "codes": {"codes.audio": dotted["codes.audio"], "codes": [], "meta": {}},
+        "3-D": {"codes.audio": tensor(codes[None])},
     }.get(shape, keyed(dotted, shape))  # fmt: skip
     payload = builders["qwen3_tts"].talker2code2wav_full_payload(None, given, request(output_token_ids=drawn))
     return None if payload is None else array(payload["codes"]["audio"])

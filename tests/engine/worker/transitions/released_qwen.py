@@ -294,19 +294,23 @@ def _with_junk(rng: Rng, frames: Ids, share: float) -> Ids:
 
 
 def qwen3_tts_whole(rng: Rng) -> Case:
-    codes = _with_junk(rng, _frames(rng, int(rng.integers(0, 12))), chosen(rng, 0, 0.3, 1))
+    codes = _with_junk(rng, _frames(rng, int(rng.integers(0, 12))), chosen(rng, *[0] * 4, 0.3, 0.3, 1))
     sounding = codes[((codes >= 0) & (codes < 2_048)).all(axis=1) & codes.any(axis=1)]
     drawn = int(rng.integers(2, 9)) if one_in(rng, 3) and len(sounding) else len(codes) + 1
     reference = _frames(rng, int(rng.integers(1, 5))) if one_in(rng, 2) else None
     how, most = chosen(rng, "", "flat", "list", "odd", "3-D", "no list"), int(rng.integers(1, 6))
     length = chosen(rng, (most, ""), (most, "tensor"), (None, ""), (0, ""), (-3, ""), (9, "no tensor"))
-    shape = chosen(rng, "flat", "flat", "nested", "nested", "none", "empty", "list", "meta", "codes")
+    shape = chosen(rng, *["flat"] * 4, *["nested"] * 4, "none", "empty", "list", "meta", "codes", "3-D")
     lost = shape in ("none", "empty", "list")
     known = None if reference is None or how in ("odd", "3-D", "no list") or shape == "codes" else reference
     if known is not None and length[0] == most and shape != "meta":
         known = known[:most]
 
     def check(theirs: Any) -> str:
+        if shape == "3-D":
+            with pytest.raises(StageFailed):
+                given(qwen3_tts.whole(), [qwen3_tts.Frames(codes[None])])
+            return "codes of another shape: refused here, handed on there"
         answer = codes[:0] if lost else codes
         cause = "no sound: an empty payload here, none there" if theirs is None else ""
         if drawn - 1 < len(sounding) and not lost:

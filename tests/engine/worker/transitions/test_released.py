@@ -42,6 +42,11 @@ UNREACHABLE = {
         "295: if available <= 0: -> 296",
         "296: return None",
     },
+    # The builder has returned where there are no codes.
+    "qwen3_tts._filter_audio_codes_qwen3_tts": {
+        "346: if not isinstance(audio_codes, torch.Tensor) or audio_codes.numel() == 0: -> 347",
+        "347: return audio_codes",
+    },
     # A reference that has any codes has frames.
     "qwen3_tts.talker2code2wav_async_chunk": {"284: if ref_context_size > 0: -> 293"},
 }
