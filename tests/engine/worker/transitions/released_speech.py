@@ -277,8 +277,15 @@ def _runtime_output(rng: Rng, runtime: dict[str, Any]) -> tuple[dict[str, Any], 
             return {"runtime_info_json": (listed, how)}, True
 
 
-def dynin_whole(rng: Rng) -> Case:
-    hop = chosen(rng, "token2text_to_token2image_full_payload", "token2image_to_token2audio_full_payload")
+def dynin_image(rng: Rng) -> Case:
+    return _dynin_whole(rng, "token2text_to_token2image_full_payload")
+
+
+def dynin_sound(rng: Rng) -> Case:
+    return _dynin_whole(rng, "token2image_to_token2audio_full_payload")
+
+
+def _dynin_whole(rng: Rng, hop: str) -> Case:
     (sent_ids, ids), (sent_text, text), runtime, prompt = _tokens(rng), _tokens(rng), _runtime(rng), _runtime(rng)
     found, read = _runtime_output(rng, runtime)
     detok, how = chosen(

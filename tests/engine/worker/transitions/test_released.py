@@ -25,8 +25,8 @@ PAYLOADS = 1_000
 DRAWN = (
     qwen.qwen3_omni_thought, qwen.qwen3_omni_thoughts, qwen.qwen3_omni_codes, qwen.qwen3_omni_frames,
     qwen.qwen2_5_thought, qwen.qwen2_5_codes, speech.covo_whole, speech.mimo_whole, speech.mimo_stream,
-    qwen.qwen3_tts_whole, qwen.qwen3_tts_stream, speech.cosyvoice_whole, speech.cosyvoice_stream, speech.dynin_whole,
-    speech.ming_whole,
+    qwen.qwen3_tts_whole, qwen.qwen3_tts_stream, speech.cosyvoice_whole, speech.cosyvoice_stream, speech.dynin_image,
+    speech.dynin_sound, speech.ming_whole,
 )  # fmt: skip
 """Every transition, whole and in windows where the release has them."""
 NAMES = [draw.__name__ for draw in DRAWN]
