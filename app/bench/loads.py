@@ -57,7 +57,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is asked, and how many ask. A ``rate`` of None is chosen by what the server gave at best."""
+    """The questions, and how many users ask. A ``rate`` of None is chosen by what the server gave at best."""
 
     voices: tuple[str, ...] = ()
     at_once: tuple[int, ...] = AT_ONCE
@@ -93,7 +93,7 @@ class Answer:
 
     begun_s: float
     question: int
-    """Which wording of its kind it answers."""
+    """The index of the wording that it answers."""
     ended_s: float = 0.0
     player: Player = field(default_factory=Player)
     late: int = 0
@@ -129,7 +129,7 @@ class Load:
     """The answers of one kind under one load, against ``alone``, the sound of each wording without any."""
 
     kind: Kind
-    """With the wordings that were answered."""
+    """The kind, with the wordings that were answered."""
     name: str
     replicas: int
     answers: tuple[Answer, ...]
@@ -213,7 +213,7 @@ async def loads(server: Server, plan: Plan, kind: Kind, replicas: int = 1) -> li
 
 
 async def _at_once(server: Server, kind: Kind, users: int, count: int) -> list[Answer]:
-    """So many users, each with one question at a time, until ``count`` were asked."""
+    """Let so many users ask, each one question at a time, until ``count`` were asked."""
     answers: list[Answer] = []
     left = iter(range(count))
 
@@ -232,7 +232,7 @@ async def _at_rate(server: Server, kind: Kind, rate: float, count: int) -> list[
 
 
 async def transcribed(server: Server, sound: Wave) -> str | None:
-    """What the server's own ears hear in a sound, float32 [samples]; None if it writes down nothing that it hears."""
+    """Return the words that the server hears in a sound, float32 [samples]; None if it writes down nothing."""
     pcm = resample((sound * 32767).astype("<i2"), SPEAKER_RATE_HZ, MIC_RATE_HZ)
     request = Request(id="", session="", messages=(Message("user", (AudioPart(pcm),)),))
     try:
