@@ -41,7 +41,8 @@ class Stage(Protocol):
 
     ``adapt`` is an async generator that turns upstream chunks into what the stage consumes. The loop runs it as the
     consumer of the upstream stream, puts each item on ``req.pending`` and waits while ``info.max_pending`` lie there.
-    It runs between steps, so it must not compute long.
+    It runs between steps, so it must not compute long. What it raises ends the request, and so does a cancel that
+    comes from within it, as from a library.
 
     ``step`` advances every request of the batch once: one decode step, one bounded piece of prefill, or one chunk of
     codec frames. It returns, for each of them in order, the chunks that it emits, or an EngineError that ends this
