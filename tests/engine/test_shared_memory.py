@@ -88,7 +88,7 @@ async def linked() -> AsyncGenerator[tuple[links.SocketLink, links.SocketLink, l
         await asyncio.sleep(0.01)
 
 
-@pytest.mark.seed("A1.18", "A2.21")
+@pytest.mark.seed("A2.21")
 async def test_over_a_link_the_owner_lets_go_when_the_other_has_it() -> None:
     before = psutil.Process().num_fds()
     async with linked() as (one, two, got):
@@ -100,6 +100,7 @@ async def test_over_a_link_the_owner_lets_go_when_the_other_has_it() -> None:
     await until(lambda: psutil.Process().num_fds() <= before)
 
 
+@pytest.mark.seed("A4.13")
 async def test_what_nobody_took_is_freed_with_the_link() -> None:
     before = psutil.Process().num_fds()
     async with linked() as (one, two, _):
