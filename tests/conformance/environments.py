@@ -8,7 +8,8 @@ on from the Python and npm registries, up to 550 MB on disk each, and nothing if
 ends with code 3 and one sentence where a registry is not reached, or a tool is not here. Knows no test.
 
 An oracle's recipe lies in ``tests/oracles`` and is made where it is named. One with a ``wheels.txt`` is unpacked
-without what its wheels depend on, and read by this very Python.
+without what its wheels depend on, and read by this very Python. One with ``stubs``, in the place of packages that are
+imported and not used, gets its pins as they stand.
 """
 
 from __future__ import annotations
@@ -97,6 +98,8 @@ class Environment:
             if not self.unpacked:
                 venv.create(self.folder, with_pip=True)
             alone = ["--no-deps", "--target", str(self.folder)] if self.unpacked else []
+            if (self.recipe / "stubs").is_dir():
+                alone = ["--no-deps"]
             install = [self.tool, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-r", str(self.pins)]
             subprocess.run([*install, *alone], check=True)
         else:

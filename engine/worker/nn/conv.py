@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -34,16 +35,28 @@ class ConvState:
 
     def __init__(self, slots: int, channels: int, length: int, device: torch.device, dtype: torch.dtype) -> None:
         self.length = length
-        self._columns = torch.zeros(slots, channels, length, device=device, dtype=dtype)
+        self.columns = torch.zeros(slots, channels, length, device=device, dtype=dtype)
 
     def before(self, x: Tensor, piece: Piece) -> Tensor:
         """``x`` [batch, channels, columns] with its tail in front (zeros at the beginning), which moves on."""
         if self.length == 0:
             return x
-        head = x.new_zeros(x.shape[0], x.shape[1], self.length) if piece.fresh else self._columns[piece.index]
+        head = x.new_zeros(x.shape[0], x.shape[1], self.length) if piece.fresh else self.columns[piece.index]
         whole = torch.cat((head, x), -1)
-        self._columns[piece.index] = whole[..., -self.length :]
+        self.columns[piece.index] = whole[..., -self.length :]
         return whole
+
+
+def slot_states(part: Any) -> list[Tensor]:
+    """Every tensor [slots, …] in which a network, or a part of one, keeps the past of its slots; views, in order."""
+    if isinstance(part, ConvState):
+        return [part.columns] if part.length else []
+    if isinstance(part, list | tuple):
+        return [state for one in part for state in slot_states(one)]
+    own = [state.transpose(0, 1) for state in getattr(part, "slot_caches", ())]
+    if hasattr(part, "__dict__") and not isinstance(part, Tensor | Reader):
+        own += [state for one in vars(part).values() for state in slot_states(one)]
+    return own
 
 
 class CausalConv:

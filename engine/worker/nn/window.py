@@ -33,6 +33,11 @@ class WindowedDecoder:
         self.keys = torch.zeros(shape, device=read.device, dtype=read.dtype)
         self.values = torch.zeros_like(self.keys)
 
+    @property
+    def slot_caches(self) -> tuple[Tensor, Tensor]:
+        """Keys and values [layers, slots, heads, past, dim]."""
+        return self.keys, self.values
+
     def forward(self, x: Tensor, starts: Sequence[int], piece: Piece) -> Tensor:
         """Hidden rows of the next rows ``x`` [batch, rows, width] of each slot, which has had ``starts`` so far."""
         count = x.shape[1]

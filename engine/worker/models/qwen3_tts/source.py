@@ -1,0 +1,145 @@
+"""The facts of a checkpoint that its stages share: its configuration, its voices, its languages, its text's ids."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from engine.core import Voice
+from engine.errors import ConfigError, WeightsError
+from engine.nearest import nearest
+from engine.worker.models.qwen3_tts.options import Options
+from engine.worker.nn.device import settle
+from engine.worker.nn.weights import Checkpoint, Reader, find, read_json
+from engine.worker.speaking import named
+from engine.worker.stage import StageConfig
+
+ARCHITECTURE, CODEC = "Qwen3TTSForConditionalGeneration", "Qwen3TTSTokenizerV2Model"
+TOKENIZER = "qwen3_tts_tokenizer_12hz"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+LANGUAGES = {
+    "chinese": "zh", "english": "en", "french": "fr", "german": "de", "italian": "it", "japanese": "ja",
+    "korean": "ko", "portuguese": "pt", "russian": "ru", "spanish": "es",
+}  # fmt: skip
+"""Languages as BCP 47, by the names that checkpoints have for them."""
+WANTS = {"custom_voice": "", "voice_design": "designs", "base": "clones"}
+"""The kinds of checkpoints, and the option that gives each its voices."""
+
+
+class Source:
+    """The checkpoint as every stage sees it. Raises ConfigError or WeightsError for what it cannot be or say."""
+
+    def __init__(self, config: StageConfig) -> None:
+        torch.set_num_threads(config.threads)
+        self.folder, self.slots = find(config.weights), config.slots
+        self.checkpoint = Checkpoint(self.folder, ARCHITECTURE)
+        self.config = namespace(self.checkpoint.config)
+        self.options = Options.of(config.options)
+        self.device = torch.device(f"cuda:{config.device}" if config.device.isdigit() else config.device)
+        if config.dtype not in DTYPES:
+            raise WeightsError(f"dtype: {config.dtype!r} is neither float32 nor bfloat16")
+        self.dtype = DTYPES[config.dtype]
+        settle(self.device)
+        self.static = self.options.static(self.device.type == "cuda")
+        self._check()
+
+    def _check(self) -> None:
+        tokenizer, kind, options = self.config.tokenizer_type, self.kind, self.options
+        if tokenizer != TOKENIZER:
+            raise WeightsError(f"{self.folder}: its codec is {tokenizer}; of Qwen3-TTS, those of 12 Hz are served")
+        if kind not in WANTS:
+            raise WeightsError(f"{self.folder}: its tts_model_type {kind!r:.80} is none of {', '.join(WANTS)}")
+        for name in ("designs", "clones"):
+            if getattr(options, name) and WANTS[kind] != name:
+                raise ConfigError(f"options.{name}: this checkpoint is {kind}, and has no use for them")
+        if WANTS[kind] and not getattr(options, WANTS[kind]):
+            raise ConfigError(f"options.{WANTS[kind]}: this checkpoint is {kind}; name one voice at least")
+        if options.instruct and not self.instructed:
+            raise ConfigError("options.instruct: of this family, CustomVoice checkpoints of 1.7B take instructions")
+        if options.voice and options.voice not in self.names:
+            known = nearest(options.voice, self.names)
+            raise ConfigError(f"options.voice: there is no {options.voice!r:.80} ({known})")
+        _ = self.language
+
+    @property
+    def kind(self) -> str:
+        return str(self.config.tts_model_type)
+
+    @property
+    def instructed(self) -> bool:
+        """Whether its speakers take instructions; the 0.6B was not taught any."""
+        return self.kind == "custom_voice" and self.config.tts_model_size not in ("0b6", "0.6b")
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The voices, the default one first."""
+        made: tuple[Any, ...] = self.options.designs if self.kind == "voice_design" else self.options.clones
+        speakers: dict[str, int] = self.checkpoint.config["talker_config"].get("spk_id") or {}
+        found = [*speakers] if self.kind == "custom_voice" else [one.name for one in made]
+        return tuple(sorted(found, key=lambda name: name != self.options.voice))
+
+    @property
+    def voices(self) -> tuple[Voice, ...]:
+        return tuple(named(name) for name in self.names)
+
+    @cached_property
+    def known_languages(self) -> dict[str, int]:
+        """The ids of languages, and of dialects."""
+        return dict(self.checkpoint.config["talker_config"].get("codec_language_id") or {})
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        return tuple(tag for name, tag in LANGUAGES.items() if name in self.known_languages)
+
+    @cached_property
+    def language(self) -> str:
+        """The language that was asked for, as the checkpoint calls it; empty where it is left to the model."""
+        asked = self.options.language.lower()
+        if not asked or asked == "auto" or asked in self.known_languages:
+            return asked.removeprefix("auto")
+        base = asked.split("-")[0]
+        found = next((name for name, tag in LANGUAGES.items() if tag == base and name in self.known_languages), "")
+        if not found:
+            known = ", ".join(self.languages)
+            raise ConfigError(f"options.language: the checkpoint in {self.folder} speaks {known}, and no {base:.40}")
+        return found
+
+    def reader(self, prefix: str) -> Reader:
+        """A part's weights; a terminal is shown how far they have been read."""
+        self.checkpoint.expect(prefix)
+        return Reader(self.checkpoint, prefix, self.device, self.dtype)
+
+    @cached_property
+    def codec(self) -> Checkpoint:
+        """The 12 Hz tokenizer, which lies beside the talker."""
+        return Checkpoint(self.folder / "speech_tokenizer", CODEC)
+
+    @property
+    def config_of_decoder(self) -> Any:
+        """The sizes of the codec's decoder."""
+        return namespace(self.codec.config["decoder_config"])
+
+    @cached_property
+    def generation(self) -> dict[str, Any]:
+        file = self.folder / "generation_config.json"
+        return read_json(file) if file.exists() else {}
+
+
+def namespace(config: dict[str, Any]) -> Any:
+    """A configuration as attributes, with ``rope_parameters`` where the vendor's classes have two fields for that."""
+    found = json.loads(json.dumps(config), object_hook=lambda one: SimpleNamespace(**one))
+    for part in (found, *_parts(found)):
+        if hasattr(part, "rope_theta"):
+            scaling = getattr(part, "rope_scaling", None)
+            section = getattr(scaling, "mrope_section", None)
+            part.rope_parameters = {"rope_theta": part.rope_theta} | ({"mrope_section": section} if section else {})
+    return found
+
+
+def _parts(config: Any) -> list[Any]:
+    own = [one for one in vars(config).values() if isinstance(one, SimpleNamespace)]
+    return own + [part for one in own for part in _parts(one)]

@@ -1,0 +1,212 @@
+"""The talker: text to codec frames, one token a frame, behind the prompt of a voice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.chunk import Chunk, Codes, Tensors, Text, VoiceText, kinds
+from engine.core import Facets, StageInfo
+from engine.errors import EngineError, RequestError
+from engine.worker.codec_frames import frames_of
+from engine.worker.models.qwen3_tts.source import Source
+from engine.worker.models.qwen3_tts.text import GrowingText, TextIds, TextToken
+from engine.worker.models.qwen3_tts.voices import VoicePrompt, VoicePrompts
+from engine.worker.nn.predictor import FurtherCodes
+from engine.worker.nn.sampler import SamplingParams
+from engine.worker.nn.slots import Batch
+from engine.worker.speaking import asked_voice
+from engine.worker.stage import StageConfig
+from engine.worker.stage_request import StageRequest
+from engine.worker.talker import speech, stage
+from engine.worker.talker.code2wav import MAX_PENDING
+from engine.worker.talker.net import TalkerNet, TalkerShape
+from engine.worker.talker.speech import FRAME_S
+
+AT_ONCE = 1024  # characters of a long text that become tokens without a pause: some milliseconds
+FEWEST = 2
+"""Frames that come before an answer may end, as the vendor's package has it."""
+
+
+class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen3_tts.recording"):
+    """The codec frames [frames, groups] that stand before an answer's own: a voice that is imitated, of whom nothing
+    is to be heard."""
+
+    frames: NDArray[np.int16]
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """An answer begins: its voice's prompt can be taken in before there is any text."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeText:
+    """All tokens of an answer, with those of the recording's words before them."""
+
+    ids: tuple[int, ...]
+    characters: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Speech(speech.Speech):
+    """A voice on its way; ``prompt`` are the rows [n, width] that are still to be taken in before it speaks."""
+
+    voice: VoicePrompt
+    prompt: Tensor
+    announced: bool = False
+    """Whether the next stage has been told of the frames that stand before the answer's own."""
+
+
+class Talker(stage.Talker[TalkerNet]):
+    """The stage."""
+
+    @classmethod
+    def describe(cls, config: StageConfig) -> StageInfo:
+        return cls._info(Source(config))
+
+    @classmethod
+    def _info(cls, source: Source) -> StageInfo:
+        return StageInfo(
+            takes=kinds(Text, VoiceText), feeds=kinds(Codes, Recording), slots=source.slots, max_pending=MAX_PENDING,
+            checkpoints=kinds(Codes, Recording), facets=Facets(voices=source.voices, languages=source.languages),
+        )  # fmt: skip
+
+    def __init__(self, config: StageConfig) -> None:
+        self.source = source = Source(config)
+        self.info, self._ids = self._info(source), TextIds(source.folder)
+        talker = source.config.talker_config
+        table = source.checkpoint.tensor(
+            "talker.model.text_embedding.weight", (talker.text_vocab_size, talker.text_hidden_size)
+        )
+        read, context = source.reader("talker."), source.options.context
+        self.net = TalkerNet(read, _shape(source), table, context, source.slots, source.static)
+        self._prompts = VoicePrompts(source, self.net, self._ids)
+        self._voices = self._prompts.all()
+        self.piece, self.end, self.pad = (
+            source.options.piece,
+            source.config.tts_eos_token_id,
+            source.config.tts_pad_token_id,
+        )
+        self.streams = source.options.layout == "streaming"
+        generation = source.generation
+        self.sampled = {
+            "temperature": generation.get("temperature", 0.9), "top_k": self.net.shape.top_k,
+            "top_p": generation.get("top_p", 1.0),
+        }  # fmt: skip
+
+    def open(self, req: StageRequest) -> None:
+        asked = req.request.sampling
+        voice = self._voices[asked_voice(req.request.voice, self.info.facets.voices)]
+        again = stage.spoken_before(req, self.net.predictor.groups)
+        req.state = Speech(
+            params=SamplingParams(asked.seed, asked.greedy, **self.sampled), voice=voice, prompt=voice.lead,
+            spoken=np.concatenate((voice.frames, again)) if len(voice.frames) else again, given=len(voice.frames),
+            announced=not len(voice.frames) or req.checkpoint is not None,
+        )  # fmt: skip
+        self.net.seen_codes[req.slot] = False
+
+    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        """Yield the text's tokens as they are settled, or all at once at its end."""
+        yield Begin()
+        words = [TextToken(id, 0) for id in req.state.voice.words]
+        tokens = self._tokens(inputs)
+        if self.streams:
+            for word in words:
+                yield word
+            async for token in tokens:
+                yield token
+        else:
+            said = [token async for token in tokens]
+            if said:
+                yield WholeText(tuple(token.id for token in (*words, *said)), said[-1].text_end)
+
+    async def _tokens(self, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[TextToken]:
+        text = GrowingText(self._ids)
+        async for chunk in inputs:
+            if isinstance(chunk, Text | VoiceText):
+                for at in range(0, len(chunk.text), AT_ONCE):
+                    for token in text.feed(chunk.text[at : at + AT_ONCE], chunk.start + at):
+                        yield token
+                    await asyncio.sleep(0)  # a long text holds up nobody
+        for token in text.flush():
+            yield token
+
+    def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
+        found = super().step(reqs)
+        return [
+            chunks if isinstance(chunks, EngineError) else [*self._announced(req), *chunks]
+            for req, chunks in zip(reqs, found, strict=True)
+        ]
+
+    def _announced(self, req: StageRequest) -> Iterator[Chunk]:
+        """Tell the next stage, once, which frames stand before the answer's own."""
+        speech: Speech = req.state
+        if not speech.announced:
+            speech.announced = True
+            yield Tensors.of(Recording(speech.voice.frames))
+
+    def prefill(self, req: StageRequest, batch: Batch) -> int:
+        """Take in the voice's prompt, and a whole text, up to one piece of them."""
+        speech: Speech = req.state
+        if not req.pending or not isinstance(item := req.pending[0], Begin | WholeText):
+            return 0
+        if isinstance(item, WholeText) and not speech.characters:
+            self._check(speech, len(item.ids))
+            speech.characters = item.characters
+            speech.prompt = self._prompts.whole([*item.ids])
+        rows, speech.prompt = speech.prompt[: self.piece], speech.prompt[self.piece :]
+        self.add_on(req, batch, rows)
+        if not len(speech.prompt):
+            req.pending.popleft()
+            speech.ended = isinstance(item, WholeText)
+            speech.prepared = self.streams or speech.ended
+            room = self.net.room - speech.num_computed_tokens - 1
+            speech.limit = min(frames_of(req.request.max_audio_s, FRAME_S) + speech.given, room)
+        return len(rows)
+
+    def _check(self, speech: Speech, count: int) -> None:
+        """Raises RequestError for a whole text that leaves no room for what is to be said of it."""
+        room = self.net.room - speech.num_computed_tokens - speech.given - count
+        if room < count:
+            raise RequestError(
+                f"The text has {count} tokens, and with options.layout: whole there is room for "
+                f"{(room + count) // 2}; shorten it, or raise options.context."
+            )
+
+    def first_embeddings(self, reqs: Sequence[StageRequest], texts: Sequence[int]) -> Tensor:
+        return (self.net.text_embeddings(texts) + self.net.codes[self.net.shape.begin])[:, None]
+
+    def taken(self, req: StageRequest, item: Any) -> int | None:
+        if not isinstance(item, TextToken):
+            return None
+        req.state.characters = max(req.state.characters, item.text_end)
+        return item.id
+
+    def end_text(self, req: StageRequest) -> int | None:
+        """The text is over; where there was none but a recording's words, nothing is said."""
+        if req.state.characters:
+            return super().end_text(req)
+        req.state.ended = req.done = True
+        return None
+
+
+def _shape(source: Source) -> TalkerShape:
+    talker, generation = source.config.talker_config, source.generation
+    further = FurtherCodes(
+        generation.get("subtalker_temperature", 0.9), generation.get("subtalker_top_k", 50),
+        generation.get("subtalker_top_p", 1.0),
+    )  # fmt: skip
+    return TalkerShape(
+        decoder=talker, predictor=talker.code_predictor_config, text_width=talker.text_hidden_size,
+        text_inner=talker.text_hidden_size, begin=talker.codec_bos_id, end=talker.codec_eos_token_id,
+        penalty=generation.get("repetition_penalty", 1.05), top_k=generation.get("top_k", 50), further=further,
+        fewest=FEWEST,
+    )  # fmt: skip

@@ -1,0 +1,102 @@
+"""A growing text as tokens: each comes as soon as nothing that may still follow can change it.
+
+Joined, the tokens are those of the whole text, however it was cut. Marks of the model that the text imitates are
+text. Knows no stage.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+from transformers import Qwen2Tokenizer
+
+from engine.errors import WeightsError
+
+LONGEST = 1024
+"""Characters that are held back at most: a row of more without a place to cut is cut where it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextToken:
+    """The next token to be spoken, behind which ``text_end`` characters of the answer are in."""
+
+    id: int
+    text_end: int
+
+
+class TextIds:
+    """A checkpoint's tokenizer for text alone: no mark of the model becomes a token of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            whole: Any = Qwen2Tokenizer.from_pretrained(folder, local_files_only=True)
+            backend = json.loads(whole.backend_tokenizer.to_str())
+        except (OSError, ValueError, AttributeError) as error:
+            raise WeightsError(f"{folder}: has no tokenizer that can be read ({error})") from None
+        self._plain: Any = Tokenizer.from_str(json.dumps({**backend, "added_tokens": [], "post_processor": None}))
+
+    def __call__(self, text: str) -> list[int]:
+        return list(self._plain.encode(text, add_special_tokens=False).ids)
+
+    def encoded(self, text: str) -> Any:
+        """The ids of a text with the characters that each is made of, and the word it is in."""
+        return self._plain.encode(text, add_special_tokens=False)
+
+
+class GrowingText:
+    """Feed the text in any pieces, flush once at the end.
+
+    A word is held back until the next one begins, since its letters are tokens together; so is what stands before the
+    first letter or digit, since of marks alone nothing is said. Blanks at the beginning are left out.
+    """
+
+    def __init__(self, ids: TextIds) -> None:
+        self._ids = ids
+        self._text, self._sources = "", list[int]()
+        self._lettered = False
+
+    def feed(self, text: str, start: int) -> Iterator[TextToken]:
+        """The tokens that are settled by now; the text's first character is the answer's ``start``-th."""
+        kept = text if self._text or self._lettered else text.lstrip()
+        start += len(text) - len(kept)
+        self._text += "".join(" " if one == "\0" or "\ud800" <= one <= "\udfff" else one for one in kept)
+        self._sources += range(start, start + len(kept))
+        self._lettered = self._lettered or any(map(str.isalnum, kept))
+        if self._lettered:
+            yield from self._settled()
+
+    def flush(self) -> Iterator[TextToken]:
+        """The rest."""
+        if self._lettered:
+            yield from self._taken(len(self._text))
+
+    def _settled(self) -> Iterator[TextToken]:
+        found = self._ids.encoded(self._text)
+        starts = dict[int, int]()
+        for word, (start, _) in zip(found.word_ids, found.offsets, strict=True):
+            starts.setdefault(word, start)
+        at = self._cut([*starts.values()])
+        if at or len(self._text) > LONGEST:
+            yield from self._taken(at or len(self._text))
+
+    def _cut(self, starts: list[int]) -> int:
+        """Find where the part ends that nothing can change: before the last word if a blank parts it from the one
+        before, else before the last two."""
+        if len(starts) < 2:
+            return 0
+        last, text = starts[-1], self._text
+        if text[last] == " " and not text[last - 1].isspace() and not text[last:].isspace():
+            return last
+        return starts[-2]
+
+    def _taken(self, count: int) -> Iterator[TextToken]:
+        text, sources = self._text[:count], self._sources[:count]
+        self._text, self._sources = self._text[count:], self._sources[count:]
+        found = self._ids.encoded(text)
+        for id, (_, end) in zip(found.ids, found.offsets, strict=True):
+            yield TextToken(id, sources[max(0, end - 1)] + 1)

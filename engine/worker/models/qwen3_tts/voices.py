@@ -1,0 +1,89 @@
+"""The prompts of voices: what stands before the text, as rows of the talker. Knows no stage and no request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.worker.models.qwen3_tts.recording import Recordings
+from engine.worker.models.qwen3_tts.source import Source
+from engine.worker.models.qwen3_tts.text import TextIds
+from engine.worker.nn.device import to_device
+from engine.worker.reference import Clone, reference_sound
+from engine.worker.talker.net import TalkerNet
+
+RATE_HZ = 24_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VoicePrompt:
+    """What stands before a voice's text: ``lead`` [rows, width]; of a recording in context, the ids of its words and
+    its codec frames [frames, groups]."""
+
+    lead: Tensor
+    words: tuple[int, ...] = ()
+    frames: NDArray[np.int16] = field(default_factory=lambda: np.zeros((0, 0), np.int16))
+
+
+class VoicePrompts:
+    """Makes the prompts of a checkpoint's voices, as the vendor's package lays them out."""
+
+    def __init__(self, source: Source, net: TalkerNet, ids: TextIds) -> None:
+        self._source, self._net, self._ids = source, net, ids
+        self._talker = source.config.talker_config
+
+    def all(self) -> Mapping[str, VoicePrompt]:
+        """Each voice's prompt, by its name. Raises ConfigError for a recording of which no voice can be made."""
+        source, options = self._source, self._source.options
+        if source.kind == "voice_design":
+            return {one.name: VoicePrompt(self._lead(None, "", one.instruct)) for one in options.designs}
+        if source.kind == "base":
+            recordings = Recordings(source)
+            return {one.name: self._cloned(one, recordings) for one in options.clones}
+        speakers: dict[str, int] = source.checkpoint.config["talker_config"]["spk_id"]
+        embed = self._net.codes
+        return {
+            name: VoicePrompt(self._lead(embed[id], self._dialect(name), options.instruct))
+            for name, id in speakers.items()
+        }
+
+    def _cloned(self, clone: Clone, recordings: Recordings) -> VoicePrompt:
+        wave = reference_sound(clone, RATE_HZ)
+        lead = self._lead(recordings.speaker(wave).to(self._net.device, self._net.dtype))
+        if not clone.text.strip():
+            return VoicePrompt(lead)
+        return VoicePrompt(lead, tuple(self._ids(clone.text.strip())), recordings.frames(wave))
+
+    def _dialect(self, speaker: str) -> str:
+        """The dialect of a speaker who has one; it takes the place of Chinese."""
+        dialects = self._source.checkpoint.config["talker_config"].get("spk_is_dialect") or {}
+        return dialects.get(speaker) or ""
+
+    def _lead(self, speaker: Tensor | None, dialect: str = "", instruct: str = "") -> Tensor:
+        """The rows before the text: the instruction, the assistant's turn, and, beside padding, the language and the
+        speaker."""
+        config, talker, net = self._source.config, self._talker, self._net
+        turn = [config.im_start_token_id, *self._ids("assistant"), *self._ids("\n")]
+        asked = [config.im_start_token_id, *self._ids(f"user\n{instruct}"), config.im_end_token_id, *self._ids("\n")]
+        known, language = self._source.known_languages, self._source.language
+        tag = known.get(dialect if dialect and language in ("", "chinese") else language)
+        thinking = [talker.codec_nothink_id] if tag is None else [talker.codec_think_id]
+        tags = [*thinking, talker.codec_think_bos_id, *([] if tag is None else [tag]), talker.codec_think_eos_id]
+        embed = net.codes
+        beside = [embed[to_device(tags, net.device)], *([] if speaker is None else [speaker[None]])]
+        beside.append(embed[talker.codec_pad_id][None])
+        codes = torch.cat(beside)
+        pads = [config.tts_pad_token_id] * (len(codes) - 1)
+        rows = net.text_embeddings([*(asked if instruct else []), *turn, *pads, config.tts_bos_token_id])
+        rows[-len(codes) :] += codes
+        return rows
+
+    def whole(self, texts: list[int]) -> Tensor:
+        """The rows of a text that stands before the first frame, with its end."""
+        rows = self._net.text_embeddings([*texts, self._source.config.tts_eos_token_id])
+        return rows + self._net.codes[self._talker.codec_pad_id]

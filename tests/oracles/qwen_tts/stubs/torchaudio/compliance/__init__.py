@@ -1,0 +1,1 @@
+"""See torchaudio: only its name is asked for."""
