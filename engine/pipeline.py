@@ -97,6 +97,8 @@ class Pipeline:
         """The way of a request. Raises RequestError where there is none."""
         if request.say is not None:
             return self._saying(request.say, request.wants)
+        if self._is_voice:
+            raise RequestError(f"{self.model.name} is a voice: it speaks a given text, and answers nothing.")
         self._check_wants(request.wants)
         places = [n for n in range(len(self.stages)) if self._brings(n, request.wants)]
         places = [n for n in places if request.hears or not self.stages[n].hears_only]
@@ -128,6 +130,11 @@ class Pipeline:
             raise RequestError(f"{self.model.name} has no voice; ask for text.")
         if offered and not offered & wants:
             raise RequestError(f"{self.model.name} gives no {' and no '.join(sorted(wants)) or 'answer to nothing'}.")
+
+    @property
+    def _is_voice(self) -> bool:
+        """Whether nobody writes the text that the first stage takes: a given text is all that can be said."""
+        return bool(self.stages) and bool(self.stages[0].takes & SAID) and not self.stages[0].answers
 
     def _offered(self, place: int) -> frozenset[Want]:
         """Return the parts of an answer that a stage, or one behind it, brings."""
@@ -167,7 +174,7 @@ class Pipeline:
             self._check_named(source, place)
         feeding = [other for other in before if other.feeds & stage.takes]
         if not before:
-            if not stage.answers and stage.takes and not stage.takes & SPEECH:
+            if not stage.answers and stage.takes and not stage.takes & (SPEECH | SAID):
                 raise ConfigError(self._unfed(place))
         elif not feeding and stage.takes & SPEECH:
             raise ConfigError(

@@ -63,6 +63,7 @@ ONLY = frozenset({"transcript"})
         ([OMNI, ROWS], typed(wants=IN_WRITING), Route((0,))),
         ([OMNI, ROWS], typed(say="Good day."), Route((0, 1))),
         ([EARS], live(wants=ONLY), Route((0,), ears=1)),
+        ([TALKER, CODE2WAV], typed(say="Good day."), Route((0, 1), say="Good day.")),
     ],
 )
 def test_a_request_passes_the_stages_that_bring_what_it_wants(
@@ -84,6 +85,8 @@ def test_a_request_passes_the_stages_that_bring_what_it_wants(
             typed(wants=IN_WRITING),
             "cannot be typed to",
         ),  # it writes only what it hears,
+        ([TALKER, CODE2WAV], typed(), "is a voice: it speaks a given text, and answers nothing"),
+        ([TALKER, CODE2WAV], live(), "is a voice: it speaks a given text, and answers nothing"),
         ([named(EARS, unfit="No ears here: type."), *WHOLE[1:]], live(), "No ears here: type."),
         ([named(OMNI, says=False), ROWS], typed(say="x"), "cannot speak a given text"),
         ([OMNI, ROWS], typed(say="x", wants=frozenset()), "ask for audio"),
@@ -111,7 +114,7 @@ def test_who_types_is_answered_where_nobody_can_be_heard() -> None:
         ([EARS, THINKER, TALKER], "the last of them, talker, feeds codes, which no stage behind it takes"),
         ([named(THINKER, emits=frozenset(), feeds=frozenset())], "the last of them, thinker, gives nothing"),
         ([EARS, OMNI, ROWS], "omni and ears would both hear the user"),
-        ([TALKER, CODE2WAV], r"stages\[0\]: talker takes text or voice_text, and no stage before it feeds that"),
+        ([CODE2WAV], r"stages\[0\]: code2wav takes codes, and no stage before it feeds that"),
         ([EARS, THINKER, TALKER, named(CODE2WAV, "picture", takes=kinds(Text))],
          "picture reads from thinker, and talker stands between them"),
     ],

@@ -44,7 +44,7 @@ class Options:
     """Rows of one answer: voice, text and frames."""
     piece: int = 256
     """Rows of prompts that one step takes in."""
-    graphs: Any = "auto"
+    graphs: bool | str = "auto"
     """Whether a frame is one CUDA graph: ``auto`` (where there is a GPU), ``on`` or ``off``."""
 
     @classmethod

@@ -7,6 +7,7 @@ text. Knows no stage.
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,17 +87,18 @@ class GrowingText:
 
     def _cut(self, starts: list[int]) -> int:
         """Find where the part ends that nothing can change: before the last word if a blank parts it from the one
-        before, else before the last two."""
+        before, else before the last two; between a letter and its marks there is no such place."""
         if len(starts) < 2:
             return 0
         last, text = starts[-1], self._text
         if text[last] == " " and not text[last - 1].isspace() and not text[last:].isspace():
             return last
-        return starts[-2]
+        return next((start for start in reversed(starts[:-1]) if not unicodedata.combining(text[start])), 0)
 
     def _taken(self, count: int) -> Iterator[TextToken]:
         text, sources = self._text[:count], self._sources[:count]
         self._text, self._sources = self._text[count:], self._sources[count:]
         found = self._ids.encoded(text)
-        for id, (_, end) in zip(found.ids, found.offsets, strict=True):
+        ends = [end for _, end in found.offsets[:-1]] + [count]  # the last mark over a letter is no token's
+        for id, end in zip(found.ids, ends, strict=True):
             yield TextToken(id, sources[max(0, end - 1)] + 1)
