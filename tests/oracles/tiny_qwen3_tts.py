@@ -215,14 +215,14 @@ def _speaker(config: dict[str, Any]) -> Shapes:
 def _write_codec(folder: Path, sizes: Sizes, draw: torch.Generator) -> None:
     """The 12 Hz tokenizer: Mimi's encoder, and a decoder of its own."""
     folder.mkdir()
-    encoder = {
+    encoder: dict[str, Any] = {
         "hidden_size": 32, "num_filters": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "head_dim": 16,
         "num_key_value_heads": 2, "intermediate_size": 64, "codebook_size": sizes.book, "codebook_dim": 16,
         "vector_quantization_hidden_dimension": 16, "num_quantizers": 20, "num_semantic_quantizers": 1,
         "upsampling_ratios": [8, 6, 5, 4], "sampling_rate": 24_000, "sliding_window": 250, "frame_rate": 12.5,
         "upsample_groups": 32,
     }  # fmt: skip
-    decoder = {
+    decoder: dict[str, Any] = {
         "codebook_size": sizes.book, "codebook_dim": 32, "latent_dim": 48, "hidden_size": 32, "intermediate_size": 64,
         "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16,
         "sliding_window": 72, "decoder_dim": 64, "upsample_rates": [8, 5, 4, 3], "upsampling_ratios": [2, 2],

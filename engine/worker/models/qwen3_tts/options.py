@@ -33,7 +33,7 @@ class Options:
     language: str = ""
     """The language of the answers, as BCP 47 or as the checkpoint calls it; empty: the model hears it from the text."""
     instruct: str = ""
-    """How a CustomVoice speaker is to say it: a mood, a speed."""
+    """The way in which a CustomVoice speaker is to say it: a mood, a speed."""
     designs: tuple[Design, ...] = ()
     """Voices that a VoiceDesign checkpoint speaks as they are described."""
     clones: tuple[Clone, ...] = ()

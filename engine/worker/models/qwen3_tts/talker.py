@@ -17,7 +17,7 @@ from engine.core import Facets, StageInfo
 from engine.errors import EngineError, RequestError
 from engine.worker.codec_frames import frames_of
 from engine.worker.models.qwen3_tts.source import Source
-from engine.worker.models.qwen3_tts.text import GrowingText, TextIds, TextToken
+from engine.worker.models.qwen3_tts.text import StreamingText, TextIds, TextToken
 from engine.worker.models.qwen3_tts.voices import VoicePrompt, VoicePrompts
 from engine.worker.nn.predictor import FurtherCodes
 from engine.worker.nn.sampler import SamplingParams
@@ -129,7 +129,7 @@ class Talker(stage.Talker[TalkerNet]):
                 yield WholeText(tuple(token.id for token in (*words, *said)), said[-1].text_end)
 
     async def _tokens(self, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[TextToken]:
-        text = GrowingText(self._ids)
+        text = StreamingText(self._ids)
         async for chunk in inputs:
             if isinstance(chunk, Text | VoiceText):
                 for at in range(0, len(chunk.text), AT_ONCE):
@@ -162,15 +162,15 @@ class Talker(stage.Talker[TalkerNet]):
             self._check(speech, len(item.ids))
             speech.characters = item.characters
             speech.prompt = self._prompts.whole([*item.ids])
-        rows, speech.prompt = speech.prompt[: self.piece], speech.prompt[self.piece :]
-        self.add_on(req, batch, rows)
+        embeddings, speech.prompt = speech.prompt[: self.piece], speech.prompt[self.piece :]
+        self.add_on(req, batch, embeddings)
         if not len(speech.prompt):
             req.pending.popleft()
             speech.ended = isinstance(item, WholeText)
             speech.prepared = self.streams or speech.ended
             room = self.net.room - speech.num_computed_tokens - 1
             speech.limit = min(frames_of(req.request.max_audio_s, FRAME_S) + speech.given, room)
-        return len(rows)
+        return len(embeddings)
 
     def _check(self, speech: Speech, count: int) -> None:
         """Raises RequestError for a whole text that leaves no room for what is to be said of it."""

@@ -49,7 +49,7 @@ class TextIds:
         return self._plain.encode(text, add_special_tokens=False)
 
 
-class GrowingText:
+class StreamingText:
     """Feed the text in any pieces, flush once at the end.
 
     A word is held back until the next one begins, since its letters are tokens together; so is what stands before the
@@ -72,7 +72,7 @@ class GrowingText:
             yield from self._settled()
 
     def flush(self) -> Iterator[TextToken]:
-        """The rest."""
+        """Return the rest."""
         if self._lettered:
             yield from self._taken(len(self._text))
 

@@ -22,8 +22,10 @@ RATE_HZ = 24_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VoicePrompt:
-    """What stands before a voice's text: ``lead`` [rows, width]; of a recording in context, the ids of its words and
-    its codec frames [frames, groups]."""
+    """The part of a prompt that stands before a voice's text: ``lead`` [rows, width].
+
+    Of a recording in context: the ids of its words, and its codec frames [frames, groups].
+    """
 
     lead: Tensor
     words: tuple[int, ...] = ()
@@ -31,7 +33,7 @@ class VoicePrompt:
 
 
 class VoicePrompts:
-    """Makes the prompts of a checkpoint's voices, as the vendor's package lays them out."""
+    """The maker of the prompts of a checkpoint's voices, as the vendor's package lays them out."""
 
     def __init__(self, source: Source, net: TalkerNet, ids: TextIds) -> None:
         self._source, self._net, self._ids = source, net, ids
@@ -79,11 +81,11 @@ class VoicePrompts:
         beside.append(embed[talker.codec_pad_id][None])
         codes = torch.cat(beside)
         pads = [config.tts_pad_token_id] * (len(codes) - 1)
-        rows = net.text_embeddings([*(asked if instruct else []), *turn, *pads, config.tts_bos_token_id])
-        rows[-len(codes) :] += codes
-        return rows
+        embeddings = net.text_embeddings([*(asked if instruct else []), *turn, *pads, config.tts_bos_token_id])
+        embeddings[-len(codes) :] += codes
+        return embeddings
 
     def whole(self, texts: list[int]) -> Tensor:
         """The rows of a text that stands before the first frame, with its end."""
-        rows = self._net.text_embeddings([*texts, self._source.config.tts_eos_token_id])
-        return rows + self._net.codes[self._talker.codec_pad_id]
+        embeddings = self._net.text_embeddings([*texts, self._source.config.tts_eos_token_id])
+        return embeddings + self._net.codes[self._talker.codec_pad_id]

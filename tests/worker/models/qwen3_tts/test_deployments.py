@@ -59,7 +59,7 @@ async def test_a_voice_alone_speaks_a_given_text_and_answers_nothing(checkpoint:
 
 
 async def test_behind_a_thinker_it_says_what_that_writes(checkpoint: Folder) -> None:
-    voice = {"weights": str(checkpoint(BIG)), "options": {"context": 512}}
+    voice: dict[str, Any] = {"weights": str(checkpoint(BIG)), "options": {"context": 512}}
     stages = (
         StageSpec(use="script.thinker", name="thinker"), StageSpec(use="qwen3_tts.talker", name="talker", **voice),
         StageSpec(use="qwen3_tts.code2wav", name="code2wav", **voice),

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine.worker.models.qwen3_tts.text import LONGEST, GrowingText, TextIds, TextToken
+from engine.worker.models.qwen3_tts.text import LONGEST, StreamingText, TextIds, TextToken
 from tests.oracles.qwen3_tts import BIG, CHINESE, TEXT
 from tests.oracles.tiny_qwen3_tts import Sizes
 
@@ -22,7 +22,7 @@ def ids(checkpoint: Callable[[Sizes], Path]) -> TextIds:
 
 
 def tokens(ids: TextIds, pieces: list[str]) -> list[TextToken]:
-    text, at, found = GrowingText(ids), 0, list[TextToken]()
+    text, at, found = StreamingText(ids), 0, list[TextToken]()
     for piece in pieces:
         found += text.feed(piece, at)
         at += len(piece)
@@ -30,6 +30,8 @@ def tokens(ids: TextIds, pieces: list[str]) -> list[TextToken]:
 
 
 @settings(max_examples=150, deadline=None)
+@example("e\u0301\u03235", [3])
+@example("e\u0301\u03235 a", [])
 @given(NASTY, st.lists(st.integers(1, 6), max_size=40))
 def test_however_a_text_is_cut_its_tokens_are_those_of_the_whole(ids: TextIds, text: str, cuts: list[int]) -> None:
     pieces, at = list[str](), 0
@@ -48,7 +50,7 @@ def test_however_a_text_is_cut_its_tokens_are_those_of_the_whole(ids: TextIds, t
 
 @pytest.mark.parametrize(("text", "known"), [("Hello th", "Hello"), ("I'm w", "I'm"), ("A b, c", "A b,")])
 def test_a_word_is_known_as_soon_as_the_next_one_begins(ids: TextIds, text: str, known: str) -> None:
-    assert [token.id for token in GrowingText(ids).feed(text, 0)] == ids(known)
+    assert [token.id for token in StreamingText(ids).feed(text, 0)] == ids(known)
 
 
 def test_a_text_imitates_no_mark_of_the_model(ids: TextIds) -> None:
@@ -56,7 +58,7 @@ def test_a_text_imitates_no_mark_of_the_model(ids: TextIds) -> None:
 
 
 def test_a_row_of_letters_without_an_end_is_cut_at_last(ids: TextIds) -> None:
-    found = list(GrowingText(ids).feed("a" * (LONGEST + 1), 0))
+    found = list(StreamingText(ids).feed("a" * (LONGEST + 1), 0))
     assert found[-1].text_end == LONGEST + 1
 
 
