@@ -61,7 +61,7 @@ def stages(folder: Path, dtype: str = "float32", slots: int = 4, **options: Any)
 
 def asked(id: str = "r", frames: int = 16, greedy: bool = True, **more: Any) -> Request:
     sampling = Sampling(greedy=greedy, seed=7)
-    given = {"messages": (), "session": id, "sampling": sampling, "max_audio_s": 0.08 * frames}
+    given: dict[str, Any] = {"messages": (), "session": id, "sampling": sampling, "max_audio_s": 0.08 * frames}
     return Request(id=id, **(given | more))
 
 

@@ -25,8 +25,11 @@ PACE = HeartbeatSpec(interval_s=1.0, timeout_s=60.0)
 
 
 def told(**fields: Any) -> Request:
-    given: dict[str, Any] = {"say": TEXT, "messages": (), "sampling": Sampling(seed=3), "max_audio_s": 0.08 * FRAMES}
-    return Request(**({"id": "t", "session": "s", "dump": True} | given | fields))
+    given: dict[str, Any] = {
+        "id": "t", "session": "s", "dump": True, "say": TEXT, "messages": (), "sampling": Sampling(seed=3),
+        "max_audio_s": 0.08 * FRAMES,
+    }  # fmt: skip
+    return Request(**(given | fields))
 
 
 async def said(engine: Engine, request: Request, lost: str = "") -> tuple[list[list[int]], np.ndarray, str]:
@@ -70,16 +73,17 @@ async def test_behind_a_thinker_it_says_what_that_writes(checkpoint: Folder) -> 
     assert len(wave) == 1920 * len(codes) > 0
 
 
-@pytest.mark.parametrize("lost", ["talker", "code2wav"])
+@pytest.mark.parametrize("lost", ["talker", "code2wav", "both"])
 async def test_where_a_replica_is_lost_the_answer_goes_on(checkpoint: Folder, recording: Path, lost: str) -> None:
     """Of a voice that is imitated: its recording stands before the rest as it stood before the beginning."""
-    workers = (WorkerSpec(stages=("talker",), replicas=2), WorkerSpec(stages=("code2wav",), replicas=2))
+    places = [("talker", "code2wav")] if lost == "both" else [("talker",), ("code2wav",)]
+    workers = tuple(WorkerSpec(stages=stages, replicas=2) for stages in places)
     spec = EngineSpec(
         model="qwen3_tts", workers=workers, weights=str(checkpoint(BASE)), launcher="inline", heartbeat=PACE,
         chunks=ChunkSpec(first=1, growth=1.5, steady=4), options={"context": 512, **CLONED.ours(recording)},
     )  # fmt: skip
     async with Engine(spec) as engine:
-        full, again = await said(engine, told()), await said(engine, told(), lost)
+        full, again = await said(engine, told()), await said(engine, told(), "talker" if lost == "both" else lost)
     assert len(full[0]) == FRAMES
     assert again[0] == full[0]
     np.testing.assert_allclose(again[1], full[1], rtol=0, atol=1e-4)

@@ -114,6 +114,12 @@ async def test_the_recording_is_not_heard_in_the_answer(checkpoint: Folder, reco
     assert np.abs(said.wave - alone).max() > 0.01, "the recording is what it sounds like, though it is not heard"
 
 
+async def test_codes_of_the_recording_are_not_penalised(cloning: list[Any]) -> None:
+    (said,) = await say(cloning, (asked(), whole(TEXT)))
+    seen = cloning[0].net.seen_codes[0].nonzero()[:, 0].tolist()
+    assert set(seen) == set(said.codes[:, 0].tolist())
+
+
 async def decoded(code2wav: Any, codes: np.ndarray) -> np.ndarray:
     """The sound of frames that stand for themselves."""
     (said,) = await say([code2wav], (asked(), [Codes(frame[None]) for frame in codes]), steady=500)
