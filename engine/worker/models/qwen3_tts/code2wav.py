@@ -92,7 +92,6 @@ class Code2Wav(code2wav.Code2Wav):
                 self._keep(name, req.slot)
         if req.state.frames == len(frames):
             req.pending.popleft()
-        req.needs_input = not req.pending
         return []
 
     def _keep(self, name: bytes, slot: int) -> None:

@@ -94,7 +94,8 @@ async def test_telephone_and_music_are_cloned_like_anything_else(
     path = write_recording(tmp_path / "anna.wav", 3.5, rate_hz)
     if rate_hz > RATE_HZ:
         times = np.arange(4 * rate_hz) / rate_hz
-        soundfile.write(path, sum(np.sin(2 * np.pi * hz * times) for hz in (220, 277, 330)) / 4, rate_hz)
+        music = np.sin(2 * np.pi * np.outer((220, 277, 330), times)).sum(0) / 4
+        soundfile.write(path, music, rate_hz)
     line = stages(checkpoint(BASE), clones=[{**CLONE, "reference": str(path), "text": "Hello."}])
     (said,) = await say(line, (asked(frames=4, voice="anna"), whole("Hello there.")))
     assert len(said.wave) == 4 * 1920
