@@ -3,7 +3,19 @@
 These are its public names; ``app`` uses no others. Importing it needs no torch.
 """
 
-from engine.chunk import Audio, Codes, Output, Speech, Text, ToolCall, ToolCallDelta, Transcript, Usage, Word
+from engine.chunk import (
+    Audio,
+    Codes,
+    Output,
+    Speech,
+    Text,
+    ToolCall,
+    ToolCallDelta,
+    Transcript,
+    Usage,
+    VideoFrame,
+    Word,
+)
 from engine.config import ChunkSpec, EngineSpec, StageSpec, WorkerSpec, load_config, parse_config
 from engine.control.chunks import Chunks
 from engine.control.engine import Engine
@@ -12,8 +24,10 @@ from engine.core import (
     ANSWER,
     IN_WRITING,
     MIC_RATE_HZ,
+    PICTURES,
     SPEAKER_RATE_HZ,
     AudioPart,
+    Camera,
     ImagePart,
     Message,
     ModelInfo,
@@ -54,9 +68,11 @@ __all__ = [
     "ANSWER",
     "IN_WRITING",
     "MIC_RATE_HZ",
+    "PICTURES",
     "SPEAKER_RATE_HZ",
     "Audio",
     "AudioPart",
+    "Camera",
     "ChunkSpec",
     "Chunks",
     "Codes",
@@ -95,6 +111,7 @@ __all__ = [
     "ToolResultPart",
     "Transcript",
     "Usage",
+    "VideoFrame",
     "VideoPart",
     "Voice",
     "WeightsError",

@@ -26,6 +26,7 @@ Finish = Literal["stop", "length", "tool"]
 """The reason why an answer's text is over: it was said; it was as long as it may be; or a tool is to be called."""
 
 Codebooks = NDArray[np.int16]
+Pixels = NDArray[np.uint8]
 Counts = dict[str, int]
 
 
@@ -41,6 +42,17 @@ class Speech(_Chunk, frozen=True, tag="speech"):
     """The user's speech while they speak: int16 [samples] at MIC_RATE_HZ."""
 
     pcm: Pcm
+
+
+class VideoFrame(_Chunk, frozen=True, tag="video_frame"):
+    """A frame of the user's camera while they speak: uint8 [height, width, 3], all of a turn of one size.
+
+    It was taken ``at_s`` seconds behind the turn's first sample, and lies between the speech before it and the speech
+    behind it. One that comes late, or whose time is not come yet, counts as taken where it lies.
+    """
+
+    pixels: Pixels
+    at_s: float
 
 
 class Word(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -195,7 +207,7 @@ class Checkpoint(_Chunk, frozen=True, tag="checkpoint"):
 Output = Transcript | Text | ToolCallDelta | ToolCall | Usage | Audio | Codes
 """Chunks that a client may get; Codes only with ``Request.dump``."""
 
-Chunk = Output | Speech | VoiceText | Tensors | Bundle | Checkpoint
+Chunk = Output | Speech | VideoFrame | VoiceText | Tensors | Bundle | Checkpoint
 
 
 def kinds(*types: type[msgspec.Struct]) -> frozenset[Kind]:

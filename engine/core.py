@@ -44,11 +44,16 @@ class ImagePart(msgspec.Struct, frozen=True, tag="image", forbid_unknown_fields=
 
 
 class VideoPart(msgspec.Struct, frozen=True, tag="video", forbid_unknown_fields=True):
-    """A video: uint8 [frames, height, width, 3], so many frames a second, and its sound (int16 at MIC_RATE_HZ)."""
+    """A video: uint8 [frames, height, width, 3], so many frames a second, and its sound (int16 at MIC_RATE_HZ).
+
+    ``times_s`` is when each frame was taken, in seconds from the first sample, where they came as a camera sent them:
+    one in each ``1 / fps`` at most, and sometimes none.
+    """
 
     frames: Any
     fps: float
     pcm: Any = None
+    times_s: tuple[float, ...] = ()
 
 
 class ToolCallPart(msgspec.Struct, frozen=True, tag="tool_call", forbid_unknown_fields=True):
@@ -110,14 +115,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """One answer that the engine is asked for.
 
     ``messages`` is the conversation up to and including the user's turn. With ``live`` the user's turn (or the rest
-    of it) arrives as Speech on the inputs of ``engine.open``, until they end. Only the stages that bring what is
-    ``wants`` take part. With ``say`` that text is spoken as it stands: nothing is generated.
+    of it) arrives as Speech on the inputs of ``engine.open``, until they end; with ``camera``, the frames that the
+    user shows meanwhile arrive beside it. Only the stages that bring what is ``wants`` take part. With ``say`` that
+    text is spoken as it stands: nothing is generated.
     """
 
     id: str
     session: str
     messages: tuple[Message, ...]
     live: bool = False
+    camera: bool = False
     wants: frozenset[Want] = ANSWER
     say: str | None = None
     voice: str | None = None
@@ -177,6 +184,8 @@ class TokenCost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """A character of system messages and of tools' schemas."""
     audio_s: float = 14.0
     image: float = 1500.0
+    frame: float = 110.0
+    """A frame of a video."""
     message: float = 6.0
     """Tokens that stand around each message."""
 
@@ -189,6 +198,20 @@ class Voice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The speaker as a person would say it: "Slt, a woman"."""
     language: str = ""
     """BCP 47, as "en-US"; "" where the voice speaks every language that the model does."""
+
+
+PICTURES = 3
+"""Frames of a turn that a model gets which sees pictures and no video, the newest: two tell that something moves, a
+third one where to."""
+
+
+class Camera(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a model takes of a user's camera while they speak: so many frames a second at most, none with a longer side
+    than ``side`` pixels, and ``most`` of them in a turn."""
+
+    fps: float = 1.0
+    side: int = 640
+    most: int = PICTURES
 
 
 class Facets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -204,6 +227,9 @@ class Facets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Languages that ears, or a thinker that hears, understand."""
     sees: frozenset[Ability] = frozenset()
     """"image", "video", or both."""
+    camera: Camera | None = None
+    """What a stage takes of the user's camera while they speak, if it looks along: as VideoFrames, where it takes
+    those; as pictures to ``prepare``, and in the request, where it begins behind the ears."""
     frame_s: float | None = None
     """Length of one codec frame in seconds, of a stage that turns frames into sound."""
     context: int | None = None
@@ -299,6 +325,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     abilities: frozenset[Ability] = frozenset()
     frame_s: float = 0.08
     """Length of one codec frame in seconds."""
+    camera: Camera = Camera()
     context: int = 4096
     """The longest prompt and answer in tokens."""
     cost: TokenCost = TokenCost()

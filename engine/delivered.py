@@ -24,6 +24,7 @@ from engine.chunk import (
     ToolCallDelta,
     Transcript,
     Usage,
+    VideoFrame,
     VoiceText,
 )
 
@@ -107,7 +108,7 @@ def _units(chunk: Chunk) -> tuple[str, int]:
             return ("transcript, final" if chunk.final else chunk.kind), 1
         case Tensors():
             return (f"{chunk.kind}, placed", 0) if chunk.placed else (chunk.kind, 1)
-        case Speech() | ToolCallDelta() | ToolCall() | Usage() | Bundle() | Checkpoint():
+        case Speech() | VideoFrame() | ToolCallDelta() | ToolCall() | Usage() | Bundle() | Checkpoint():
             return chunk.kind, 1
         case _:
             assert_never(chunk)

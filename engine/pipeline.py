@@ -71,6 +71,7 @@ class Pipeline:
             heard_languages=_first(one.heard_languages for one in facets) or (),
             abilities=self._abilities(),
             frame_s=_first(one.frame_s for one in facets) or unknown.frame_s,
+            camera=_first(one.camera for one in facets) or unknown.camera,
             context=_first(one.context for one in facets) or unknown.context,
             cost=_first(one.cost for one in facets) or unknown.cost,
             tokenizer=_first(one.tokenizer for one in facets) or "",

@@ -10,16 +10,20 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
+from msgspec import structs
+
 from engine import wire
-from engine.chunk import Chunk, Usage, texts
+from engine.chunk import Chunk, Usage, VideoFrame, kinds, texts
 from engine.control.chunks import Chunks
 from engine.control.hop import Hop, Pool
 from engine.control.recovery import Recovery
 from engine.control.replica import Outlet, RemoteWorker, StageReplica
+from engine.core import PICTURES, ImagePart, Message, Request
 from engine.delivered import count
 from engine.errors import BatchLost, EngineError, ReplicaLost, RequestError, StageUnavailable
 from engine.pipeline import Route
@@ -42,6 +46,7 @@ class Hops:
         self._route = route
         self._recovery = Recovery(chunks, pools)
         self._committed = asyncio.Event()
+        self._frames: deque[VideoFrame] = deque(maxlen=PICTURES)  # for the stages that begin behind the ears
 
     def begin(self, inputs: AsyncIterator[Chunk] | None) -> None:
         """Start the first hop and the task that feeds it; the task ends with the hop."""
@@ -55,20 +60,29 @@ class Hops:
         elif inputs is None:
             turn.close()
         else:
-            listening = self._group.create_task(self._listen(inputs, turn), name=f"{self._chunks.request.id}:inputs")
-            for pool in self._pools[self._route.ears :] if self._route.ears else ():
+            for pool in self._behind_ears:
                 if pool.info.prepares:
                     self._group.create_task(self._prepare(pool), name=f"{self._chunks.request.id}:prepare")
+            listening = self._group.create_task(self._listen(inputs, turn), name=f"{self._chunks.request.id}:inputs")
             # A second cancel would cut off how the caller's iterator ends.
             hop.add_done_callback(lambda _: listening.cancelling() or listening.cancel())
 
+    @property
+    def _behind_ears(self) -> Sequence[Pool]:
+        """Return the stages that begin once the turn is over."""
+        return self._pools[self._route.ears :] if self._route.ears else ()
+
     async def _listen(self, inputs: AsyncIterator[Chunk], turn: Stream) -> None:
         """The user's turn as it arrives; its end is the commit, from which the answer is awaited."""
+        watches = bool(self._pools[0].info.takes & kinds(VideoFrame))
         try:
             async with closing(inputs):
                 async for chunk in inputs:
                     self._progress()
-                    await turn.send(chunk)
+                    if isinstance(chunk, VideoFrame) and not watches:
+                        self._look(chunk)
+                    else:
+                        await turn.send(chunk)
         except EngineError:
             raise
         except Exception as error:
@@ -89,6 +103,16 @@ class Hops:
         except asyncio.CancelledError:
             drop()
             raise
+
+    def _look(self, frame: VideoFrame) -> None:
+        """Keep a frame for the stages behind the ears, which begin with the commit, and show it to those that prepare
+        for the answer by looking along."""
+        self._frames.append(frame)
+        request = self._chunks.request
+        for pool in self._behind_ears:
+            looks = pool.info.prepares and pool.info.facets.camera is not None
+            if looks and (replica := pool.likely(request.session)) is not None:
+                replica.host.prepare(wire.Prepare("", pool.info.name, _showing(request, (), [frame])))
 
     async def _say(self, turn: Stream) -> None:
         """Send a text that is spoken as it stands to the client and to the voice, word by word."""
@@ -180,10 +204,10 @@ class Hops:
             await self._once(hop, replica)
 
     async def _once(self, hop: Hop, replica: StageReplica) -> None:
-        stages = tuple(pool.info.name for pool in hop.pools(self._pools))
-        opening = wire.Open(
-            "", self._chunks.request, stages, wire.CREDIT, self._chunks.state, self._recovery.resume(hop)
-        )
+        stages, request = tuple(pool.info.name for pool in hop.pools(self._pools)), self._chunks.request
+        if hop.late and self._frames:
+            request = _showing(request, request.messages, self._frames)
+        opening = wire.Open("", request, stages, wire.CREDIT, self._chunks.state, self._recovery.resume(hop))
 
         def give(chunk: Chunk, client: bool, further: bool, taken: Taken) -> None:
             self._progress()
@@ -196,3 +220,9 @@ class Hops:
         await replica.host.run(
             opening, hop.inputs, Outlet(give, self._recovery.store, self._chunks.mark, self._progress)
         )
+
+
+def _showing(request: Request, messages: Sequence[Message], frames: Iterable[VideoFrame]) -> Request:
+    """The request with these messages, and then what the user showed."""
+    shown = Message("user", tuple(ImagePart(frame.pixels) for frame in frames))
+    return structs.replace(request, messages=(*messages, shown))

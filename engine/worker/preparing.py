@@ -31,7 +31,7 @@ class Preparing:
             return
         task = group.create_task(_safe(work), name=f"prepare:{id}")
         self._tasks[session] = id, task
-        task.add_done_callback(lambda _: self._over(id, session))
+        task.add_done_callback(lambda _: self._over(id, session, work))
 
     def drop(self, id: str) -> None:
         """Do it no further. Unknown ids are ignored: it may be done."""
@@ -39,7 +39,8 @@ class Preparing:
             if one == id:
                 task.cancel()
 
-    def _over(self, id: str, session: str) -> None:
+    def _over(self, id: str, session: str, work: Coroutine[Any, Any, None]) -> None:
+        work.close()  # a task that is cancelled before its first step never awaited it
         if session in self._tasks and self._tasks[session][0] == id:
             del self._tasks[session]
 
@@ -50,5 +51,3 @@ async def _safe(work: Coroutine[Any, Any, None]) -> None:
         await work
     except Exception:
         log.exception("a prompt could not be warmed up")
-    finally:
-        work.close()  # a task that is cancelled before its first step never awaited it

@@ -26,7 +26,7 @@ from engine.worker.preparing import Preparing
 from engine.worker.recovery import Recovery
 from engine.worker.run import Run, Send
 from engine.worker.scheduler import Scheduler
-from engine.worker.stage import Stage, failed
+from engine.worker.stage import Preparer, Stage, failed
 from engine.worker.stage_request import StageRequest
 from engine.worker.step import Computed, Stepping, StepUnderWay, compute, deadline_s
 from engine.worker.step_thread import StepThread
@@ -176,7 +176,7 @@ class Worker:
         """A stage that is not here, or cannot be had for now, prepares nothing."""
         assert self._group is not None
         stage, request = self.stages.get(message.stage), message.request
-        if isinstance(stage, Streamed) and not stage.unavailable:
+        if isinstance(stage, Preparer) and not getattr(stage, "unavailable", ""):
             self._preparing.begin(self._group, message.run, request.session, stage.prepare(request))
 
     def _has(self, run: str) -> bool:

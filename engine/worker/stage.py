@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from engine.chunk import Chunk
 from engine.core import (
@@ -63,6 +63,18 @@ class Stage(Protocol):
     def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]: ...
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]: ...
+
+
+@runtime_checkable
+class Preparer(Protocol):
+    """A stage whose info ``prepares``: it warms up what is known of a prompt while its user still speaks.
+
+    Of a ``live`` request that is all but the user's words. A stage that looks along (``Facets.camera``) and begins
+    behind the ears is shown each frame so: alone, as the request's only message. ``prepare`` may be cancelled at any
+    time.
+    """
+
+    async def prepare(self, request: Request) -> None: ...
 
 
 class StageType(Protocol):
