@@ -22,8 +22,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from engine import core
 from engine.chunk import Chunk, Finish, Text, ToolCall, Transcript, Usage, kinds
-from engine.core import Facets, Message, StageInfo, TextPart, TokenCost, Tool, ToolCallPart, ToolResultPart
+from engine.core import Camera, Facets, Message, StageInfo, TextPart, TokenCost, Tool, ToolCallPart, ToolResultPart
 from engine.errors import EngineError, RequestError
 from engine.worker.models.nano import own
 from engine.worker.models.nano.doubt import UserTranscript, settled
@@ -127,10 +128,10 @@ class Thinker:
         cost = TokenCost(character=0.6, instruction=0.0, audio_s=10.0, image=1.0, message=3.0)
         return StageInfo(
             takes=kinds(Transcript), emits=kinds(Text, ToolCall, Usage), feeds=kinds(Text), checkpoints=kinds(Text),
-            answers=True, slots=config.slots,
+            answers=True, slots=config.slots, prepares=True,
             facets=Facets(
-                model="nano", sees=frozenset({"image"}), context=CONTEXT, cost=cost, tokenizer=TOKENIZER,
-                examples=EXAMPLES,
+                model="nano", sees=frozenset({"image"}), camera=Camera(), context=CONTEXT, cost=cost,
+                tokenizer=TOKENIZER, examples=EXAMPLES,
             ),
         )  # fmt: skip
 
@@ -149,25 +150,29 @@ class Thinker:
     def open(self, req: StageRequest) -> None:
         req.state = Thought()
 
+    async def prepare(self, request: core.Request) -> None:
+        """Look at what the user shows while they speak: a picture that was looked at costs the answer no time."""
+        await self._scenes(request.session, joined(request.messages))
+
     async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         """One row, once the user has finished; pictures are looked at beside the step loop while they speak."""
         check_length([message for message in req.request.messages if message.role != "system"], MOST_CHARACTERS)
         messages = joined(req.request.messages)
-        scenes = await self._scenes(req, messages)
+        scenes = await self._scenes(req.request.session, messages)
         transcript = UserTranscript("") if req.request.hears else None
         async for chunk in inputs:
             if isinstance(chunk, Transcript) and chunk.final and chunk.understood:
                 transcript = UserTranscript(chunk.text, chunk.confident)
         meant = settled(messages, transcript)
         if meant.messages is not messages:
-            scenes = await self._scenes(req, meant.messages)
+            scenes = await self._scenes(req.request.session, meant.messages)
         yield Sensed(meant.transcript, meant.messages, scenes, meant.reply)
 
-    async def _scenes(self, req: StageRequest, messages: tuple[Message, ...]) -> tuple[Scene, ...]:
+    async def _scenes(self, session: str, messages: tuple[Message, ...]) -> tuple[Scene, ...]:
         showing = [message for message in messages if shows([message])][-COMPARED:]
         if not showing:
             return ()
-        found = await asyncio.to_thread(self._sight.scenes, req.request.session, showing)
+        found = await asyncio.to_thread(self._sight.scenes, session, showing)
         return tuple(scene for scene in found if scene is not None)
 
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
