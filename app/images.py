@@ -88,6 +88,31 @@ def encode_frame(frame: VideoFrame, longest: int) -> tuple[NDArray[np.uint8], by
     return pixels, b"".join(bytes(packet) for packet in [*encoder.encode(small), *encoder.encode(None)])
 
 
+def scaled(pixels: NDArray[np.uint8], longest: int) -> NDArray[np.uint8]:
+    """A picture, uint8 [height, width, 3], no side of which is longer than ``longest`` pixels."""
+    height, width = pixels.shape[:2]
+    scale = min(1.0, longest / max(height, width))
+    return _resized(pixels, max(1, round(height * scale)), max(1, round(width * scale)))
+
+
+def fitted(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+    """A picture, uint8 [height, width, 3], in the middle of black where its shape is another one."""
+    high, wide = pixels.shape[:2]
+    scale = min(height / high, width / wide)
+    inner = _resized(pixels, max(1, round(high * scale)), max(1, round(wide * scale)))
+    top, left = (height - inner.shape[0]) // 2, (width - inner.shape[1]) // 2
+    whole = inner if inner.shape[:2] == (height, width) else np.zeros((height, width, 3), np.uint8)
+    whole[top : top + inner.shape[0], left : left + inner.shape[1]] = inner
+    return whole
+
+
+def _resized(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+    if pixels.shape[:2] == (height, width):
+        return pixels
+    frame = VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
+    return cast("NDArray[np.uint8]", frame.to_ndarray(format="rgb24", width=width, height=height))
+
+
 def image_url(jpeg: bytes) -> str:
     """A JPEG as a data URI."""
     return "data:image/jpeg;base64," + pybase64.b64encode(jpeg).decode("ascii")

@@ -155,8 +155,9 @@ class Settings:
     """Whether calls go through a TURN server of ``ice_servers`` only; no address of this machine's is told then."""
     strict_names: bool = False
     """Whether HTTP refuses names of models and voices that are not loaded; without it, what is loaded serves them."""
-    camera_every_s: float = 1.0
-    """A call's camera is looked at so often: the newest picture joins the user's turn."""
+    camera_every_s: float = 0.5
+    """A user's camera is looked at no more often than that, and no more often than the model wants: nano once a second,
+    Qwen3-Omni twice."""
     drain_s: float = 10.0
     """Seconds that answers under way may go on after SIGTERM."""
     limits: Limits = field(default_factory=Limits)

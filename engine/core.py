@@ -205,9 +205,9 @@ PICTURES = 3
 third one where to."""
 
 
-class Camera(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a model takes of a user's camera while they speak: so many frames a second at most, none with a longer side
-    than ``side`` pixels, and ``most`` of them in a turn."""
+class CameraFeed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The part of a user's camera that a model takes while they speak: so many frames a second at most, none with a
+    longer side than ``side`` pixels, and ``most`` of them in a turn."""
 
     fps: float = 1.0
     side: int = 640
@@ -227,9 +227,9 @@ class Facets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Languages that ears, or a thinker that hears, understand."""
     sees: frozenset[Ability] = frozenset()
     """"image", "video", or both."""
-    camera: Camera | None = None
-    """What a stage takes of the user's camera while they speak, if it looks along: as VideoFrames, where it takes
-    those; as pictures to ``prepare``, and in the request, where it begins behind the ears."""
+    camera: CameraFeed | None = None
+    """Set by a stage that looks along while the user speaks. It gets VideoFrames, where it takes those; else it is
+    asked to ``prepare`` with each, and has the newest as pictures in its request, where it begins behind the ears."""
     frame_s: float | None = None
     """Length of one codec frame in seconds, of a stage that turns frames into sound."""
     context: int | None = None
@@ -325,7 +325,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     abilities: frozenset[Ability] = frozenset()
     frame_s: float = 0.08
     """Length of one codec frame in seconds."""
-    camera: Camera = Camera()
+    camera: CameraFeed = CameraFeed()
     context: int = 4096
     """The longest prompt and answer in tokens."""
     cost: TokenCost = TokenCost()

@@ -53,7 +53,6 @@ from app.realtime.protocol import (
     MessageItem,
     Received,
     ServerEvent,
-    UserAudio,
     client_events,
     is_long,
     name_of,
@@ -313,9 +312,7 @@ class Session:
 
     def _commit(self, utterance: Utterance, answer: bool) -> None:
         """The turn becomes an item, and is answered. Raises Refusal if the conversation has no room for it."""
-        item = MessageItem(
-            id=utterance.item_id, role="user", content=(*utterance.pictures, UserAudio(utterance.speech))
-        )
+        item = MessageItem(id=utterance.item_id, role="user", content=utterance.content)
         try:
             previous = self._conversation.add(item)
         except Refusal:

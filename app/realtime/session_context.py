@@ -6,11 +6,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from app.memory import Room
 from app.realtime.ports import EnginePort, Judge, Vad
 from app.settings import Limits, TurnSettings
 from app.slices import LoopTime, Slices
 from app.telemetry import Metrics
+from engine import CameraFeed
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,7 @@ class SessionContext:
     turns: TurnSettings
     vad: Callable[[], Vad]
     judge: Judge
-    camera_every_s: float = 1.0
+    camera_every_s: float = 0.5
     slices: Slices = field(default_factory=Slices)
     """The event loop's time, shared between all sessions."""
     address: str = ""
@@ -32,6 +35,13 @@ class SessionContext:
     """The session's part of the server's memory."""
     now: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
+
+    @property
+    def camera(self) -> CameraFeed:
+        """Return how much a session takes of its client's camera: what the model wants, and no more often than the
+        server does."""
+        wanted = self.engine.model.camera
+        return replace(wanted, fps=min(wanted.fps, 1 / self.camera_every_s))
 
     def loop_time(self) -> LoopTime:
         """The session's part of the event loop's time."""

@@ -10,32 +10,33 @@ import pytest
 
 from app.realtime.input import camera_buffer
 from app.realtime.protocol.client_events import CameraFrame
-from engine import Engine, ImagePart, Request
+from engine import PICTURES, Engine, Request, VideoFrame
 from tests.app.rig import TIMEOUT_S, Running, eventually
 from tests.web.browser import Chromium
 
 pytestmark = [pytest.mark.chromium, pytest.mark.node, pytest.mark.asyncio(loop_scope="module")]
 
 
-def pictures(request: Request) -> list[Any]:
-    return [part.pixels for part in request.messages[-1].parts if isinstance(part, ImagePart)]
-
-
 @pytest.mark.parametrize("transport", ["websocket", "webrtc"])
 async def test_a_spoken_turn_shows_the_engine_the_newest_pictures(
     transport: str, server: Running, browser: Chromium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Request] = []
+    asked: list[list[Any]] = []  # what each request was shown
     looked: list[CameraFrame] = []
     open_request, see = Engine.open, camera_buffer.CameraBuffer.add_frame
 
     def noted(engine: Engine, request: Request, inputs: Any = None) -> Any:
-        asked.append(request)
-        return open_request(engine, request, inputs)
+        asked.append([])
+        return open_request(engine, request, None if inputs is None else watched(inputs, asked[-1]))
 
-    def counted(self: camera_buffer.CameraBuffer, frame: CameraFrame, now_s: float) -> None:
+    async def watched(inputs: Any, shown: list[Any]) -> Any:
+        async for chunk in inputs:
+            shown += [chunk.pixels] if isinstance(chunk, VideoFrame) else []
+            yield chunk
+
+    def counted(self: camera_buffer.CameraBuffer, frame: CameraFrame, now_s: float, position: int) -> None:
         looked.append(frame)
-        see(self, frame, now_s)
+        see(self, frame, now_s, position)
 
     monkeypatch.setattr(Engine, "open", noted)
     monkeypatch.setattr(camera_buffer.CameraBuffer, "add_frame", counted)
@@ -47,11 +48,11 @@ async def test_a_spoken_turn_shows_the_engine_the_newest_pictures(
         await page.start()
         await page.do("click", "#camera")
         await page.until("document.querySelector('#preview video')?.videoWidth > 0")
-        await eventually(lambda: len(looked) >= camera_buffer.PICTURES)
+        await eventually(lambda: len(looked) >= PICTURES)
         await page.value("speak(1.0)")
         await page.shows("#captions .answer", "I heard")
-        seen = pictures(asked[-1])
-        assert len(seen) == camera_buffer.PICTURES
+        seen = asked[-1][-PICTURES:]
+        assert len(seen) == PICTURES
         assert all(picture.shape == (480, 640, 3) or transport == "webrtc" for picture in seen)
         assert not any(np.array_equal(one, other) for one, other in itertools.pairwise(seen))  # it moves
         sent = await page.wire("parley.camera.frame")

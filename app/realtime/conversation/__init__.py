@@ -6,9 +6,10 @@ from app.realtime.conversation.raw_items import finished
 from app.realtime.conversation.sizes import size_of
 from app.realtime.conversation.tools import functions_only, report_tool_servers
 from app.realtime.conversation.truncation import Truncation
-from app.realtime.conversation.utterance import Utterance
+from app.realtime.conversation.utterance import EARLY, Utterance
 
 __all__ = [
+    "EARLY",
     "Conversation",
     "Truncation",
     "Utterance",

@@ -22,10 +22,21 @@ from app.realtime.protocol import (
     Text,
     ToolListItem,
     UserAudio,
+    Video,
 )
 from app.refusal import Refusal
 from app.shares import ShareTaken
-from engine import SPEAKER_RATE_HZ, AudioPart, ImagePart, Message, Part, TextPart, ToolCallPart, ToolResultPart
+from engine import (
+    SPEAKER_RATE_HZ,
+    AudioPart,
+    ImagePart,
+    Message,
+    Part,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    VideoPart,
+)
 
 ROOT = "root"
 """The id of a previous item that stands for the front of the conversation."""
@@ -121,7 +132,7 @@ class Conversation:
         self._items[item.id], self._sizes[item.id] = item, size_of(item)
         self._held += self._sizes[item.id]
         self._room.count(self._sizes[item.id])
-        light = _without_sound(item)
+        light = _lightened(item)
         if light is not item:
             self._lighter[item.id] = light
             self._spare += self._sizes[item.id] - size_of(light)
@@ -207,7 +218,8 @@ def prompt(instructions: str, items: tuple[Item, ...]) -> tuple[Message, ...]:
 def _message(item: Item) -> Message | None:
     match item:
         case MessageItem(role=role, content=content):
-            parts = tuple(part for part in map(_part, content) if part is not None)
+            film = next((part for part in content if isinstance(part, Video) and part.times_s), None)
+            parts = tuple(part for part in (_part(one, film) for one in content) if part is not None)
             return Message(role, parts, item.token_ids) if parts else None
         case CallItem() if item.status != "completed":
             return None
@@ -219,26 +231,40 @@ def _message(item: Item) -> Message | None:
             return None
 
 
-def _part(content: Content) -> Part | None:
+def _part(content: Content, film: Video | None) -> Part | None:
+    """A part of a message; what a camera saw makes one video with the speech."""
     match content:
         case Text(text):
             return TextPart(text)
         case AssistantAudio():
             return TextPart(content.played_text) if content.played_text else None
+        case UserAudio(pcm) if film is not None:
+            return VideoPart(film.frames, film.fps, pcm, film.times_s)
         case UserAudio(pcm, transcript):
             return AudioPart(pcm, transcript)
         case Picture():
             return ImagePart(content.pixels)
+        case Video(frames, fps, pcm=pcm):
+            return None if content is film else VideoPart(frames, fps, pcm)
 
 
-def _without_sound(item: Item) -> Item:
-    """The item with the words of speech in the place of its sound and of what a camera saw meanwhile, if known."""
-    audio = [] if not isinstance(item, MessageItem) else [part for part in item.content if isinstance(part, UserAudio)]
-    if not isinstance(item, MessageItem) or not any(part.transcript is not None for part in audio):
+def _lightened(item: Item) -> Item:
+    """The item with the words of speech in the place of its sound and of what a camera saw meanwhile, if known; else
+    with its newest frame in the place of all."""
+    content = item.content if isinstance(item, MessageItem) else ()
+    if not isinstance(item, MessageItem) or not content:
         return item
-    words = (
-        Text(part.transcript) if isinstance(part, UserAudio) and part.transcript is not None else part
-        for part in item.content
-        if not isinstance(part, Picture)
-    )
-    return replace(item, content=tuple(words))
+    if any(isinstance(part, UserAudio) and part.transcript is not None for part in content):
+        lighter = (_words_of(part) for part in content if not isinstance(part, Picture | Video))
+        return replace(item, content=tuple(lighter))
+    if any(isinstance(part, Video) and part.still for part in content):
+        return replace(item, content=tuple(map(_still_of, content)))
+    return item
+
+
+def _words_of(part: Content) -> Content:
+    return Text(part.transcript) if isinstance(part, UserAudio) and part.transcript is not None else part
+
+
+def _still_of(part: Content) -> Content:
+    return Picture(part.frames[-1], part.still) if isinstance(part, Video) and part.still else part

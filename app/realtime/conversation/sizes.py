@@ -15,6 +15,7 @@ from app.realtime.protocol import (
     Text,
     ToolListItem,
     UserAudio,
+    Video,
 )
 
 ITEM = 512
@@ -49,6 +50,8 @@ def _content_size(content: Content) -> int:
             return user_audio_size(len(pcm), transcript)
         case Picture(pixels, url, detail):
             return picture_size(pixels.nbytes, url, detail)
+        case Video(frames, _, still, pcm):
+            return video_size(sum(one.nbytes for one in frames), 0 if pcm is None else len(pcm), still)
 
 
 def user_audio_size(samples: int, transcript: str | None) -> int:
@@ -59,6 +62,11 @@ def user_audio_size(samples: int, transcript: str | None) -> int:
 def picture_size(pixels: int, url: str, detail: str) -> int:
     """Return the size of a picture whose pixels take so many bytes."""
     return pixels + getsizeof(url) + getsizeof(detail)
+
+
+def video_size(pixels: int, samples: int, still: str = "") -> int:
+    """Return the size of a video of so many bytes of pixels and samples of sound."""
+    return pixels + 2 * samples + getsizeof(still)
 
 
 def chars_of(item: Item) -> int:
@@ -80,5 +88,5 @@ def _content_chars(content: Content) -> int:
             return len(text)
         case UserAudio(transcript=transcript):
             return len(transcript or "")
-        case Picture():
+        case Picture() | Video():
             return 0

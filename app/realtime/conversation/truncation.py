@@ -22,6 +22,7 @@ from app.realtime.protocol import (
     Text,
     ToolListItem,
     UserAudio,
+    Video,
 )
 from app.refusal import Refusal
 from engine import MIC_RATE_HZ, ModelInfo, TokenIds
@@ -111,6 +112,8 @@ class Truncation:
                 return cost.audio_s * len(pcm) / MIC_RATE_HZ
             case Picture():
                 return cost.image
+            case Video(frames, pcm=pcm):
+                return cost.frame * len(frames) + cost.audio_s * (0 if pcm is None else len(pcm)) / MIC_RATE_HZ
 
 
 def _turns(items: tuple[Item, ...]) -> list[tuple[Item, ...]]:

@@ -1,4 +1,4 @@
-"""The turn that the user is speaking, as it grows: the input fills it, a request to the engine follows it.
+"""The turn that the user is speaking and showing, as it grows: the input fills it, a request to the engine follows it.
 
 Counted in samples at MIC_RATE_HZ. Knows no wire format, no clock and no engine.
 """
@@ -6,22 +6,48 @@ Counted in samples at MIC_RATE_HZ. Knows no wire format, no clock and no engine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from app.ids import new_id
-from app.realtime.protocol import MessageItem, Picture
+from app.images import fitted
+from app.realtime.protocol import CameraFrame, Content, Picture, UserAudio, Video
 from app.refusal import Refusal
-from engine import MIC_RATE_HZ, Speech
+from engine import MIC_RATE_HZ, CameraFeed, Speech, VideoFrame
 from engine.core import Pcm
+
+EARLY = 0.9
+"""The part of the time between two frames after which the next is taken: they come a little sooner or later."""
+
+PICTURES_ONLY = CameraFeed()
+
+NOTHING = Speech(np.zeros(0, np.int16))
+"""A block that stands where a picture was, once there are newer ones."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shown:
+    """A frame of the camera in a turn, and the data URI that it came as."""
+
+    frame: VideoFrame
+    url: str
 
 
 class Utterance:
-    """One utterance, as it grows. It becomes the item ``item_id`` once it is committed."""
+    """One utterance, as it grows. It becomes the item ``item_id`` once it is committed.
 
-    def __init__(self, limit_samples: int) -> None:
+    ``camera`` is what the model takes of what is shown meanwhile: as one ``film`` with the speech, or as pictures.
+    ``start`` is the position of its first sample in the session.
+    """
+
+    def __init__(
+        self, limit_samples: int, camera: CameraFeed = PICTURES_ONLY, film: bool = False, start: int = 0
+    ) -> None:
         self.item_id = new_id("item")
+        self.start = start
         self.samples = 0
         self.closed = False
         self.words = ""
@@ -30,10 +56,11 @@ class Utterance:
         """Whether those words are all of a request, where the ears can say."""
         self.silence_ms: float | None = None
         """Milliseconds that its speaker had been silent when it was found to be over; None where that was not found."""
-        self.pictures: tuple[Picture, ...] = ()
-        """The camera's pictures meanwhile, oldest first."""
-        self._limit = limit_samples
-        self._blocks: list[Pcm] = []
+        self._limit, self._camera, self._film = limit_samples, camera, film
+        self._blocks: list[Speech | Shown] = []
+        self._shown: deque[int] = deque()  # which of them are frames
+        self._next_frame = 0  # samples behind which the film takes one more
+        self._size: tuple[int, int] | None = None  # height and width of the film
         self._so_far = ""  # the ears' words while they listen
         self._end: int | None = None  # the number of blocks when the user may have finished
         self._news = asyncio.Event()
@@ -57,29 +84,61 @@ class Utterance:
     @property
     def speech(self) -> Pcm:
         """int16 [samples] as the readers of the turn get them: without the silence after a pause."""
-        return np.concatenate([*self._blocks[: self._end], np.empty(0, np.int16)])
+        return _joined(self._blocks[: self._end])
 
     @property
     def seconds(self) -> float:
         return self.samples / MIC_RATE_HZ
 
     @property
-    def picture_items(self) -> tuple[MessageItem, ...]:
-        """The pictures alone, as the item of which the speech is still to come; nothing without any."""
-        return (MessageItem(id=self.item_id, role="user", content=self.pictures),) if self.pictures else ()
+    def watched(self) -> bool:
+        """Whether it is a film: the prompt of one begins otherwise than that of speech alone."""
+        return self._film and bool(self._shown)
+
+    @property
+    def content(self) -> tuple[Content, ...]:
+        """Return what was shown, and the speech, as the readers of the turn get them."""
+        shown = [one for one in self._blocks[: self._end] if isinstance(one, Shown)]
+        if self._film and shown:
+            frames, times_s = (
+                tuple(part) for part in zip(*((x.frame.pixels, x.frame.at_s) for x in shown), strict=True)
+            )
+            return Video(frames, self._camera.fps, shown[-1].url, times_s=times_s), UserAudio(self.speech)
+        pictures = [Picture(one.frame.pixels, one.url, shown=one is shown[-1]) for one in shown]
+        return *pictures, UserAudio(self.speech)
 
     @property
     def pcm(self) -> Pcm:
         """int16 [samples] of the whole turn so far."""
-        return np.concatenate([*self._blocks, np.empty(0, np.int16)])
+        return _joined(self._blocks)
 
     def push(self, pcm: Pcm) -> None:
         """Append int16 [n]. Raises Refusal past the limit; then nothing was taken."""
         self.check_room(len(pcm))
         if len(pcm):
             self.samples += len(pcm)
-            self._blocks.append(pcm)
+            self._blocks.append(Speech(pcm))
             self._wake()
+
+    def see(self, frame: CameraFrame, position: int) -> None:
+        """Append a frame of the camera, which came at that position of the session.
+
+        The fuller a film is, the longer it waits for its next frame: so a long turn has frames of all of its time. Of
+        pictures the newest are kept.
+        """
+        at, camera, pixels = min(max(0, position - self.start), self.samples), self._camera, frame.pixels
+        if self._film:
+            left = camera.most - len(self._shown)
+            if left <= 0 or 0 < at < self._next_frame:
+                return
+            self._next_frame = at + int(EARLY * MIC_RATE_HZ / camera.fps) * (camera.most // left) ** 2
+            self._size = size = self._size or pixels.shape[:2]
+            pixels = fitted(pixels, *size)
+        self._shown.append(len(self._blocks))
+        self._blocks.append(Shown(VideoFrame(pixels, at / MIC_RATE_HZ), frame.url))
+        while len(self._shown) > camera.most:
+            self._blocks[self._shown.popleft()] = NOTHING
+        self._wake()
 
     def check_room(self, samples: int) -> None:
         """Raises Refusal if so many more are past the limit."""
@@ -110,13 +169,14 @@ class Utterance:
         self.closed = True
         self._wake()
 
-    async def follow(self) -> AsyncGenerator[Speech]:
+    async def follow(self) -> AsyncGenerator[Speech | VideoFrame]:
         """The turn from its beginning, block by block as they come, until it is closed or paused. For many readers."""
         read = 0
         while True:
             news = self._news
             while read < len(self._blocks[: self._end]):
-                yield Speech(self._blocks[read])
+                block = self._blocks[read]
+                yield block.frame if isinstance(block, Shown) else block
                 read += 1
             if self.closed or self.paused:
                 return
@@ -131,3 +191,7 @@ class Utterance:
         """Wake everyone who waits for news; those who come later wait for the next."""
         self._news.set()
         self._news = asyncio.Event()
+
+
+def _joined(blocks: Sequence[Speech | Shown]) -> Pcm:
+    return np.concatenate([*(one.pcm for one in blocks if isinstance(one, Speech)), np.empty(0, np.int16)])

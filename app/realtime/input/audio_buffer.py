@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from app.images import image_of_url
+from app.images import image_of_url, scaled
 from app.media import MediaError
 from app.realtime.conversation import Utterance
 from app.realtime.input.camera_buffer import MAX_FRAME_BYTES, CameraBuffer
@@ -79,7 +79,9 @@ class InputAudioBuffer:
     ) -> None:
         self._context, self._options, self._emit, self._loop_time = context, options, emit, loop_time
         self.speculation = Speculation(context.turns.guess_ms)
-        self._camera = CameraBuffer(context.camera_every_s)
+        model = context.engine.model
+        self._feed, self._film = model.camera, "video" in model.abilities
+        self._camera = CameraBuffer(1 / context.camera.fps)
         self._limit = int(context.limits.audio_s * MIC_RATE_HZ)
         self._decoder = Decoder(options.audio.input.format)
         self._echo = Resampler(SPEAKER_RATE_HZ, MIC_RATE_HZ)
@@ -141,11 +143,14 @@ class InputAudioBuffer:
             image = await self._context.slices.read(partial(image_of_url, url), len(url))
             if image.size > MAX_FRAME_BYTES:
                 raise MediaError(f"a camera's picture has at most {MAX_FRAME_BYTES // 3_000_000} million pixels")
-            self.add_frame(CameraFrame(await self._context.slices.aside(image.decode), url))
+            pixels = await self._context.slices.aside(lambda: scaled(image.decode(), self._feed.side))
+            self.add_frame(CameraFrame(pixels, url))
 
     def add_frame(self, frame: CameraFrame) -> None:
         """Take a picture of the client's camera: it joins the turn that is spoken, or the next one."""
-        self._camera.add_frame(frame, self._context.now())
+        self._camera.add_frame(frame, self._context.now(), self._recent.position)
+        if self._utterance is not None:
+            self._show(self._utterance)
 
     def clear(self) -> None:
         """Forget everything since the last turn."""
@@ -188,7 +193,9 @@ class InputAudioBuffer:
     def _check_room(self, samples: int) -> None:
         """Raises Refusal if so many more do not fit into a turn that the client ends."""
         if self._by_hand:
-            self._utterance = self._utterance or Utterance(self._limit)
+            if self._utterance is None:
+                self._utterance = self._new_utterance(self._recent.position)
+                self._show(self._utterance)
             self._utterance.check_room(samples)
 
     def _tune(self) -> None:
@@ -237,13 +244,12 @@ class InputAudioBuffer:
         for event in self._detector.feed(pcm):
             match event:
                 case VoiceStarted():
-                    self._attach_pictures(utterance)
                     self._emit(VoiceBuffered(utterance))
                 case VoicePaused():
-                    self._attach_pictures(utterance)
                     self._emit(TurnPaused())
                 case VoiceResumed():
                     self._emit(TurnResumed())
+                    self._show(utterance)
                 case VoiceStopped():  # not by any silence: the client says so
                     pass
         self._tune()
@@ -273,7 +279,8 @@ class InputAudioBuffer:
             return
         if quiet < to_samples(detection.idle_timeout_ms or 0):
             return
-        utterance, start = Utterance(self._limit), self._recent.position - quiet
+        start = self._recent.position - quiet
+        utterance = self._new_utterance(start)
         utterance.push(self._recent.since(start)[-self._limit :])
         self._end(utterance, IdleTimedOut(utterance, to_ms(start), to_ms(self._recent.position)))
 
@@ -292,11 +299,12 @@ class InputAudioBuffer:
             case VoicePaused(speech_end_ms=end_ms):
                 if self._utterance is not None:
                     self._judge_fall(self._utterance, end_ms)
-                    self._attach_pictures(self._utterance)
                 self._emit(TurnPaused())
             case VoiceResumed():
                 self._falling = 0.0
                 self._emit(TurnResumed())
+                if self._utterance is not None:
+                    self._show(self._utterance)
                 self._tune()
             case VoiceStopped(audio_end_ms=end_ms, speech_end_ms=speech_end_ms):
                 if self._utterance is not None:
@@ -307,10 +315,10 @@ class InputAudioBuffer:
 
     def _begin(self, start: int) -> None:
         """A turn begins, at that position of the session."""
-        utterance = self._utterance = Utterance(self._limit)
+        utterance = self._utterance = self._new_utterance(start)
         self._falling, self._quiet_from = 0.0, None
         utterance.push(self._recent.since(start))
-        self._attach_pictures(utterance)
+        self._show(utterance)
         self._emit(TurnStarted(utterance, to_ms(start)))
 
     def _judge_fall(self, utterance: Utterance, end_ms: int) -> None:
@@ -321,15 +329,19 @@ class InputAudioBuffer:
 
     def _end(self, utterance: Utterance, event: TurnEvent) -> None:
         """The turn is the session's from now on."""
-        if not utterance.paused:  # else its answer is under way, and may have been made of the pictures until then
-            self._attach_pictures(utterance)
+        self._show(utterance)
         self._utterance = self._quiet_from = None
         self._camera.clear()
         self._emit(event)
 
-    def _attach_pictures(self, utterance: Utterance) -> None:
-        """The camera's pictures by now are part of the turn."""
-        utterance.pictures = self._camera.pictures(self._context.now())
+    def _new_utterance(self, start: int) -> Utterance:
+        return Utterance(self._limit, self._feed, self._film, start)
+
+    def _show(self, utterance: Utterance) -> None:
+        """The camera's pictures by now are part of the turn; in a pause its answer is made without them."""
+        if not utterance.paused:
+            for frame, position in self._camera.take(self._context.now()):
+                utterance.see(frame, position)
 
     def _drop_turn(self) -> None:
         if self._utterance is not None:

@@ -1,24 +1,26 @@
-"""The newest pictures of a client's camera while its user speaks, at a budgeted rate. Knows no clock.
-
-A turn takes some, so that what moves can be told from what does not; the newest is the last.
-"""
+"""The newest pictures of a client's camera, at a budgeted rate, until a turn takes them. Knows no clock."""
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass
 
-from app.realtime.protocol import CameraFrame, Picture
-
-PICTURES = 3
-"""Pictures of one turn: two tell that something moves, a third one where to."""
+from app.realtime.conversation import EARLY
+from app.realtime.protocol import CameraFrame
+from engine import PICTURES
 
 MAX_FRAME_BYTES = 3 * 4_000_000
-"""Bytes of one picture's pixels: more than any video has, and a turn's pictures leave most of the conversation's
-room."""
+"""Bytes of one picture's pixels: more than any video has."""
 
 FRESH_S = 5.0
-"""A picture that is older says nothing of this turn."""
+"""A picture that is older says nothing of the turn that begins."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    frame: CameraFrame
+    added_s: float
+    position: int
 
 
 class CameraBuffer:
@@ -26,26 +28,24 @@ class CameraBuffer:
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
-        self._frames: deque[tuple[float, Picture]] = deque(maxlen=PICTURES)
+        self._waiting: deque[_Waiting] = deque(maxlen=PICTURES)
         self._next_s = 0.0
 
     def is_due(self, now_s: float) -> bool:
         """Whether a picture may be taken now, which costs its decoding."""
         return now_s >= self._next_s
 
-    def add_frame(self, frame: CameraFrame, now_s: float) -> None:
-        """Take a picture."""
-        self._next_s = now_s + 0.9 * self._every_s  # they come as often as they may, a little sooner or later
-        if self._frames:
-            before_s, newest = self._frames.pop()
-            self._frames.append((before_s, replace(newest, shown=False)))
-        self._frames.append((now_s, Picture(frame.pixels, frame.url)))
+    def add_frame(self, frame: CameraFrame, now_s: float, position: int) -> None:
+        """Take a picture, which came behind so many samples of the session."""
+        self._next_s = now_s + EARLY * self._every_s
+        self._waiting.append(_Waiting(frame, now_s, position))
 
-    def pictures(self, now_s: float) -> tuple[Picture, ...]:
-        """Return those that a turn takes, oldest first. Events show the newest; all of them would fill a call's
-        channel."""
-        return tuple(picture for added_s, picture in self._frames if now_s - added_s <= FRESH_S)
+    def take(self, now_s: float) -> list[tuple[CameraFrame, int]]:
+        """Return those that no turn has, each with its position, oldest first. They are the caller's now."""
+        taken = [(one.frame, one.position) for one in self._waiting if now_s - one.added_s <= FRESH_S]
+        self._waiting.clear()
+        return taken
 
     def clear(self) -> None:
-        """A turn has them: again they would say nothing new."""
-        self._frames.clear()
+        """Forget all: they say nothing of what comes."""
+        self._waiting.clear()

@@ -58,9 +58,8 @@ class Preparation:
         self.drop_committed()
         if not self._ahead:
             return
-        items = (*self._conversation.items, *utterance.picture_items)
         try:
-            task = self._maker.usual_task(items, utterance, preemptible)
+            task = self._maker.usual_task(self._conversation.items, utterance, preemptible)
         except Refusal:  # the turn may still change the prompt; if not, its end reports it
             return
         self.task = task
@@ -143,7 +142,7 @@ class Preparation:
     def _is_right(self, task: ResponseTask, utterance: Utterance) -> bool:
         """Whether a request that listened can answer the turn, which is in the conversation since this moment.
 
-        It cannot if it failed, did not see all pictures, or does not know what else was said meanwhile.
+        It cannot if it failed, was not shown the turn as it is, or does not know what else was said meanwhile.
         """
         grown = task.prompt_version._replace(revision=task.prompt_version.revision + 1)
         now = self._maker.prompt_version(utterance)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from app.realtime.protocol import Options, Picture
+from app.realtime.protocol import Options
 
 
 class PromptVersion(NamedTuple):
@@ -13,5 +13,5 @@ class PromptVersion(NamedTuple):
     revision: int
     """The conversation's revision."""
     options: Options
-    pictures: tuple[Picture, ...]
-    """The camera's pictures, in the turn that is being spoken."""
+    watched: bool
+    """Whether the turn that is being spoken is a film, of speech and of what the camera sees."""

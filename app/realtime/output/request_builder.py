@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.realtime.conversation import Truncation, check_items, prompt
+from app.realtime.conversation import Truncation, Utterance, check_items, prompt
 from app.realtime.protocol import Item, MessageItem, Options, ResponseOptions, ToolListItem, UserAudio
 from app.realtime.session_context import SessionContext
 from engine import ANSWER, IN_WRITING, Request, Tool
@@ -26,11 +26,12 @@ class RequestBuilder:
         options: ResponseOptions,
         session: Options,
         items: tuple[Item, ...],
-        live: bool,
+        utterance: Utterance | None,
         preemptible: bool,
     ) -> Request:
-        """``items`` are what the answer is about, cut to the model's context. Raises Refusal if that is forbidden,
-        or the last turn alone is longer than any context."""
+        """``items`` are what the answer is about, cut to the model's context, and the ``utterance`` after them, if it
+        comes while it is spoken. Raises Refusal if cutting is forbidden, or the last turn alone is longer than any
+        context."""
         fitting = self.truncation.fit(session.truncation, items, options)
         check_items(fitting, self._context.engine.model, None)
         limits, asked = self._context.limits, options.max_output_tokens
@@ -38,7 +39,8 @@ class RequestBuilder:
             id=id,
             session=self._session_id,
             messages=prompt(options.instructions, fitting),
-            live=live,
+            live=utterance is not None,
+            camera=utterance is not None and utterance.watched,
             preemptible=preemptible,
             wants=ANSWER if options.speaks else IN_WRITING,
             voice=self._context.voice(options.voice),

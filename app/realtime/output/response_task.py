@@ -186,7 +186,7 @@ class ResponseTask:
 
     def forget_turn(self) -> None:
         """Forget the turn that it answered, too: the conversation has what was said and shown. May be called twice."""
-        self.utterance, self.prompt_version = None, self.prompt_version._replace(pictures=())
+        self.utterance = None
 
     def report(self, metrics: Metrics, session_id: str) -> None:
         """Count how it went, and log one line."""

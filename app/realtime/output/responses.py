@@ -220,8 +220,8 @@ class Responses:
 
     def prompt_version(self, utterance: Utterance | None) -> PromptVersion:
         """Return the version of the prompt that would be made now."""
-        pictures = () if utterance is None else utterance.pictures
-        return PromptVersion(self._conversation.revision, self.options, pictures)
+        watched = utterance is not None and utterance.watched
+        return PromptVersion(self._conversation.revision, self.options, watched)
 
     def _all(self) -> list[ResponseTask]:
         return [task for task in (self._current, self.preparation.task, *self._aside) if task is not None]
@@ -341,8 +341,7 @@ class Responses:
         """An answer about ``items``, or about ``utterance`` after them. Raises Refusal."""
         conversation = self._conversation if kept else None
         response = Response(options, conversation, self._context.engine.model, self._emit, self._profile)
-        live = utterance is not None
-        request = self._requests.build(response.id, options, self.options, items, live, preemptible)
+        request = self._requests.build(response.id, options, self.options, items, utterance, preemptible)
         input_item_id = last_untranscribed(items) if utterance is None else utterance.item_id
         version, now = self.prompt_version(utterance), self._context.now
         return ResponseTask(response, request, utterance, input_item_id, version, now)

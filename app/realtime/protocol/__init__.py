@@ -36,6 +36,7 @@ from app.realtime.protocol.items import (
     Text,
     ToolListItem,
     UserAudio,
+    Video,
 )
 from app.realtime.protocol.options import (
     Options,
@@ -138,6 +139,7 @@ __all__ = [
     "TranscriptionPartial",
     "Usage",
     "UserAudio",
+    "Video",
     "is_long",
     "listed",
     "name_of",

@@ -41,6 +41,22 @@ class Picture:
     """Whether events hold it; otherwise, as with sound, it is there for who asks for the item."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Video:
+    """A video: frames of one size, uint8 [height, width, 3], ``fps`` a second, and its sound, if it has any: int16
+    [samples] at MIC_RATE_HZ.
+
+    What a camera saw in a turn has ``times_s`` instead, in seconds from its first sample, and a ``still``, the newest
+    frame's data URI, which stands for it in events. Its sound is the UserAudio behind it.
+    """
+
+    frames: tuple[Any, ...]
+    fps: float
+    still: str = ""
+    pcm: Any = None
+    times_s: tuple[float, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class AssistantAudio:
     """An answer that was said aloud.
@@ -76,7 +92,7 @@ class AssistantAudio:
         return self.text[:end].rstrip()
 
 
-Content = Text | UserAudio | Picture | AssistantAudio
+Content = Text | UserAudio | Picture | Video | AssistantAudio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

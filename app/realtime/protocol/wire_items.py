@@ -26,6 +26,7 @@ from app.realtime.protocol.items import (
     Text,
     ToolListItem,
     UserAudio,
+    Video,
 )
 from app.refusal import Refusal
 
@@ -126,6 +127,8 @@ def _encode_content(content: Content, role: Speaker, sounds: Iterator[bytes] | N
         case Picture(url=url, detail=detail, shown=shown):
             image = {"image_url": url} if shown or sounds is not None else {}
             return {"type": "input_image", **image, "detail": detail}
+        case Video(still=still):
+            return {"type": "input_image", "image_url": still, "detail": "auto"} if still else {"type": "input_video"}
         case AssistantAudio(text=text, truncated=truncated):
             return {"type": "output_audio", "transcript": None if truncated else text}
         case _:

@@ -31,13 +31,14 @@ class Call:
     ) -> None:
         self.id, self.maker = id, opening.caller
         self.inbox = Inbox(service.pace(opening.caller), context.now)
-        self._settings, self._loop_time, self._now = service.settings, context.loop_time(), context.now
+        self._settings, self._loop_time, self._context = service.settings, context.loop_time(), context
         self.peer = self.new_peer()
         self.connection = Connection(service, sessions, context, self.peer.channel, replace(opening, profile=PROFILE))
 
     def new_peer(self) -> PeerConnection:
         """Another connection of the call's client: the first one, or one that it comes back over."""
-        return PeerConnection(self.id, self._settings, self.inbox, self._loop_time, self._now)
+        context = self._context
+        return PeerConnection(self.id, self._settings, self.inbox, self._loop_time, context.camera, context.now)
 
     @contextmanager
     def listening(self, channel: Channel, most: int) -> Generator[None]:

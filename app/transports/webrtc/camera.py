@@ -1,6 +1,6 @@
 """A call's camera: its frames are decoded within a budget, and the newest is passed on at a rate.
 
-A model looks at a picture a turn, not at thirty a second; what is read in between costs its decoding only. Takes the
+A model looks at a picture or two a second, not at thirty; what is read in between costs its decoding only. Takes the
 place of aiortc's own decoding, which takes frames of any size, and lets any number of them wait.
 """
 
@@ -24,9 +24,7 @@ from app.images import encode_frame, image_url
 from app.pace import Bucket
 from app.realtime.protocol.client_events import CameraFrame
 from app.transports.webrtc import aiortc_compat
-
-LONGEST = 640
-"""Pixels of the longer side: what models that see scale a camera's picture to, about."""
+from engine import CameraFeed
 
 MAX_PIXELS = 2560 * 1600
 """The largest frame: cameras send 1280×720 and screens more, and a decoder holds five or more of them."""
@@ -47,11 +45,13 @@ DECODERS = {"VP8": "vp8", "H264": "h264"}
 class Camera:
     """The place where aiortc puts the packets of one video receiver. ``add_frame`` and ``refuse`` never wait.
 
-    ``add_frame`` gets one picture in ``every_s`` at most; ``refuse`` is told, once, that frames are too large.
+    ``add_frame`` gets pictures as the ``feed`` says; ``refuse`` is told, once, that frames are too large.
     """
 
-    def __init__(self, every_s: float, add_frame: Callable[[CameraFrame], None], refuse: Callable[[str], None]) -> None:
-        self._every_s, self._add_frame, self._refuse = every_s, add_frame, refuse
+    def __init__(
+        self, feed: CameraFeed, add_frame: Callable[[CameraFrame], None], refuse: Callable[[str], None]
+    ) -> None:
+        self._feed, self._add_frame, self._refuse = feed, add_frame, refuse
         self._packets = JitterBuffer(capacity=512, is_video=True)
         self._frames: deque[bytes] = deque()
         self._bytes = 0
@@ -91,13 +91,13 @@ class Camera:
             self._bytes -= len(data)
             picture = await self._decoded(data, wanted=self._now() >= self._next_s)
             if picture is not None:
-                self._next_s = self._now() + self._every_s
+                self._next_s = self._now() + 1 / self._feed.fps
                 self._add_frame(picture)
 
     async def _decoded(self, data: bytes, wanted: bool) -> CameraFrame | None:
         codec = self._codec
         try:
-            return await asyncio.to_thread(_decode, codec, data, wanted)
+            return await asyncio.to_thread(_decode, codec, data, self._feed.side if wanted else 0)
         except FFmpegError:
             if codec.width * codec.height > MAX_PIXELS:
                 self._refuse_size(codec.width, codec.height)
@@ -178,12 +178,12 @@ def _decoder(kind: str) -> VideoCodecContext:
     return codec
 
 
-def _decode(codec: VideoCodecContext, data: bytes, wanted: bool) -> CameraFrame | None:
-    """The picture, if it is wanted. Raises FFmpegError."""
+def _decode(codec: VideoCodecContext, data: bytes, side: int) -> CameraFrame | None:
+    """The picture, if one of such a longer side is wanted. Raises FFmpegError."""
     frames = codec.decode(av.Packet(data))
-    if not frames or not wanted:
+    if not frames or not side:
         return None
-    pixels, jpeg = encode_frame(frames[-1], LONGEST)
+    pixels, jpeg = encode_frame(frames[-1], side)
     return CameraFrame(pixels, image_url(jpeg))
 
 

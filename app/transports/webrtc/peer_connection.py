@@ -36,6 +36,7 @@ from app.transports.webrtc.messages import bound_messages
 from app.transports.webrtc.offer import checked
 from app.transports.webrtc.opus_track import OpusTrack
 from app.turn import servers_for
+from engine import CameraFeed
 from engine.core import Pcm
 
 PLAYER_S = 0.040
@@ -47,11 +48,13 @@ at once; its connecting after that; and hanging up."""
 
 
 class PeerConnection:
-    """``id``, ``inbox`` and ``loop_time`` are the call's. ``now`` is monotonic seconds."""
+    """``id``, ``inbox`` and ``loop_time`` are the call's; ``feed`` is what it takes of its client's camera. ``now`` is
+    monotonic seconds."""
 
     def __init__(
-        self, id: str, settings: Settings, inbox: Inbox, loop_time: LoopTime, now: Callable[[], float] = time.monotonic
-    ) -> None:
+        self, id: str, settings: Settings, inbox: Inbox, loop_time: LoopTime, feed: CameraFeed,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         self._id, self._settings, self._loop_time = id, settings, loop_time
         self._inbox, self._gone = inbox, asyncio.Event()
         self._send_timeout_s = settings.limits.send_timeout_s
@@ -65,7 +68,7 @@ class PeerConnection:
         self._way_s = 0.0
         self._track = OpusTrack(now)
         self._receiver = AudioReceiver(self._add_samples)
-        self._camera = Camera(settings.camera_every_s, self._add_frame, self._refuse_picture)
+        self._camera = Camera(feed, self._add_frame, self._refuse_picture)
         self._connection = RTCPeerConnection(_configuration(settings))
         guard_connecting(self._connection, id)
         self._data_channel: DataChannel | None = None

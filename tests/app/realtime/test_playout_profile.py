@@ -16,7 +16,6 @@ from app.realtime.protocol import client_events
 from app.realtime.protocol.client_events import Received
 from app.realtime.protocol.items import AssistantAudio, MessageItem, Picture
 from app.realtime.session import Session
-from engine import ImagePart
 from tests.app.realtime.test_session import FakeEngine, Talk, check_order
 
 PROFILE = PlayoutProfile(lead_s=0.04, packet_s=0.02, plays=True, lag_s=lambda: 0.01)
@@ -193,9 +192,9 @@ async def speak(call: Call, seconds: float = 0.5) -> None:
     await call.word(client_events.InputSamples(np.full(int(16_000 * seconds), 8_000, np.int16)))
 
 
-def levels(request: Any) -> list[int]:
-    """What a request shows of its last turn."""
-    return [int(part.pixels[0, 0, 0]) for part in request.messages[-1].parts if isinstance(part, ImagePart)]
+def levels(call: Call, number: int) -> list[int]:
+    """What a request was shown while its user spoke."""
+    return [int(one.pixels[0, 0, 0]) for one in call.engine.asked[number].frames]
 
 
 async def test_a_turn_has_the_newest_pictures_newest_last_once() -> None:
@@ -216,11 +215,11 @@ async def test_a_turn_has_the_newest_pictures_newest_last_once() -> None:
         assert [part["type"] for part in shown] == ["input_image"] * 3 + ["input_audio"]
         assert ["image_url" in part for part in shown[:3]] == [False, False, True]
         assert len(call.engine.requests) == 2  # what listened along had seen all, and answered
-        assert levels(call.engine.requests[0]) == [2, 3, 4]
+        assert levels(call, 0) == [2, 3, 4]
         assert call.engine.requests[0].live
 
 
-async def test_what_is_seen_while_the_user_speaks_is_in_the_answer_that_is_begun_in_his_pause() -> None:
+async def test_what_is_seen_while_the_user_speaks_is_in_the_answer_that_is_begun_in_their_pause() -> None:
     async with calling() as call:
         await call.word(frame(1))
         await speak(call)
@@ -228,12 +227,12 @@ async def test_what_is_seen_while_the_user_speaks_is_in_the_answer_that_is_begun
         await call.word(frame(2))
         await speak(call)
         await call.word(client_events.InputSamples(np.zeros(5_120, np.int16)))  # 320 ms: a pause, not the end
-        assert [levels(request) for request in call.engine.requests] == [[1], [1, 2]]
+        assert levels(call, 0) == [1, 2]
         call.now_s += 1.0
         await call.word(frame(3))  # too late for this answer, and for its item
         await call.word(client_events.InputSamples(np.zeros(9_600, np.int16)))
         await call.later(0.3)
-        assert len(call.engine.requests) == 2
+        assert len(call.engine.requests) == 1
         shown = call.of("conversation.item.added")[0]["item"]["content"]
         assert [part["type"] for part in shown] == ["input_image", "input_image", "input_audio"]
         retrieved = call.of("conversation.item.added")[0]["item"]["id"]
@@ -250,8 +249,10 @@ async def test_a_turn_that_the_client_ends_has_what_was_seen_by_then() -> None:
         await call.say("input_audio_buffer.commit")
         await call.say("response.create")
         await call.later(0.04)
-        request = call.engine.requests[-1]
-        assert [type(part).__name__ for part in request.messages[-1].parts] == ["ImagePart", "AudioPart"]
+        (asked,) = call.engine.asked  # what listened along had seen it
+        assert [(one.pixels.shape, one.at_s) for one in asked.frames] == [((1, 1, 3), 0.5)]
+        shown = call.of("conversation.item.added")[0]["item"]["content"]
+        assert [part["type"] for part in shown] == ["input_image", "input_audio"]
 
 
 async def test_pictures_that_come_as_messages_are_taken_once_a_second_and_checked() -> None:
@@ -259,7 +260,8 @@ async def test_pictures_that_come_as_messages_are_taken_once_a_second_and_checke
         for pause_s in (0.3, 0.3, 0.5, 0.95, 0.0):
             await call.shows(image_url=RED)
             call.now_s += pause_s
-        assert len(call.session._input._camera.pictures(call.now_s)) == 3
+        assert len(call.session._input._camera.take(call.now_s)) == 3
+        await call.shows(image_url=RED)
         call.now_s += 1.0
         await call.shows(image_url="data:image/png;base64,AAAA")
         await call.shows(image_url="https://example.org/a.png")
@@ -267,4 +269,4 @@ async def test_pictures_that_come_as_messages_are_taken_once_a_second_and_checke
         codes = [event["error"]["code"] for event in call.of("error")]
         assert codes == ["invalid_value", "invalid_value", "missing_required_parameter"]
         call.now_s += 6.0
-        assert call.session._input._camera.pictures(call.now_s) == ()
+        assert call.session._input._camera.take(call.now_s) == []

@@ -42,7 +42,7 @@ from engine import (
     TokenIds,
     Voice,
 )
-from engine.chunk import Audio, Output, Speech, Text, ToolCall, ToolCallDelta, Transcript, Usage
+from engine.chunk import Audio, Output, Speech, Text, ToolCall, ToolCallDelta, Transcript, Usage, VideoFrame
 from tests.app.rig import LoudnessVad, check_event, eventually, silence, tone
 from tests.app.test_images import png
 
@@ -54,19 +54,23 @@ class FakeChunks:
 
     ledger = None
 
-    def __init__(self, request: Request, inputs: AsyncIterator[Speech] | None) -> None:
+    def __init__(self, request: Request, inputs: AsyncIterator[Speech | VideoFrame] | None) -> None:
         self.request = request
         self.reports: list[str] = []
         self.played_samples, self.claimed = 0, False
+        self.frames: list[VideoFrame] = []
         self._chunks = self._make(inputs)
 
     def __aiter__(self) -> AsyncIterator[Output]:
         return self._chunks
 
-    async def _make(self, inputs: AsyncIterator[Speech] | None) -> AsyncGenerator[Output]:
+    async def _make(self, inputs: AsyncIterator[Speech | VideoFrame] | None) -> AsyncGenerator[Output]:
         if inputs is not None:
             async for chunk in inputs:
-                self.played_samples += len(chunk.pcm)
+                if isinstance(chunk, VideoFrame):
+                    self.frames.append(chunk)
+                else:
+                    self.played_samples += len(chunk.pcm)
         if self.request.hears:
             yield Transcript("hello", final=True)
         last = self.request.messages[-1].parts[-1] if self.request.messages else None

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from engine.chunk import Chunk, Speech, Text, Transcript, Usage, VideoFrame, kinds
-from engine.core import PICTURES, Camera, Facets, ImagePart, Request, StageInfo
+from engine.core import PICTURES, CameraFeed, Facets, ImagePart, Request, StageInfo
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.streamed import Streamed
@@ -59,10 +59,10 @@ class Looking(Streamed):
 
     info = StageInfo(
         name="thinker", order=1, takes=kinds(Transcript), emits=kinds(Text, Usage), answers=True, prepares=True,
-        facets=Facets(camera=Camera()),
+        facets=Facets(camera=CameraFeed()),
     )  # fmt: skip
 
-    def __init__(self, camera: Camera | None = None) -> None:
+    def __init__(self, camera: CameraFeed | None = None) -> None:
         super().__init__(StageConfig(slots=1))
         self.info = replace(self.info, facets=Facets(camera=camera))
         self.prepared, self.answered = list[list[int]](), list[list[int]]()
@@ -147,7 +147,7 @@ async def test_a_stage_that_reads_nothing_has_few_frames_sent_to_it() -> None:
 
 
 async def test_behind_ears_the_newest_frames_are_pictures_of_the_turn() -> None:
-    thinker = Looking(Camera())
+    thinker = Looking(CameraFeed())
     async with rigged([ears()], [thinker]) as rig:
         assert await text(rig, live(), shown()) == "yes"
     newest = list(range(FRAMES + 1 - PICTURES, FRAMES + 1))
@@ -155,7 +155,7 @@ async def test_behind_ears_the_newest_frames_are_pictures_of_the_turn() -> None:
 
 
 async def test_one_that_looks_along_is_shown_each_frame_before_the_turn_is_over() -> None:
-    thinker, over = Looking(Camera()), asyncio.Event()
+    thinker, over = Looking(CameraFeed()), asyncio.Event()
 
     async def slowly() -> AsyncGenerator[Chunk]:
         async for chunk in shown(over):
@@ -188,7 +188,7 @@ async def test_frames_that_no_stage_takes_are_let_go() -> None:
 
 
 async def test_frames_that_come_at_once_are_not_looked_at_one_by_one() -> None:
-    thinker = Looking(Camera())
+    thinker = Looking(CameraFeed())
     async with rigged([ears()], [thinker]) as rig:
         assert await text(rig, live(), shown(frames=50)) == "yes"
     assert thinker.prepared in ([], [[50]])

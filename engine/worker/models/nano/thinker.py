@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from engine import core
 from engine.chunk import Chunk, Finish, Text, ToolCall, Transcript, Usage, kinds
-from engine.core import Camera, Facets, Message, StageInfo, TextPart, TokenCost, Tool, ToolCallPart, ToolResultPart
+from engine.core import CameraFeed, Facets, Message, StageInfo, TextPart, TokenCost, Tool, ToolCallPart, ToolResultPart
 from engine.errors import EngineError, RequestError
 from engine.worker.models.nano import own
 from engine.worker.models.nano.doubt import UserTranscript, settled
@@ -130,7 +130,7 @@ class Thinker:
             takes=kinds(Transcript), emits=kinds(Text, ToolCall, Usage), feeds=kinds(Text), checkpoints=kinds(Text),
             answers=True, slots=config.slots, prepares=True,
             facets=Facets(
-                model="nano", sees=frozenset({"image"}), camera=Camera(), context=CONTEXT, cost=cost,
+                model="nano", sees=frozenset({"image"}), camera=CameraFeed(), context=CONTEXT, cost=cost,
                 tokenizer=TOKENIZER, examples=EXAMPLES,
             ),
         )  # fmt: skip

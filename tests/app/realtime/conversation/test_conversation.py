@@ -7,7 +7,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from app.realtime.conversation.conversation import ROOT, Conversation, _without_sound, prompt
+from app.realtime.conversation.conversation import ROOT, Conversation, _lightened, prompt
 from app.realtime.conversation.sizes import size_of
 from app.realtime.protocol.items import (
     AssistantAudio,
@@ -149,7 +149,7 @@ def test_what_is_held_is_the_sum_of_what_is_there(conversation: Conversation) ->
                     conversation.delete(id)
         held = sum(map(size_of, conversation.items))
         assert conversation._held == held
-        light = [_without_sound(item) for item in conversation.items]
+        light = [_lightened(item) for item in conversation.items]
         assert conversation._spare == held - sum(map(size_of, light))
 
 

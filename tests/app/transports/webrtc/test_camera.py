@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import time
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,7 +21,8 @@ from app.images import encode_frame, image_of_url
 from app.realtime.input import camera_buffer
 from app.realtime.protocol.client_events import CameraFrame
 from app.transports.webrtc import camera as camera_module
-from app.transports.webrtc.camera import LONGEST, MAX_BYTES, MAX_FRAMES, Camera
+from app.transports.webrtc.camera import MAX_BYTES, MAX_FRAMES, Camera
+from engine import PICTURES, CameraFeed
 from tests.app.rig import TIMEOUT_S, eventually, silence, tone
 from tests.app.transports.webrtc.caller import Caller
 
@@ -88,7 +90,9 @@ class Sent:
         self.seen: list[CameraFrame] = []
         self.refused: list[str] = []
         self.asked = 0
-        self.camera = Camera(every_s, self.seen.append, self.refused.append)
+        self.camera = Camera(
+            CameraFeed(fps=1 / every_s if every_s else math.inf), self.seen.append, self.refused.append
+        )
         self.camera.attach(Transceiver(kind))
         self._number = 65_530
 
@@ -204,7 +208,7 @@ async def test_a_jump_in_the_numbers_is_no_loss_of_thousands() -> None:
 
 
 async def test_vp8_is_chosen_where_both_sides_have_it() -> None:
-    camera = Camera(1.0, print, print)
+    camera = Camera(CameraFeed(), print, print)
     both, one = Transceiver("H264", "VP8", "rtx"), Transceiver("H264", "rtx")
     both._codecs[2].parameters = {"apt": 1}
     one._codecs[1].parameters = {"apt": 7}
@@ -215,7 +219,7 @@ async def test_vp8_is_chosen_where_both_sides_have_it() -> None:
 
 @pytest.mark.parametrize(("size", "small"), [((1280, 720), (640, 360)), ((480, 640), (480, 640)), ((3, 3), (2, 2))])
 def test_a_frame_is_scaled_and_can_be_read_again(size: tuple[int, int], small: tuple[int, int]) -> None:
-    pixels, jpeg = encode_frame(picture(*size), LONGEST)
+    pixels, jpeg = encode_frame(picture(*size), CameraFeed().side)
     assert pixels.shape == (small[1], small[0], 3)
     again = image_of_url("data:image/jpeg;base64," + base64.b64encode(jpeg).decode()).decode()
     assert again.shape == pixels.shape
@@ -226,9 +230,9 @@ async def test_the_newest_pictures_join_the_turn(serve_with: Any, monkeypatch: p
     looked: list[CameraFrame] = []
     see = camera_buffer.CameraBuffer.add_frame
 
-    def counted(self: camera_buffer.CameraBuffer, frame: CameraFrame, now_s: float) -> None:
+    def counted(self: camera_buffer.CameraBuffer, frame: CameraFrame, now_s: float, position: int) -> None:
         looked.append(frame)
-        see(self, frame, now_s)
+        see(self, frame, now_s, position)
 
     monkeypatch.setattr(camera_buffer.CameraBuffer, "add_frame", counted)
     monkeypatch.setattr(camera_buffer, "FRESH_S", TIMEOUT_S)  # on a slow machine pictures are old ones
@@ -236,7 +240,7 @@ async def test_the_newest_pictures_join_the_turn(serve_with: Any, monkeypatch: p
         caller = Caller(server)
         caller.peer.addTrack(Grey())
         await caller.connect()
-        await eventually(lambda: len(looked) >= camera_buffer.PICTURES)
+        await eventually(lambda: len(looked) >= PICTURES)
         caller.mouth.say(np.concatenate([tone(0.5), silence(1.0)]))
         await caller.until("response.done")
         added = next(event for event in caller.of("conversation.item.added") if event["item"]["role"] == "user")

@@ -15,6 +15,7 @@ from app.settings import Settings
 from app.slices import LoopTime, Slices
 from app.transports.webrtc.inbox import Inbox
 from app.transports.webrtc.peer_connection import PeerConnection
+from engine import CameraFeed
 
 ADDRESSES = ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
 
@@ -32,7 +33,8 @@ async def offered() -> AsyncGenerator[tuple[PeerConnection, str]]:
     peer.addTransceiver("audio")
     await peer.setLocalDescription(await peer.createOffer())
     try:
-        yield PeerConnection("rtc_1", Settings(), Inbox(Pace(100, 1e6)), LoopTime(Slices())), peer.localDescription.sdp
+        inbox, loop_time = Inbox(Pace(100, 1e6)), LoopTime(Slices())
+        yield PeerConnection("rtc_1", Settings(), inbox, loop_time, CameraFeed()), peer.localDescription.sdp
     finally:
         await peer.close()
 
