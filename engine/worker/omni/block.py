@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,9 @@ class Block:
     Where both are there, they take turns in chunks of ``chunk`` positions (0: one by one). ``mel`` [mels, frames] and
     ``pixels`` [patches, values] of a grid of ``patches`` are what the encoders eat; ``name`` tells one content from
     another.
+
+    A video with its sound is ``mixed``, in stretches one behind the other: ``start`` is the position at which the sound
+    of this one begins, ``before`` are the rows of those before it.
     """
 
     name: int
@@ -30,6 +33,14 @@ class Block:
     patches: tuple[int, ...] = (0, 0, 0)
     times: tuple[float, ...] = (0.0,)
     chunk: float = 0.0
+    start: float = 0.0
+    before: int = 0
+    mixed: bool = False
+
+    def seeing(self, name: int, pixels: Tensor, patches: tuple[int, ...], grid: tuple[int, int, int]) -> Block:
+        """Return the block with what is seen as well."""
+        both = (self.name ^ name) & (2**62 - 1)
+        return replace(self, name=both, pixels=pixels, patches=patches, grid=grid)
 
     @property
     def size(self) -> int:
@@ -54,12 +65,13 @@ class Block:
 
     @property
     def audio_positions(self) -> NDArray[np.float32]:
-        return np.broadcast_to(np.arange(self.sounds, dtype=np.float32), (3, self.sounds))
+        counted = np.arange(self.sounds, dtype=np.float32) + np.float32(self.start)
+        return np.broadcast_to(counted, (3, self.sounds))
 
     @property
     def order(self) -> NDArray[np.int64]:
         """Return how cells and sounds take turns by their times, as indices of all cells and then all sounds."""
-        visual, audio = self.visual_positions[0], self.audio_positions[0]
+        visual, audio = self.visual_positions[0] - self.start, self.audio_positions[0] - self.start
         if self.chunk:
             visual, audio = _numbers(visual, self.chunk), _numbers(audio, self.chunk)
         return np.argsort(np.concatenate((visual, audio)), kind="stable")

@@ -21,6 +21,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 from engine.core import AudioPart, ImagePart, Part, VideoPart
 from engine.errors import RequestError
 from engine.worker.omni.block import Block, named
+from engine.worker.omni.film import CAMERA, Film, StreamingFilm
 from engine.worker.omni.positions import RopePositions
 from engine.worker.omni.sound import AudioLayout, MelFrontend, StreamingMel
 
@@ -56,6 +57,10 @@ class MediaProcessor:
         """Begin to listen to a sound that is still being spoken."""
         return StreamingMel(self.frontend)
 
+    def watch(self) -> StreamingFilm:
+        """Begin to listen to and look at a turn that is still spoken and shown."""
+        return StreamingFilm(self.listen(), self._new_film(CAMERA.fps))
+
     def blocks(self, parts: Sequence[Part]) -> list[tuple[Block, ...]]:
         """Return for each part that is heard or seen its blocks, a sound's windows; as the reference makes them, all at
         once.
@@ -73,7 +78,8 @@ class MediaProcessor:
         self._check(part)
         pcm = _sound(part)
         silence = 0 if pcm is None else self.audio.silence(len(pcm), longest)
-        contents = pcm, getattr(part, "pixels", None), getattr(part, "frames", None)
+        times = np.array(getattr(part, "times_s", ()))
+        contents = pcm, getattr(part, "pixels", None), getattr(part, "frames", None), times
         name = named(type(part).__name__, *contents, fps=getattr(part, "fps", 0))
         with self._lock:
             known = self._known.get((name, silence))
@@ -96,15 +102,25 @@ class MediaProcessor:
             case ImagePart():
                 pixels, patches = self._picture(np.asarray(part.pixels))
                 return (Block(name, grid=self._merged(patches), pixels=pixels, patches=patches),)
+            case VideoPart() if pcm is not None:
+                return self._film(part, self.frontend.whole(np.asarray(pcm), silence))
             case VideoPart():
-                mel = None if pcm is None else self.frontend.features(np.asarray(pcm), silence)
-                sounds = 0 if mel is None else self.audio.tokens(mel.shape[1])
                 pixels, patches = self._video(np.asarray(part.frames))
                 times = self.positions.times(patches[0], self._video_eyes.temporal_patch_size / part.fps)
-                grid, chunk = self._merged(patches), self.positions.chunk
-                return (Block(name, sounds, mel, grid, pixels, patches, times, chunk),)
+                return (Block(name, grid=self._merged(patches), pixels=pixels, patches=patches, times=times),)
             case _:
                 return self.frontend.whole(np.asarray(pcm), silence)
+
+    def _film(self, part: VideoPart, windows: Sequence[Block]) -> tuple[Block, ...]:
+        """The stretches of a video with its sound."""
+        film = self._new_film(part.fps)
+        slots = [int(at_s * part.fps) for at_s in part.times_s] or range(len(part.frames))
+        for slot, frame in zip(slots, part.frames, strict=True):
+            film.add(np.asarray(frame), slot)
+        return film.stretches(windows, whole=True)
+
+    def _new_film(self, fps: float) -> Film:
+        return Film(fps, self.positions, self.audio.tokens(self.audio.window), self._video, self.merge)
 
     def _picture(self, pixels: NDArray[np.uint8]) -> tuple[Tensor, tuple[int, ...]]:
         found = self._eyes(images=[pixels], return_tensors="pt")

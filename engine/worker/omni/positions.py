@@ -26,8 +26,11 @@ class RopePositions:
 
     def times(self, steps: int, step_s: float) -> tuple[float, ...]:
         """Return the position in time of each step of what is seen, from 0."""
-        pace = np.float32(step_s) * np.float32(self.per_second)
-        return tuple((np.arange(steps, dtype=np.float32) * pace).tolist())
+        return tuple(self.time(step, step_s) for step in range(steps))
+
+    def time(self, step: int, step_s: float) -> float:
+        """Return the position in time of one step."""
+        return float(np.float32(step) * (np.float32(step_s) * np.float32(self.per_second)))
 
     def __call__(self, ids: Sequence[int], blocks: Sequence[Block]) -> Positions:
         """Return positions float32 [3, ids].
@@ -38,12 +41,13 @@ class RopePositions:
             return counted(len(ids))
         media, left = self.marks.media, list(blocks)
         columns: list[Positions] = []
-        at, i, before = 0.0, 0, None
+        at, origin, i, before = 0.0, 0.0, 0, None
         while i < len(ids):
             if ids[i] in media:
                 before = left.pop(0)
                 end = i + before.num_positions
                 found, last = self.spanned(before, ids, end)
+                at = origin = origin if before.before else at
             else:
                 end = next((n for n in range(i, len(ids)) if ids[n] in media), len(ids))
                 last = found = self.text(end - i, before, left[0] if end < len(ids) else None)
@@ -61,8 +65,7 @@ class RopePositions:
         if not block.sounds:
             return block.visual_positions, block.visual_positions
         if not block.cells:
-            found = counted(block.sounds)
-            return found, found
+            return block.audio_positions, block.audio_positions
         found = np.concatenate((block.visual_positions, block.audio_positions), 1)[:, block.order]
         length = next(n for n in range(1, block.num_positions) if ids[end - 1 - n] != ids[end - 1])
         return found, found[:, -length:]

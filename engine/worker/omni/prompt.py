@@ -12,18 +12,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.chunk import Chunk, Speech
-from engine.core import AudioPart, Message, Request, TextPart
+from engine.chunk import Chunk, Speech, VideoFrame
+from engine.core import AudioPart, Message, Request, TextPart, VideoPart
 from engine.errors import ContextOverflow, RequestError
 from engine.worker.chat import Chat
 from engine.worker.nn.weights import read_json
 from engine.worker.omni.block import Block
+from engine.worker.omni.film import StreamingFilm
 from engine.worker.omni.media import MediaProcessor, longest_sound
 from engine.worker.omni.source import Source
 from engine.worker.omni.talker_feed import TalkerRows
 from engine.worker.stage import check_length
 
 _UNSPOKEN = AudioPart(np.zeros(0, np.int16))  # the placeholder of speech that is not over
+_UNSHOWN = VideoPart(np.zeros((0, 1, 1, 3), np.uint8), 1.0)  # and of what is shown meanwhile, with it
 QUICK_CHARACTERS = 4000  # made into a prompt in about a millisecond
 CHARACTERS = 64  # that a token of the context may stand for: of spaces some do; a text beyond is not even tokenized
 
@@ -93,9 +95,11 @@ class Prompter:
             yield await asyncio.to_thread(self.prompt, draft)
             return
         yield self.prompt(draft, whole=False)
-        spoken = self.media_processor.listen()
+        spoken = self.media_processor.watch() if request.camera else self.media_processor.listen()
         async for chunk in inputs:
-            if isinstance(chunk, Speech) and spoken.push(chunk.pcm):
+            if isinstance(chunk, VideoFrame) and isinstance(spoken, StreamingFilm):
+                spoken.see(chunk)
+            elif isinstance(chunk, Speech) and spoken.push(chunk.pcm):
                 yield await asyncio.to_thread(lambda: self.prompt(draft, spoken.windows(), whole=False))
         silence = self.source.audio.silence(spoken.samples, draft.longest)
         yield await asyncio.to_thread(lambda: self.prompt(draft, spoken.whole(silence)))
@@ -110,7 +114,7 @@ class Prompter:
             raise RequestError(f"{choice} is not served by this model, which takes 'auto' and 'none'.")
         known = self.chat.tokenizer
         given = [part for one in messages if one.role != "assistant" and not one.ids_of(known) for part in one.parts]
-        parts = [part for part in given if part is not _UNSPOKEN]
+        parts = [part for part in given if part is not _UNSPOKEN and part is not _UNSHOWN]
         return Draft(
             self.chat.prompt(messages, request.offers), self.media_processor.blocks(parts), longest_sound(parts),
             None if script is None else self.chat.encode(script),
@@ -123,8 +127,10 @@ class Prompter:
         """
         known = [*draft.known, tuple(spoken)]  # the last of them belongs to nobody where nothing is spoken
         blocks = [block for one in known for block in one]
-        last = max((i for i, id in enumerate(draft.ids) if id == self.marks.audio), default=0)
+        last = max((i for i, id in enumerate(draft.ids) if id in self.marks.media), default=0)
         ids, starts = self._spread(draft.ids if whole else draft.ids[: last + 1], known)
+        if not whole and ids[-1] == self.marks.audio_end:
+            ids.pop()  # the video goes on
         if len(ids) + 2 > self.source.context:
             raise ContextOverflow(f"the prompt has {len(ids)} tokens; the context is {self.source.context}")
         names = np.array(ids)
@@ -139,7 +145,7 @@ class Prompter:
         messages = list(request.messages)
         if request.live:
             last = messages.pop() if messages and messages[-1].role == "user" else Message("user", ())
-            messages.append(Message("user", (*last.parts, _UNSPOKEN)))
+            messages.append(Message("user", (*last.parts, _UNSHOWN if request.camera else _UNSPOKEN)))
         if request.say is not None:
             return messages or [Message("user", ())], request.say  # no template renders nothing at all
         return messages, None
@@ -162,13 +168,14 @@ class Prompter:
             if id not in media:
                 whole.append(id)
                 continue
-            for block in next(left):
-                mixed = bool(block.sounds) and id == marks.video
-                starts.append(len(whole) + mixed)
+            blocks = next(left)
+            mixed = bool(blocks) and blocks[0].mixed
+            whole += [marks.audio_start] * mixed
+            for block in blocks:
+                starts.append(len(whole))
                 if mixed:
-                    cells = block.num_positions - block.sounds
-                    placeholders = [marks.video if at < cells else marks.audio for at in block.order.tolist()]
-                    whole += [marks.audio_start, *placeholders, marks.audio_end]
+                    whole += [marks.video if at < block.cells else marks.audio for at in block.order.tolist()]
                 else:
                     whole += [id] * block.num_positions
+            whole += [marks.audio_end] * mixed
         return whole, starts

@@ -116,20 +116,20 @@ class StreamingMel:
         """Append int16 [n]; whether a window has become final. What is longer than can be heard is let go."""
         if self.samples > LONGEST_S * MIC_RATE_HZ:
             return False
-        before = self._final
+        before = self.final
         self._pieces.append(pcm)
         self.samples += len(pcm)
-        return self._final > before
+        return self.final > before
 
     @property
-    def _final(self) -> int:
+    def final(self) -> int:
         """Count the windows that nothing more can change: their last frame sees a little of what follows."""
         return max(0, self.samples - self._frontend.half_frame) // self._frontend.span
 
     def windows(self) -> tuple[Block, ...]:
         """Return the windows that are final."""
         pcm = self._pcm()
-        for number in range(len(self._done), self._final):
+        for number in range(len(self._done), self.final):
             logs = self._logs(pcm[: (number + 1) * self._frontend.span + self._frontend.hop], number)
             self._add(pcm, number, logs[:, : self._frontend.window])
         return tuple(self._done)

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.chunk import Chunk, Speech, Tensors, Text, ToolCall, Usage, kinds
+from engine.chunk import Chunk, Speech, Tensors, Text, ToolCall, Usage, VideoFrame, kinds
 from engine.core import Facets, StageInfo, TokenCost
 from engine.errors import EngineError, StageFailed
 from engine.worker.chat import Pieces, tokenizer_of
@@ -22,6 +22,7 @@ from engine.worker.nn.device import to_device
 from engine.worker.nn.sampler import FAILED, SamplingParams
 from engine.worker.nn.slots import Batch
 from engine.worker.omni.encoders import Encoders
+from engine.worker.omni.film import CAMERA
 from engine.worker.omni.prompt import Prompt, Prompter
 from engine.worker.omni.source import MAX_PENDING, Source, to_keep
 from engine.worker.omni.talker_feed import TextEnd
@@ -50,12 +51,12 @@ class Thinker:
     @classmethod
     def _info(cls, source: Source) -> StageInfo:
         facets = Facets(
-            model=source.family, sees=frozenset({"image", "video"}), context=source.context, cost=TokenCost(),
-            tokenizer=tokenizer_of(source.folder),
+            model=source.family, sees=frozenset({"image", "video"}), camera=CAMERA, context=source.context,
+            cost=TokenCost(), tokenizer=tokenizer_of(source.folder),
         )  # fmt: skip
         exact = source.dtype == torch.float32  # in a smaller dtype, the other requests of a batch change the result
         return StageInfo(
-            takes=kinds(Speech), emits=kinds(Text, ToolCall, Usage),
+            takes=kinds(Speech, VideoFrame), emits=kinds(Text, ToolCall, Usage),
             feeds=source.talker_feed.kinds | kinds(TextEnd, Usage), answers=True, says=True, slots=source.slots,
             max_pending=MAX_PENDING, facets=facets,
             replay="exact" if exact else "continue", checkpoints=frozenset() if exact else kinds(Text, ToolCall),

@@ -76,7 +76,7 @@ class TalkerPositions(RopePositions):
     still to come."""
 
     def spanned(self, block: Block, ids: Sequence[int], end: int) -> tuple[Positions, Positions]:
-        if block.sounds and self.marks.image not in ids[end:]:
-            found = counted(block.num_positions)
+        if block.mixed and self.marks.image not in ids[end:]:
+            found = counted(block.num_positions) + np.float32(block.before)
             return found, found
         return super().spanned(block, ids, end)

@@ -41,8 +41,8 @@ def test_features_that_are_kept_stay_within_their_bytes(checkpoint: Folder, monk
 @pytest.mark.parametrize(
     ("block", "behind", "as_the_talker_counts"),
     [
-        (Block(0, sounds=2, grid=(1, 1, 9)), 3, 12),  # the sound, though the picture is wider than it lasts
-        (Block(0, sounds=2, grid=(3, 1, 1), times=(0.0, 5.0, 10.0)), 12, 6),  # the last picture
+        (Block(0, sounds=2, grid=(1, 1, 9), mixed=True), 3, 12),  # the sound, though the picture is wider than it lasts
+        (Block(0, sounds=2, grid=(3, 1, 1), times=(0.0, 5.0, 10.0), mixed=True), 12, 6),  # the last picture
         (Block(0, sounds=4), 5, 5),
     ],
 )

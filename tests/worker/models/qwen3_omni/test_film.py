@@ -1,0 +1,245 @@
+"""A turn that is spoken and shown is prefilled as it comes, and says what the same turn whole would."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from msgspec import structs
+
+from engine import Engine, Message, RequestError, VideoPart, WorkerSpec
+from engine.chunk import Chunk, Speech, VideoFrame
+from engine.core import MIC_RATE_HZ, Pcm
+from engine.worker.models.qwen3_omni.source import Source
+from engine.worker.omni import thinker_net
+from engine.worker.omni.film import CAMERA, StreamingFilm
+from engine.worker.omni.prompt import Prompter
+from engine.worker.stage import StageConfig
+from tests.engine.fakes import lose, until
+from tests.oracles.qwen3_omni import Turn, Video
+from tests.oracles.talk import Said, ask, request, spec
+from tests.worker.models.qwen3_omni.cases import SYSTEM, Folder, Reference
+from tests.worker.models.qwen3_omni.counted import Counted
+from tests.worker.models.qwen3_omni.test_live import blocks, speech
+
+RNG = np.random.default_rng(11)
+SECONDS = 4.5
+FRAMES = RNG.integers(0, 255, (9, 60, 90, 3), dtype=np.uint8)  # half a second each
+
+
+def frames(times_s: list[float]) -> list[VideoFrame]:
+    return [VideoFrame(FRAMES[i], at_s) for i, at_s in enumerate(times_s)]
+
+
+EVENLY = [i / CAMERA.fps for i in range(len(FRAMES))]
+
+
+async def shown(pcm: Pcm, seen: list[VideoFrame], over: Callable[[], bool] = lambda: True) -> AsyncIterator[Chunk]:
+    """A microphone's blocks, and among them frames at their times."""
+    left = list(seen)
+    for at in range(0, len(pcm), 512):
+        while left and left[0].at_s * MIC_RATE_HZ <= at:
+            yield left.pop(0)
+        yield Speech(pcm[at : at + 512])
+    for frame in left:
+        yield frame
+    await until(over)
+
+
+def filmed(times_s: list[float], pcm: Pcm) -> tuple[Message, ...]:
+    film = VideoPart(FRAMES[: len(times_s)], CAMERA.fps, pcm, tuple(times_s))
+    return (*request("_", [SYSTEM]).messages, Message("user", (film,)))
+
+
+async def answered(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, messages: tuple[Message, ...], inputs: Any, **options: Any
+) -> tuple[torch.Tensor, Said]:
+    """The logits of the first token, and all that was said."""
+    found: list[torch.Tensor] = []
+    draw = thinker_net.draw
+
+    def drawn(logits: torch.Tensor, *more: Any) -> Any:
+        found.append(logits[0].clone())
+        return draw(logits, *more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(thinker_net, "draw", drawn)
+        async with Engine(spec(folder, **options)) as engine:
+            live = inputs is not None
+            asked = request("r", [SYSTEM], 6, 4, live=live, camera=live)
+            said = await ask(engine, structs.replace(asked, messages=messages), inputs)
+    return found[0], said
+
+
+@pytest.mark.parametrize(
+    ("times_s", "window_s"),
+    [(EVENLY, 1), (EVENLY, None), ([0.0, 1.2, 3.9], 1), ([2.6], 2)],
+    ids=["evenly", "in the encoder's own windows", "with holes", "late"],
+)
+async def test_a_turn_prefilled_as_it_came_has_the_logits_of_the_whole(
+    times_s: list[float], window_s: float | None, checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pcm, folder = speech(SECONDS), checkpoint("plain")
+    whole, said = await answered(folder, monkeypatch, filmed(times_s, pcm), None, window_s=window_s)
+    system = request("_", [SYSTEM]).messages
+    live, others = await answered(folder, monkeypatch, system, shown(pcm, frames(times_s)), window_s=window_s)
+    assert float((live - whole).abs().max()) <= 1e-4
+    assert int(live.argmax()) == int(whole.argmax())
+    assert (others.prompt, others.ids, others.codes.tolist()) == (said.prompt, said.ids, said.codes.tolist())
+
+
+async def test_what_is_shown_matters(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control of the test above: the frames half a second later, and another frame."""
+    pcm, folder, system = speech(SECONDS), checkpoint("plain"), request("_", [SYSTEM]).messages
+    whole, _ = await answered(folder, monkeypatch, filmed(EVENLY, pcm), None)
+    for seen in (frames([at_s + 1 for at_s in EVENLY[:7]]), [VideoFrame(FRAMES[1], 0.0), *frames(EVENLY)[1:]]):
+        live, _ = await answered(folder, monkeypatch, system, shown(pcm, seen))
+        assert float((live - whole).abs().max()) > 1e-3
+
+
+async def test_the_reference_says_the_same(
+    checkpoint: Folder, oracle: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Transformers, given the whole: frames at two a second with their sound (use_audio_in_video)."""
+    pcm = speech(SECONDS)
+    turns: list[Turn] = [SYSTEM, ("user", [Video(FRAMES, CAMERA.fps, pcm)])]
+    reference = oracle("plain").answer(turns, 6, 4)
+    live, said = await answered(
+        checkpoint("plain"), monkeypatch, request("_", [SYSTEM]).messages, shown(pcm, frames(EVENLY)), window_s=8
+    )
+    assert float((live - reference.thoughts.text[0]).abs().max()) <= 1e-4
+    assert int(live.argmax()) == int(reference.thoughts.text[0].argmax())
+    close = reference.thoughts.close_calls()["text"]
+    same = min(close, default=len(reference.ids))
+    assert said.ids[:same] == reference.ids[:same]
+
+
+async def test_four_fifths_of_the_rows_are_prefilled_before_the_commit(
+    checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted, before = Counted(monkeypatch), list[int]()
+    pcm = speech(SECONDS)
+    async with Engine(spec(checkpoint("plain"), window_s=1)) as engine:
+        rows = 2 * 4 * 13 + 10  # four seconds of sound are there, and more of what was seen
+
+        def read() -> bool:
+            if counted.thought < rows:
+                return False
+            before.append(counted.thought)
+            return len(before) > 50  # what is still under way comes to rest
+
+        asked = request("live", [SYSTEM], 1, 3, live=True, camera=True)
+        said = await ask(engine, asked, shown(pcm, frames(EVENLY), read))
+    part = before[-1] / len(said.prompt)
+    assert part >= 0.8
+    assert part < 1, "the last window is open until the user stops"
+
+
+async def test_the_next_turn_takes_over_what_was_shown(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(monkeypatch)
+    pcm = speech(SECONDS)
+    async with Engine(spec(checkpoint("plain"), window_s=1)) as engine:
+        asked = request("one", [SYSTEM], 1, 3, live=True, camera=True, session="s")
+        first = await ask(engine, asked, shown(pcm, frames(EVENLY)))
+        counted.thought = counted.encoded = 0
+        messages = (*filmed(EVENLY, pcm), *request("?", [("user", ["And?"])]).messages)
+        second = request("two", [SYSTEM], 1, 3, session="s")
+        said = await ask(engine, structs.replace(second, messages=messages))
+    assert counted.encoded == 0
+    assert counted.thought < len(said.prompt) - len(first.prompt) + 12
+
+
+async def test_a_lost_thinker_is_shown_the_same_again(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted, pcm = Counted(monkeypatch), speech(SECONDS)
+    whole = spec(checkpoint("plain"), window_s=1)
+    parts = ("thinker",), ("talker", "code2wav")
+    workers = tuple(WorkerSpec(stages=stages, replicas=2 - i, max_batch=4) for i, stages in enumerate(parts))
+    found: list[Said] = []
+    for lost in (False, True):
+        counted.thought = 0
+        gone = asyncio.Event()
+        async with Engine(replace(whole, workers=workers, empty_s=0.05)) as engine:
+
+            async def accident(engine: Engine = engine, gone: asyncio.Event = gone) -> None:
+                await until(lambda: counted.thought >= 60)
+                assert lose(engine, "thinker")
+                gone.set()
+
+            async with asyncio.TaskGroup() as group:
+                if lost:
+                    group.create_task(accident())
+                asked = request("t", [SYSTEM], 6, 6, live=True, camera=True)
+                over = gone.is_set if lost else lambda: True
+                found.append(await ask(engine, asked, shown(pcm, frames(EVENLY), over)))
+    well, bereft = found
+    assert well.ids == bereft.ids
+    assert well.codes.tolist() == bereft.codes.tolist()
+
+
+# Bad input
+
+
+def film(folder: Path) -> StreamingFilm:
+    source = Source(StageConfig(folder, options={"window_s": 1}))
+    return Prompter(source).media_processor.watch()
+
+
+@pytest.mark.parametrize("at_s", [np.nan, np.inf, -1.0])
+def test_a_time_that_is_none_is_refused(at_s: float, checkpoint: Folder) -> None:
+    with pytest.raises(RequestError, match="cannot be seen"):
+        film(checkpoint("plain")).see(VideoFrame(FRAMES[0], at_s))
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (4, 4, 4)])
+def test_what_is_no_picture_is_refused(shape: tuple[int, ...], checkpoint: Folder) -> None:
+    with pytest.raises(RequestError, match="cannot be seen"):
+        film(checkpoint("plain")).see(VideoFrame(np.zeros(shape, np.uint8), 0.0))
+
+
+def test_a_size_that_changes_is_refused(checkpoint: Folder) -> None:
+    turn = film(checkpoint("plain"))
+    turn.see(VideoFrame(FRAMES[0], 0.0))
+    with pytest.raises(RequestError, match="all have one size"):
+        turn.see(VideoFrame(FRAMES[0].transpose(1, 0, 2), 0.0))
+
+
+def test_frames_that_come_too_early_or_too_late_count_as_taken_where_they_lie(checkpoint: Folder) -> None:
+    turn, pcm = film(checkpoint("plain")), speech(3.0)
+    turn.see(VideoFrame(FRAMES[0], 3600.0))  # a clock that jumps
+    assert turn.push(pcm[: int(1.2 * MIC_RATE_HZ)])
+    assert [block.times for block in turn.windows()] == [(0.0,)]
+    turn.see(VideoFrame(FRAMES[1], 0.2))  # of a second that is over
+    turn.push(pcm[int(1.2 * MIC_RATE_HZ) :])
+    assert [block.times for block in turn.whole()] == [(0.0,), (13.0,), ()]
+
+
+def test_of_sixty_frames_a_second_the_newest_of_each_slot_are_seen(checkpoint: Folder) -> None:
+    one, other, pcm = film(checkpoint("plain")), film(checkpoint("plain")), speech(1.0)
+    for number in range(60):
+        one.see(VideoFrame(FRAMES[number // 10], 0.0))
+    other.see(VideoFrame(FRAMES[5], 0.0))
+    for turn in (one, other):
+        turn.push(pcm)
+    assert [block.name for block in one.whole()] == [block.name for block in other.whole()]
+
+
+async def test_a_camera_that_shows_nothing_after_all_leaves_the_speech(checkpoint: Folder) -> None:
+    async with Engine(spec(checkpoint("plain"), window_s=1)) as engine:
+        said = await ask(engine, request("live", [SYSTEM], 2, 2, live=True, camera=True), blocks(speech(1.5)))
+    assert said.ids
+
+
+async def test_a_black_camera_is_looked_at_like_any_other(checkpoint: Folder) -> None:
+    pcm = speech(1.5)
+    async with Engine(spec(checkpoint("plain"), window_s=1)) as engine:
+        asked = request("live", [SYSTEM], 2, 2, live=True, camera=True)
+        dark = await ask(engine, asked, shown(pcm, [VideoFrame(np.zeros_like(FRAMES[0]), 0.0)]))
+        unseen = await ask(engine, request("ears", [SYSTEM], 2, 2, live=True), blocks(pcm))
+    assert dark.ids
+    assert len(dark.prompt) > len(unseen.prompt)
