@@ -8,9 +8,9 @@ imports it.
 
 The *aim* is what the project set itself. A part that is beyond its aim may have what it has today, and a little: it is
 to shrink, and must not grow unseen. The engine's core grew by workers that join from elsewhere, the search for whose
-request broke a worker, and chunks of a closed set of types; the app by its guards against hostile clients, by the
-commands for models on one's own machine, by the bench of a server under load, and by video; nano by the rules that
-answer in its model's place.
+request broke a worker, chunks of a closed set of types, and a camera's frames; the app by its guards against hostile
+clients, by the commands for models on one's own machine, and by the bench of a server under load; nano by the rules
+that answer in its model's place.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Part:
     aim: int | None = None
 
 
-CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_300, 4_500)
+CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_350, 4_500)
 SHARED = Part("what stages share: worker/llm, worker/remote, and the files that only stages import", 4_200)
 NN = Part("engine/worker/nn", 1_050)
 TALKER = Part("engine/worker/talker", 400)

@@ -120,7 +120,7 @@ class Utterance:
             self._blocks.append(Speech(pcm))
             self._wake()
 
-    def see(self, frame: CameraFrame, position: int) -> None:
+    def add_frame(self, frame: CameraFrame, position: int) -> None:
         """Append a frame of the camera, which came at that position of the session.
 
         The fuller a film is, the longer it waits for its next frame: so a long turn has frames of all of its time. Of

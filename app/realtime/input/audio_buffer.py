@@ -341,7 +341,7 @@ class InputAudioBuffer:
         """The camera's pictures by now are part of the turn; in a pause its answer is made without them."""
         if not utterance.paused:
             for frame, position in self._camera.take(self._context.now()):
-                utterance.see(frame, position)
+                utterance.add_frame(frame, position)
 
     def _drop_turn(self) -> None:
         if self._utterance is not None:

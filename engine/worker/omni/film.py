@@ -34,10 +34,10 @@ TWO = 2  # frames of a patch: the checkpoints' temporal_patch_size
 
 
 class Film:
-    """The frames of a video by their slots, and the stretches that are done. ``rows`` is what a window of sound has."""
+    """The frames of a video by their slots, and the stretches that are done. ``per_window`` are the positions of a window of sound."""
 
-    def __init__(self, fps: float, positions: RopePositions, rows: int, look: Look, merge: int) -> None:
-        self.fps, self._positions, self._rows, self._look, self._merge = fps, positions, rows, look, merge
+    def __init__(self, fps: float, positions: RopePositions, per_window: int, look: Look, merge: int) -> None:
+        self.fps, self._positions, self._per_window, self._look, self._merge = fps, positions, per_window, look, merge
         self._slots: dict[int, Pixels] = {}
         self._done: list[Block] = []
 
@@ -50,20 +50,20 @@ class Film:
             raise RequestError(
                 f"video: a frame of shape {list(pixels.shape)} among others of {list(first)}; all have one size"
             )
-        while self._time(slot // TWO) < len(self._done) * self._rows:
+        while self._time(slot // TWO) < len(self._done) * self._per_window:
             slot += 1
         self._slots[slot] = pixels
 
     def final(self, seconds: float) -> int:
         """Count the stretches to which no frame can be added behind so many seconds."""
         over = int(seconds * self.fps) // TWO
-        return int(self._time(over) // self._rows)
+        return int(self._time(over) // self._per_window)
 
     def stretches(self, windows: Sequence[Block], whole: bool) -> tuple[Block, ...]:
         """Return the stretches of the sound's first windows; of the ``whole``, the last one has all that is left."""
         for number in range(len(self._done), len(windows)):
-            end = math.inf if whole and number == len(windows) - 1 else (number + 1) * self._rows
-            self._done.append(self._stretch(windows[number], number * self._rows, end))
+            end = math.inf if whole and number == len(windows) - 1 else (number + 1) * self._per_window
+            self._done.append(self._stretch(windows[number], number * self._per_window, end))
         return tuple(self._done)
 
     def _stretch(self, window: Block, start: int, end: float) -> Block:
@@ -100,7 +100,7 @@ class StreamingFilm:
     def samples(self) -> int:
         return self._sound.samples
 
-    def see(self, frame: VideoFrame) -> None:
+    def add_frame(self, frame: VideoFrame) -> None:
         """Take a frame, at its time as far as that has come. Raises RequestError for one that cannot be seen."""
         if not 0 <= frame.at_s < math.inf or frame.pixels.ndim != 3 or frame.pixels.shape[2] != 3:
             raise RequestError(

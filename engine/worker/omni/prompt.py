@@ -98,7 +98,7 @@ class Prompter:
         spoken = self.media_processor.watch() if request.camera else self.media_processor.listen()
         async for chunk in inputs:
             if isinstance(chunk, VideoFrame) and isinstance(spoken, StreamingFilm):
-                spoken.see(chunk)
+                spoken.add_frame(chunk)
             elif isinstance(chunk, Speech) and spoken.push(chunk.pcm):
                 yield await asyncio.to_thread(lambda: self.prompt(draft, spoken.windows(), whole=False))
         silence = self.source.audio.silence(spoken.samples, draft.longest)

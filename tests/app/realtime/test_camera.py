@@ -181,7 +181,7 @@ def play(utterance: Utterance, frames_s: float, seconds: float, frame_of: Any = 
     tick, due = MIC_RATE_HZ // 100, 0.0
     for at in range(0, int(seconds * MIC_RATE_HZ), tick):
         if at >= due * MIC_RATE_HZ:
-            utterance.see(frame_of(int(due) % 200), at)
+            utterance.add_frame(frame_of(int(due) % 200), at)
             due += 1 / frames_s
         utterance.push(np.zeros(tick, np.int16))
     return list(times(utterance))
@@ -231,9 +231,9 @@ def test_frames_that_change_their_size_are_fitted_into_the_first() -> None:
 def test_a_clock_that_jumps_moves_no_frame_out_of_the_turn(jump: int) -> None:
     utterance = turn()
     utterance.push(np.zeros(MIC_RATE_HZ, np.int16))
-    utterance.see(frame(1), jump)
+    utterance.add_frame(frame(1), jump)
     utterance.push(np.zeros(MIC_RATE_HZ, np.int16))
-    utterance.see(frame(2), 2 * MIC_RATE_HZ)
+    utterance.add_frame(frame(2), 2 * MIC_RATE_HZ)
     assert times(utterance) == ((1.0, 2.0) if jump > 0 else (0.0, 2.0))
 
 

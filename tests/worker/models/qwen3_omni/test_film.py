@@ -193,28 +193,28 @@ def film(folder: Path) -> StreamingFilm:
 @pytest.mark.parametrize("at_s", [np.nan, np.inf, -1.0])
 def test_a_time_that_is_none_is_refused(at_s: float, checkpoint: Folder) -> None:
     with pytest.raises(RequestError, match="cannot be seen"):
-        film(checkpoint("plain")).see(VideoFrame(FRAMES[0], at_s))
+        film(checkpoint("plain")).add_frame(VideoFrame(FRAMES[0], at_s))
 
 
 @pytest.mark.parametrize("shape", [(4, 4), (4, 4, 4)])
 def test_what_is_no_picture_is_refused(shape: tuple[int, ...], checkpoint: Folder) -> None:
     with pytest.raises(RequestError, match="cannot be seen"):
-        film(checkpoint("plain")).see(VideoFrame(np.zeros(shape, np.uint8), 0.0))
+        film(checkpoint("plain")).add_frame(VideoFrame(np.zeros(shape, np.uint8), 0.0))
 
 
 def test_a_size_that_changes_is_refused(checkpoint: Folder) -> None:
     turn = film(checkpoint("plain"))
-    turn.see(VideoFrame(FRAMES[0], 0.0))
+    turn.add_frame(VideoFrame(FRAMES[0], 0.0))
     with pytest.raises(RequestError, match="all have one size"):
-        turn.see(VideoFrame(FRAMES[0].transpose(1, 0, 2), 0.0))
+        turn.add_frame(VideoFrame(FRAMES[0].transpose(1, 0, 2), 0.0))
 
 
 def test_frames_that_come_too_early_or_too_late_count_as_taken_where_they_lie(checkpoint: Folder) -> None:
     turn, pcm = film(checkpoint("plain")), speech(3.0)
-    turn.see(VideoFrame(FRAMES[0], 3600.0))  # a clock that jumps
+    turn.add_frame(VideoFrame(FRAMES[0], 3600.0))  # a clock that jumps
     assert turn.push(pcm[: int(1.2 * MIC_RATE_HZ)])
     assert [block.times for block in turn.windows()] == [(0.0,)]
-    turn.see(VideoFrame(FRAMES[1], 0.2))  # of a second that is over
+    turn.add_frame(VideoFrame(FRAMES[1], 0.2))  # of a second that is over
     turn.push(pcm[int(1.2 * MIC_RATE_HZ) :])
     assert [block.times for block in turn.whole()] == [(0.0,), (13.0,), ()]
 
@@ -222,8 +222,8 @@ def test_frames_that_come_too_early_or_too_late_count_as_taken_where_they_lie(ch
 def test_of_sixty_frames_a_second_the_newest_of_each_slot_are_seen(checkpoint: Folder) -> None:
     one, other, pcm = film(checkpoint("plain")), film(checkpoint("plain")), speech(1.0)
     for number in range(60):
-        one.see(VideoFrame(FRAMES[number // 10], 0.0))
-    other.see(VideoFrame(FRAMES[5], 0.0))
+        one.add_frame(VideoFrame(FRAMES[number // 10], 0.0))
+    other.add_frame(VideoFrame(FRAMES[5], 0.0))
     for turn in (one, other):
         turn.push(pcm)
     assert [block.name for block in one.whole()] == [block.name for block in other.whole()]
