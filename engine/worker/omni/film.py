@@ -34,7 +34,11 @@ TWO = 2  # frames of a patch: the checkpoints' temporal_patch_size
 
 
 class Film:
-    """The frames of a video by their slots, and the stretches that are done. ``per_window`` are the positions of a window of sound."""
+    """The frames of a video by their slots, and the stretches that are done.
+
+    A window of the sound counts ``per_window`` positions. ``look`` makes patches of frames, ``merge`` by ``merge`` of
+    which are a cell.
+    """
 
     def __init__(self, fps: float, positions: RopePositions, per_window: int, look: Look, merge: int) -> None:
         self.fps, self._positions, self._per_window, self._look, self._merge = fps, positions, per_window, look, merge
