@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from app.realtime.input import camera_buffer
 from app.realtime.protocol.client_events import CameraFrame
 from engine import PICTURES, Engine, Request, VideoFrame
+from engine.chunk import Chunk
 from tests.app.rig import TIMEOUT_S, Running, eventually
 from tests.web.browser import Chromium
 
@@ -29,7 +31,7 @@ async def test_a_spoken_turn_shows_the_engine_the_newest_pictures(
         asked.append([])
         return open_request(engine, request, None if inputs is None else watched(inputs, asked[-1]))
 
-    async def watched(inputs: Any, shown: list[Any]) -> Any:
+    async def watched(inputs: Any, shown: list[Any]) -> AsyncGenerator[Chunk]:
         async for chunk in inputs:
             shown += [chunk.pixels] if isinstance(chunk, VideoFrame) else []
             yield chunk

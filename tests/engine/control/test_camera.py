@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -147,7 +148,7 @@ async def test_a_stage_that_reads_nothing_has_few_frames_sent_to_it() -> None:
 
 
 async def test_behind_ears_the_newest_frames_are_pictures_of_the_turn() -> None:
-    thinker = Looking(CameraFeed())
+    thinker: Any = Looking(CameraFeed())
     async with rigged([ears()], [thinker]) as rig:
         assert await text(rig, live(), shown()) == "yes"
     newest = list(range(FRAMES + 1 - PICTURES, FRAMES + 1))
@@ -155,7 +156,8 @@ async def test_behind_ears_the_newest_frames_are_pictures_of_the_turn() -> None:
 
 
 async def test_one_that_looks_along_is_shown_each_frame_before_the_turn_is_over() -> None:
-    thinker, over = Looking(CameraFeed()), asyncio.Event()
+    thinker: Any = Looking(CameraFeed())
+    over = asyncio.Event()
 
     async def slowly() -> AsyncGenerator[Chunk]:
         async for chunk in shown(over):
@@ -174,7 +176,7 @@ async def test_one_that_looks_along_is_shown_each_frame_before_the_turn_is_over(
 @pytest.mark.parametrize("frames", [0, FRAMES])
 async def test_others_are_not_woken_for_every_frame(frames: int) -> None:
     """A language model behind a URL would read the same prompt again for each."""
-    thinker = Looking(None)
+    thinker: Any = Looking(None)
     async with rigged([ears()], [thinker]) as rig:
         assert await text(rig, live(), shown(frames=frames)) == "yes"
     assert len(thinker.prepared) <= 1
@@ -188,7 +190,7 @@ async def test_frames_that_no_stage_takes_are_let_go() -> None:
 
 
 async def test_frames_that_come_at_once_are_not_looked_at_one_by_one() -> None:
-    thinker = Looking(CameraFeed())
+    thinker: Any = Looking(CameraFeed())
     async with rigged([ears()], [thinker]) as rig:
         assert await text(rig, live(), shown(frames=50)) == "yes"
     assert thinker.prepared in ([], [[50]])

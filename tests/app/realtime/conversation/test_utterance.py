@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from app.realtime.conversation.utterance import Utterance
 from app.realtime.input.recent_audio import RecentAudio
 from app.refusal import Refusal
+from engine import Speech
 
 
 def block(*samples: int) -> np.ndarray:
@@ -19,7 +20,7 @@ def block(*samples: int) -> np.ndarray:
 
 
 async def heard(turn: Utterance) -> list[int]:
-    return [int(sample) async for chunk in turn.follow() for sample in chunk.pcm]
+    return [int(sample) async for chunk in turn.follow() if isinstance(chunk, Speech) for sample in chunk.pcm]
 
 
 async def test_every_reader_hears_the_whole_turn_whenever_it_comes() -> None:

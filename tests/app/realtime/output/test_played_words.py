@@ -54,7 +54,7 @@ async def test_the_words_kept_are_those_that_were_played() -> None:
         options = response_options(Options(), {"parley": {"alignment": True}})[0]
         told: list[Any] = []
         answer = Response(options, conversation, engine.model, told.append, line)
-        reply = ResponseTask(answer, SAY, None, None, PromptVersion(0, Options(), ()), time.monotonic)
+        reply = ResponseTask(answer, SAY, None, None, PromptVersion(0, Options(), False), time.monotonic)
         reply.open()
         listener: Any = Deaf()
         await reply.run(engine, listener)
