@@ -139,6 +139,11 @@ class Pieces:
             return "", []
         return self.flush()
 
+    @property
+    def whole(self) -> bool:
+        """Whether no character is incomplete."""
+        return not self._ids
+
     def flush(self) -> tuple[str, list[int]]:
         """Return what is held, whole or not."""
         ids, self._ids = self._ids, []

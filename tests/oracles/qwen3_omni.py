@@ -86,8 +86,13 @@ class Answer:
 class Oracle:
     """One checkpoint in the reference."""
 
+    model_class: Any = Qwen3OmniMoeForConditionalGeneration
+    padding: Any = True
+    """How the reference pads the sounds of a conversation."""
+    patch = 16
+
     def __init__(self, folder: Path, eos: Sequence[int] | None = None) -> None:
-        self.model: Any = Qwen3OmniMoeForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
+        self.model: Any = self.model_class.from_pretrained(folder, dtype=torch.float32).eval()
         self.model.talker.config.audio_config = self.model.config.thinker_config.audio_config
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
         self.eos = list(eos or [self.model.config.im_end_token_id])
@@ -109,11 +114,11 @@ class Oracle:
         tracks: list[int] = []
         if sounds:
             heard = self._ears(
-                sounds, sampling_rate=16000, padding=True, truncation=False, return_attention_mask=True,
+                sounds, sampling_rate=16000, padding=self.padding, truncation=False, return_attention_mask=True,
                 return_tensors="pt",
             )  # fmt: skip
             given |= {"input_features": heard["input_features"], "feature_attention_mask": heard["attention_mask"]}
-            rows = iter([_audio_tokens(int(n)) for n in heard["attention_mask"].sum(-1)])
+            rows = iter([self.audio_tokens(int(n)) for n in heard["attention_mask"].sum(-1)])
             for part, heard_part in zip(parts, heard_parts, strict=True):
                 if heard_part is not None and heard_part.ndim == 1:
                     (tracks if isinstance(part, Video) else counts["audio"]).append(next(rows))
@@ -134,16 +139,23 @@ class Oracle:
         ids = torch.tensor([self._ids(text.replace("\1", self.tokenizer.video_token), turns, counts)])
         return given | {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
+    @staticmethod
+    def audio_tokens(frames: int) -> int:
+        """Tokens of so many mel frames: thirteen a second, fewer for the rest (the reference's own formula)."""
+        rest = (frames % 100 - 1) // 2 + 1
+        return ((rest - 1) // 2 + 1 - 1) // 2 + 1 + frames // 100 * 13
+
     def _video(self, video: Video) -> tuple[torch.Tensor, list[int]]:
         """Patches of a video and its grid, as the reference's own processor (which wants torchvision) lays them out."""
-        size = SimpleNamespace(shortest_edge=128 * 32 * 32, longest_edge=768 * 32 * 32)
+        patch, cell = self.patch, 2 * self.patch
+        size = SimpleNamespace(shortest_edge=128 * cell**2, longest_edge=768 * cell**2)
         eyes: Any = self._eyes
-        frames = [eyes.resize(frame.transpose(2, 0, 1), size, eyes.resample, factor=32) for frame in video.frames]
+        frames = [eyes.resize(frame.transpose(2, 0, 1), size, eyes.resample, factor=cell) for frame in video.frames]
         frames = [eyes.normalize(eyes.rescale(one, 1 / 255), eyes.image_mean, eyes.image_std) for one in frames]
         whole = torch.from_numpy(np.stack([*frames, *frames[-1:] * (len(frames) % 2)]).astype(np.float32))
         count, _, high, wide = whole.shape
-        grid = [count // 2, high // 16, wide // 16]
-        patches = whole.view(grid[0], 2, 3, grid[1] // 2, 2, 16, grid[2] // 2, 2, 16)
+        grid = [count // 2, high // patch, wide // patch]
+        patches = whole.view(grid[0], 2, 3, grid[1] // 2, 2, patch, grid[2] // 2, 2, patch)
         return patches.permute(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(math.prod(grid), -1), grid
 
     def _seen(self, video: Video, grid: list[int], tracks: list[int]) -> str:
@@ -196,7 +208,7 @@ class Oracle:
             ids, _ = self.model.generate(
                 **given, speaker=voice, thinker_max_new_tokens=tokens, talker_max_new_tokens=frames + 1,
                 thinker_eos_token_id=self.eos, thinker_do_sample=False, talker_do_sample=False,
-                talker_logits_processor=LogitsProcessorList([_Scores(thoughts.codes)]),
+                talker_logits_processor=LogitsProcessorList([Scores(thoughts.codes)]),
             )  # fmt: skip
         wave = self.model.code2wav(codes[0])[0, 0]
         new = ids[0, given["input_ids"].shape[1] :].tolist()
@@ -208,7 +220,7 @@ class Oracle:
         return self.model.code2wav(torch.from_numpy(codes.astype(np.int64)).T[None])[0, 0].numpy()
 
 
-class _Scores(LogitsProcessor):
+class Scores(LogitsProcessor):
     """Keeps what the talker's codes were chosen from: after the penalty and the suppression."""
 
     def __init__(self, into: list[torch.Tensor]) -> None:
@@ -271,9 +283,3 @@ def _named(part: Any) -> dict[str, Any]:
     if isinstance(part, Video):
         return {"type": "video"}
     return {"type": "audio" if part.ndim == 1 else "image"}
-
-
-def _audio_tokens(frames: int) -> int:
-    """Tokens of so many mel frames: thirteen a second, fewer for the rest (the reference's own formula)."""
-    rest = (frames % 100 - 1) // 2 + 1
-    return ((rest - 1) // 2 + 1 - 1) // 2 + 1 + frames // 100 * 13

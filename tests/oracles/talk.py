@@ -30,7 +30,7 @@ from tests.oracles.qwen3_omni import Turn, Video
 from tests.oracles.tiny_qwen3_omni import make_tokenizer
 
 CONFIG = """
-model: qwen3_omni
+model: {model}
 weights: {folder}
 launcher: inline
 workers:
@@ -55,17 +55,18 @@ class Said:
     order: list[str] = field(default_factory=list[str])
 
 
-def spec(folder: Path, slots: int = 4, piece: int = 256, **options: Any) -> EngineSpec:
+def spec(folder: Path, slots: int = 4, piece: int = 256, model: str = "qwen3_omni", **options: Any) -> EngineSpec:
     """One worker in this process, with short pieces if wanted, and other options of the family."""
-    found = parse_config(CONFIG.format(folder=folder, slots=slots, piece=piece))
+    found = parse_config(CONFIG.format(folder=folder, slots=slots, piece=piece, model=model))
     return replace(found, options={**found.options, **options})
 
 
 def request(id: str, turns: Sequence[Turn], tokens: int = 8, frames: int = 12, **more: Any) -> Request:
     """A greedy request; an assistant's turn of ints are its raw ids."""
     given: dict[str, Any] = {"sampling": Sampling(greedy=True), "voice": "ethan", "dump": True, "session": id}
+    given["max_audio_s"] = 0.08 * frames
     messages = tuple(_message(role, parts) for role, parts in turns)
-    return Request(id=id, messages=messages, max_text_tokens=tokens, max_audio_s=0.08 * frames, **(given | more))
+    return Request(id=id, messages=messages, max_text_tokens=tokens, **(given | more))
 
 
 def _message(role: Any, parts: Sequence[Any]) -> Message:

@@ -216,7 +216,7 @@ def _model(config: Qwen3OmniMoeConfig, sizes: Sizes) -> Any:
     torch.manual_seed(sizes.seed)
     model: Any = Qwen3OmniMoeForConditionalGeneration(config).eval()
     for name, parameter in model.named_parameters():
-        _scale(name, parameter)
+        scale(name, parameter)
     last = model.code2wav.decoder[-1].conv
     heard: list[float] = []
     hook = last.register_forward_hook(lambda _module, _inputs, output: heard.append(output.std().item()))
@@ -226,7 +226,8 @@ def _model(config: Qwen3OmniMoeConfig, sizes: Sizes) -> Any:
     return model
 
 
-def _scale(name: str, parameter: nn.Parameter) -> None:
+def scale(name: str, parameter: nn.Parameter) -> None:
+    """Give a parameter random values that keep the signal alive."""
     *_, layer, kind = name.split(".")
     if kind in ("alpha", "beta"):
         parameter.uniform_(-0.3, 0.3)
@@ -243,20 +244,20 @@ def _scale(name: str, parameter: nn.Parameter) -> None:
         parameter.normal_(0, 1 / math.sqrt(math.prod(parameter.shape[1:]) if convolution else parameter.shape[-1]))
 
 
-def write_preprocessor(folder: Path) -> None:
+def write_preprocessor(folder: Path, patch: int = 16, processor: str = "Qwen3OmniMoeProcessor") -> None:
     """The keys of the real repository; a whole processor cannot be built without torchvision."""
     image = Qwen2VLImageProcessorPil(
-        patch_size=16,
+        patch_size=patch,
         merge_size=2,
         temporal_patch_size=2,
-        size={"shortest_edge": 32 * 32, "longest_edge": 64 * 32 * 32},
+        size={"shortest_edge": (2 * patch) ** 2, "longest_edge": 64 * (2 * patch) ** 2},
     )
     audio = WhisperFeatureExtractor(
         feature_size=128, sampling_rate=16000, hop_length=160, n_fft=400, chunk_length=300, return_attention_mask=True
     )
     kinds = {
         "image_processor_type": "Qwen2VLImageProcessor", "feature_extractor_type": "WhisperFeatureExtractor",
-        "processor_class": "Qwen3OmniMoeProcessor",
+        "processor_class": processor,
     }  # fmt: skip
     text = json.dumps({**image.to_dict(), **audio.to_dict(), **kinds}, indent=1)
     (folder / "preprocessor_config.json").write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A stack of Qwen3 decoder layers over slots of a preallocated KV cache.
+"""A stack of Qwen decoder layers over slots of a preallocated KV cache.
 
 Positions are explicit and state is per slot, so a batch may hold any mix of requests, each at its own position. Knows
 no sampling and no stage.
@@ -22,13 +22,18 @@ from engine.worker.nn.weights import Reader
 
 
 class Decoder:
-    """Layers of attention (grouped queries, normalised heads) and a feed-forward part, dense or of experts."""
+    """Layers of attention (grouped queries) and a feed-forward part, dense or of experts.
+
+    Heads are normalised and have no bias, and M-RoPE is interleaved, unless ``config`` says otherwise: ``head_norms``,
+    ``qkv_bias``, and ``mrope_interleaved`` among its ``rope_parameters``.
+    """
 
     def __init__(self, read: Reader, config: Any) -> None:
         rope = config.rope_parameters
         self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self.config, self.device, self.dtype = config, read.device, read.dtype
-        self.rope = Rope(self.head_dim, rope["rope_theta"], read.device, rope.get("mrope_section"))
+        interleaved = rope.get("mrope_interleaved", True)
+        self.rope = Rope(self.head_dim, rope["rope_theta"], read.device, rope.get("mrope_section"), interleaved)
         self.layers = [
             Layer(read.below(f"layers.{i}"), config, self.head_dim, is_sparse(config, i))
             for i in range(config.num_hidden_layers)
@@ -90,10 +95,13 @@ class Layer:
         sizes = [n * head_dim for n in self.heads]
         self.qkv = attention.joined([f"{name}.weight" for name in names], sizes, width)
         biased = getattr(config, "attention_bias", False)
-        self.qkv_bias = attention.joined([f"{name}.bias" for name in names], sizes) if biased else None
+        has_bias = biased or getattr(config, "qkv_bias", False)
+        self.qkv_bias = attention.joined([f"{name}.bias" for name in names], sizes) if has_bias else None
         self.out = attention("o_proj.weight", width, sizes[0])
         self.out_bias = attention("o_proj.bias", width) if biased else None
-        self.query_norm, self.key_norm = (attention(f"{name}_norm.weight", head_dim) for name in "qk")
+        self.query_norm = self.key_norm = None
+        if getattr(config, "head_norms", True):
+            self.query_norm, self.key_norm = (attention(f"{name}_norm.weight", head_dim) for name in "qk")
         self.before = read("input_layernorm.weight", width)
         self.between = read("post_attention_layernorm.weight", width)
         self.feed = (Experts if sparse else Dense)(read.below("mlp"), config)
@@ -106,8 +114,9 @@ class Layer:
         batch, count, _ = x.shape
         heads = F.linear(x, self.qkv, self.qkv_bias).view(batch, count, sum(self.heads), self.dim)
         query, key, value = heads.transpose(1, 2).split(self.heads, 1)
-        query = rotate(rms_norm(query, self.query_norm, self.eps), cos, sin)
-        key = rotate(rms_norm(key, self.key_norm, self.eps), cos, sin)
+        if self.query_norm is not None and self.key_norm is not None:
+            query, key = rms_norm(query, self.query_norm, self.eps), rms_norm(key, self.key_norm, self.eps)
+        query, key = rotate(query, cos, sin), rotate(key, cos, sin)
         mixed = where.mix(query, key, value, keys, values)
         return F.linear(mixed.transpose(1, 2).reshape(batch, count, -1), self.out, self.out_bias)
 

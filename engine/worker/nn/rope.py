@@ -12,14 +12,24 @@ class Rope:
     """The angles of positions for heads of ``dim`` channels.
 
     ``section`` spreads three axes over the frequencies in turn: t h w t h w …; where the h and w of their sections
-    are used up, t goes on (interleaved M-RoPE: Qwen3-VL report, "mrope_interleaved" in its checkpoints).
+    are used up, t goes on (interleaved M-RoPE: Qwen3-VL report, "mrope_interleaved" in its checkpoints). Without
+    ``interleaved`` the sections lie one behind another (Qwen2-VL: Wang et al. 2024).
     """
 
-    def __init__(self, dim: int, theta: float, device: torch.device, section: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        dim: int,
+        theta: float,
+        device: torch.device,
+        section: Sequence[int] | None = None,
+        interleaved: bool = True,
+    ) -> None:
         self._inverse = 1.0 / theta ** (torch.arange(0, dim, 2, dtype=torch.float32, device=device) / dim)
         axes = torch.zeros(dim // 2, dtype=torch.long)
         section = tuple(section or ())
-        for axis in (1, 2) if section else ():
+        if not interleaved:
+            axes = torch.arange(3).repeat_interleave(torch.tensor(section))
+        for axis in (1, 2) if section and interleaved else ():
             axes[axis : section[axis] * 3 : 3] = axis
         self._axes = torch.nn.functional.one_hot(axes, 3).T.to(device, torch.float32) if section else None
 

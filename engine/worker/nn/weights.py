@@ -26,8 +26,10 @@ _INDEX = "model.safetensors.index.json"
 _WHOLE = "model.safetensors"
 
 
-def find(weights: Path | None) -> Path:
+def find(weights: Path | None, also: Sequence[str] = ()) -> Path:
     """The folder of a checkpoint: given as such, as a hub id in the local hub cache, or as ``hub:OWNER/NAME``.
+
+    ``also`` are names of files that are wanted beside the usual kinds.
 
     Only the last asks the network, for what the cache lacks (HF_HUB_OFFLINE forbids it): it may take that long.
     """
@@ -46,7 +48,7 @@ def find(weights: Path | None) -> Path:
     if not offline:
         log.info("weights: taking %s from the hub, as far as its cache lacks it", id)
     try:
-        return Path(snapshot_download(id, local_files_only=offline, allow_patterns=_WANTED))
+        return Path(snapshot_download(id, local_files_only=offline, allow_patterns=[*_WANTED, *also]))
     except (LocalEntryNotFoundError, HFValidationError):
         hint = "the hub may not be asked (HF_HUB_OFFLINE)" if download else f"write {_HUB}{id} to have it downloaded"
         raise WeightsError(f"{weights}: neither a folder nor in the hub's cache; {hint}") from None

@@ -36,11 +36,13 @@ class Source(ABC):
     family: ClassVar[str]
     architecture: ClassVar[str]
     config_class: ClassVar[Any]
+    files: ClassVar[tuple[str, ...]] = ()
+    """Files of the checkpoint beside those that all have."""
     options: ClassVar[frozenset[str]] = frozenset({"context", "graphs", "piece", "remember_mb"})
 
     def __init__(self, config: StageConfig) -> None:
         torch.set_num_threads(config.threads)
-        folder = find(config.weights)
+        folder = find(config.weights, self.files)
         self.checkpoint = Checkpoint(folder, self.architecture)
         logging.getLogger("transformers.modeling_rope_utils").setLevel(logging.ERROR)  # it does not know M-RoPE's keys
         self.config: Any = self.config_class.from_pretrained(folder, local_files_only=True)

@@ -292,7 +292,8 @@ class Thinker:
         thought.last = token
         thought.output_ids.append(token)
         last = token in self.ends or thought.num_output_tokens >= thought.limit
-        chunks = [] if token in self.ends else self._word(req, token, spoken=not last)
+        chunks = thought.speak() if thought.pieces.whole else []
+        chunks += [] if token in self.ends else self._word(req, token, spoken=not last)
         if last:
             chunks += [*self._text(thought, *thought.pieces.flush()), *thought.speak()]
             chunks.append(self._usage(req, token))

@@ -1,0 +1,198 @@
+"""Codes to sound, block by block: a block's mel is sampled between blocks of context, and sounds between mel frames.
+
+Where blocks are cut follows from their numbers alone, and noise from the seed and its place in the answer: however the
+codes come, and whoever else is in a batch, an answer sounds the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.chunk import Audio, Chunk, Codes, kinds
+from engine.core import SPEAKER_RATE_HZ, Facets, StageInfo
+from engine.errors import EngineError, StageFailed, WeightsError
+from engine.worker.models.qwen2_5_omni.dit import Dit
+from engine.worker.models.qwen2_5_omni.source import CODE_S, Source, Voice
+from engine.worker.models.qwen2_5_omni.vocoder import Vocoder
+from engine.worker.nn.device import to_device
+from engine.worker.nn.sampler import uniforms
+from engine.worker.omni.source import MAX_PENDING
+from engine.worker.stage import StageConfig
+from engine.worker.stage_request import StageRequest
+from engine.worker.talker.net import PREDICTOR
+
+NOISE = PREDICTOR + 1  # its stream of randomness
+STEPS = (1, 1, 2, 3)
+"""Blocks (0.24 s) that are decoded at once: a short beginning, then more, and the last number for ever. They are no
+setting, and no listener changes them: elsewhere cut, an answer would sound otherwise."""
+BACK, AHEAD = 3, 2
+"""Blocks of context on each side of those. A forward looks two blocks back and one ahead, and there are 36 of them: the
+context is an approximation."""
+LOOK_BACK, LOOK_AHEAD = 22, 22
+"""Mel frames on each side that the vocoder's samples depend on; what lies beyond moves them by less than 1e-9."""
+CODE_SAMPLES = round(CODE_S * SPEAKER_RATE_HZ)
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """A chunk of the talker's: codes [n], and how far the text is behind them."""
+
+    codes: NDArray[np.int64]
+    text_end: int
+
+
+@dataclass(slots=True)
+class Sound:
+    """An answer on its way: its codes so far with their places in the text, the number of blocks that have sounded, and
+    the last mel frames of those [frames, mel]."""
+
+    seed: int
+    voice: Tensor
+    codes: list[int] = field(default_factory=list[int])
+    text_ends: list[int] = field(default_factory=list[int])
+    blocks: int = 0
+    steps: int = 0
+    mel: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Codes ``start`` to ``end`` are sampled, of which ``first`` to ``last`` sound."""
+
+    start: int
+    first: int
+    last: int
+    end: int
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The cuts of a batch are alike in this."""
+        return self.first - self.start, self.last - self.first, self.end - self.last
+
+
+class Code2Wav:
+    """Codes to sound. Everything is computed in float32: the networks are small, and errors would be heard."""
+
+    @classmethod
+    def describe(cls, config: StageConfig) -> StageInfo:
+        return StageInfo(
+            takes=kinds(Codes), emits=kinds(Audio), slots=config.slots, max_pending=MAX_PENDING,
+            facets=Facets(frame_s=CODE_S),
+        )  # fmt: skip
+
+    def __init__(self, config: StageConfig) -> None:
+        self.source = source = Source(config)
+        self.info = self.describe(config)
+        if not source.voices:
+            raise WeightsError(f"{source.folder}: this checkpoint has no code2wav; host the thinker alone")
+        read, sizes = source.reader("token2wav.", torch.float32), source.config.token2wav_config
+        self.dit = Dit(read.below("code2wav_dit_model"), sizes.dit_config)
+        self.vocoder = Vocoder(read.below("code2wav_bigvgan_model"), sizes.bigvgan_config)
+        self.block, self.book = self.dit.block // self.dit.repeats, int(sizes.dit_config.num_embeds)
+        talker = source.config.talker_config
+        self.silent = {talker.tts_codec_start_token_id, talker.tts_codec_pad_token_id, talker.tts_codec_end_token_id}
+        with torch.inference_mode():
+            self.voices: dict[int, Tensor] = {id(one): self.dit.voice_row(one) for one in source.voices.values()}
+
+    def open(self, req: StageRequest) -> None:
+        voice: Voice = self.source.voice(req.request)
+        req.state = Sound(req.request.sampling.seed, self.voices[id(voice)])
+
+    async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
+        """Yield codes, without the talker's marks. Raises StageFailed for what is no code."""
+        async for chunk in inputs:
+            if isinstance(chunk, Codes):
+                yield Pieces(playable(chunk.frames, self.book, self.silent), chunk.text_end)
+
+    @torch.inference_mode()
+    def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
+        alike: dict[tuple[int, int, int, int], list[tuple[StageRequest, Cut]]] = {}
+        for req in reqs:
+            cut = self._next(req)
+            if cut is not None:
+                mel = req.state.mel
+                alike.setdefault((*cut.shape, 0 if mel is None else len(mel)), []).append((req, cut))
+        results: dict[int, list[Chunk]] = {}
+        for group in alike.values():
+            for (req, cut), wave in zip(group, self._sound(group), strict=True):
+                results[id(req)] = [Audio(wave, self._marks(req.state, cut))]
+        for req in reqs:
+            over = req.ended and not req.pending and req.state.blocks * self.block >= len(req.state.codes)
+            req.done = over
+            req.needs_input = not over and self._cut(req.state, req.ended) is None
+        return [results.get(id(req), []) for req in reqs]
+
+    def sample(self, sounds: Sequence[Sound], cuts: Sequence[Cut]) -> Tensor:
+        """Mel [batch, frames, mel] of the codes of cuts that are alike."""
+        device, repeats = self.source.device, self.dit.repeats
+        codes = to_device([one.codes[cut.start : cut.end] for one, cut in zip(sounds, cuts, strict=True)], device)
+        count = (cuts[0].end - cuts[0].start) * repeats
+        starts = to_device([cut.start * repeats for cut in cuts], device)
+        positions = starts[:, None] + torch.arange(count, device=device)
+        noise = normal(to_device([one.seed for one in sounds], device), positions, self.dit.mel_width)
+        return self.dit.sample(noise, codes, torch.stack([one.voice for one in sounds]))
+
+    def _next(self, req: StageRequest) -> Cut | None:
+        sound: Sound = req.state
+        while req.pending:
+            piece: Pieces = req.pending.popleft()
+            sound.codes += piece.codes.tolist()
+            sound.text_ends += [piece.text_end] * len(piece.codes)
+        return self._cut(sound, req.ended)
+
+    def _cut(self, sound: Sound, ended: bool) -> Cut | None:
+        """The next blocks, if all their context is there, or nothing more comes."""
+        first, there = sound.blocks, len(sound.codes)
+        last = first + STEPS[min(sound.steps, len(STEPS) - 1)]
+        if first * self.block >= there or (not ended and (last + AHEAD) * self.block > there):
+            return None
+        start = max(0, first - BACK)
+        return Cut(*(min(n * self.block, there) for n in (start, first, last, last + AHEAD)))
+
+    def _sound(self, group: Sequence[tuple[StageRequest, Cut]]) -> list[NDArray[np.float32]]:
+        """Sound of blocks that are alike in all requests; what is kept for the next ones."""
+        sounds, cuts = [req.state for req, _ in group], [cut for _, cut in group]
+        mel, repeats = self.sample(sounds, cuts), self.dit.repeats
+        before, count = cuts[0].shape[0] * repeats, cuts[0].shape[1] * repeats
+        mel = mel[:, before : before + count + LOOK_AHEAD]
+        past = mel[:, :0] if sounds[0].mel is None else torch.stack([one.mel for one in sounds])
+        whole = torch.cat((past, mel), 1)
+        start = past.shape[1]
+        waves = self.vocoder(whole)[:, start * self.vocoder.samples : (start + count) * self.vocoder.samples]
+        for sound, cut, row in zip(sounds, cuts, whole, strict=True):
+            sound.mel = row[: start + count][-LOOK_BACK:]
+            sound.blocks, sound.steps = -(-cut.last // self.block), sound.steps + 1
+        return list(waves.float().cpu().numpy())
+
+    def _marks(self, sound: Sound, cut: Cut) -> tuple[tuple[int, int], ...]:
+        ends = sound.text_ends[cut.first : cut.last]
+        return tuple((n * CODE_SAMPLES, end) for n, end in enumerate(ends, cut.first + 1))
+
+
+def normal(seeds: Tensor, positions: Tensor, width: int) -> Tensor:
+    """Noise [batch, frames, width] that follows from the seed [batch] and a frame's position [batch, frames] alone, by
+    Box and Muller's transform."""
+    channels = torch.arange(width, device=seeds.device)
+    one, two = (uniforms(seeds[:, None, None], NOISE, positions[..., None], channels + offset) for offset in (0, width))
+    return torch.sqrt(-2 * torch.log(1 - one)) * torch.cos(2 * torch.pi * two)
+
+
+def playable(frames: NDArray[Any], book: int, silent: set[int]) -> NDArray[np.int64]:
+    """Return the codes [n] of frames [n, 1] that sound: the talker's marks are left out.
+
+    Raises StageFailed for any other id beyond the book: looked up, it would end the process on some devices.
+    """
+    if frames.ndim != 2 or frames.shape[1] != 1:
+        raise StageFailed(f"codec frames are [n, 1], not {list(frames.shape)}")
+    codes = frames[:, 0].astype(np.int64)
+    codes = codes[~np.isin(codes, list(silent))]
+    if len(codes) and (codes.min() < 0 or codes.max() >= book):
+        raise StageFailed(f"a code is not from 0 to {book - 1}: {codes.min()} to {codes.max()}")
+    return codes

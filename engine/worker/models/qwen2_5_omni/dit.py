@@ -1,0 +1,166 @@
+"""Codes to a mel spectrogram: a diffusion transformer, integrated from noise to sound (flow matching).
+
+Rows of mel see those of their own block, and in some layers those of the block before or behind. Guidance is free of a
+classifier: each forward has a second half without voice and codes. Knows no request; noise is given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers.models.qwen2_5_omni.modeling_qwen2_5_omni import ECAPA_TimeDelayNet
+
+from engine.worker.models.qwen2_5_omni.source import Voice
+from engine.worker.nn.rope import Rope, rotate
+from engine.worker.nn.weights import Reader
+
+POINTS = 10
+"""Points in time between which one integrates; the reference's defaults, as are the next two."""
+GUIDANCE = 0.5
+SWAY = -1.0
+"""The sway by which points lie early: F5-TTS (Chen et al. 2024)."""
+EPS = 1e-6
+TIME_WIDTH = 256
+
+
+class Dit:
+    """The checkpoint's diffusion transformer (code2wav_dit_model)."""
+
+    def __init__(self, read: Reader, config: Any) -> None:
+        self.block, self.repeats, self.mel_width = config.block_size, config.repeats, config.mel_dim
+        self.device, width = read.device, config.hidden_size
+        self.codes = read("text_embed.codec_embed.weight", config.num_embeds + 1, config.emb_dim)
+        sizes = [config.mel_dim, config.enc_dim, config.emb_dim, config.enc_emb_dim]
+        whole = read("input_embed.proj.weight", width, sum(sizes))
+        self.from_mel, self.from_voice, self.from_codes, self.from_speaker = whole.split(sizes, 1)
+        self.bias = read("input_embed.proj.bias", width)
+        with torch.device("meta"):
+            encoder = ECAPA_TimeDelayNet(config)
+        self._encoder: Any = read.below("input_embed.spk_encoder").fill(encoder)
+        self.times = _Times(read.below("time_embed.time_mlp"), width)
+        self.layers = [
+            _Layer(read.below(f"transformer_blocks.{i}"), config, i in config.look_backward_layers,
+                   i in config.look_ahead_layers)
+            for i in range(config.num_hidden_layers)
+        ]  # fmt: skip
+        self.norm_out = read("norm_out.linear.weight", 2 * width, width), read("norm_out.linear.bias", 2 * width)
+        self.out = read("proj_out.weight", config.mel_dim, width), read("proj_out.bias", config.mel_dim)
+        self.rope = Rope(config.head_dim, config.rope_parameters["rope_theta"], read.device)
+
+    def voice_row(self, voice: Voice) -> Tensor:
+        """The part of every row [2, width] that comes of a voice: with it, and without."""
+        speaker, mel = voice.speaker.to(self.device), voice.mel.to(self.device)
+        spoken = self._encoder(torch.stack((mel, torch.zeros_like(mel)))) @ self.from_voice.T
+        return spoken + torch.stack((speaker @ self.from_speaker.T, torch.zeros_like(spoken[1])))
+
+    def sample(self, noise: Tensor, codes: Tensor, voices: Tensor) -> Tensor:
+        """Mel [batch, frames, mel] of codes [batch, codes], from noise like the mel, with voices [batch, 2, width]."""
+        known = self._known(codes, voices)
+        positions = torch.arange(noise.shape[1], device=self.device)
+        angles, masks = self.rope(positions[None].float(), noise.dtype), self._masks(positions)
+        points = torch.linspace(0, 1, POINTS, device=self.device)
+        points = points + SWAY * (torch.cos(torch.pi / 2 * points) - 1 + points)
+
+        def velocity(time: Tensor, mel: Tensor) -> Tensor:
+            guided, free = self._forward(mel, known, time, angles, masks).chunk(2)
+            return guided + (guided - free) * GUIDANCE
+
+        return integrate(velocity, noise, points)
+
+    def _known(self, codes: Tensor, voices: Tensor) -> Tensor:
+        """The part of all rows [2 batch, frames, width] that does not change with time: with codes, and without."""
+        both = self.codes[torch.cat((codes, torch.zeros_like(codes)))] @ self.from_codes.T
+        known = both.repeat_interleave(self.repeats, 1) + self.bias
+        return known + voices.transpose(0, 1).flatten(0, 1)[:, None]
+
+    def _masks(self, positions: Tensor) -> dict[tuple[bool, bool], Tensor]:
+        """The frames [frames, frames] that see each other, where rows look a block back, and a block ahead."""
+        blocks = positions // self.block
+        apart = blocks - blocks[:, None]
+        return {
+            (back, ahead): (apart >= -int(back)) & (apart <= int(ahead))
+            for back in (False, True) for ahead in (False, True)
+        }  # fmt: skip
+
+    def _forward(
+        self, mel: Tensor, known: Tensor, time: Tensor, angles: tuple[Tensor, Tensor], masks: dict[Any, Tensor]
+    ) -> Tensor:
+        x = torch.cat((mel, mel)) @ self.from_mel.T + known
+        emb = F.silu(self.times(time))
+        for layer in self.layers:
+            x = layer.forward(x, emb, angles, masks[layer.looks])
+        scale, shift = F.linear(emb, *self.norm_out).chunk(2)
+        return F.linear(_norm(x) * (1 + scale) + shift, *self.out)
+
+
+class _Times:
+    """A moment between noise (0) and sound (1), as a row."""
+
+    def __init__(self, read: Reader, width: int) -> None:
+        self.up = read("0.weight", width, TIME_WIDTH), read("0.bias", width)
+        self.down = read("2.weight", width, width), read("2.bias", width)
+        half = TIME_WIDTH // 2
+        self._rates = torch.exp(torch.arange(half, device=read.device).float() * -(math.log(10000) / (half - 1)))
+
+    def __call__(self, time: Tensor) -> Tensor:
+        angles = 1000 * time * self._rates
+        return F.linear(F.silu(F.linear(torch.cat((angles.sin(), angles.cos())), *self.up)), *self.down)
+
+
+class _Layer:
+    """Attention and a feed-forward part, both scaled and shifted by the time (Peebles and Xie 2023)."""
+
+    def __init__(self, read: Reader, config: Any, back: bool, ahead: bool) -> None:
+        self.looks, self.heads = (back, ahead), config.num_attention_heads
+        width, inner = config.hidden_size, config.num_attention_heads * config.head_dim
+        names, sizes = ("to_q", "to_k", "to_v"), (inner, inner, inner)
+        attention, feed = read.below("attn"), int(width * config.ff_mult)
+        self.time = read("attn_norm.linear.weight", 6 * width, width), read("attn_norm.linear.bias", 6 * width)
+        self.qkv = attention.joined([f"{name}.weight" for name in names], sizes, width)
+        self.qkv_bias = attention.joined([f"{name}.bias" for name in names], sizes)
+        self.out = attention("to_out.0.weight", width, inner), attention("to_out.0.bias", width)
+        self.up = read("ff.ff.0.weight", feed, width), read("ff.ff.0.bias", feed)
+        self.down = read("ff.ff.3.weight", width, feed), read("ff.ff.3.bias", width)
+
+    def forward(self, x: Tensor, emb: Tensor, angles: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
+        shift, scale, gate, feed_shift, feed_scale, feed_gate = F.linear(emb, *self.time).chunk(6)
+        x = x + gate * self._attend(_norm(x) * (1 + scale) + shift, angles, mask)
+        inner = F.linear(_norm(x) * (1 + feed_scale) + feed_shift, *self.up)
+        return x + feed_gate * F.linear(F.gelu(inner, approximate="tanh"), *self.down)
+
+    def _attend(self, x: Tensor, angles: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
+        batch, count, _ = x.shape
+        heads = F.linear(x, self.qkv, self.qkv_bias).view(batch, count, 3, self.heads, -1)
+        query, key, value = heads.permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(_turned(query, angles), _turned(key, angles), value, attn_mask=mask)
+        return F.linear(mixed.transpose(1, 2).reshape(batch, count, -1), *self.out)
+
+
+def integrate(velocity: Callable[[Tensor, Tensor], Tensor], start: Tensor, points: Tensor) -> Tensor:
+    """Return where a value comes that moves by ``velocity(time, value)`` through points in time: Runge and Kutta's
+    method of fourth order, in the form of three eighths."""
+    value = start
+    for begin, end in pairwise(points):
+        step = end - begin
+        k1 = velocity(begin, value)
+        k2 = velocity(begin + step * (1 / 3), value + step * k1 * (1 / 3))
+        k3 = velocity(begin + step * (2 / 3), value + step * (k2 - k1 * (1 / 3)))
+        k4 = velocity(end, value + step * (k1 - k2 + k3))
+        value = value + (k1 + 3 * (k2 + k3) + k4) * step / 8
+    return value
+
+
+def _norm(x: Tensor) -> Tensor:
+    return F.layer_norm(x, x.shape[-1:], eps=EPS)
+
+
+def _turned(heads: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+    """Turn the first head alone, whose channels lie in pairs: so it was trained."""
+    first = torch.cat((heads[:, :1, :, 0::2], heads[:, :1, :, 1::2]), -1)
+    return torch.cat((rotate(first, *angles), heads[:, 1:]), 1)

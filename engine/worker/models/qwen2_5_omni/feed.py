@@ -1,0 +1,98 @@
+"""The messages from the thinker to the talker: rows of the prompt, its end, and a row for each token of the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.chunk import Chunk, Kind, Tensors, Usage, kinds
+from engine.errors import StageFailed
+from engine.worker.nn.device import to_device
+from engine.worker.omni.block import Block
+from engine.worker.omni.marks import Marks
+from engine.worker.omni.prompt import Prompt
+from engine.worker.omni.talker_feed import TalkerFeed, TalkerRows, TextEnd
+from engine.worker.omni.thought import Piece
+
+
+class PromptRows(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen2_5_omni.prompt_rows"):
+    """Rows of the prompt from row ``at`` on: their positions [3, rows] and names [rows], and ``hidden`` [rows, width],
+    embedding and last hidden row together."""
+
+    at: int
+    hidden: NDArray[np.float32]
+    positions: NDArray[np.float32]
+    names: NDArray[np.int64]
+
+
+class PromptEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen2_5_omni.prompt_end"):
+    """The prompt has ``count`` rows; the assistant's own turn begins at ``position``."""
+
+    count: int
+    position: float
+
+
+class ReplyRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen2_5_omni.reply_row"):
+    """The next token to be spoken, as ``hidden`` [width]; behind it the answer has ``text_end`` characters."""
+
+    hidden: NDArray[np.float32]
+    text_end: int
+
+
+Speakable = PromptRows | PromptEnd | ReplyRow | TextEnd | Usage
+
+_STRUCTS: dict[Kind, type[PromptRows | PromptEnd | ReplyRow | TextEnd]] = {
+    str(one.__struct_config__.tag): one for one in (PromptRows, PromptEnd, ReplyRow, TextEnd)
+}
+
+
+class Feed(TalkerFeed):
+    """The whole prompt, of sounds and pictures without their embeddings. A mute checkpoint feeds nothing."""
+
+    kinds = kinds(PromptRows, PromptEnd, ReplyRow)
+
+    def __init__(self, marks: Marks, speaks: bool) -> None:
+        self.marks, self.speaks = marks, speaks
+
+    def chosen(
+        self, ids: Sequence[int], positions: NDArray[np.float32], names: NDArray[np.int64], blocks: Sequence[Block]
+    ) -> TalkerRows:
+        return TalkerRows(np.arange(len(ids)), positions, names)
+
+    def hidden_indices(self, prompt: Prompt, piece: slice) -> NDArray[np.int64]:
+        return np.arange(piece.start, piece.stop if self.speaks else piece.start)
+
+    def hidden(self, pieces: Sequence[Piece], hidden: Tensor, tapped: Tensor) -> Tensor:
+        media = np.concatenate([self.marks.stand(one.req.state.prompt.ids[one.span]) for one in pieces])
+        embeddings = torch.cat([one.req.state.embeddings[one.span] for one in pieces])
+        return hidden + embeddings.masked_fill(to_device(media, hidden.device)[:, None], 0)
+
+    def chunks(self, prompt: Prompt, piece: slice, hidden: NDArray[np.float32]) -> list[Chunk]:
+        talker, chunks = prompt.talker, list[Chunk]()
+        if piece.start < piece.stop:
+            found = PromptRows(piece.start, hidden, talker.positions[:, piece], talker.names[piece])
+            chunks.append(Tensors.of(found, placed=True))
+        if prompt.whole and piece.stop == len(prompt.ids):
+            chunks.append(Tensors.of(PromptEnd(piece.stop, talker.next_position)))
+        return chunks
+
+    def drawn(self, token: int, text_end: int) -> list[msgspec.Struct]:
+        """A token is spoken once the thinker has eaten it: see ``Thinker``."""
+        return []
+
+
+def read(chunk: Chunk) -> Speakable:
+    """Read a chunk of the thinker's. Raises StageFailed for one that is none of these."""
+    if isinstance(chunk, Usage):
+        return chunk
+    if not isinstance(chunk, Tensors) or chunk.name not in _STRUCTS:
+        raise StageFailed(f"the talker takes what its own thinker says, not {chunk.kind}")
+    try:
+        return chunk.read(_STRUCTS[chunk.name])
+    except msgspec.ValidationError as error:
+        raise StageFailed(f"the thinker's {chunk.name} cannot be read: {error}") from None

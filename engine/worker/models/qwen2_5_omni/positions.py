@@ -1,0 +1,28 @@
+"""Rope positions of a prompt, as this family counts them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.worker.omni.block import Block
+from engine.worker.omni.positions import Positions, RopePositions, counted
+
+
+class PairedPositions(RopePositions):
+    """Positions in time are whole numbers, and the two marks on each side of a video with its sound share one."""
+
+    def times(self, steps: int, step_s: float) -> tuple[float, ...]:
+        seconds = np.arange(steps, dtype=np.float32) * np.float32(step_s)  # in the order in which the reference rounds
+        return tuple(np.floor(seconds * np.float32(self.per_second)).tolist())
+
+    def text(self, count: int, before: Block | None, behind: Block | None) -> Positions:
+        found = counted(count)
+        if _mixed(before):
+            found[:, 1:] -= 1
+        if _mixed(behind):
+            found[:, -1] -= 1
+        return found
+
+
+def _mixed(block: Block | None) -> bool:
+    return block is not None and block.sounds > 0 and block.cells > 0

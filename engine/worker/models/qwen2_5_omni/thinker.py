@@ -1,0 +1,60 @@
+"""The thinker: what is heard, seen and read, to text, and to the rows from which the talker speaks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from transformers.models.qwen2_5_omni import modeling_qwen2_5_omni as reference
+
+from engine.worker.models.qwen2_5_omni.feed import ReplyRow
+from engine.worker.models.qwen2_5_omni.source import Source
+from engine.worker.nn.device import to_device
+from engine.worker.nn.slots import CachePositions, DecodeSlots
+from engine.worker.nn.weights import Reader
+from engine.worker.omni import source, thinker, thinker_net
+from engine.worker.omni.thought import Thought
+from engine.worker.stage_request import StageRequest
+
+
+class ThinkerNet(thinker_net.ThinkerNet):
+    """Each slot's newest token lies in ``reply`` [slots, width], embedding and last hidden row together."""
+
+    def __init__(self, source: source.Source, read: Reader) -> None:
+        size = source.slots + source.static, source.text.hidden_size
+        self.reply = torch.zeros(size, device=source.device, dtype=source.dtype)
+        super().__init__(source, read)
+
+    def _forward(self, tokens: Tensor, positions: Tensor, where: CachePositions | DecodeSlots) -> Tensor:
+        hidden = super()._forward(tokens, positions, where)
+        self.reply[where.index] = hidden + self.embed_tokens[tokens]
+        return hidden
+
+
+class Thinker(thinker.Thinker):
+    """Text out, token by token; a token goes to the talker as a row, once it was eaten."""
+
+    source_class, net_class = Source, ThinkerNet
+    ears, eyes = reference.Qwen2_5OmniAudioEncoder, reference.Qwen2_5OmniVisionEncoder
+    net: ThinkerNet
+
+    def _begin(self, req: StageRequest) -> None:
+        """A text to be said as it stands goes through the networks, too: its rows are spoken, not its ids."""
+        super()._begin(req)
+        thought: Thought = req.state
+        if thought.script is not None:
+            thought.kept, thought.script = deque([*thought.script, next(iter(self.ends))]), None
+
+    def _write(self, reqs: Sequence[StageRequest]) -> list[int]:
+        tokens = super()._write(reqs)
+        if not self.source.voices:
+            return tokens
+        slots = to_device([req.slot for req in reqs], self.source.device)
+        for req, row in zip(reqs, self.net.reply[slots].float().cpu().numpy(), strict=True):
+            thought: Thought = req.state
+            thought.hidden.append(row[None])
+            if req.request.speaks and thought.call is None and not thought.called:
+                thought.unspoken.append(ReplyRow(row, thought.characters))
+        return tokens

@@ -1,0 +1,151 @@
+"""Base of talkers that hear a thinker's prompt before they speak: it is prefilled piece by piece, and kept for the
+session.
+
+A family says which chunk holds rows of the prompt, which one ends it, and how such rows are embedded.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from engine.chunk import Chunk, Usage
+from engine.errors import EngineError
+from engine.worker.codec_frames import frames_of
+from engine.worker.nn.slots import Batch
+from engine.worker.omni.source import to_keep
+from engine.worker.prefix import Prefixes
+from engine.worker.stage_request import StageRequest
+from engine.worker.talker import speech, stage
+from engine.worker.talker.stage import Net
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixKV:
+    """The computed state of the rows of a conversation: keys and values [layers, heads, rows, dim]."""
+
+    keys: Tensor
+    values: Tensor
+
+
+@dataclass(slots=True, kw_only=True)
+class Speech(speech.Speech):
+    """A voice on its way, behind the thinker's prompt.
+
+    ``names`` are those of the prompt's rows so far, of which the first ``num_cached_tokens`` were taken over from an
+    earlier request.
+    """
+
+    voice: Any
+    names: list[int] = field(default_factory=list[int])
+    num_cached_tokens: int = 0
+    usage: Usage | None = None
+    unkept: bool = False
+    """Whether the prompt is still to be kept for the session: when the first frame is on its way to be sound."""
+
+
+class Talker(stage.Talker[Net]):
+    """The stage: it hears the prompt, and says what its thinker writes."""
+
+    prompt_class: ClassVar[type[Any]]
+    """Rows of the prompt: ``at`` is the first one's number, with ``names`` [rows] and ``positions`` [3, rows]."""
+    lead_class: ClassVar[type[Any]]
+    """The end of the prompt; the talker's own turn begins at its ``position``."""
+    frame_s: ClassVar[float]
+    num_lead: ClassVar[int]
+    """Rows with which the talker's own turn begins."""
+    room: int
+    """Rows that fit into a slot."""
+    prefixes: Prefixes[PrefixKV]
+
+    @abstractmethod
+    def prompt_embeddings(self, piece: Any, start: int) -> Tensor:
+        """Embed the rows of a ``prompt_class`` chunk from ``start`` on: [rows, width]."""
+
+    def lead(self, req: StageRequest, lead: Any) -> None:
+        """Take note of how the talker's own turn begins. Raises StageFailed."""
+
+    def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
+        for req in to_keep([req for req in reqs if req.state.frames]):  # behind the first sound
+            self._remember(req)
+        results = super().step(reqs)
+        for req in reqs:
+            if req.done and req.state.unkept:
+                self._remember(req)
+        return results
+
+    def prefill(self, req: StageRequest, batch: Batch) -> int:
+        """Take in what comes before the text, up to one piece of the prompt; how many rows that had."""
+        speech, computed = req.state, 0
+        while req.pending and isinstance(item := req.pending[0], (self.prompt_class, self.lead_class)):
+            if isinstance(item, self.prompt_class) and computed:
+                break
+            req.pending.popleft()
+            if speech.prepared:
+                continue  # sent again by another thinker, in place of one that was lost
+            if isinstance(item, self.prompt_class):
+                computed = self._hear(req, batch, item)
+            else:
+                self.lead(req, item)
+                speech.position = item.position
+                speech.prepared = speech.unkept = True
+                most = frames_of(req.request.max_audio_s, self.frame_s)
+                speech.limit = min(most, self.room - speech.num_computed_tokens - self.num_lead)
+        return computed
+
+    def taken(self, req: StageRequest, item: Any) -> int | None:
+        speech: Speech = req.state
+        if isinstance(item, Usage):
+            speech.usage = item
+        elif not speech.ended:
+            return self.end_text(req)
+        return None
+
+    def cut(self, req: StageRequest) -> list[Chunk]:
+        """It has spoken as long as it may; once the text's usage is known, say that it was cut."""
+        speech: Speech = req.state
+        for item in req.pending:
+            speech.usage = item if isinstance(item, Usage) else speech.usage
+        req.pending.clear()
+        speech.ended = False
+        req.done = req.ended or speech.usage is not None
+        if speech.usage is None:
+            return []
+        return [Usage(speech.usage.input_tokens, speech.usage.output_tokens, finish="length")]
+
+    def _hear(self, req: StageRequest, batch: Batch, piece: Any) -> int:
+        """Add a piece of the prompt. Returns how many rows were new."""
+        speech: Speech = req.state
+        again = min(len(speech.names) - piece.at, len(piece.names))  # of this piece, from a thinker that was lost
+        speech.names += piece.names[again:].tolist()
+        computed = again + self._recall(req)
+        if computed < len(piece.names):
+            self.add(req, batch, self.prompt_embeddings(piece, computed), piece.positions[:, computed:])
+        return len(piece.names) - computed
+
+    def _recall(self, req: StageRequest) -> int:
+        """Take over what the session has of the newest rows, if it had all those before; how many."""
+        speech: Speech = req.state
+        before = speech.num_computed_tokens
+        found = (
+            self.prefixes.find(req.request.session, speech.names, before)
+            if speech.num_cached_tokens == before
+            else None
+        )
+        if found is None or found[0] <= before:
+            return 0
+        speech.num_computed_tokens = speech.num_cached_tokens = found[0]
+        self.net.cache.restore(req.slot, found[1].keys, found[1].values, before, speech.num_computed_tokens)
+        return speech.num_computed_tokens - before
+
+    def _remember(self, req: StageRequest) -> None:
+        """Keep what was computed of the prompt, for the session's next request."""
+        speech: Speech = req.state
+        speech.unkept = False
+        if speech.num_cached_tokens < len(speech.names):
+            prefix = PrefixKV(*self.net.cache.copy(req.slot, len(speech.names)))
+            self.prefixes.keep(req.request.session, speech.names, prefix, prefix.keys.nbytes + prefix.values.nbytes)

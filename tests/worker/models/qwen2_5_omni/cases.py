@@ -1,0 +1,54 @@
+"""What the tests of Qwen2.5-Omni ask: the conversations of Qwen3-Omni's tests, and a video that lasts some chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine import EngineSpec, Request
+from tests.oracles import talk
+from tests.oracles.qwen2_5_omni import Oracle
+from tests.oracles.qwen3_omni import Answer, Turn, Video
+from tests.oracles.talk import Said
+from tests.worker.models.qwen3_omni import cases
+from tests.worker.models.qwen3_omni.cases import CLIP, RNG, SOUNDING, SYSTEM
+
+Folder = Callable[[str], Path]
+Reference = Callable[[str], Oracle]
+
+LONG = RNG.integers(-4000, 4000, 72_000, dtype=np.int16)
+"""Four and a half seconds: three windows of the encoder, and three chunks of a video."""
+PROMPTS: dict[str, list[Turn]] = {
+    "text": cases.PROMPTS["text"],
+    "history": cases.PROMPTS["history"],
+    "audio and image": cases.PROMPTS["audio and image"],
+    "media in several turns": cases.PROMPTS["media in several turns"],
+    "a video": [SYSTEM, ("user", [Video(CLIP, 2.0), "What happens?", LONG])],
+    "a video with its sound": [SYSTEM, ("user", [Video(CLIP, 1.0, LONG), "What is it?"]), ("assistant", [77, 400]),
+                               ("user", [SOUNDING, "And now?"])],
+}  # fmt: skip
+
+
+def spec(folder: Path, **options: Any) -> EngineSpec:
+    return talk.spec(folder, model="qwen2_5_omni", **options)
+
+
+def request(id: str, turns: list[Turn], tokens: int = 8, codes: int = 60, **more: Any) -> Request:
+    """A greedy request."""
+    own: dict[str, Any] = {"max_audio_s": 0.02 * codes} | more
+    return talk.request(id, turns, tokens, **own)
+
+
+def compare(said: Said, answer: Answer) -> None:
+    """The rule: identical up to the first step at which the reference's own choice hung by a thread."""
+    calls = answer.thoughts.close_calls()
+    for kind, ours, theirs in (
+        ("text", np.array(said.ids), np.array(answer.ids)),
+        ("codes", said.codes.reshape(-1, 1), answer.codes),
+    ):
+        same = min(calls[kind], default=max(len(ours), len(theirs)))
+        assert ours[:same].tolist() == theirs[:same].tolist(), kind
+        assert calls[kind] or ours.shape == theirs.shape, kind

@@ -1,0 +1,157 @@
+"""Codes to sound: the whole as the reference makes it; block by block the same however codes come, and nearly the
+whole."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import Sampling
+from engine.errors import StageFailed
+from engine.worker.models.qwen2_5_omni import code2wav
+from engine.worker.models.qwen2_5_omni.code2wav import LOOK_AHEAD, LOOK_BACK, Code2Wav, Pieces, normal, playable
+from engine.worker.models.qwen2_5_omni.vocoder import Vocoder
+from engine.worker.stage import StageConfig
+from engine.worker.stage_request import StageRequest
+from tests.worker.models.qwen2_5_omni.cases import PROMPTS, RNG, Folder, Reference, request
+
+CODES = RNG.integers(0, 256, 130).astype(np.int64)
+PACKET = 480  # 20 ms
+SEED = 5
+
+
+def opened(stage: Code2Wav, slot: int) -> StageRequest:
+    asked = request("t", PROMPTS["text"], sampling=Sampling(greedy=True, seed=SEED))
+    req = StageRequest(asked, slot, None)  # type: ignore[arg-type]
+    stage.open(req)
+    return req
+
+
+def streamed(stage: Code2Wav, cuts: list[list[int]]) -> list[np.ndarray]:
+    """The sound of CODES that come in pieces, of several requests at once."""
+    reqs = [opened(stage, slot) for slot in range(len(cuts))]
+    left = [np.split(CODES, np.cumsum(own)[:-1]) for own in cuts]
+    waves: list[list[np.ndarray]] = [[] for _ in cuts]
+    while not all(req.done for req in reqs):
+        for req, own in zip(reqs, left, strict=True):
+            if own:
+                req.pending.append(Pieces(own.pop(0), 0))
+            req.ended = not own
+        ready = [req for req in reqs if req.ready]
+        for req, chunks in zip(ready, stage.step(ready), strict=True):
+            waves[req.slot] += [chunk.wave for chunk in chunks]  # type: ignore[union-attr]
+    return [np.concatenate(own) for own in waves]
+
+
+def whole(stage: Code2Wav) -> np.ndarray:
+    """The sound of CODES, sampled at once."""
+    with torch.inference_mode():
+        voice = torch.stack([opened(stage, 0).state.voice])
+        mel = stage.dit.sample(noise(len(CODES) * 2), torch.from_numpy(CODES)[None], voice)
+        return stage.vocoder(mel)[0].numpy()
+
+
+def noise(frames: int) -> torch.Tensor:
+    return normal(torch.tensor([SEED]), torch.arange(frames)[None], 80)
+
+
+def worst_packet(wave: np.ndarray, other: np.ndarray) -> float:
+    """The largest error of 20 ms, over the level around them."""
+    packets = len(wave) // PACKET
+    error = ((wave - other)[: packets * PACKET].reshape(packets, PACKET) ** 2).mean(1) ** 0.5
+    level = (other[: packets * PACKET].reshape(packets, PACKET) ** 2).mean(1)
+    around = np.convolve(level, np.ones(5) / 5, "same") ** 0.5
+    return float((error / around).max())
+
+
+@pytest.mark.parametrize("name", ["plain", "one head of keys"])
+def test_the_whole_is_the_references(name: str, checkpoint: Folder, oracle: Reference) -> None:
+    stage = Code2Wav(StageConfig(checkpoint(name)))
+    expected = oracle(name).whole(CODES[:, None], noise(len(CODES) * 2))
+    wave = whole(stage)
+    assert wave.shape == expected.shape == (480 * len(CODES),)
+    assert np.abs(wave - expected).max() <= 1e-4
+    assert expected.std() > 0.05, "there is something to hear"
+    other = oracle(name).whole(CODES[:, None], noise(len(CODES) * 2), "chelsie")
+    assert np.abs(wave - other).max() > 1e-3, "another voice would show"
+
+
+def test_however_codes_come_they_sound_the_same_and_nearly_as_the_whole(checkpoint: Folder) -> None:
+    stage = Code2Wav(StageConfig(checkpoint("plain"), slots=4))
+    at_once = streamed(stage, [[len(CODES)]])[0]
+    for wave in streamed(stage, [[1] * 130, [13, 50, 67], [129, 1]]):
+        assert wave.shape == at_once.shape == (480 * len(CODES),)
+        assert np.abs(wave - at_once).max() <= 1e-3
+    assert worst_packet(at_once, whole(stage)) <= 0.05
+
+
+@pytest.mark.parametrize("lacking", ["vocoder", "sampler", "noise"])
+def test_too_little_context_would_be_heard(lacking: str, checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative controls of the test above."""
+    stage = Code2Wav(StageConfig(checkpoint("plain")))
+    match lacking:
+        case "vocoder":
+            monkeypatch.setattr(code2wav, "LOOK_AHEAD", 0)
+        case "sampler":
+            monkeypatch.setattr(code2wav, "BACK", 0)
+            monkeypatch.setattr(code2wav, "AHEAD", 0)
+        case _:
+            real = code2wav.normal
+            monkeypatch.setattr(code2wav, "normal", lambda seeds, at, width: real(seeds, at - at[:, :1], width))
+    assert worst_packet(streamed(stage, [[130]])[0], whole(stage)) > 0.05
+
+
+def test_the_vocoder_needs_its_context_to_the_frame(checkpoint: Folder) -> None:
+    """In float64, where what a far frame does is no rounding: one frame too few on either side shows."""
+    stage = Code2Wav(StageConfig(checkpoint("plain")))
+    read = stage.source.reader("token2wav.", torch.float64).below("code2wav_bigvgan_model")
+    vocoder = Vocoder(read, stage.source.config.token2wav_config.bigvgan_config)
+    mel = torch.from_numpy(np.random.default_rng(3).normal(-2, 1, (1, 120, 80)))
+    with torch.inference_mode():
+        expected = vocoder(mel)[0, 48 * 240 : 72 * 240]
+
+        def error(back: int, ahead: int) -> float:
+            wave = vocoder(mel[:, 48 - back : 72 + ahead])[0, back * 240 : (back + 24) * 240]
+            return float((wave - expected).abs().max())
+
+        assert error(LOOK_BACK, LOOK_AHEAD) <= 1e-9
+        assert error(LOOK_BACK - 1, LOOK_AHEAD) > 1e-9
+        assert error(LOOK_BACK, LOOK_AHEAD - 1) > 1e-9
+
+
+def test_noise_depends_on_seed_and_place_alone() -> None:
+    at = torch.arange(40)[None]
+    both = normal(torch.tensor([1, 2]), at.expand(2, -1), 80)
+    assert torch.equal(both[1:], normal(torch.tensor([2]), at, 80))
+    assert torch.equal(both[:, 7:9], normal(torch.tensor([1, 2]), at[:, 7:9].expand(2, -1), 80))
+    many = normal(torch.tensor([3]), torch.arange(4000)[None], 80)
+    assert abs(float(many.mean())) < 0.01
+    assert abs(float(many.std()) - 1) < 0.01
+
+
+@pytest.mark.seed("A2.13")
+@given(st.lists(st.integers(-3, 330)))
+def test_no_id_beyond_the_book_is_looked_up(ids: list[int]) -> None:
+    marks = {260, 261, 262}
+    frames = np.array(ids, np.int16).reshape(-1, 1)
+    sounding = [id for id in ids if id not in marks]
+    if all(0 <= id < 257 for id in sounding):
+        assert playable(frames, 257, marks).tolist() == sounding
+    else:
+        with pytest.raises(StageFailed, match="a code is not from 0 to 256"):
+            playable(frames, 257, marks)
+
+
+@pytest.mark.seed("A2.14")
+@pytest.mark.parametrize("codes", [[], [260, 261, 262]])
+async def test_an_answer_without_codes_ends_in_silence(codes: list[int], checkpoint: Folder) -> None:
+    stage = Code2Wav(StageConfig(checkpoint("plain")))
+    req = opened(stage, 0)
+    if codes:
+        req.pending.append(Pieces(playable(np.array(codes, np.int16)[:, None], stage.book, stage.silent), 0))
+    req.ended = True
+    assert stage.step([req]) == [[]]
+    assert req.done
