@@ -276,6 +276,17 @@ class TestSight:
         sight.scenes("another", then)
         assert counting.looks == 4
 
+    async def test_what_was_shown_while_the_user_spoke_costs_the_answer_no_look(self, eyes: Eyes) -> None:
+        counting: Any = Counting(eyes)
+        thinker = Thinker(StageConfig(), sight=Sight(counting))
+        frames = [shown(disc(x)) for x in (80, 160, 240)]
+        for frame in frames:
+            await thinker.prepare(Request(id="r", session="s", messages=(frame,)))
+        assert counting.looks == 3
+        turn = Message("user", tuple(part for frame in frames for part in frame.parts))
+        (scene,) = await thinker._scenes("s", (turn,))
+        assert (str(scene), counting.looks) == ("light white: 1 red circle right; moving right", 3)
+
     def test_the_newest_picture_of_a_turn_is_told_and_how_it_moves(self, eyes: Eyes) -> None:
         scenes = Sight(eyes).scenes("s", (shown(disc(80), disc(240), text="what moves"),))
         assert list(map(str, scenes)) == ["light white: 1 red circle right; moving right"]
