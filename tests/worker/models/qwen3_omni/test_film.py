@@ -120,6 +120,18 @@ async def test_the_reference_says_the_same(
     assert said.ids[:same] == reference.ids[:same]
 
 
+@pytest.mark.parametrize("seconds", [SECONDS, 2.2], ids=["as long", "the frames go on"])
+def test_stretches_are_laid_out_like_the_whole(seconds: float, checkpoint: Folder) -> None:
+    """Rows and positions, the talker's too, in stretches of a second and in one."""
+    asked = structs.replace(request("_", [SYSTEM]), messages=filmed(EVENLY, speech(seconds)))
+    made = [Prompter(Source(StageConfig(checkpoint("plain"), options={"window_s": s}))) for s in (1, 8)]
+    cut, whole = (one.prompt(one.draft(asked)) for one in made)
+    assert len(cut.blocks) > len(whole.blocks) == 1
+    assert cut.ids.tolist() == whole.ids.tolist()
+    assert np.array_equal(cut.positions, whole.positions)
+    assert np.array_equal(cut.talker.positions, whole.talker.positions)
+
+
 async def test_four_fifths_of_the_rows_are_prefilled_before_the_commit(
     checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
