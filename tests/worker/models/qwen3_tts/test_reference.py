@@ -8,8 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 
-from tests.oracles.qwen3_tts import CASES, ENVIRONMENT, Case, ask
+from engine.worker.models.qwen3_tts.recording import Recordings
+from engine.worker.models.qwen3_tts.source import Source
+from engine.worker.stage import StageConfig
+from tests.oracles.qwen3_tts import BASE, CASES, ENVIRONMENT, Case, ask
 from tests.oracles.tiny_qwen3_tts import Sizes
 from tests.worker.models.qwen3_tts.driven import asked, letters, say, stages
 
@@ -42,3 +46,13 @@ async def test_codes_are_identical_and_the_sound_is_the_same(
     assert abs(len(theirs[f"{case.name}.wave"]) - len(said.wave)) <= 1
     assert np.abs(wave).max() > 0.01, "it would prove nothing"
     np.testing.assert_allclose(said.wave, wave, rtol=0, atol=1e-4)
+
+
+def test_a_recording_becomes_the_vendors_frames_and_embedding(
+    checkpoint: Callable[[Sizes], Path], recording: Path, vendors: Callable[[Sizes], dict[str, np.ndarray]]
+) -> None:
+    theirs, wave = vendors(BASE), soundfile.read(recording, dtype="float32")[0]
+    clones = CASES[-1].ours(recording)["clones"]
+    encoders = Recordings(Source(StageConfig(checkpoint(BASE), options={"clones": clones})))
+    assert encoders.frames(wave).tolist() == theirs[f"{CASES[-1].name}.reference"].tolist()
+    np.testing.assert_allclose(encoders.speaker(wave), theirs[f"{CASES[-1].name}.speaker"], rtol=0, atol=1e-5)
