@@ -51,7 +51,7 @@ async def test_codes_are_identical_and_the_sound_is_the_same(
 def test_a_recording_becomes_the_vendors_frames_and_embedding(
     checkpoint: Callable[[Sizes], Path], recording: Path, vendors: Callable[[Sizes], dict[str, np.ndarray]]
 ) -> None:
-    theirs, wave = vendors(BASE), soundfile.read(recording, dtype="float32")[0]
+    theirs, wave = vendors(BASE), np.asarray(soundfile.read(recording, dtype="float32")[0], np.float32)
     clones = CASES[-1].ours(recording)["clones"]
     encoders = Recordings(Source(StageConfig(checkpoint(BASE), options={"clones": clones})))
     assert encoders.frames(wave).tolist() == theirs[f"{CASES[-1].name}.reference"].tolist()
