@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -14,31 +12,8 @@ from torch import Tensor
 
 from engine.chunk import Chunk, Kind
 from engine.worker.omni.block import Block
-
-if TYPE_CHECKING:
-    from engine.worker.omni.prompt import Prompt
-    from engine.worker.omni.thought import Piece
-
-
-@dataclass(frozen=True, slots=True)
-class TalkerRows:
-    """The rows of a prompt that a talker takes: their ``indices`` among all, and for the talker's own decoder their
-    ``positions`` float32 [3, rows] and ``names`` [rows]. ``lead`` are the ids with which its own turn begins."""
-
-    indices: NDArray[np.int64]
-    positions: NDArray[np.float32]
-    names: NDArray[np.int64]
-    lead: tuple[int, ...] = ()
-
-    def within(self, piece: slice) -> slice:
-        """Return which of these rows are in a piece of the prompt."""
-        a, b = np.searchsorted(self.indices, (piece.start, piece.stop))
-        return slice(int(a), int(b))
-
-    @property
-    def next_position(self) -> float:
-        """The position behind the last row."""
-        return float(self.positions.max()) + 1 if self.positions.size else 0.0
+from engine.worker.omni.prompt import Prompt, TalkerRows
+from engine.worker.omni.thought import Piece
 
 
 class TextEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="omni.text_end"):

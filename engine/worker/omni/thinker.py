@@ -23,7 +23,8 @@ from engine.worker.nn.sampler import FAILED, SamplingParams
 from engine.worker.nn.slots import Batch
 from engine.worker.omni.encoders import Encoders
 from engine.worker.omni.film import CAMERA
-from engine.worker.omni.prompt import Prompt, Prompter
+from engine.worker.omni.prompt import Prompt
+from engine.worker.omni.prompter import Prompter
 from engine.worker.omni.source import MAX_PENDING, Source, to_keep
 from engine.worker.omni.talker_feed import TextEnd
 from engine.worker.omni.thinker_net import ThinkerNet

@@ -15,8 +15,8 @@ from engine.errors import StageFailed
 from engine.worker.nn.device import to_device
 from engine.worker.omni.block import Block
 from engine.worker.omni.marks import Marks
-from engine.worker.omni.prompt import Prompt
-from engine.worker.omni.talker_feed import TalkerFeed, TalkerRows, TextEnd
+from engine.worker.omni.prompt import Prompt, TalkerRows
+from engine.worker.omni.talker_feed import TalkerFeed, TextEnd
 from engine.worker.omni.thought import Piece
 
 

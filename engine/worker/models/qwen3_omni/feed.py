@@ -15,8 +15,8 @@ from engine.worker.models.qwen3_omni.marks import Marks
 from engine.worker.models.qwen3_omni.speakable import Lead, TextToken, UserTurns
 from engine.worker.omni.block import Block
 from engine.worker.omni.positions import Positions, RopePositions, counted
-from engine.worker.omni.prompt import Prompt
-from engine.worker.omni.talker_feed import TalkerFeed, TalkerRows
+from engine.worker.omni.prompt import Prompt, TalkerRows
+from engine.worker.omni.talker_feed import TalkerFeed
 from engine.worker.omni.thought import Piece
 
 

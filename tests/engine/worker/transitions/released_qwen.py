@@ -21,7 +21,7 @@ from engine.errors import ConfigError, StageFailed
 from engine.worker.codec_frames import Books
 from engine.worker.models.qwen3_omni.feed import Feed
 from engine.worker.models.qwen3_omni.talker_net import LEAD
-from engine.worker.omni.talker_feed import TalkerRows
+from engine.worker.omni.prompt import TalkerRows
 from engine.worker.stage_request import StageRequest
 from engine.worker.transitions import qwen2_5_omni, qwen3_tts
 from tests.engine.worker.transitions.released import (

@@ -19,7 +19,7 @@ from engine.core import MIC_RATE_HZ, Pcm
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.omni import thinker_net
 from engine.worker.omni.film import CAMERA, StreamingFilm
-from engine.worker.omni.prompt import Prompter
+from engine.worker.omni.prompter import Prompter
 from engine.worker.stage import StageConfig
 from tests.engine.fakes import lose, until
 from tests.oracles.qwen3_omni import Turn, Video

@@ -23,7 +23,7 @@ from engine.worker.models.qwen3_omni.speakable import UserTurns
 from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.nn.slots import Batch
 from engine.worker.omni import thinker_net
-from engine.worker.omni.prompt import Prompter
+from engine.worker.omni.prompter import Prompter
 from engine.worker.omni.sound import MelFrontend, StreamingMel
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest

@@ -10,7 +10,7 @@ from engine import AudioPart
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.omni import media
 from engine.worker.omni.block import Block
-from engine.worker.omni.prompt import Prompter
+from engine.worker.omni.prompter import Prompter
 from engine.worker.stage import StageConfig
 from tests.worker.models.qwen3_omni.cases import TONE, Folder, Reference
 

@@ -14,7 +14,7 @@ from engine.errors import WeightsError
 from engine.worker.chat import Chat
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.models.qwen3_omni.thinker import Thinker
-from engine.worker.omni.prompt import Prompter
+from engine.worker.omni.prompter import Prompter
 from engine.worker.omni.thinker_net import ThinkerNet
 from engine.worker.stage import StageConfig
 from tests.oracles.talk import ask, request, spec
