@@ -28,7 +28,7 @@ async def test_the_engine_says_what_the_reference_says(title: str, checkpoint: F
     await _compared("plain", [title], checkpoint, oracle)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", SIZES)
 async def test_so_does_every_checkpoint(name: str, checkpoint: Folder, oracle: Reference) -> None:
