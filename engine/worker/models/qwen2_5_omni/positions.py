@@ -11,9 +11,9 @@ from engine.worker.omni.positions import Positions, RopePositions, counted
 class PairedPositions(RopePositions):
     """Positions in time are whole numbers, and the two marks on each side of a video with its sound share one."""
 
-    def times(self, steps: int, step_s: float) -> tuple[float, ...]:
-        seconds = np.arange(steps, dtype=np.float32) * np.float32(step_s)  # in the order in which the reference rounds
-        return tuple(np.floor(seconds * np.float32(self.per_second)).tolist())
+    def time(self, step: int, step_s: float) -> float:
+        seconds = np.float32(step) * np.float32(step_s)  # in the order in which the reference rounds
+        return float(np.floor(seconds * np.float32(self.per_second)))
 
     def text(self, count: int, before: Block | None, behind: Block | None) -> Positions:
         found = counted(count)
@@ -25,4 +25,4 @@ class PairedPositions(RopePositions):
 
 
 def _mixed(block: Block | None) -> bool:
-    return block is not None and block.sounds > 0 and block.cells > 0
+    return block is not None and block.mixed
