@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from app.media import decode_audio
-from engine import Overloaded
+from app.videos import Video, decode_video
+from engine import CameraFeed, Overloaded
 from engine.core import Pcm
+
+T = TypeVar("T")
 
 LINE = 16
 """Recordings at a time, as many as there are answers over HTTP: the last one waits for the seconds of all of them."""
@@ -34,12 +39,19 @@ class Decoding:
 
         Raises MediaError, and Overloaded where LINE recordings are being decoded or wait for it.
         """
+        return await self._turn(lambda left: decode_audio(data, limit_s, left))
+
+    async def video(self, data: bytes, limit_s: float, feed: CameraFeed) -> Video:
+        """The same as ``decode_video`` does."""
+        return await self._turn(lambda left: decode_video(data, limit_s, feed, left))
+
+    async def _turn(self, decode: Callable[[Callable[[], bool]], T]) -> T:
         if self._line >= LINE:
             raise Overloaded(f"{self._line} recordings wait to be decoded; try again soon.")
         left, loop = threading.Event(), asyncio.get_running_loop()
         self._line += 1
         try:
-            return await loop.run_in_executor(self._thread, decode_audio, data, limit_s, left.is_set)
+            return await loop.run_in_executor(self._thread, decode, left.is_set)
         finally:
             left.set()
             self._line -= 1

@@ -52,7 +52,7 @@ class Image:
             pixels = cast("NDArray[np.uint8]", frame.to_ndarray(format="rgb24"))
         except (av.error.FFmpegError, IndexError, ValueError):
             raise MediaError("the image is damaged") from None
-        return np.ascontiguousarray(np.rot90(pixels, k=round(_rotation(frame) / 90)))
+        return np.ascontiguousarray(np.rot90(pixels, k=round(rotation(frame) / 90)))
 
 
 def image_of(data: bytes) -> Image:
@@ -118,7 +118,8 @@ def image_url(jpeg: bytes) -> str:
     return "data:image/jpeg;base64," + pybase64.b64encode(jpeg).decode("ascii")
 
 
-def _rotation(frame: Any) -> float:
+def rotation(frame: Any) -> float:
+    """Return by how many degrees a frame is to be turned counter-clockwise to stand upright."""
     return float(getattr(frame, "rotation", 0) or 0)
 
 

@@ -56,7 +56,7 @@ def decode_audio(data: bytes, limit_s: float, unwanted: Callable[[], bool] = lam
     beyond either it is refused, whatever its header says. Pictures in it are never decoded. It ends soon after
     ``unwanted`` says so.
     """
-    container = _container(data)
+    container = container_of(data)
     if container is None:
         raise MediaError(f"not a sound or video file that can be read ({_KINDS})")
     try:
@@ -67,7 +67,7 @@ def decode_audio(data: bytes, limit_s: float, unwanted: Callable[[], bool] = lam
 
 
 _KINDS = "WAV, FLAC, OGG, MP3, AAC, M4A, MP4 or WebM"
-_CODECS = frozenset(
+SOUND_CODECS = frozenset(
     [
         "pcm_u8",
         "pcm_s16le",
@@ -98,12 +98,12 @@ _CODECS = frozenset(
 )
 """Codecs that record speech; of all that FFmpeg knows, the rest is never run."""
 
-_FRUGAL = {"codec_whitelist": ",".join(sorted(_CODECS)), "probesize": "1000000"}
+_FRUGAL = {"codec_whitelist": ",".join(sorted(SOUND_CODECS)), "probesize": "1000000"}
 _SAMPLES_S = 2 * 48_000
 """Samples of all channels that a second may have, on average up to the limit."""
 
 
-def _container(data: bytes) -> str | None:
+def container_of(data: bytes) -> str | None:
     """FFmpeg's name for what the first bytes say. It is not left to guess: some of its formats name other files."""
     match data[:4]:
         case b"RIFF" | b"RF64":
@@ -130,7 +130,7 @@ def _sound(file: Any, limit_s: float, unwanted: Callable[[], bool]) -> Pcm:
     stream = next(iter(file.streams.audio), None)
     if stream is None:
         raise MediaError("the file holds no sound")
-    if stream.codec_context is None or stream.codec_context.name not in _CODECS:
+    if stream.codec_context is None or stream.codec_context.name not in SOUND_CODECS:
         raise MediaError("the file's sound is of a kind that is not read here")
     stream.codec_context.thread_count = 1
     pieces, seconds, samples = list[Pcm](), 0.0, 0
@@ -152,7 +152,7 @@ def _sound(file: Any, limit_s: float, unwanted: Callable[[], bool]) -> Pcm:
         pieces.append(resampler[1].push(_mixed(frame, channels)))
     if resampler is None or not samples:
         raise MediaError("the audio file holds no samples")
-    _check_whole(stream, seconds)
+    check_whole(stream, seconds)
     return np.concatenate([*pieces, resampler[1].flush()])
 
 
@@ -177,7 +177,7 @@ def _mixed(frame: Any, channels: int) -> Pcm:
     return wave.mean(axis=0).astype(np.int16)
 
 
-def _check_whole(stream: Any, seconds: float) -> None:
+def check_whole(stream: Any, seconds: float) -> None:
     """Raise if the file says that much more was recorded than is there: half of a recording is not taken for it."""
     said_s = float(stream.duration * stream.time_base) if stream.duration else 0.0
     if stream.container.format.name.startswith("mov") and seconds < 0.95 * said_s - 0.5:

@@ -5,6 +5,7 @@ Everything is bounded before it is decoded, and decoded off the event loop. Sour
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -19,7 +20,8 @@ from app.realtime.conversation.model_context import CODE, check_instructions, mo
 from app.realtime.session_context import SessionContext
 from app.refusal import Refusal
 from app.slices import Slices
-from engine import AudioPart, ImagePart, Message, ModelInfo, Part, TextPart, ToolCallPart, ToolResultPart
+from app.videos import video_of_url
+from engine import AudioPart, ImagePart, Message, ModelInfo, Part, TextPart, ToolCallPart, ToolResultPart, VideoPart
 
 
 class TextContent(BaseModel):
@@ -49,6 +51,15 @@ class ImageContent(BaseModel):
     image_url: ImageUrl
 
 
+class VideoUrl(BaseModel):
+    url: str = Field(description="A data URI of an MP4, MOV or WebM; addresses are not fetched.")
+
+
+class VideoContent(BaseModel):
+    type: Literal["video_url"]
+    video_url: VideoUrl
+
+
 class RefusalContent(BaseModel):
     type: Literal["refusal"]
     refusal: str
@@ -58,7 +69,7 @@ HISTORY = 16
 """The factor by which an earlier conversation may be longer than the context: models that leave out its oldest turns
 themselves get it whole."""
 
-UserContent = Annotated[TextContent | AudioContent | ImageContent, Field(discriminator="type")]
+UserContent = Annotated[TextContent | AudioContent | ImageContent | VideoContent, Field(discriminator="type")]
 AssistantContent = Annotated[TextContent | RefusalContent, Field(discriminator="type")]
 Parts = Field(max_length=64, fail_fast=True)  # the answer names the first mistake only: the rest need not be found
 
@@ -110,7 +121,11 @@ async def engine_messages(
     Raises HttpRefusal, MediaError, MemoryFull or ShareTaken.
     """
     media = _Media(
-        context.limits.audio_s, decoding, context.slices, _Room(context.limits.conversation_mb, context.room)
+        context.limits.audio_s,
+        context.engine.model,
+        decoding,
+        context.slices,
+        _Room(context.limits.conversation_mb, context.room),
     )
     return tuple([await _message(message, f"messages.{i}", media) for i, message in enumerate(messages)])
 
@@ -144,7 +159,7 @@ def _chars(message: ChatMessage) -> int:
     return sum(map(len, parts))
 
 
-def _said(part: TextContent | RefusalContent | AudioContent | ImageContent) -> str:
+def _said(part: UserContent | RefusalContent) -> str:
     match part:
         case TextContent(text=text) | RefusalContent(refusal=text):
             return text
@@ -182,6 +197,7 @@ class _Media:
     """The decoder of what messages show and play: recordings of at most ``audio_s`` in their turn, all in one room."""
 
     audio_s: float
+    model: ModelInfo
     decoding: Decoding
     slices: Slices
     room: _Room
@@ -193,26 +209,44 @@ async def _message(message: ChatMessage, path: str, media: _Media) -> Message:
             return Message("system", _texts(content))
         case UserMessage(content=content):
             parts = [TextContent(type="text", text=content)] if isinstance(content, str) else content
-            return Message("user", tuple([await _part(part, media) for part in parts]))
+            written = any(isinstance(part, TextContent) for part in parts)
+            return Message("user", tuple([made for part in parts for made in await _parts(part, written, media)]))
         case ToolMessage(content=content, tool_call_id=call_id):
             return Message("tool", (ToolResultPart(call_id, _text(content)),))
         case AssistantMessage():
             return _assistant(message, path)
 
 
-async def _part(part: TextContent | AudioContent | ImageContent, media: _Media) -> Part:
+async def _parts(part: UserContent, written: bool, media: _Media) -> Sequence[Part]:
     match part:
         case TextContent(text=text):
-            return TextPart(text)
+            return (TextPart(text),)
         case AudioContent(input_audio=sound):
             recording = await media.slices.aside(lambda: decode_base64(sound.data))
             pcm = await media.decoding.samples(recording, media.audio_s)
             media.room.take(pcm.nbytes)
-            return AudioPart(pcm)
+            return (AudioPart(pcm),)
         case ImageContent(image_url=image):
             weighed = await media.slices.aside(lambda: image_of_url(image.url))
             media.room.take(weighed.size)
-            return ImagePart(await media.slices.aside(weighed.decode))
+            return (ImagePart(await media.slices.aside(weighed.decode)),)
+        case VideoContent(video_url=link):
+            return await _video(link.url, written, media)
+
+
+async def _video(url: str, written: bool, media: _Media) -> Sequence[Part]:
+    """A video; to a model that takes none, some of its frames as pictures, and to one that hears its sound as what the
+    user says, where nothing is ``written`` beside it."""
+    model = media.model
+    recording = await media.slices.aside(lambda: video_of_url(url))
+    video = await media.decoding.video(recording, media.audio_s, model.camera)
+    media.room.take(video.size)
+    if "video" in model.abilities:
+        return (VideoPart(video.frames, video.fps, video.pcm),)
+    pictures = tuple(ImagePart(frame) for frame in video.frames)
+    if written or video.pcm is None or "audio" not in model.abilities:
+        return pictures
+    return (*pictures, AudioPart(video.pcm))
 
 
 def _assistant(message: AssistantMessage, path: str) -> Message:

@@ -15,8 +15,11 @@ import pytest
 from openai import APIError, APIStatusError, AsyncOpenAI
 
 from app.http.sound import encoded, wav_header
+from engine import AudioPart, Engine, ImagePart, TextPart
+from engine import Request as EngineRequest
 from tests.app.http.test_sound import WAVE, decoded
 from tests.app.rig import Running, eventually, running, script_spec
+from tests.app.test_videos import url, video
 
 PIXEL = (
     "data:image/png;base64,"
@@ -175,6 +178,31 @@ async def test_pictures_and_every_role_are_taken(openai: AsyncOpenAI) -> None:
     assert (await ask(openai, messages)).choices[0].message.content == "a dot"
 
 
+async def test_a_video_is_some_pictures_and_its_sound_to_a_model_that_sees_no_video(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[EngineRequest] = []
+    engine = server.service.engine
+    assert isinstance(engine, Engine)
+    whole = engine.open
+
+    def opened(request: EngineRequest, inputs: Any = None) -> Any:
+        asked.append(request)
+        return whole(request, inputs)
+
+    monkeypatch.setattr(engine, "open", opened)
+    part = {"type": "video_url", "video_url": {"url": url(video(6.0, fps=4))}}
+    written = await post(server, messages=user({"type": "text", "text": "say: seen"}, part))
+    spoken = await post(server, messages=user(part))
+    said = [answer.json()["choices"][0]["message"]["content"] for answer in (written, spoken)]
+    assert said == ["seen", "I heard 6.0 seconds."]
+    for request, kinds in zip(asked, ([TextPart, *3 * [ImagePart]], [*3 * [ImagePart], AudioPart]), strict=True):
+        parts = request.messages[-1].parts
+        assert [type(part) for part in parts] == kinds
+        levels = [part.pixels.mean() for part in parts if isinstance(part, ImagePart)]
+        np.testing.assert_allclose(levels, [20, 87, 153], atol=12)
+
+
 @pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
 async def test_an_answer_ends_at_its_limit(field: str, openai: AsyncOpenAI) -> None:
     done = await ask(openai, user("long 20"), **{field: 5})
@@ -250,6 +278,10 @@ def sound(data: str) -> Any:
     return {"type": "input_audio", "input_audio": {"data": data}}
 
 
+def film(url: str) -> Any:
+    return {"type": "video_url", "video_url": {"url": url}}
+
+
 @pytest.mark.parametrize(
     ("fields", "status", "code", "param"),
     [
@@ -270,6 +302,8 @@ def sound(data: str) -> Any:
         ({"messages": user(URL_PART)}, 400, "invalid_value", None),
         ({"messages": user(sound("????"))}, 400, "invalid_value", None),
         ({"messages": user(sound("AAAA"))}, 400, "invalid_value", None),
+        ({"messages": user(film("http://127.0.0.1/x.mp4"))}, 400, "invalid_value", None),
+        ({"messages": user(film("data:video/mp4;base64,AAAA"))}, 400, "invalid_value", None),
     ],
 )
 @pytest.mark.asyncio(loop_scope="module")
@@ -285,7 +319,10 @@ async def test_mistakes_are_told_in_the_api_s_shape(
 @pytest.mark.parametrize(
     ("message", "told"),
     [
-        (user({"type": "file"})[0], "type 'file' is not known here; choose one of 'text', 'input_audio', 'image_url'."),
+        (
+            user({"type": "file"})[0],
+            "type 'file' is not known here; choose one of 'text', 'input_audio', 'image_url', ",
+        ),
         (user({"type": "text", "text": 5})[0], "messages.0.content.0.text: Input should be a valid string."),
         (user({"text": "x"})[0], "messages.0.content.0: type is missing."),
         ({"role": "king"}, "role 'king' is not known here; choose one of 'system', 'developer', 'user', "),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx
 import numpy as np
 import pytest
 
@@ -9,12 +10,28 @@ from app.bench import subject
 from app.bench.loads import Kind, Plan, loads
 from app.bench.serve import Report
 from app.commands.server import Address, Server
+from app.videos import decode_video
 from engine import Message, Request, Sampling, TextPart
+from engine.worker.omni.thinker import CAMERA
+from tests.app.test_videos import url, video
+from tests.oracles.qwen3_omni import Video
 from tests.worker.models.qwen3_omni.cases import Folder, Reference
 
 ASKED = ("Hello, how are you today?", "Count: one two three", "What do you see?")
 FRAMES, TOKENS = 12, 8
+CLIP = video(1.6, size=(96, 64))
 CHANGES = {"server.limits.answer_s": FRAMES * 0.08, "server.limits.answers_share": 1.0}
+
+
+async def watched(root: str, data: bytes) -> str:
+    """The server's answer to a video, in writing."""
+    part = {"type": "video_url", "video_url": {"url": url(data)}}
+    body = {"model": "any", "temperature": 0, "max_completion_tokens": TOKENS}
+    async with httpx.AsyncClient(base_url=root, timeout=60) as http:
+        answer = await http.post(
+            "/v1/chat/completions", json={**body, "messages": [{"role": "user", "content": [part]}]}
+        )
+    return answer.json()["choices"][0]["message"]["content"]
 
 
 @pytest.mark.timeout(300)  # a server is started, on whatever machine
@@ -31,7 +48,12 @@ async def test_every_answer_under_load_is_the_references(checkpoint: Folder, ora
     with subject.running("qwen3_omni_tiny", changes={"weights": str(folder), **CHANGES}) as server:
         async with Server(Address(server.url)) as asked:
             report.loads = await loads(asked, Plan(at_once=(6,), rate=20.0, count=12), Kind("answers", requests))
+        seen = await watched(Address(server.url).root, CLIP)
     assert [figure.value for figure in report.figures(exact=True)] == [0.0] * 4
     for text, wave in zip(ASKED, report.loads[0].alone, strict=True):
         said = reference.answer([("user", [text])], TOKENS, FRAMES)
         assert np.abs(wave - reference.sound(said.codes)).max() < 1e-3, "16 bits on the wire"
+
+    shown = decode_video(CLIP, 10, CAMERA)
+    answer = reference.answer([("user", [Video(shown.frames, shown.fps, shown.pcm)])], TOKENS, 1)
+    assert seen == reference.tokenizer.decode(answer.ids, skip_special_tokens=True), "a video with its sound, by HTTP"
