@@ -126,7 +126,7 @@ def steps(bench: Bench, stages: dict[str, Any]) -> None:
             bench.note("steps", row)
         bench.note("steps", {"what": "predictor", "rows": count, **predictor(bench, talker, count)})
         for frames, fresh in ((1, True), (1, False), (25, False)):
-            codes = torch.randint(0, sound.book, (count, frames, sound.groups), device=bench.device)
+            codes = torch.randint(0, sound.front.book, (count, frames, sound.front.groups), device=bench.device)
             piece, starts = Piece.of(list(range(count)), fresh, bench.device), [0 if fresh else 80] * count
             took = bench.median_ms(lambda c=codes, s=starts, p=piece: sound.decode(c, s, p).cpu(), 5)
             bench.note("steps", {"what": f"code2wav of {frames}{' first' * fresh}", "rows": count, "kernels ms": took})

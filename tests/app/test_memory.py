@@ -224,7 +224,7 @@ def shown_or_said(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[Any]]:
 
     decode, begin = Image.decode, Utterance.__init__
     monkeypatch.setattr(Image, "decode", lambda self: noted(decode(self)))
-    monkeypatch.setattr(Utterance, "__init__", lambda self, limit: begin(noted(self), limit))
+    monkeypatch.setattr(Utterance, "__init__", lambda self, *given: begin(noted(self), *given))
     return made
 
 
