@@ -36,6 +36,9 @@ SAID = (
 )
 """Texts that nano's ears know, so that what they do not hear was not said."""
 
+ASKED = PROMPTS[:-1]
+"""Questions whose answers stay the same: the last one's, the time, is another one a minute later."""
+
 AT_ONCE = (1, 8, 16, 64)
 ROUNDS, LEAST = 2, 16
 """A load has so many answers for each of its users, and so many at the least."""
@@ -77,7 +80,7 @@ class Plan:
             Request(
                 id="", session="", messages=(Message("user", (TextPart(text),)),), sampling=Sampling(seed=number)
             )
-            for number, text in enumerate(PROMPTS)
+            for number, text in enumerate(ASKED)
         )  # fmt: skip
         voices = [Kind(f"voice {name}", tuple(replaced(one, voice=name) for one in said)) for name in self.voices]
         return [Kind("default voice", said), *voices, Kind("answers", asked)]
