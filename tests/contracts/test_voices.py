@@ -17,6 +17,7 @@ import soundfile
 from engine import Engine, EngineSpec, StageSpec, describe, wire
 from engine.catalogue import catalogue
 from engine.chunk import Audio, Text
+from engine.config import ChunkSpec
 from engine.core import SPEAKER_RATE_HZ
 from engine.errors import ConfigError, WeightsError
 from tests.contracts.voices import CLONING, PACKAGES, VoiceOf, small_voice
@@ -150,13 +151,17 @@ async def test_twenty_who_leave_do_not_starve_the_next(stage: Any) -> None:
 
 @pytest.mark.slow
 async def test_a_voice_that_is_killed_in_mid_answer_says_the_rest(voice: VoiceOf) -> None:
-    """Its process is; without `workers:` it has one of its own, which leaves the thinker's words alone."""
+    """Its process is; without `workers:` it has one of its own, which leaves the thinker's words alone.
+
+    Nothing is cut short for a listener who waits for the next process: clauses would differ from the whole answer's.
+    """
     stages = (
         StageSpec(use="script.thinker", name="thinker"),
         StageSpec(use=voice.use, name="voice", weights=str(voice.folder)),
     )
     asked = request(f"say: {TEXT}")
-    async with Engine(EngineSpec(stages=stages, empty_s=60.0)) as engine:
+    spec = EngineSpec(stages=stages, empty_s=60.0, chunks=ChunkSpec(hurry=False))
+    async with Engine(spec) as engine:
         async with engine.open(asked) as chunks:
             full = whole(only(Audio, [chunk async for chunk in chunks]))
         found, killed = list[Audio](), False
