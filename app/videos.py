@@ -16,7 +16,7 @@ import av.error
 import numpy as np
 from numpy.typing import NDArray
 
-from app.images import fitted, rotation, scaled
+from app.images import fitted, rotation
 from app.media import SOUND_CODECS, MediaError, check_whole, container_of, decode_audio, decode_base64
 from engine import CameraFeed
 from engine.core import Pcm
@@ -90,7 +90,7 @@ def _sampled(
             raise MediaError(f"the video is longer than {limit_s:g} s")
         if at_s < len(taken) / fps:
             continue
-        picture = scaled(_upright(frame, feed.side), feed.side)
+        picture = _upright(frame, feed.side)
         taken.append(fitted(picture, *taken[0].shape[:2]) if taken else picture)
         if len(taken) > feed.most:
             taken, fps = taken[::2], fps / 2
@@ -132,7 +132,7 @@ def _check_size(width: int, height: int) -> None:
 
 
 def _upright(frame: Any, longest: int) -> NDArray[np.uint8]:
-    """A frame as uint8 [height, width, 3], about as small as it is wanted: the decoder's own scaling is the quicker."""
+    """A frame as uint8 [height, width, 3], no side longer than ``longest`` pixels."""
     scale = min(1.0, longest / max(frame.width, frame.height))
     width, height = (max(1, round(side * scale)) for side in (frame.width, frame.height))
     pixels: NDArray[np.uint8] = frame.to_ndarray(format="rgb24", width=width, height=height)

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import structs
 
 from app.bench.arrivals import poisson
 from app.bench.sessions import PROMPTS
@@ -82,7 +83,9 @@ class Plan:
             )
             for number, text in enumerate(ASKED)
         )  # fmt: skip
-        voices = [Kind(f"voice {name}", tuple(replaced(one, voice=name) for one in said)) for name in self.voices]
+        voices = [
+            Kind(f"voice {name}", tuple(structs.replace(one, voice=name) for one in said)) for name in self.voices
+        ]
         return [Kind("default voice", said), *voices, Kind("answers", asked)]
 
     def answers(self, users: int) -> int:
@@ -166,11 +169,6 @@ class Load:
     def leaked(self) -> list[Answer]:
         """Return those of them that sound as the answer to another question."""
         return [one for one in self.different if any(alike(one.player.wave, other) for other in self.alone)]
-
-
-def replaced(request: Request, voice: str) -> Request:
-    """The same to be said by another voice."""
-    return Request(id="", session="", messages=(), say=request.say, voice=voice)
 
 
 def alike(one: Wave, other: Wave) -> bool:

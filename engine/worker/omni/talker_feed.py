@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.chunk import Chunk, Kind
+from engine.chunk import Chunk, Kind, Tensors, Usage
+from engine.errors import StageFailed
 from engine.worker.omni.block import Block
 from engine.worker.omni.prompt import Prompt, TalkerRows
 from engine.worker.omni.thought import Piece
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class TextEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="omni.text_end"):
@@ -50,3 +54,15 @@ class TalkerFeed(ABC):
     def drawn(self, token: int, text_end: int) -> list[msgspec.Struct]:
         """Return what the talker takes of a token to be spoken that was drawn; the answer has ``text_end`` characters
         behind it."""
+
+
+def read(chunk: Chunk, structs: Mapping[Kind, type[S]]) -> S | Usage:
+    """Read a chunk of the thinker's, which is one of these or its usage. Raises StageFailed for another one."""
+    if isinstance(chunk, Usage):
+        return chunk
+    if not isinstance(chunk, Tensors) or chunk.name not in structs:
+        raise StageFailed(f"the talker takes what its own thinker says, not {chunk.kind}")
+    try:
+        return chunk.read(structs[chunk.name])
+    except msgspec.ValidationError as error:
+        raise StageFailed(f"the thinker's {chunk.name} cannot be read: {error}") from None

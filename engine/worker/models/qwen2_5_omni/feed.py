@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.chunk import Chunk, Kind, Tensors, Usage, kinds
-from engine.errors import StageFailed
 from engine.worker.nn.device import to_device
+from engine.worker.omni import talker_feed
 from engine.worker.omni.block import Block
 from engine.worker.omni.marks import Marks
 from engine.worker.omni.prompt import Prompt, TalkerRows
@@ -88,11 +88,4 @@ class Feed(TalkerFeed):
 
 def read(chunk: Chunk) -> Speakable:
     """Read a chunk of the thinker's. Raises StageFailed for one that is none of these."""
-    if isinstance(chunk, Usage):
-        return chunk
-    if not isinstance(chunk, Tensors) or chunk.name not in _STRUCTS:
-        raise StageFailed(f"the talker takes what its own thinker says, not {chunk.kind}")
-    try:
-        return chunk.read(_STRUCTS[chunk.name])
-    except msgspec.ValidationError as error:
-        raise StageFailed(f"the thinker's {chunk.name} cannot be read: {error}") from None
+    return talker_feed.read(chunk, _STRUCTS)

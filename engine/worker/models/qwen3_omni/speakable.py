@@ -6,8 +6,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.chunk import Chunk, Kind, Tensors, Usage
-from engine.errors import StageFailed
+from engine.chunk import Chunk, Kind, Usage
+from engine.worker.omni import talker_feed
 from engine.worker.omni.talker_feed import TextEnd
 
 
@@ -45,11 +45,4 @@ _STRUCTS: dict[Kind, type[UserTurns | Lead | TextToken | TextEnd]] = {
 
 def read(chunk: Chunk) -> Speakable:
     """Read a chunk of the thinker's. Raises StageFailed for one that is none of these."""
-    if isinstance(chunk, Usage):
-        return chunk
-    if not isinstance(chunk, Tensors) or chunk.name not in _STRUCTS:
-        raise StageFailed(f"the talker takes what its own thinker says, not {chunk.kind}")
-    try:
-        return chunk.read(_STRUCTS[chunk.name])
-    except msgspec.ValidationError as error:
-        raise StageFailed(f"the thinker's {chunk.name} cannot be read: {error}") from None
+    return talker_feed.read(chunk, _STRUCTS)
