@@ -47,9 +47,9 @@ class Part:
 CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_350, 4_500)
 SHARED = Part("what stages share: worker/llm, worker/remote, and the files that only stages import", 4_200)
 NN = Part("engine/worker/nn", 1_050)
-TALKER = Part("engine/worker/talker", 400)
+TALKER = Part("engine/worker/talker", 450)
 TRANSITIONS = Part("engine/worker/transitions", 600)
-OMNI = Part("engine/worker/omni: what thinkers of omni families share", 1_300)
+OMNI = Part("engine/worker/omni: what omni families share", 1_350)
 APP = Part("app", 15_400, 12_000)
 FAMILIES = {"nano": Part("nano", 2_350, 2_000)}
 FAMILY, STAGE = 2_000, 250

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -19,12 +19,10 @@ from engine.worker.omni.positions import RopePositions
 from engine.worker.omni.sound import AudioLayout
 from engine.worker.omni.talker_feed import TalkerFeed
 from engine.worker.stage import StageConfig
-from engine.worker.stage_request import StageRequest
 
 CONTEXT = 8192  # tokens of a prompt and its answer, unless the options say otherwise
 PIECE = 256  # tokens of a prompt that one step prefills
 REMEMBER_MB = 256  # megabytes of computed prompts of sessions that may go on, in each of thinker and talker
-MAX_PENDING = 4096  # a row is one id: text need not wait for the voice, which eats twelve a second
 GRAPHS = {"auto": "auto", "on": True, "off": False}  # YAML reads the last two as truth values
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 THINKER = 0  # the thinker's stream of randomness; a family numbers its others from 1
@@ -114,9 +112,3 @@ class Source(ABC):
     def generation(self) -> dict[str, Any]:
         file = self.folder / "generation_config.json"
         return read_json(file) if file.exists() else {}
-
-
-def to_keep(reqs: Sequence[StageRequest]) -> list[StageRequest]:
-    """Choose whose computed state a step keeps first: one request's, since copies for a crowd would hold up its second
-    sound."""
-    return [req for req in reqs if req.state.unkept][:1]

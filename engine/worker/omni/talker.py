@@ -1,7 +1,8 @@
 """Base of talkers that hear a thinker's prompt before they speak: it is prefilled piece by piece, and kept for the
 session.
 
-A family says which chunk holds rows of the prompt, which one ends it, and how such rows are embedded.
+A family names its parts: its checkpoint, its networks, which chunk holds rows of the prompt, which one ends it, and how
+such rows are embedded.
 """
 
 from __future__ import annotations
@@ -13,14 +14,19 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from engine.chunk import Chunk, Usage
-from engine.errors import EngineError
+from engine.chunk import Chunk, Codes, Kind, Usage, kinds
+from engine.core import Facets, StageInfo, Voice
+from engine.errors import EngineError, WeightsError
 from engine.worker.codec_frames import frames_of
+from engine.worker.nn.sampler import SamplingParams
 from engine.worker.nn.slots import Batch
-from engine.worker.omni.source import to_keep
+from engine.worker.omni.source import Source
+from engine.worker.omni.talker_feed import TextEnd
 from engine.worker.prefix import Prefixes
+from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker import speech, stage
+from engine.worker.talker.pending import MAX_PENDING, to_keep
 from engine.worker.talker.stage import Net
 
 
@@ -51,6 +57,13 @@ class Speech(speech.Speech):
 class Talker(stage.Talker[Net]):
     """The stage: it hears the prompt, and says what its thinker writes."""
 
+    source_class: ClassVar[type[Any]]
+    net_class: ClassVar[type[Any]]
+    speech_class: ClassVar[type[Any]] = Speech
+    takes: ClassVar[frozenset[Kind]]
+    """The family's own chunks between thinker and talker."""
+    top_p: ClassVar[float]
+    """The nucleus where the checkpoint's generation_config.json names none."""
     prompt_class: ClassVar[type[Any]]
     """Rows of the prompt: ``at`` is the first one's number, with ``names`` [rows] and ``positions`` [3, rows]."""
     lead_class: ClassVar[type[Any]]
@@ -61,6 +74,42 @@ class Talker(stage.Talker[Net]):
     room: int
     """Rows that fit into a slot."""
     prefixes: Prefixes[PrefixKV]
+
+    @classmethod
+    def describe(cls, config: StageConfig) -> StageInfo:
+        return cls._info(cls.source_class(config))
+
+    @classmethod
+    def _info(cls, source: Source) -> StageInfo:
+        return StageInfo(
+            takes=cls.takes | kinds(TextEnd, Usage), emits=kinds(Usage), feeds=kinds(Codes), slots=source.slots,
+            max_pending=MAX_PENDING, checkpoints=kinds(Codes),
+            facets=Facets(voices=tuple(Voice(id, id.capitalize()) for id in source.voices)),
+        )  # fmt: skip
+
+    def __init__(self, config: StageConfig) -> None:
+        self.source = source = self.source_class(config)
+        self.info = self._info(source)
+        if not source.voices:
+            raise WeightsError(f"{source.folder}: this checkpoint has no talker; host the thinker alone")
+        self.net = self.net_class(source)
+        self.piece, self.room = source.piece, self.net.room
+        self.prefixes = Prefixes(source.remembered)
+        generation = source.generation
+        self.sampled = {
+            "temperature": generation.get("talker_temperature", 0.9),
+            "top_k": self.net.shape.top_k,
+            "top_p": generation.get("talker_top_p", self.top_p),
+        }
+
+    def open(self, req: StageRequest) -> None:
+        asked = req.request.sampling
+        req.state = self.speech_class(
+            voice=self.source.voice(req.request),
+            params=SamplingParams(asked.seed, asked.greedy, **self.sampled),
+            spoken=stage.spoken_before(req, self.net.groups),
+        )
+        self.net.open(req.slot)
 
     @abstractmethod
     def prompt_embeddings(self, piece: Any, start: int) -> Tensor:

@@ -25,14 +25,14 @@ from engine.worker.omni.encoders import Encoders
 from engine.worker.omni.film import CAMERA
 from engine.worker.omni.prompt import Prompt
 from engine.worker.omni.prompter import Prompter
-from engine.worker.omni.source import MAX_PENDING, Source, to_keep
+from engine.worker.omni.source import Source
 from engine.worker.omni.talker_feed import TextEnd
 from engine.worker.omni.thinker_net import ThinkerNet
 from engine.worker.omni.thought import Piece, PrefixKV, Thought, deep
 from engine.worker.prefix import Prefixes
 from engine.worker.stage import StageConfig, guarded
 from engine.worker.stage_request import StageRequest
-from engine.worker.talker.stage import by_slot
+from engine.worker.talker.pending import MAX_PENDING, by_slot, to_keep
 
 ENCODED = 4  # pieces' worth of prompts that a GPU encodes in one step
 

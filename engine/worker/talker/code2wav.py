@@ -20,10 +20,10 @@ from engine.worker.nn.conv import Piece
 from engine.worker.nn.device import to_device
 from engine.worker.stage import StageConfig, warm_up
 from engine.worker.stage_request import StageRequest
+from engine.worker.talker.pending import MAX_PENDING
 from engine.worker.talker.speech import FRAME_S, FRAME_SAMPLES
 
 WARM_S = 2.0  # seconds of a start, at most
-MAX_PENDING = 4096  # a row is one id, or one frame: nothing need wait for who eats twelve a second
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ from engine.worker.nn.slots import Batch
 from engine.worker.stage import guarded
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker.net import TalkerNet
+from engine.worker.talker.pending import by_slot
 from engine.worker.talker.speech import Speech
 
 Net = TypeVar("Net", bound=TalkerNet)
@@ -236,8 +237,3 @@ def spoken_before(req: StageRequest, groups: int) -> NDArray[np.int16]:
     covered = req.checkpoint["frames"] if req.checkpoint is not None else 0
     frames = [chunk.frames for chunk in req.kept if isinstance(chunk, Codes)][:covered]
     return np.concatenate([np.zeros((0, groups), np.int16), *frames])
-
-
-def by_slot(req: StageRequest) -> int:
-    """Return the key that a batch is sorted by: slots side by side are read without being copied."""
-    return req.slot

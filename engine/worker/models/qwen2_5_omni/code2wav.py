@@ -23,10 +23,10 @@ from engine.worker.models.qwen2_5_omni.source import CODE_S, Source, Voice
 from engine.worker.models.qwen2_5_omni.vocoder import Vocoder
 from engine.worker.nn.device import to_device
 from engine.worker.nn.sampler import uniforms
-from engine.worker.omni.source import MAX_PENDING
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker.net import PREDICTOR
+from engine.worker.talker.pending import MAX_PENDING
 
 NOISE = PREDICTOR + 1  # its stream of randomness
 STEPS = (1, 1, 2, 3)

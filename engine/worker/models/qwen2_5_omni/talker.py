@@ -8,21 +8,13 @@ from typing import Any
 
 from torch import Tensor
 
-from engine import core
-from engine.chunk import Chunk, Codes, Usage, kinds
-from engine.core import Facets, StageInfo
-from engine.errors import EngineError, StageFailed, WeightsError
+from engine.chunk import Chunk, kinds
+from engine.errors import EngineError, StageFailed
 from engine.worker.models.qwen2_5_omni.feed import PromptEnd, PromptRows, ReplyRow, Speakable, read
 from engine.worker.models.qwen2_5_omni.source import CODE_S, Source
 from engine.worker.models.qwen2_5_omni.talker_net import END, LEAD, PAD, TalkerNet
-from engine.worker.nn.sampler import SamplingParams
 from engine.worker.omni import talker
-from engine.worker.omni.source import MAX_PENDING
-from engine.worker.omni.talker_feed import TextEnd
-from engine.worker.prefix import Prefixes
-from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
-from engine.worker.talker import stage
 from engine.worker.talker.speech import estimated
 
 
@@ -35,48 +27,15 @@ class Speech(talker.Speech):
         return min(self.characters, estimated(self.answered * CODE_S))
 
 
-class Talker(talker.Talker[Any]):
+class Talker(talker.Talker[TalkerNet]):
     """The stage: it hears the prompt, and says what its thinker writes."""
 
+    source_class, net_class, speech_class = Source, TalkerNet, Speech
     prompt_class, lead_class = PromptRows, PromptEnd
+    takes = kinds(PromptRows, PromptEnd, ReplyRow)
     frame_s, num_lead = CODE_S, LEAD
     end, pad = END, PAD
-
-    @classmethod
-    def describe(cls, config: StageConfig) -> StageInfo:
-        return cls._info(Source(config))
-
-    @classmethod
-    def _info(cls, source: Source) -> StageInfo:
-        return StageInfo(
-            takes=kinds(PromptRows, PromptEnd, ReplyRow, TextEnd, Usage), emits=kinds(Usage), feeds=kinds(Codes),
-            slots=source.slots, max_pending=MAX_PENDING, checkpoints=kinds(Codes),
-            facets=Facets(voices=tuple(core.Voice(id, id.capitalize()) for id in source.voices)),
-        )  # fmt: skip
-
-    def __init__(self, config: StageConfig) -> None:
-        self.source = source = Source(config)
-        self.info = self._info(source)
-        if not source.voices:
-            raise WeightsError(f"{source.folder}: this checkpoint has no talker; host the thinker alone")
-        self.net = TalkerNet(source)
-        self.piece, self.room = source.piece, self.net.room
-        self.prefixes = Prefixes(source.remembered)
-        generation = source.generation
-        self.sampled = {
-            "temperature": generation.get("talker_temperature", 0.9),
-            "top_k": self.net.shape.top_k,
-            "top_p": generation.get("talker_top_p", 0.8),
-        }
-
-    def open(self, req: StageRequest) -> None:
-        asked = req.request.sampling
-        req.state = Speech(
-            voice=self.source.voice(req.request),
-            params=SamplingParams(asked.seed, asked.greedy, **self.sampled),
-            spoken=stage.spoken_before(req, 1),
-        )
-        self.net.open(req.slot)
+    top_p = 0.8
 
     async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         """Yield what the thinker says, as it is. Raises StageFailed where it does not belong together."""

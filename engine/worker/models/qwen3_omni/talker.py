@@ -9,20 +9,14 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from engine.chunk import Chunk, Codes, Usage, kinds
-from engine.core import Facets, StageInfo, Voice
-from engine.errors import StageFailed, WeightsError
+from engine.chunk import Chunk, kinds
+from engine.errors import StageFailed
 from engine.worker.models.qwen3_omni.source import FRAME_S, Source
 from engine.worker.models.qwen3_omni.speakable import Lead, Speakable, TextToken, UserTurns, read
 from engine.worker.models.qwen3_omni.talker_net import LEAD, TalkerNet
-from engine.worker.nn.sampler import SamplingParams
 from engine.worker.omni import talker
-from engine.worker.omni.source import MAX_PENDING
-from engine.worker.omni.talker_feed import TextEnd
-from engine.worker.prefix import Prefixes
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
-from engine.worker.talker import stage
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,44 +29,15 @@ class Speech(talker.Speech):
 class Talker(talker.Talker[TalkerNet]):
     """The stage: it hears the user's turns, and says what its thinker writes."""
 
+    source_class, net_class, speech_class = Source, TalkerNet, Speech
     prompt_class, lead_class = UserTurns, Lead
+    takes = kinds(UserTurns, Lead, TextToken)
     frame_s, num_lead = FRAME_S, LEAD
-
-    @classmethod
-    def describe(cls, config: StageConfig) -> StageInfo:
-        return cls._info(Source(config))
-
-    @classmethod
-    def _info(cls, source: Source) -> StageInfo:
-        return StageInfo(
-            takes=kinds(UserTurns, Lead, TextToken, TextEnd, Usage), emits=kinds(Usage), feeds=kinds(Codes),
-            slots=source.slots, max_pending=MAX_PENDING, checkpoints=kinds(Codes),
-            facets=Facets(voices=tuple(Voice(id, id.capitalize()) for id in source.voices)),
-        )  # fmt: skip
+    top_p = 1.0
 
     def __init__(self, config: StageConfig) -> None:
-        self.source = source = Source(config)
-        self.info = self._info(source)
-        if not source.voices:
-            raise WeightsError(f"{source.folder}: this checkpoint has no talker; host the thinker alone")
-        self.net = TalkerNet(source)
-        self.piece, self.end, self.pad, self.room = source.piece, source.marks.end, source.marks.pad, self.net.room
-        self.prefixes = Prefixes(source.remembered)
-        generation = source.generation
-        self.sampled = {
-            "temperature": generation.get("talker_temperature", 0.9),
-            "top_k": self.net.shape.top_k,
-            "top_p": generation.get("talker_top_p", 1.0),
-        }
-
-    def open(self, req: StageRequest) -> None:
-        asked = req.request.sampling
-        req.state = Speech(
-            voice=self.source.voice(req.request),
-            params=SamplingParams(asked.seed, asked.greedy, **self.sampled),
-            spoken=stage.spoken_before(req, self.net.predictor.groups),
-        )
-        self.net.seen_codes[req.slot] = False
+        super().__init__(config)
+        self.end, self.pad = self.source.marks.end, self.source.marks.pad
 
     async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         """Yield what the thinker says, as it is. Raises StageFailed where it does not belong together."""

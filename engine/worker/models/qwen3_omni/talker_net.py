@@ -11,15 +11,15 @@ from torch import Tensor
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.nn.device import to_device
 from engine.worker.nn.projection import Projection
-from engine.worker.talker import net
-from engine.worker.talker.net import TalkerShape
+from engine.worker.talker import rvq_net
+from engine.worker.talker.rvq_net import TalkerShape
 from engine.worker.talker.speech import ANSWER_FRAMES
 
 LEAD = 9
 """Rows with which the talker's own turn begins."""
 
 
-class TalkerNet(net.TalkerNet):
+class TalkerNet(rvq_net.TalkerNet):
     """The checkpoint's talker; text is looked up in the thinker's table."""
 
     def __init__(self, source: Source) -> None:

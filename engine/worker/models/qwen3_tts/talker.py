@@ -26,8 +26,8 @@ from engine.worker.speaking import asked_voice
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker import speech, stage
-from engine.worker.talker.code2wav import MAX_PENDING
-from engine.worker.talker.net import TalkerNet, TalkerShape
+from engine.worker.talker.pending import MAX_PENDING
+from engine.worker.talker.rvq_net import TalkerNet, TalkerShape
 from engine.worker.talker.speech import FRAME_S
 
 AT_ONCE = 1024  # characters of a long text that become tokens without a pause: some milliseconds
@@ -105,13 +105,13 @@ class Talker(stage.Talker[TalkerNet]):
     def open(self, req: StageRequest) -> None:
         asked = req.request.sampling
         voice = self._voices[asked_voice(req.request.voice, self.info.facets.voices)]
-        again = stage.spoken_before(req, self.net.predictor.groups)
+        again = stage.spoken_before(req, self.net.groups)
         req.state = Speech(
             params=SamplingParams(asked.seed, asked.greedy, **self.sampled), voice=voice, prompt=voice.lead,
             spoken=np.concatenate((voice.frames, again)) if len(voice.frames) else again, given=len(voice.frames),
             announced=not len(voice.frames) or req.checkpoint is not None,
         )  # fmt: skip
-        self.net.seen_codes[req.slot] = False
+        self.net.open(req.slot)
 
     async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
         """Yield the text's tokens as they are settled, or all at once at its end."""

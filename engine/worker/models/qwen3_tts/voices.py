@@ -15,7 +15,7 @@ from engine.worker.models.qwen3_tts.source import Source
 from engine.worker.models.qwen3_tts.text import TextIds
 from engine.worker.nn.device import to_device
 from engine.worker.reference import Clone, reference_sound
-from engine.worker.talker.net import TalkerNet
+from engine.worker.talker.rvq_net import TalkerNet
 
 RATE_HZ = 24_000
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from engine import Engine
-from engine.worker.models.qwen2_5_omni import talker_net
 from engine.worker.models.qwen2_5_omni.feed import Feed
 from engine.worker.models.qwen2_5_omni.positions import PairedPositions
 from engine.worker.omni import thinker_net
 from engine.worker.omni.positions import RopePositions
+from engine.worker.talker import net as talker_net
 from tests.oracles.talk import ask
 from tests.worker.models.qwen2_5_omni.cases import PROMPTS, Folder, Reference, request, spec
 

@@ -1,0 +1,20 @@
+"""Rules by which stages of a thinker, a talker and a code2wav queue and order their requests. Computes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.worker.stage_request import StageRequest
+
+MAX_PENDING = 4096  # a row is one id, or one frame: nothing need wait for who eats twelve a second
+
+
+def by_slot(req: StageRequest) -> int:
+    """Return the key that a batch is sorted by: slots side by side are read without being copied."""
+    return req.slot
+
+
+def to_keep(reqs: Sequence[StageRequest]) -> list[StageRequest]:
+    """Choose whose computed state a step keeps first: one request's, since copies for a crowd would hold up its second
+    sound."""
+    return [req for req in reqs if req.state.unkept][:1]

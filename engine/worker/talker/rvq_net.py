@@ -1,0 +1,82 @@
+"""The networks of a talker whose frames have residual codes: the talker draws the first, a code predictor the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.worker.nn.decode_batch import DecodeBatch
+from engine.worker.nn.device import to_device
+from engine.worker.nn.predictor import FURTHER, FurtherCodes, Predictor
+from engine.worker.nn.projection import Projection
+from engine.worker.nn.sampler import BatchSamplingParams
+from engine.worker.nn.weights import Reader
+from engine.worker.talker import net
+from engine.worker.talker.net import PREDICTOR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TalkerShape(net.TalkerShape):
+    """The same of a talker with a code predictor, whose stack's configuration is ``predictor``.
+
+    Text ids become rows of ``text_width``, and by way of ``text_inner`` rows of the talker.
+    """
+
+    predictor: Any
+    text_width: int
+    text_inner: int
+    further: FurtherCodes = FURTHER
+    """The way in which the codes behind a frame's first one are drawn."""
+
+
+class TalkerNet(net.TalkerNet):
+    """A checkpoint's talker, with its code predictor.
+
+    ``embed_tokens`` is the table of the text's ids. On a CPU it stays in its file, of which only what is spoken is
+    touched.
+    """
+
+    def __init__(self, read: Reader, shape: TalkerShape, embed_tokens: Tensor, room: int, slots: int, static: bool):
+        super().__init__(read, shape, room, slots, static)
+        codes = int(shape.decoder.vocab_size)
+        self.embed_tokens = embed_tokens if self.device.type == "cpu" else embed_tokens.to(self.device, self.dtype)
+        self.project_text = Projection(read.below("text_projection"), shape.text_width, shape.text_inner, self.width)
+        self.codes = read("model.codec_embedding.weight", codes, self.width)
+        self.predictor = Predictor(
+            read.below("code_predictor"), shape.predictor, slots, PREDICTOR, shape.further, self.width
+        )
+        self.groups = self.predictor.groups
+        self.logit_mask = torch.zeros(codes, device=self.device)
+        self.logit_mask[-1024:] = -torch.inf  # a code above the codebook is no sound, but the end
+        self.logit_mask[shape.end] = 0
+        if static:
+            self.capture(slots)
+
+    def text_embeddings(self, texts: Sequence[int]) -> Tensor:
+        """Projected embeddings of text ids."""
+        return self._spoken(to_device(texts, self.embed_tokens.device))
+
+    def batch_embeddings(self, batch: DecodeBatch) -> Tensor:
+        return self._spoken(batch.tokens)
+
+    def _spoken(self, ids: Tensor) -> Tensor:
+        return self.project_text(self.embed_tokens[ids].to(self.device, self.dtype))
+
+    def frame_embeddings(self, codes: Tensor) -> Tensor:
+        """The sum of their codes' embeddings."""
+        rest = torch.zeros(len(codes), self.width, device=codes.device, dtype=self.dtype)
+        for book, embedding in enumerate(self.predictor.codes, 1):
+            rest = rest + embedding[codes[:, book]]
+        return super().frame_embeddings(codes) + rest
+
+    def complete(
+        self, slots: Tensor, hidden: Tensor, first: Tensor, params: BatchSamplingParams, steps: Tensor
+    ) -> Tensor:
+        embedded = self.codes[first.clamp(min=0)]
+        rest, total = self.predictor.frame(hidden, embedded, params, steps)
+        self.last_frame_embed[slots] = embedded + total
+        return torch.cat((first[:, None], rest), 1)
