@@ -89,7 +89,7 @@ class Chunks:
     def end(self) -> None:
         """Take the end of an answer whose every stage is through: where its sound was cut, its last usage says so."""
         cut = self.given.get("audio", 0) >= (self.request.max_audio_s - SLACK_S) * SPEAKER_RATE_HZ
-        if cut and self._usage is not None and self._usage.finish == "stop":
+        if (cut or self.timeline.cut) and self._usage is not None and self._usage.finish == "stop":
             self.put(msgspec.structs.replace(self._usage, finish="length", prompt_ids=()))
 
     def mark(self, moments: Mapping[str, float]) -> None:

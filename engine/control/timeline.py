@@ -39,6 +39,11 @@ class Timeline:
         """Note a first time; later ones of the same name don't count."""
         self.marks.setdefault(name, at_s)
 
+    @property
+    def cut(self) -> bool:
+        """Whether a stage had no room for all that was to be said."""
+        return any(name.endswith(".cut") for name in self.marks)
+
     def ledger(self) -> Ledger | None:
         """Return the ledger; None until audio came. Work before the commit costs nothing, nor does a stage that was not
         used."""

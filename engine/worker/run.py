@@ -205,7 +205,7 @@ class Run:
 
     def _finish(self, group: Group, req: StageRequest, now_s: float) -> None:
         """A role is done. A guided group is done when its main role is; what it followed blocks nobody upstream."""
-        req.marks["done"] = now_s
+        req.marks |= {"done": now_s, "cut": now_s} if req.cut else {"done": now_s}
         self._mark(req)
         if group.joined:
             self._send_marks()  # at the deadline the ended roles must be known

@@ -23,10 +23,10 @@ class StageRequest:
     """One request at a stage in one of its roles, from its lease to its end.
 
     ``pending`` holds the items that the stage's adapter made of the upstream's chunks and the stage has not consumed;
-    ``ended`` says that no more will come. The stage writes two fields in ``step``: ``needs_input``, that it cannot step
-    this request again before something more (or the end) arrives, and ``done``, that it has nothing left to emit.
-    ``slot`` is a number in [0, info.slots) that no other open request of the stage has: the index into preallocated
-    state (KV, conv tails).
+    ``ended`` says that no more will come. The stage writes three fields in ``step``: ``needs_input``, that it cannot
+    step this request again before something more (or the end) arrives, ``done``, that it has nothing left to emit, and
+    ``cut``. ``slot`` is a number in [0, info.slots) that no other open request of the stage has: the index into
+    preallocated state (KV, conv tails).
 
     ``kept`` is what the stage checkpointed on a replica that was lost: the chunks of its info's ``checkpoints``, which
     are passed on again as they are, and its last Checkpoint. A stage may go on behind that state, as if it had given
@@ -42,6 +42,8 @@ class StageRequest:
     ended: bool = False
     needs_input: bool = True
     done: bool = False
+    cut: bool = False
+    """Whether it is done before all was said, since the stage has no room for more: the answer's finish is "length"."""
     closed: bool = False
     """Whether nobody waits for it any more: a step of it that is under way may stop."""
     kept: Sequence[Chunk] = ()

@@ -26,7 +26,7 @@ from engine.worker.prefix import Prefixes
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker import speech, stage
-from engine.worker.talker.pending import MAX_PENDING, to_keep
+from engine.worker.talker.pending import MAX_PENDING, replay_of, to_keep
 from engine.worker.talker.stage import Net
 
 
@@ -83,7 +83,7 @@ class Talker(stage.Talker[Net]):
     def _info(cls, source: Source) -> StageInfo:
         return StageInfo(
             takes=cls.takes | kinds(TextEnd, Usage), emits=kinds(Usage), feeds=kinds(Codes), slots=source.slots,
-            max_pending=MAX_PENDING, checkpoints=kinds(Codes),
+            max_pending=MAX_PENDING, checkpoints=kinds(Codes), replay=replay_of(source.dtype),
             facets=Facets(voices=tuple(Voice(id, id.capitalize()) for id in source.voices)),
         )  # fmt: skip
 

@@ -32,7 +32,7 @@ from engine.worker.omni.thought import Piece, PrefixKV, Thought, deep
 from engine.worker.prefix import Prefixes
 from engine.worker.stage import StageConfig, guarded
 from engine.worker.stage_request import StageRequest
-from engine.worker.talker.pending import MAX_PENDING, by_slot, to_keep
+from engine.worker.talker.pending import MAX_PENDING, by_slot, replay_of, to_keep
 
 ENCODED = 4  # pieces' worth of prompts that a GPU encodes in one step
 
@@ -55,12 +55,12 @@ class Thinker:
             model=source.family, sees=frozenset({"image", "video"}), camera=CAMERA, context=source.context,
             cost=TokenCost(), tokenizer=tokenizer_of(source.folder),
         )  # fmt: skip
-        exact = source.dtype == torch.float32  # in a smaller dtype, the other requests of a batch change the result
+        replay = replay_of(source.dtype)
         return StageInfo(
             takes=kinds(Speech, VideoFrame), emits=kinds(Text, ToolCall, Usage),
             feeds=source.talker_feed.kinds | kinds(TextEnd, Usage), answers=True, says=True, slots=source.slots,
             max_pending=MAX_PENDING, facets=facets,
-            replay="exact" if exact else "continue", checkpoints=frozenset() if exact else kinds(Text, ToolCall),
+            replay=replay, checkpoints=frozenset() if replay == "exact" else kinds(Text, ToolCall),
         )  # fmt: skip
 
     def __init__(self, config: StageConfig) -> None:

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
+
+import torch
 
 from engine.worker.stage_request import StageRequest
 
 MAX_PENDING = 4096  # a row is one id, or one frame: nothing need wait for who eats twelve a second
+
+
+def replay_of(dtype: torch.dtype) -> Literal["exact", "continue"]:
+    """Return what comes where a stage begins anew: in a smaller dtype, the other requests of a batch change the
+    result."""
+    return "exact" if dtype == torch.float32 else "continue"
 
 
 def by_slot(req: StageRequest) -> int:

@@ -14,10 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.chunk import Checkpoint, Chunk, Codes
+from engine.chunk import Chunk, Codes
 from engine.core import StageInfo
 from engine.errors import EngineError, StageFailed
-from engine.worker.codec_frames import state_due
 from engine.worker.nn.decode_batch import DecodeInput
 from engine.worker.nn.sampler import FAILED, BatchSamplingParams
 from engine.worker.nn.slots import Batch
@@ -139,8 +138,8 @@ class Talker(Generic[Net]):
         return self.end if speech.started else None
 
     def cut(self, req: StageRequest) -> list[Chunk]:
-        """The voice has spoken as long as it may."""
-        req.done = True
+        """The voice has spoken as long as it may, or there is room for."""
+        req.done = req.cut = True
         return []
 
     def _compute(
@@ -195,12 +194,14 @@ class Talker(Generic[Net]):
             self.add_on(req, batch, own[None])
         return reqs
 
-    def _follow(self, req: StageRequest, batch: Batch) -> None:
-        """Add frames that are known, as far as their text is there: many rows at once, nothing is drawn."""
+    def _follow(self, req: StageRequest, batch: Batch) -> list[Chunk]:
+        """Add frames that are known, as far as their text is there: many rows at once, nothing is drawn. Returns those
+        of the answer's own, which were given elsewhere and are left out."""
         speech: Speech = req.state
+        first = max(speech.frames, speech.given)
         if not speech.started:
             if (text := self._next_text(req)) is None:
-                return
+                return []
             self._begin([(req, text)], batch)
             speech.frames = 1
         texts: list[int] = []
@@ -212,6 +213,7 @@ class Talker(Generic[Net]):
         if texts:
             self.add_on(req, batch, embeddings + self.net.text_embeddings(texts))
             speech.frames += len(texts)
+        return [Codes(frame[None], speech.reached) for frame in speech.spoken[first : speech.frames]]
 
     def _framed(self, reqs: Sequence[StageRequest], frames: NDArray[np.int16]) -> Results:
         """Return what comes of a frame of each request."""
@@ -226,14 +228,11 @@ class Talker(Generic[Net]):
             req.done = True
             return []
         speech.frames += 1
-        chunks: list[Chunk] = [Codes(frame[None], speech.reached)]
-        if state_due(speech.answered - 1, speech.answered):
-            chunks.append(Checkpoint({"frames": speech.answered}))
-        return chunks
+        return [Codes(frame[None], speech.reached)]
 
 
 def spoken_before(req: StageRequest, groups: int) -> NDArray[np.int16]:
-    """The answer's frames [frames, groups] that another replica has spoken, behind which this one goes on."""
-    covered = req.checkpoint["frames"] if req.checkpoint is not None else 0
-    frames = [chunk.frames for chunk in req.kept if isinstance(chunk, Codes)][:covered]
+    """The answer's frames [frames, groups] that another replica has spoken, behind which this one goes on: where it
+    computes in bfloat16, it might draw others."""
+    frames = [chunk.frames for chunk in req.kept if isinstance(chunk, Codes)]
     return np.concatenate([np.zeros((0, groups), np.int16), *frames])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -30,6 +31,17 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
     """A checkpoint's folder by name; made when it is first wanted."""
     torch.set_num_threads(1)
     return cache(lambda name: make(tmp_path_factory.mktemp(name), SIZES[name]))
+
+
+@pytest.fixture
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica that loads sets the dtype of everything that torch makes meanwhile, also where another one computes:
+    in life each has a process of its own."""
+
+    async def directly(work: Any, *given: Any) -> Any:
+        return work(*given)
+
+    monkeypatch.setattr("asyncio.to_thread", directly)
 
 
 @pytest.fixture(scope="session")

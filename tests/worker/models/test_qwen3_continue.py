@@ -22,6 +22,7 @@ from tests.engine.fakes import lose, until
 from tests.oracles.qwen3_omni import Turn
 from tests.oracles.talk import request
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 TURNS: list[Turn] = [("user", ["Hello, how are you today?"])]
 TOKENS = 40
 
@@ -72,17 +73,6 @@ def another_choice(patch: pytest.MonkeyPatch) -> None:
         req.state.params = replace(req.state.params, seed=next(seeds))
 
     patch.setattr(Thinker, "open", open_)
-
-
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replica that loads sets the dtype of everything that torch makes meanwhile, also where another one computes:
-    in life each has a process of its own."""
-
-    async def directly(work: Any, *given: Any) -> Any:
-        return work(*given)
-
-    monkeypatch.setattr("asyncio.to_thread", directly)
 
 
 @pytest.mark.parametrize("apart", [True, False])

@@ -26,7 +26,7 @@ from engine.worker.speaking import asked_voice
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker import speech, stage
-from engine.worker.talker.pending import MAX_PENDING
+from engine.worker.talker.pending import MAX_PENDING, replay_of
 from engine.worker.talker.rvq_net import TalkerNet, TalkerShape
 from engine.worker.talker.speech import FRAME_S
 
@@ -76,7 +76,8 @@ class Talker(stage.Talker[TalkerNet]):
     def _info(cls, source: Source) -> StageInfo:
         return StageInfo(
             takes=kinds(Text, VoiceText), feeds=kinds(Codes, Recording), slots=source.slots, max_pending=MAX_PENDING,
-            checkpoints=kinds(Codes, Recording), facets=Facets(voices=source.voices, languages=source.languages),
+            checkpoints=kinds(Codes, Recording), replay=replay_of(source.dtype),
+            facets=Facets(voices=source.voices, languages=source.languages),
         )  # fmt: skip
 
     def __init__(self, config: StageConfig) -> None:
@@ -109,7 +110,7 @@ class Talker(stage.Talker[TalkerNet]):
         req.state = Speech(
             params=SamplingParams(asked.seed, asked.greedy, **self.sampled), voice=voice, prompt=voice.lead,
             spoken=np.concatenate((voice.frames, again)) if len(voice.frames) else again, given=len(voice.frames),
-            announced=not len(voice.frames) or req.checkpoint is not None,
+            announced=not len(voice.frames),
         )  # fmt: skip
         self.net.open(req.slot)
 

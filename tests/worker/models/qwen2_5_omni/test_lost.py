@@ -23,6 +23,7 @@ from tests.engine.fakes import lose
 from tests.oracles.talk import Said, ask
 from tests.worker.models.qwen2_5_omni.cases import PROMPTS, Folder, request, spec
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 CODES, TOKENS = 90, 20
 SAME = 1e-4
 
@@ -34,17 +35,6 @@ def lossy(folder: Any, lost: str, dtype: str = "float32") -> EngineSpec:
     return replace(
         spec(folder), workers=workers, launcher="inline", heartbeat=HeartbeatSpec(interval_s=1.0, timeout_s=60.0)
     )
-
-
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replica that loads sets the dtype of everything that torch makes meanwhile, also where another one computes:
-    in life each has a process of its own."""
-
-    async def directly(work: Any, *given: Any) -> Any:
-        return work(*given)
-
-    monkeypatch.setattr("asyncio.to_thread", directly)
 
 
 async def answered(engine: Engine, lost: str = "", after: int = 0, **more: Any) -> Said:

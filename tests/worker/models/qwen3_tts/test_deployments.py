@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from engine import Engine, EngineSpec, Request, RequestError, Sampling, StageSpec, WorkerSpec, load_config
-from engine.chunk import Audio, Codes, Text
+from engine.chunk import Audio, Codes, Text, Usage
 from engine.config import ChunkSpec, HeartbeatSpec
 from engine.core import IN_WRITING
-from tests.oracles.qwen3_tts import BASE, BIG, TEXT, WORDS, Case
+from engine.worker.models.qwen3_tts.talker import Talker
+from engine.worker.stage_request import StageRequest
+from engine.worker.talker import stage
+from tests.oracles.qwen3_tts import BASE, BIG, SMALL, TEXT, WORDS, Case
 from tests.oracles.tiny_qwen3_tts import Sizes
 
 Folder = Callable[[Sizes], Path]
@@ -73,17 +76,86 @@ async def test_behind_a_thinker_it_says_what_that_writes(checkpoint: Folder) -> 
     assert len(wave) == 1920 * len(codes) > 0
 
 
+def lossy(folder: Path, recording: Path, apart: bool, dtype: str = "float32") -> EngineSpec:
+    """Two replicas of each stage, of a voice that is cloned."""
+    places = [("talker",), ("code2wav",)] if apart else [("talker", "code2wav")]
+    return EngineSpec(
+        model="qwen3_tts", workers=tuple(WorkerSpec(stages=stages, replicas=2, dtype=dtype) for stages in places),
+        weights=str(folder), launcher="inline", heartbeat=PACE, chunks=ChunkSpec(first=1, growth=1.5, steady=4),
+        options={"context": 512, **CLONED.ours(recording)},
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("lost", ["talker", "code2wav", "both"])
 async def test_where_a_replica_is_lost_the_answer_goes_on(checkpoint: Folder, recording: Path, lost: str) -> None:
     """Of a voice that is imitated: its recording stands before the rest as it stood before the beginning."""
-    places = [("talker", "code2wav")] if lost == "both" else [("talker",), ("code2wav",)]
-    workers = tuple(WorkerSpec(stages=stages, replicas=2) for stages in places)
-    spec = EngineSpec(
-        model="qwen3_tts", workers=workers, weights=str(checkpoint(BASE)), launcher="inline", heartbeat=PACE,
-        chunks=ChunkSpec(first=1, growth=1.5, steady=4), options={"context": 512, **CLONED.ours(recording)},
-    )  # fmt: skip
-    async with Engine(spec) as engine:
+    async with Engine(lossy(checkpoint(BASE), recording, apart=lost != "both")) as engine:
         full, again = await said(engine, told()), await said(engine, told(), "talker" if lost == "both" else lost)
     assert len(full[0]) == FRAMES
     assert again[0] == full[0]
     np.testing.assert_allclose(again[1], full[1], rtol=0, atol=1e-4)
+
+
+@pytest.mark.seed("A4.16")
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("apart", [True, False])
+@pytest.mark.parametrize("kept", [True, False])
+async def test_in_bfloat16_the_talker_goes_on_behind_the_frames_that_were_given(
+    checkpoint: Folder, recording: Path, kept: bool, apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although its successor would draw others; where it drew some of them again, it would speak on behind those."""
+    spoken = another_choice(monkeypatch)
+    if not kept:
+        before = stage.spoken_before
+        monkeypatch.setattr(stage, "spoken_before", lambda req, groups: before(req, groups)[:-10])
+    async with Engine(lossy(checkpoint(BASE), recording, apart, "bfloat16")) as engine:
+        codes, wave, _ = await said(engine, told(), "talker")
+    assert len(spoken) == 2, "one talker was lost, and one went on"
+    assert (spoken[1].tolist() == codes) == kept
+    assert len(wave) == 1920 * len(codes)
+
+
+def another_choice(patch: pytest.MonkeyPatch) -> list[np.ndarray]:
+    """What a batch of other sizes does in bfloat16, only surely: each replica draws by a seed of its own. Returns the
+    frames that each talker has behind it."""
+    opened, framed, seeds, spoken = Talker.open, Talker._frame, iter(range(100, 200)), list[np.ndarray]()
+
+    def open_(self: Talker, req: StageRequest) -> None:
+        opened(self, req)
+        req.state.params = replace(req.state.params, seed=next(seeds))
+        spoken.append(req.state.spoken[req.state.given :])
+
+    def frame(self: Talker, req: StageRequest, drawn: np.ndarray) -> Any:
+        chunks = framed(self, req, drawn)
+        spoken[-1] = np.concatenate([spoken[-1], *(chunk.frames for chunk in cast(Any, chunks))])
+        return chunks
+
+    patch.setattr(Talker, "open", open_)
+    patch.setattr(Talker, "_frame", frame)
+    return spoken
+
+
+@pytest.mark.parametrize(("frames", "finish"), [(20, "stop"), (40, "length")])
+async def test_an_answer_for_which_there_is_no_more_room_says_so(
+    checkpoint: Folder, frames: int, finish: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer of so many frames, where there is room for some 30 of them."""
+    framed, prefill = Talker._frame, Talker.prefill
+
+    def ending(self: Talker, req: StageRequest, drawn: np.ndarray) -> Any:
+        drawn[0] = self.net.shape.end if req.state.frames == frames else 1
+        return framed(self, req, drawn)
+
+    def narrow(self: Talker, req: StageRequest, batch: Any) -> int:
+        self.net.room = 40
+        return prefill(self, req, batch)
+
+    monkeypatch.setattr(Talker, "_frame", ending)
+    monkeypatch.setattr(Talker, "prefill", narrow)
+    spec = replace(load_config(CONFIGS / "qwen3_tts_tiny.yaml"), weights=str(checkpoint(SMALL)), launcher="inline")
+    async with Engine(replace(spec, heartbeat=PACE)) as engine, engine.open(told()) as chunks:
+        found = [chunk async for chunk in chunks]
+    count = sum(len(chunk.frames) for chunk in found if isinstance(chunk, Codes))
+    assert count == frames if finish == "stop" else 25 < count < 40
+    last = [chunk for chunk in found if isinstance(chunk, Usage)][-1]
+    assert (last.finish, last.output_tokens) == (finish, len(TEXT.split()))
