@@ -6,7 +6,8 @@ What the thinker's last token made is not for the talker where that token ended 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -84,14 +85,35 @@ class Codes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="qwen2_
     codes: NDArray[np.int16]
 
 
+@dataclass(slots=True)
+class Sounding:
+    """The codes of an answer, as its ids come. What is below ``book`` is a code.
+
+    For each placeholder behind the last id, which was drawn and is not known, the last code is said once more: the
+    sound keeps its length.
+    """
+
+    book: int = PAD_ID
+    _last: NDArray[Any] | None = None
+    _unknown: int = 0
+
+    def add(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the codes [n] of further ids [m]."""
+        known = np.flatnonzero(ids != PLACEHOLDER)
+        self._unknown = len(ids) - 1 - known[-1] if known.size else self._unknown + len(ids)
+        codes = ids[(ids >= 0) & (ids < self.book)]
+        self._last = codes[-1:] if codes.size else self._last
+        return codes
+
+    def end(self) -> NDArray[np.int64]:
+        """Return the codes that stand for the placeholders at the end."""
+        return np.zeros(0, np.int64) if self._last is None else np.repeat(self._last, self._unknown)
+
+
 def codes_of(drawn: Drawn) -> Codes:
-    """Keep the codes. For each placeholder behind the last of them, which was drawn and is not known, that is said
-    once more: the sound keeps its length."""
-    ids = np.zeros(0, np.int64) if drawn.ids is None else drawn.ids
-    known = np.flatnonzero(ids != PLACEHOLDER)
-    unknown = len(ids) - (known[-1] + 1 if known.size else 0)
-    codes = ids[(ids >= 0) & (ids < PAD_ID)].astype(np.int16)
-    return Codes(np.concatenate([codes, np.repeat(codes[-1:], unknown)]))
+    sounding = Sounding()
+    known = sounding.add(np.zeros(0, np.int64) if drawn.ids is None else drawn.ids)
+    return Codes(np.concatenate([known, sounding.end()]).astype(np.int16))
 
 
 def codes() -> Whole[Drawn, Codes]:

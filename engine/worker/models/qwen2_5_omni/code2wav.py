@@ -18,6 +18,7 @@ from torch import Tensor
 from engine.chunk import Audio, Chunk, Codes, kinds
 from engine.core import SPEAKER_RATE_HZ, Facets, StageInfo
 from engine.errors import EngineError, StageFailed, WeightsError
+from engine.worker.codec_frames import within
 from engine.worker.models.qwen2_5_omni.dit import Dit
 from engine.worker.models.qwen2_5_omni.source import CODE_S, Source, Voice
 from engine.worker.models.qwen2_5_omni.vocoder import Vocoder
@@ -27,6 +28,7 @@ from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker.net import PREDICTOR
 from engine.worker.talker.pending import MAX_PENDING
+from engine.worker.transitions.qwen2_5_omni import PLACEHOLDER, Sounding
 
 NOISE = PREDICTOR + 1  # its stream of randomness
 STEPS = (1, 1, 2, 3)
@@ -106,10 +108,13 @@ class Code2Wav:
         req.state = Sound(req.request.sampling.seed, self.voices[id(voice)])
 
     async def adapt(self, req: StageRequest, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Any]:
-        """Yield codes, without the talker's marks. Raises StageFailed for what is no code."""
+        """Yield codes, without the talker's marks and placeholders. Raises StageFailed for what is no code."""
+        sounding, text_end = Sounding(self.book), 0
         async for chunk in inputs:
             if isinstance(chunk, Codes):
-                yield Pieces(playable(chunk.frames, self.book, self.silent), chunk.text_end)
+                text_end = chunk.text_end
+                yield Pieces(sounding.add(known(chunk.frames, self.book, self.silent)), text_end)
+        yield Pieces(sounding.end(), text_end)
 
     @torch.inference_mode()
     def step(self, reqs: Sequence[StageRequest]) -> Sequence[Sequence[Chunk] | EngineError]:
@@ -184,15 +189,13 @@ def normal(seeds: Tensor, positions: Tensor, width: int) -> Tensor:
     return torch.sqrt(-2 * torch.log(1 - one)) * torch.cos(2 * torch.pi * two)
 
 
-def playable(frames: NDArray[Any], book: int, silent: set[int]) -> NDArray[np.int64]:
-    """Return the codes [n] of frames [n, 1] that sound: the talker's marks are left out.
+def known(frames: NDArray[Any], book: int, silent: set[int]) -> NDArray[np.int64]:
+    """Return the ids [n] of frames [n, 1]: codes, marks of the talker's, and placeholders.
 
     Raises StageFailed for any other id beyond the book: looked up, it would end the process on some devices.
     """
     if frames.ndim != 2 or frames.shape[1] != 1:
         raise StageFailed(f"codec frames are [n, 1], not {list(frames.shape)}")
-    codes = frames[:, 0].astype(np.int64)
-    codes = codes[~np.isin(codes, list(silent))]
-    if len(codes) and (codes.min() < 0 or codes.max() >= book):
-        raise StageFailed(f"a code is not from 0 to {book - 1}: {codes.min()} to {codes.max()}")
-    return codes
+    ids = frames[:, 0].astype(np.int64)
+    within(ids[~np.isin(ids, [*silent, PLACEHOLDER])], book)
+    return ids

@@ -3,16 +3,19 @@ whole."""
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import Sampling
+from engine import Sampling, stream
+from engine.chunk import Codes
 from engine.errors import StageFailed
 from engine.worker.models.qwen2_5_omni import code2wav
-from engine.worker.models.qwen2_5_omni.code2wav import LOOK_AHEAD, LOOK_BACK, Code2Wav, Pieces, normal, playable
+from engine.worker.models.qwen2_5_omni.code2wav import LOOK_AHEAD, LOOK_BACK, Code2Wav, Pieces, known, normal
 from engine.worker.models.qwen2_5_omni.vocoder import Vocoder
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
@@ -137,21 +140,35 @@ def test_noise_depends_on_seed_and_place_alone() -> None:
 def test_no_id_beyond_the_book_is_looked_up(ids: list[int]) -> None:
     marks = {260, 261, 262}
     frames = np.array(ids, np.int16).reshape(-1, 1)
-    sounding = [id for id in ids if id not in marks]
-    if all(0 <= id < 257 for id in sounding):
-        assert playable(frames, 257, marks).tolist() == sounding
+    if all(-1 <= id < 257 or id in marks for id in ids):
+        assert known(frames, 257, marks).tolist() == ids
     else:
         with pytest.raises(StageFailed, match="a code is not from 0 to 256"):
-            playable(frames, 257, marks)
+            known(frames, 257, marks)
 
 
 @pytest.mark.seed("A2.14")
-@pytest.mark.parametrize("codes", [[], [260, 261, 262]])
+@pytest.mark.parametrize("codes", [[], [260, 261, 262], [-1, -1]])
 async def test_an_answer_without_codes_ends_in_silence(codes: list[int], checkpoint: Folder) -> None:
     stage = Code2Wav(StageConfig(checkpoint("plain")))
-    req = opened(stage, 0)
-    if codes:
-        req.pending.append(Pieces(playable(np.array(codes, np.int16)[:, None], stage.book, stage.silent), 0))
+    assert await sounded(stage, [codes]) == (0, ())
+
+
+@pytest.mark.seed("A2.13")
+async def test_placeholders_at_the_end_keep_the_length_of_the_sound(checkpoint: Folder) -> None:
+    """Those in the midst are left out, as the released builder does it."""
+    stage = Code2Wav(StageConfig(checkpoint("plain")))
+    samples, marks = await sounded(stage, [[7, -1], [9, -1], [-1], [-1, -1]])
+    assert samples == 480 * 6
+    assert marks == ((480, 1), (960, 2), *((480 * n, 4) for n in range(3, 7)))
+
+
+async def sounded(stage: Code2Wav, pieces: list[list[int]]) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """Samples and marks of ids that come in pieces, of which the text is one character each."""
+    req, chunks = opened(stage, 0), list[Any]()
+    codes = [Codes(np.array(piece, np.int16).reshape(-1, 1), n) for n, piece in enumerate(pieces, 1)]
+    req.pending.extend([piece async for piece in stage.adapt(req, stream.of(codes))])
     req.ended = True
-    assert stage.step([req]) == [[]]
-    assert req.done
+    while not req.done:
+        chunks += cast(list[Any], stage.step([req])[0])
+    return sum(len(one.wave) for one in chunks), tuple(mark for one in chunks for mark in one.marks)
