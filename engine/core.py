@@ -232,6 +232,8 @@ class Facets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     asked to ``prepare`` with each, and has the newest as pictures in its request, where it begins behind the ears."""
     frame_s: float | None = None
     """Length of one codec frame in seconds, of a stage that turns frames into sound."""
+    own_chunks: bool = False
+    """Whether it cuts its sound by a rule of its own, so that the configuration's ``chunks`` have no effect."""
     context: int | None = None
     cost: TokenCost | None = None
     tokenizer: str = ""

@@ -5,13 +5,14 @@ A stage reads no more for that than its checkpoint's configuration. Knows no wor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from engine.catalogue import check_here, located
-from engine.config import EngineSpec, StageSpec, WorkerSpec
+from engine.config import ChunkSpec, EngineSpec, StageSpec, WorkerSpec
 from engine.core import ModelInfo, StageInfo
 from engine.errors import ConfigError
 from engine.pipeline import Pipeline
@@ -28,7 +29,12 @@ def pipeline_of(spec: EngineSpec) -> Pipeline:
     check_here(stage.weights for stage in spec.stages if stage.weights)
     whole = written_out(spec)
     infos = [_described(stage, place, whole.workers) for place, stage in enumerate(whole.stages)]
-    return Pipeline(infos, whole.name or "", sources_of(whole))
+    return pipeline(infos, whole)
+
+
+def pipeline(infos: Sequence[StageInfo], spec: EngineSpec) -> Pipeline:
+    """The pipeline of stages that a deployment has. Raises ConfigError where they do not fit each other."""
+    return Pipeline(infos, spec.name or "", sources_of(spec), sets_chunks=spec.chunks != ChunkSpec())
 
 
 def sources_of(spec: EngineSpec) -> dict[str, str]:

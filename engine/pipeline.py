@@ -40,7 +40,8 @@ class Route:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """``sources`` are the stages that a configuration names for others to read from (``from:``), by name.
+    """``sources`` are the stages that a configuration names for others to read from (``from:``), by name;
+    ``sets_chunks`` says that it has ``chunks`` of its own.
 
     Raises ConfigError, in one sentence, where a stage would get nothing that it takes, or give what nothing takes.
     """
@@ -48,6 +49,7 @@ class Pipeline:
     stages: Sequence[StageInfo]
     name: str = ""
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
+    sets_chunks: bool = False
 
     def __post_init__(self) -> None:
         names = [stage.name for stage in self.stages]
@@ -155,7 +157,9 @@ class Pipeline:
         leaving = dict.fromkeys(one.leaving for one in facets if one.leaving)
         known = {one.hears_for for one in facets if one.hears_for} - {one.model for one in facets}
         understood = [f"Its ears understand {name}'s own requests only: type anything else." for name in known]
-        return (*leaving, *understood)
+        own = [stage.name for stage in self.stages if stage.facets.own_chunks and self.sets_chunks]
+        vain = "The configuration's chunks have no effect"
+        return (*leaving, *understood, *(f"{vain}: {name} cuts its sound by a rule of its own." for name in own))
 
     def _abilities(self) -> frozenset[Ability]:
         fit = [stage for stage in self.stages if not stage.unfit]

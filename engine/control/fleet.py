@@ -19,7 +19,7 @@ from engine.control.placement import JoiningWorkers, Launcher, Placement
 from engine.control.pool import Member, StagePool
 from engine.control.replica import RemoteWorker, StageReplica
 from engine.core import ProcessorTime, ReplicaInfo, StageInfo
-from engine.describe import sources_of
+from engine.describe import pipeline
 from engine.errors import EngineError, ReplicaLost, StageUnavailable, WeightsError, plain
 from engine.pipeline import Pipeline
 
@@ -72,7 +72,7 @@ class Fleet:
                 raise error from None
             raise EngineError(f"a worker could not be started: {error!r}") from error
         infos = sorted((pool.info for pool in self.pools.values()), key=lambda info: info.order)
-        self.pipeline = Pipeline(infos, self._spec.name or "", sources_of(self._spec))
+        self.pipeline = pipeline(infos, self._spec)
 
     async def close(self) -> None:
         """Stop every worker, however the others take it. May be called twice."""

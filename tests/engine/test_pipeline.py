@@ -159,6 +159,13 @@ def test_each_stage_adds_what_it_knows() -> None:
     assert Pipeline(WHOLE).model.name == "ears+thinker+talker+code2wav"
 
 
+def test_chunks_that_have_no_effect_are_told_where_they_are_set() -> None:
+    blocks = [*WHOLE[:3], named(CODE2WAV, facets=Facets(own_chunks=True))]
+    told = "The configuration's chunks have no effect: code2wav cuts its sound by a rule of its own."
+    assert Pipeline(blocks, sets_chunks=True).model.notes == (told,)
+    assert Pipeline(blocks).model.notes == Pipeline(WHOLE, sets_chunks=True).model.notes == ()
+
+
 def test_a_voice_alone_and_ears_alone_offer_what_they_can() -> None:
     assert Pipeline([EARS]).model.abilities == {"audio"}
     assert Pipeline(WHOLE[:2]).model.abilities == {"audio", "text", "tools"}

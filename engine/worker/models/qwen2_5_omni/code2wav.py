@@ -33,7 +33,7 @@ from engine.worker.transitions.qwen2_5_omni import PLACEHOLDER, Sounding
 NOISE = PREDICTOR + 1  # its stream of randomness
 STEPS = (1, 1, 2, 3)
 """Blocks (0.24 s) that are decoded at once: a short beginning, then more, and the last number for ever. They are no
-setting, and no listener changes them: elsewhere cut, an answer would sound otherwise."""
+setting, and no listener changes them: cut elsewhere, an answer would sound otherwise."""
 BACK, AHEAD = 3, 2
 """Blocks of context on each side of those. A forward looks two blocks back and one ahead, and there are 36 of them: the
 context is an approximation."""
@@ -86,7 +86,7 @@ class Code2Wav:
     def describe(cls, config: StageConfig) -> StageInfo:
         return StageInfo(
             takes=kinds(Codes), emits=kinds(Audio), slots=config.slots, max_pending=MAX_PENDING,
-            facets=Facets(frame_s=CODE_S),
+            facets=Facets(frame_s=CODE_S, own_chunks=True),
         )  # fmt: skip
 
     def __init__(self, config: StageConfig) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import Engine, RequestError
+from engine import Engine, RequestError, describe
+from engine.config import ChunkSpec
 from tests.oracles.qwen3_omni import Turn, Video
 from tests.oracles.talk import ask
 from tests.worker.models.qwen2_5_omni.cases import CLIP, PROMPTS, SYSTEM, Folder, request, spec
@@ -57,6 +58,12 @@ async def test_static_steps_and_the_next_turn_say_the_same(graphs: str, checkpoi
         alone = await ask(engine, request("alone", turns, 6, 30))
     assert (later.ids, later.codes.tolist()) == (alone.ids, alone.codes.tolist())
     assert np.abs(later.wave - alone.wave).max() <= 1e-3
+
+
+def test_chunks_that_are_set_have_no_effect_and_that_is_told(checkpoint: Folder) -> None:
+    chunked = spec(checkpoint("plain"))
+    assert "code2wav cuts its sound by a rule of its own" in " ".join(describe(chunked).notes)
+    assert describe(replace(chunked, chunks=ChunkSpec())).notes == ()
 
 
 async def test_bfloat16_speaks(checkpoint: Folder) -> None:
