@@ -38,7 +38,7 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     part: Literal["ears", "thinker", "voice"]
     use: str
-    """The stage that loads it."""
+    """The stage that loads it, or the family whose stages all do."""
     repository: str
     """The repository on the hub: OWNER/NAME."""
     revision: str
@@ -115,7 +115,7 @@ def located(weights: str) -> Path:
 
 def check_here(weights: Iterable[str]) -> None:
     """Raises WeightsError, with the command that gets them, where models of the catalogue are missing here."""
-    named = [name for name in weights if name in catalogue() and not Path(name).exists()]
+    named = [name for name in dict.fromkeys(weights) if name in catalogue() and not Path(name).exists()]
     missing = [catalogue()[name] for name in named if manifest_of(models_folder() / name) is None]
     if missing:
         names = [model.name for model in missing]

@@ -5,7 +5,7 @@ A stage reads no more for that than its checkpoint's configuration. Knows no wor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -48,17 +48,18 @@ def written_out(spec: EngineSpec) -> EngineSpec:
     Raises ConfigError for a family that there is not, and where a stage has no worker, or a worker no such stage.
     """
     if not spec.stages:
-        spec = replace(spec, stages=_of_family(spec))
+        spec = replace(spec, stages=stages_of(spec.model or "", spec.weights, spec.options))
     if not spec.workers:
         spec = replace(spec, workers=_workers(spec))
     _check_hosts(spec)
     return spec
 
 
-def _of_family(spec: EngineSpec) -> tuple[StageSpec, ...]:
-    line: tuple[str, ...] = load("engine.worker", "uses", "line_of")(spec.model)
-    uses = [(f"{spec.model}.{name}", name) for name in line]
-    return tuple(StageSpec(use=use, name=name, weights=spec.weights, options=spec.options) for use, name in uses)
+def stages_of(family: str, weights: str | None, options: Mapping[str, Any]) -> tuple[StageSpec, ...]:
+    """Return all stages of a family. Raises ConfigError for one that there is not."""
+    line: tuple[str, ...] = load("engine.worker", "uses", "line_of")(family)
+    uses = [(f"{family}.{name}", name) for name in line]
+    return tuple(StageSpec(use=use, name=name, weights=weights, options=options) for use, name in uses)
 
 
 def _workers(spec: EngineSpec) -> tuple[WorkerSpec, ...]:

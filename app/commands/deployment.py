@@ -16,6 +16,7 @@ import yaml
 
 from engine import ConfigError, EngineSpec, StageSpec, WorkerSpec, load_config, nearest, thinker_of, written_out
 from engine.catalogue import catalogue
+from engine.describe import stages_of
 from engine.thinkers import USE_FOLDER
 
 DEFAULT = "nano"
@@ -67,9 +68,9 @@ def _with(spec: EngineSpec, parts: Parts) -> EngineSpec:
         raise ConfigError(f"The configuration has no stage named {THINKER}, beside which other parts could be put.")
     at = names.index(THINKER)
     stages = (
-        *(whole.stages[:at] if parts.ears is None else [_of_catalogue(parts.ears, EARS)]),
+        *(whole.stages[:at] if parts.ears is None else _of_catalogue(parts.ears, EARS)),
         whole.stages[at] if parts.thinker is None else _thinker(parts.thinker, parts.thinker_key_file),
-        *(whole.stages[at + 1 :] if parts.voice is None else [_of_catalogue(parts.voice, VOICE)]),
+        *(whole.stages[at + 1 :] if parts.voice is None else _of_catalogue(parts.voice, VOICE)),
     )
     workers = _workers(whole.workers, stages)
     return dataclasses.replace(whole, model=None, weights=None, options={}, stages=stages, workers=workers)
@@ -88,15 +89,19 @@ def _thinker(form: str, key_file: str | None) -> StageSpec:
     )
 
 
-def _of_catalogue(name: str, part: str) -> StageSpec:
-    """Ears or a voice by the name of a model. Raises ConfigError, with the nearest name."""
+def _of_catalogue(name: str, part: str) -> tuple[StageSpec, ...]:
+    """Ears or a voice by the name of a model; some voices have several stages. Raises ConfigError, with the nearest
+    name."""
     fitting = {model.name: model for model in catalogue().values() if model.part == part}
     if name not in fitting:
         no = "no ears are" if part == EARS else f"no {part} is"
         raise ConfigError(f"--{part}: {no} called {name!r} ({nearest(name, fitting)}; see `parley models`)")
     # Ears cannot tell from their files which languages they understand.
     options = {"languages": list(fitting[name].languages)} if part == EARS else {}
-    return StageSpec(use=fitting[name].use, name=part, weights=name, options=options)
+    use = fitting[name].use
+    if "." in use:
+        return (StageSpec(use=use, name=part, weights=name, options=options),)
+    return stages_of(use, name, options)
 
 
 def _workers(workers: tuple[WorkerSpec, ...], stages: Sequence[StageSpec]) -> tuple[WorkerSpec, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from app.commands import terminal
 from app.pulling.errors import PullError
@@ -21,7 +21,7 @@ from engine.key import read_key
 
 def models() -> None:
     """Print a line for each model of the catalogue."""
-    table = Table("name", "part", "size", "languages", "licence", "here", box=None)
+    table = Table(Column("name", no_wrap=True), "part", "size", "languages", "licence", "here", box=None)
     for model in catalogue().values():
         licence = ", ".join((model.licence, *model.restrictions))
         whole = manifest_of(models_folder() / model.name) is not None

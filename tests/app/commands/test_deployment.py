@@ -69,6 +69,12 @@ def test_ears_and_a_voice_of_the_catalogue_take_the_configuration_s_places(monke
     assert workers == [("ears",), ("thinker", "talker", "code2wav")]
 
 
+def test_a_voice_of_several_stages_takes_all_of_its_places() -> None:
+    stages, workers = parts_of(deployment(parts=Parts(ears="zipformer-en", voice="qwen3-tts-0.6b")))
+    assert stages[2:] == [(name, f"qwen3_tts.{name}", "qwen3-tts-0.6b") for name in ("talker", "code2wav")]
+    assert workers == [("ears",), ("thinker", "talker", "code2wav")]
+
+
 def test_a_thinker_of_the_catalogue_runs_in_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     qwen = Model("qwen", "thinker", "llm.llamacpp", "a/b", "main", FILES, "MIT", ("en",), 1)
     monkeypatch.setattr(deployments, "catalogue", lambda: CATALOGUE | {"qwen": qwen})

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from app.cli import cli
 from engine import catalogue
 from engine.catalogue import File, Model, manifest_of
+from engine.worker.uses import line_of
 from tests.app.pulling.hub import COMMIT, REPOSITORY, FakeHub, serving
 
 DATA = b"all of a small model\n"
@@ -78,3 +79,5 @@ def test_the_catalogue_itself_can_be_read() -> None:
         assert model.files
         assert len({file.path for file in model.files}) == len(model.files)
         assert model.languages
+        family, _, name = model.use.partition(".")
+        assert name or line_of(family), "the stage, or all of a family's"

@@ -22,7 +22,9 @@ def in_pieces(text: str, size: int = 5) -> list[VoiceText]:
 
 async def said(desk: Desk, run: str, text: str, **fields: Any) -> list[Audio]:
     """The sound of a text."""
-    desk.put(opened(run, "voice", credit=10_000, **fields), *(wire.Feed(run, piece) for piece in in_pieces(text)))
+    desk.put(
+        opened(run, *desk.worker.free, credit=10_000, **fields), *(wire.Feed(run, piece) for piece in in_pieces(text))
+    )
     desk.put(wire.End(run))
     await desk.ended(run)
     return only(Audio, [emit.chunk for emit in desk.of(wire.Emit, run)])
