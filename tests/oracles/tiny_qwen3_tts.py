@@ -17,18 +17,17 @@ from typing import Any, Literal
 
 import torch
 from safetensors.torch import save_file
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import normalizers
 from torch import Tensor
 from transformers import MimiConfig, MimiModel
 from transformers.utils import logging
+
+from tests.oracles.tiny_qwen3_omni import trained
 
 logging.disable_progress_bar()  # its monitor is a thread that stays
 
 Kind = Literal["custom_voice", "voice_design", "base"]
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tts_pad>", "<tts_text_bos>", "<tts_text_eod>")
-SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 _TEXTS = [
     "Hello there, how are you doing today? I am well, and the weather is fine.",
     "A calm, low voice of an old man who tells a story to children.",
@@ -81,18 +80,7 @@ def _write(path: Path, value: Any) -> None:
 
 def write_tokenizer(folder: Path) -> dict[str, int]:
     """Write a tokenizer as the real repositories have it; the ids of its marks."""
-    bare = Tokenizer(models.BPE())
-    bare.normalizer = normalizers.NFC()
-    bare.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(SPLIT), behavior="isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-    ])  # fmt: skip
-    bare.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    bare.train_from_iterator(
-        _TEXTS, trainers.BpeTrainer(vocab_size=480, initial_alphabet=alphabet, special_tokens=[], show_progress=False)
-    )
-    model = json.loads(bare.to_str())["model"]
+    model = json.loads(trained(_TEXTS, normalizers.NFC()).to_str())["model"]
     _write(folder / "vocab.json", model["vocab"])
     merges = "\n".join(" ".join(pair) for pair in model["merges"])
     (folder / "merges.txt").write_text(f"#version: 0.2\n{merges}\n", encoding="utf-8")

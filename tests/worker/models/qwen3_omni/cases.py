@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
+import torch
 
+from engine.worker.omni import thinker_net
 from tests.oracles.qwen3_omni import Answer, Oracle, Turn, Video
 from tests.oracles.talk import Said
 
@@ -50,6 +55,21 @@ VIDEOS: dict[str, list[Turn]] = {
     "a picture after": [("user", [SOUNDING, "and", PICTURE, "?"])],
     "two turns": [("user", [SOUNDING]), ("assistant", [77, 400]), ("user", [Video(CLIP[2:4], 2.0, SHORT), "Then?"])],
 }
+
+
+@contextmanager
+def noted_logits(monkeypatch: pytest.MonkeyPatch) -> Generator[list[torch.Tensor]]:
+    """The logits of which a thinker draws each token while the block lasts."""
+    found: list[torch.Tensor] = []
+    draw = thinker_net.draw
+
+    def drawn(logits: torch.Tensor, *more: Any) -> Any:
+        found.append(logits[0].clone())
+        return draw(logits, *more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(thinker_net, "draw", drawn)
+        yield found
 
 
 def compare(said: Said, answer: Answer, heard: np.ndarray) -> None:

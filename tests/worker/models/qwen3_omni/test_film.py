@@ -17,14 +17,13 @@ from engine import Engine, Message, RequestError, VideoPart, WorkerSpec
 from engine.chunk import Chunk, Speech, VideoFrame
 from engine.core import MIC_RATE_HZ, Pcm
 from engine.worker.models.qwen3_omni.source import Source
-from engine.worker.omni import thinker_net
 from engine.worker.omni.film import CAMERA, StreamingFilm
 from engine.worker.omni.prompter import Prompter
 from engine.worker.stage import StageConfig
 from tests.engine.fakes import lose, until
 from tests.oracles.qwen3_omni import Turn, Video
 from tests.oracles.talk import Said, ask, request, spec
-from tests.worker.models.qwen3_omni.cases import SYSTEM, Folder, Reference
+from tests.worker.models.qwen3_omni.cases import SYSTEM, Folder, Reference, noted_logits
 from tests.worker.models.qwen3_omni.counted import Counted
 from tests.worker.models.qwen3_omni.test_live import blocks, speech
 
@@ -62,15 +61,7 @@ async def answered(
     folder: Path, monkeypatch: pytest.MonkeyPatch, messages: tuple[Message, ...], inputs: Any, **options: Any
 ) -> tuple[torch.Tensor, Said]:
     """The logits of the first token, and all that was said."""
-    found: list[torch.Tensor] = []
-    draw = thinker_net.draw
-
-    def drawn(logits: torch.Tensor, *more: Any) -> Any:
-        found.append(logits[0].clone())
-        return draw(logits, *more)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(thinker_net, "draw", drawn)
+    with noted_logits(monkeypatch) as found:
         async with Engine(spec(folder, **options)) as engine:
             live = inputs is not None
             asked = request("r", [SYSTEM], 6, 4, live=live, camera=live)

@@ -22,7 +22,6 @@ from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.models.qwen3_omni.speakable import UserTurns
 from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.nn.slots import Batch
-from engine.worker.omni import thinker_net
 from engine.worker.omni.prompter import Prompter
 from engine.worker.omni.sound import MelFrontend, StreamingMel
 from engine.worker.stage import StageConfig
@@ -30,7 +29,7 @@ from engine.worker.stage_request import StageRequest
 from tests.engine.fakes import lose, until
 from tests.oracles.qwen3_omni import Turn
 from tests.oracles.talk import Said, ask, request, spec
-from tests.worker.models.qwen3_omni.cases import SYSTEM, TONE, Folder
+from tests.worker.models.qwen3_omni.cases import SYSTEM, TONE, Folder, noted_logits
 from tests.worker.models.qwen3_omni.counted import Counted
 
 SPOKEN = Path(__file__).parents[3] / "data" / "spoken"
@@ -268,15 +267,7 @@ def test_windows_that_the_encoder_cannot_have_are_refused(window_s: float, check
 async def first_logits(
     folder: Path, pcm: Pcm, live: bool, window_s: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[torch.Tensor, list[int]]:
-    found: list[torch.Tensor] = []
-    draw = thinker_net.draw
-
-    def drawn(logits: torch.Tensor, *more: Any) -> Any:
-        found.append(logits[0].clone())
-        return draw(logits, *more)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(thinker_net, "draw", drawn)
+    with noted_logits(monkeypatch) as found:
         async with Engine(spec(folder, window_s=window_s)) as engine:
             turns: list[Turn] = [SYSTEM] if live else [SYSTEM, ("user", [pcm])]
             asked = request("r", turns, 6, 4, live=live)

@@ -68,6 +68,22 @@ async def test_a_whole_text_without_room_is_one_error(checkpoint: Folder) -> Non
     assert len(good.codes) == 4
 
 
+@pytest.mark.parametrize("layout", ["streaming", "whole"])
+@pytest.mark.parametrize("text", ["नमस्ते दुनिया, आप कैसे हैं?", "مرحبا بالعالم", "Привет, мир! How are you?"])
+async def test_a_text_in_a_language_that_the_voice_has_not_is_said_as_well_as_it_can(
+    checkpoint: Folder, text: str, layout: str
+) -> None:
+    """The checkpoint speaks Chinese, English and German. Nobody can tell what it makes of others: it ends, and no other
+    answer changes."""
+    line = stages(checkpoint(SMALL), layout=layout)
+    (foreign, well) = await say(line, (asked("a", 6), whole(text)), (asked("b", 6), whole("Well.")))
+    (alone,) = await say(line, (asked("b", 6), whole("Well.")))
+    assert (foreign.error, well.error) == ("", "")
+    assert 0 < len(foreign.codes) <= 6
+    assert len(foreign.wave) == 1920 * len(foreign.codes)
+    assert well.codes.tolist() == alone.codes.tolist()
+
+
 RATE_HZ = 24_000
 
 

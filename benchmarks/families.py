@@ -1,0 +1,87 @@
+"""The native families under load, on tiny random checkpoints: `parley bench --serve` over each of them.
+
+    python -m benchmarks.families [--only cloned,designed,qwen2_5_omni,qwen3_omni] [--at-once 1,8] [--answers N]
+
+cloned         Qwen3-TTS Base, which speaks as a recording sounds
+designed       Qwen3-TTS VoiceDesign, which speaks as a sentence describes
+qwen2_5_omni   text in, text and speech out
+qwen3_omni     the same
+
+Every answer is compared with the sound that it has alone; that this is the reference's is what the families' tests say.
+Random weights seldom stop, so answers are as long as they may be: what a load costs here says nothing of real ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+
+from app.bench.loads import Plan
+from app.bench.serve import Servers, run_serve
+from app.bench.subject import Served
+from engine import load_config
+from tests.oracles import tiny_qwen2_5_omni, tiny_qwen3_omni, tiny_qwen3_tts
+from tests.oracles.qwen3_tts import WORDS, write_recording
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+print_ = Console(width=120, highlight=False).print
+
+
+def cloned(folder: Path) -> tuple[str, Mapping[str, Any]]:
+    recording = write_recording(folder / "anna.wav", 3.5)
+    clone = {"name": "anna", "reference": str(recording), "text": WORDS, "consent": "A benchmark's own sound."}
+    tiny_qwen3_tts.make(folder / "weights", tiny_qwen3_tts.Sizes(kind="base"))
+    return "qwen3_tts_tiny", {"clones": [clone]}
+
+
+def designed(folder: Path) -> tuple[str, Mapping[str, Any]]:
+    tiny_qwen3_tts.make(folder / "weights", tiny_qwen3_tts.Sizes(kind="voice_design"))
+    return "qwen3_tts_tiny", {"designs": [{"name": "narrator", "instruct": "A calm, low voice of an old man."}]}
+
+
+def qwen2_5_omni(folder: Path) -> tuple[str, Mapping[str, Any]]:
+    tiny_qwen2_5_omni.make(folder / "weights")
+    return "qwen2_5_omni_tiny", {}
+
+
+def qwen3_omni(folder: Path) -> tuple[str, Mapping[str, Any]]:
+    tiny_qwen3_omni.make(folder / "weights")
+    return "qwen3_omni_tiny", {}
+
+
+FAMILIES = {one.__name__: one for one in (cloned, designed, qwen2_5_omni, qwen3_omni)}
+
+
+def measure(name: str, plan: Plan) -> bool:
+    """Serve a tiny checkpoint of a family under load; whether every bar was held."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        config, options = FAMILIES[name](folder)
+        tree = yaml.safe_load((CONFIGS / f"{config}.yaml").read_text(encoding="utf-8"))
+        tree |= {"weights": str(folder / "weights"), "options": tree.get("options", {}) | options}
+        path = folder / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(tree), encoding="utf-8")
+        print_(f"\n{name}")
+        return run_serve(Servers(load_config(path), Served(str(path))), plan, None)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(FAMILIES), help="which of them, with commas between")
+    parser.add_argument("--at-once", default="1,8", help="users who ask at once, with commas between")
+    parser.add_argument("--answers", type=int, help="answers of each load")
+    args = parser.parse_args()
+    plan = Plan(at_once=tuple(map(int, args.at_once.split(","))), count=args.answers)
+    held = [measure(name, plan) for name in args.only.split(",")]
+    return int(not all(held))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
