@@ -16,6 +16,7 @@ from torch import Tensor
 
 from engine.worker.nn.device import to_device
 from engine.worker.nn.moe import moe, route, swiglu
+from engine.worker.nn.quantized import Weight, linear
 from engine.worker.nn.rope import Rope, rotate
 from engine.worker.nn.slots import Batch, CachePositions, KvSlots, VarlenBatch, Where
 from engine.worker.nn.weights import Reader
@@ -93,11 +94,11 @@ class Layer:
         self.heads = (config.num_attention_heads, config.num_key_value_heads, config.num_key_value_heads)
         attention, names = read.below("self_attn"), ("q_proj", "k_proj", "v_proj")
         sizes = [n * head_dim for n in self.heads]
-        self.qkv = attention.joined([f"{name}.weight" for name in names], sizes, width)
+        self.qkv = attention.linear(names, sizes, width)
         biased = getattr(config, "attention_bias", False)
         has_bias = biased or getattr(config, "qkv_bias", False)
         self.qkv_bias = attention.joined([f"{name}.bias" for name in names], sizes) if has_bias else None
-        self.out = attention("o_proj.weight", width, sizes[0])
+        self.out = attention.linear(("o_proj",), (width,), sizes[0])
         self.out_bias = attention("o_proj.bias", width) if biased else None
         self.query_norm = self.key_norm = None
         if getattr(config, "head_norms", True):
@@ -112,13 +113,13 @@ class Layer:
 
     def _attend(self, x: Tensor, cos: Tensor, sin: Tensor, where: Where, keys: Tensor, values: Tensor) -> Tensor:
         batch, count, _ = x.shape
-        heads = F.linear(x, self.qkv, self.qkv_bias).view(batch, count, sum(self.heads), self.dim)
+        heads = linear(x, self.qkv, self.qkv_bias).view(batch, count, sum(self.heads), self.dim)
         query, key, value = heads.transpose(1, 2).split(self.heads, 1)
         if self.query_norm is not None and self.key_norm is not None:
             query, key = rms_norm(query, self.query_norm, self.eps), rms_norm(key, self.key_norm, self.eps)
         query, key = rotate(query, cos, sin), rotate(key, cos, sin)
         mixed = where.mix(query, key, value, keys, values)
-        return F.linear(mixed.transpose(1, 2).reshape(batch, count, -1), self.out, self.out_bias)
+        return linear(mixed.transpose(1, 2).reshape(batch, count, -1), self.out, self.out_bias)
 
 
 class Dense:
@@ -127,11 +128,11 @@ class Dense:
     def __init__(self, read: Reader, config: Any, inner: int | None = None) -> None:
         width: int = config.hidden_size
         inner = inner or int(config.intermediate_size)
-        self.gate_up = read.joined(("gate_proj.weight", "up_proj.weight"), (inner, inner), width)
-        self.down = read("down_proj.weight", width, inner)
+        self.gate_up = read.linear(("gate_proj", "up_proj"), (inner, inner), width)
+        self.down = read.linear(("down_proj",), (width,), inner)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return F.linear(swiglu(F.linear(x, self.gate_up)), self.down)
+        return linear(swiglu(linear(x, self.gate_up)), self.down)
 
 
 class Experts:
@@ -142,14 +143,12 @@ class Experts:
         self.top_k, self.normalise = config.num_experts_per_tok, config.norm_topk_prob
         self.router = read("gate.weight", count, width)
         if "experts.gate_up_proj" in read:
-            self.gate_up = read("experts.gate_up_proj", count, 2 * inner, width)
-            self.down = read("experts.down_proj", count, width, inner)
+            self.gate_up: Weight = read("experts.gate_up_proj", count, 2 * inner, width)
+            self.down: Weight = read("experts.down_proj", count, width, inner)
         else:
-            self.gate_up = torch.empty(count, 2 * inner, width, device=read.device, dtype=read.dtype)
-            self.down = torch.empty(count, width, inner, device=read.device, dtype=read.dtype)
-            for n in range(count):
-                one = Dense(read.below(f"experts.{n}"), config, inner)
-                self.gate_up[n], self.down[n] = one.gate_up, one.down
+            layers = [f"experts.{n}." for n in range(count)]
+            self.gate_up = read.linears(layers, ("gate_proj", "up_proj"), (inner, inner), width)
+            self.down = read.linears(layers, ("down_proj",), (width,), inner)
         shared = getattr(config, "shared_expert_intermediate_size", 0)
         self.shared = Dense(read.below("shared_expert"), config, shared) if shared else None
         self.shared_gate = read("shared_expert_gate.weight", 1, width) if shared else None

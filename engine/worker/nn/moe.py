@@ -8,7 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.worker.nn.quantized import QuantizedWeight, Weight, dense, linear
+
 MOST_GATHERED = 512  # answers of experts: 64 rows of eight each
+MOST_WRITTEN = 64
+"""Answers of quantized experts whose weights are written out at once: 600 MB at the shapes of Qwen3-Omni's thinker."""
 
 
 def route(x: Tensor, router: Tensor, top_k: int, normalise: bool) -> tuple[Tensor, Tensor]:
@@ -19,13 +23,14 @@ def route(x: Tensor, router: Tensor, top_k: int, normalise: bool) -> tuple[Tenso
     return experts, shares.to(x.dtype)
 
 
-def moe(x: Tensor, experts: Tensor, shares: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+def moe(x: Tensor, experts: Tensor, shares: Tensor, gate_up: Weight, down: Weight) -> Tensor:
     """The experts' answers, weighted: ``x`` [rows, width], ``gate_up`` [experts, 2·inner, width], ``down`` back.
 
     A CPU walks over the experts that were chosen: their weights are what has to come from memory. A GPU is not asked
     who was chosen: all are one grouped product where it has such; elsewhere the weights of few rows are gathered.
+    Quantized experts are written out: those of few rows, or all of this layer's, and forgotten again.
     """
-    if x.device.type != "cpu" and not has_grouped(x.device, x.dtype) and experts.numel() <= MOST_GATHERED:
+    if x.device.type != "cpu" and experts.numel() <= _most_gathered(x, gate_up):
         answers = gathered(x, experts, gate_up, down)
         return (answers * shares[..., None]).sum(1)
     order = torch.argsort(experts.flatten(), stable=True)
@@ -33,10 +38,19 @@ def moe(x: Tensor, experts: Tensor, shares: Tensor, gate_up: Tensor, down: Tenso
     if x.device.type == "cpu":
         answers = _walked(x[owners], chosen, gate_up, down) * shares.flatten()[order][:, None]
         return torch.zeros_like(x).index_add_(0, owners, answers)
-    compute = grouped if has_grouped(x.device, x.dtype) else _walked
-    answers = compute(x[owners], chosen, gate_up, down)
+    if has_grouped(x.device, x.dtype):
+        answers = grouped(x[owners], chosen, dense(gate_up), dense(down))
+    else:
+        answers = _walked(x[owners], chosen, gate_up, down)
     back = torch.empty_like(answers).index_copy_(0, order, answers)  # index_add_ adds in no order there
     return (back.view(*experts.shape, -1) * shares[..., None]).sum(1)
+
+
+def _most_gathered(x: Tensor, gate_up: Weight) -> int:
+    """Return for how many answers of experts the weights are gathered."""
+    if has_grouped(x.device, x.dtype):
+        return MOST_WRITTEN if isinstance(gate_up, QuantizedWeight) else 0
+    return MOST_GATHERED
 
 
 @cache
@@ -45,10 +59,10 @@ def has_grouped(device: torch.device, dtype: torch.dtype) -> bool:
     return dtype == torch.bfloat16 and torch.cuda.get_device_capability(device)[0] in (9, 10)
 
 
-def _walked(inputs: Tensor, chosen: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+def _walked(inputs: Tensor, chosen: Tensor, gate_up: Weight, down: Weight) -> Tensor:
     numbers, counts = torch.unique_consecutive(chosen, return_counts=True)
     parts = zip(numbers.tolist(), inputs.split(counts.tolist()), strict=True)
-    return torch.cat([F.linear(swiglu(F.linear(part, gate_up[n])), down[n]) for n, part in parts])
+    return torch.cat([linear(swiglu(linear(part, gate_up[n])), down[n]) for n, part in parts])
 
 
 def grouped(inputs: Tensor, chosen: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
@@ -58,12 +72,16 @@ def grouped(inputs: Tensor, chosen: Tensor, gate_up: Tensor, down: Tensor) -> Te
     return F.grouped_mm(inner, down.transpose(1, 2), offs=ends)
 
 
-def gathered(x: Tensor, experts: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+def gathered(x: Tensor, experts: Tensor, gate_up: Weight, down: Weight) -> Tensor:
     """Each expert's answer to each row [rows, top_k, width], by a copy of its weights: for few rows."""
+    few = max(1, MOST_WRITTEN // experts.shape[1])
+    if isinstance(gate_up, QuantizedWeight) and len(x) > few:
+        parts = zip(x.split(few), experts.split(few), strict=True)
+        return torch.cat([gathered(*part, gate_up, down) for part in parts])
     chosen = experts.flatten()
     inputs = x.repeat_interleave(experts.shape[1], 0)[..., None]
-    inner = swiglu(torch.bmm(gate_up[chosen], inputs)[..., 0])
-    return torch.bmm(down[chosen], inner[..., None]).view(*experts.shape, -1)
+    inner = swiglu(torch.bmm(dense(gate_up[chosen]), inputs)[..., 0])
+    return torch.bmm(dense(down[chosen]), inner[..., None]).view(*experts.shape, -1)
 
 
 def swiglu(x: Tensor) -> Tensor:

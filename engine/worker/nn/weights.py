@@ -17,13 +17,15 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from engine.errors import WeightsError
+from engine.worker.nn.quantization import MARKS, Quantization, quantization_of
+from engine.worker.nn.quantized import QuantizedWeight, Weight, joined, stacked
 
 log = logging.getLogger(__name__)
 
 _HUB = "hub:"
 _WANTED = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]  # no pickles, no code, no second format
-_INDEX = "model.safetensors.index.json"
-_WHOLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+WHOLE = "model.safetensors"
 
 
 def find(weights: Path | None, also: Sequence[str] = ()) -> Path:
@@ -69,15 +71,19 @@ class Checkpoint:
         names = self.config.get("architectures") or [self.config.get("model_type", "nothing")]
         if architecture not in names:
             raise WeightsError(f"{folder / 'config.json'}: describes {names[0]}, not {architecture}")
+        try:
+            self.quantization: Quantization | None = quantization_of(self.config)
+        except ValueError as error:
+            raise WeightsError(f"{folder / 'config.json'}: {error}") from None
         self._files: dict[Path, Any] = {}
         self._bar: Bar | None = None
         self._where = self._locate()
 
     def _locate(self) -> Mapping[str, Path]:
-        index = self.folder / _INDEX
+        index = self.folder / INDEX
         if index.exists():
             return {name: self.folder / file for name, file in read_json(index).get("weight_map", {}).items()}
-        whole = self.folder / _WHOLE
+        whole = self.folder / WHOLE
         return dict.fromkeys(self._open(whole).keys(), whole)
 
     def _open(self, file: Path) -> Any:
@@ -155,14 +161,66 @@ class Reader:
 
     def __call__(self, name: str, *shape: int) -> Tensor:
         """One weight of that shape, in the stage's dtype."""
-        return self.checkpoint.tensor(self.prefix + name, shape).to(self.device, self.dtype)
+        return self._plain(name, shape).to(self.device, self.dtype)
 
     def joined(self, names: Sequence[str], sizes: Sequence[int], *rest: int) -> Tensor:
         """Several weights as one, below each other: one product instead of three. Filled piece by piece."""
         whole = torch.empty(sum(sizes), *rest, device=self.device, dtype=self.dtype)
         for part, name, n in zip(whole.split(list(sizes)), names, sizes, strict=True):
-            part.copy_(self.checkpoint.tensor(self.prefix + name, (n, *rest)))
+            part.copy_(self._plain(name, (n, *rest)))
         return whole
+
+    def linear(self, names: Sequence[str], sizes: Sequence[int], width: int) -> Weight:
+        """The weight [sum of sizes, width] of linear layers that eat the same rows, quantized where they are.
+
+        Raises WeightsError where some of them are and others not, or in several ways.
+        """
+        quantized = [self._quantized(name) for name in names]
+        if not any(quantized):
+            whole = [f"{name}.weight" for name in names]
+            return self(whole[0], sizes[0], width) if len(names) == 1 else self.joined(whole, sizes, width)
+        try:
+            if not all(quantized):
+                raise ValueError("some of them are quantized, and others not")
+            parts = [self._of_few_bits(name, n, width) for name, n in zip(names, sizes, strict=True)]
+            return joined(parts) if len(parts) > 1 else parts[0]
+        except ValueError as error:
+            which = ", ".join(f"{self.prefix}{name}" for name in names)
+            raise WeightsError(f"{self.checkpoint.folder}: {which}: {error}") from None
+
+    def linears(self, layers: Sequence[str], names: Sequence[str], sizes: Sequence[int], width: int) -> Weight:
+        """``linear`` of several layers, given by what stands before their names, as one weight [layers, …]."""
+        parts = (self.linear([f"{layer}{name}" for name in names], sizes, width) for layer in layers)
+        try:
+            return stacked(parts, len(layers))
+        except ValueError as error:
+            which = f"{self.prefix}{layers[0]}{names[0]} to {self.prefix}{layers[-1]}{names[-1]}"
+            raise WeightsError(f"{self.checkpoint.folder}: {which}: {error}") from None
+
+    def raw(self, name: str) -> Tensor:
+        """A tensor as it lies in the file, on the stage's device."""
+        return self.checkpoint.tensor(self.prefix + name).to(self.device)
+
+    def _of_few_bits(self, name: str, rows: int, width: int) -> QuantizedWeight:
+        how = self.checkpoint.quantization
+        if how is None:
+            raise ValueError("it is quantized, and config.json does not say how (quantization_config)")
+        return how.read(self.below(name), rows, width, self.dtype)
+
+    def _quantized(self, layer: str) -> bool:
+        return any(f"{layer}.{mark}" in self for mark in MARKS)
+
+    def _plain(self, name: str, shape: Sequence[int]) -> Tensor:
+        """A tensor of real numbers. Raises WeightsError for one of few bits, whose numbers alone mean nothing."""
+        layer, _, last = name.rpartition(".")
+        few = last == "weight" and self._quantized(layer)
+        found = None if few else self.checkpoint.tensor(self.prefix + name, shape)
+        if found is None or not found.is_floating_point() or found.dtype.itemsize < 2:
+            raise WeightsError(
+                f"{self.checkpoint.folder}: {self.prefix}{name} is quantized, and this part of the model is read in "
+                "full only: take a checkpoint that leaves it as it was"
+            )
+        return found
 
     def fill(self, module: nn.Module) -> nn.Module:
         """Give a module that was built without memory its weights, and return it ready to compute.

@@ -1,0 +1,139 @@
+"""Weights in few bits: whole numbers or small floats, and a scale for each group of them. Knows no file format.
+
+The products here are plain: a weight is written out in the stage's dtype, multiplied with, and forgotten. Of experts
+only those are written out that are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedWeight:
+    """A matrix [out, in], or several [..., out, in], as (number − zero) · scale.
+
+    ``numbers`` [..., out, in · bits / 8]: uint8 are unsigned, of 4 bits two to a byte, the low half first; int8 and
+    floats are themselves. ``scales`` [..., out, groups]; ``zeros`` the same shape, where none are given the middle of
+    unsigned numbers is zero. Each group is so many inputs side by side, unless ``groups`` [in] tells the group of each.
+    """
+
+    numbers: Tensor
+    scales: Tensor
+    zeros: Tensor | None
+    groups: Tensor | None
+    bits: int
+    dtype: torch.dtype
+    """The dtype in which it is written out."""
+
+    def __getitem__(self, index: int | Tensor) -> QuantizedWeight:
+        """One of several matrices, or some of them."""
+        return self._each(lambda part: part[index])
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def device(self) -> torch.device:
+        return self.numbers.device
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes, of which ``dense`` takes none for good."""
+        parts = (self.numbers, self.scales, self.zeros, self.groups)
+        return sum(part.nbytes for part in parts if part is not None)
+
+    def dense(self) -> Tensor:
+        """The matrices [..., out, in], rounded once from the scales' dtype to the stage's."""
+        scales, zeros = self.scales, self.zeros
+        numbers = halves(self.numbers) if self.bits == 4 else self.numbers
+        numbers = numbers.to(scales.dtype)
+        if self.groups is not None:
+            scales = scales.index_select(-1, self.groups)
+            zeros = zeros.index_select(-1, self.groups) if zeros is not None else None
+        else:
+            numbers = numbers.unflatten(-1, (scales.shape[-1], -1))
+            scales, zeros = scales[..., None], zeros[..., None] if zeros is not None else None
+        if zeros is not None:
+            numbers = numbers - zeros.to(scales.dtype)
+        elif self.numbers.dtype == torch.uint8:
+            numbers = numbers - (1 << (self.bits - 1))
+        found = numbers * scales
+        return (found if self.groups is not None else found.flatten(-2)).to(self.dtype)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> QuantizedWeight:
+        """The same with the parts that every matrix has of its own changed."""
+        zeros = change(self.zeros) if self.zeros is not None else None
+        return QuantizedWeight(change(self.numbers), change(self.scales), zeros, self.groups, self.bits, self.dtype)
+
+
+Weight = Tensor | QuantizedWeight
+"""A weight of a linear layer [out, in], or those of several experts."""
+
+
+def dense(weight: Weight) -> Tensor:
+    """A weight written out; one that is so already is itself."""
+    return weight if isinstance(weight, Tensor) else weight.dense()
+
+
+def linear(x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
+    """Rows [..., in] → [..., out]."""
+    return F.linear(x, dense(weight), bias)
+
+
+def joined(parts: Sequence[QuantizedWeight]) -> QuantizedWeight:
+    """Matrices that eat the same rows as one, below each other. Raises ValueError where they are of several kinds."""
+    return _together(parts, torch.cat)
+
+
+def stacked(parts: Iterable[Weight], count: int) -> Weight:
+    """So many weights of one shape as one [count, out, in]: what is written out is copied to its place as it comes.
+
+    Raises ValueError where they are of several kinds.
+    """
+    coming = iter(parts)
+    first = next(coming)
+    if isinstance(first, QuantizedWeight):
+        packed = [first, *(part for part in coming if isinstance(part, QuantizedWeight))]
+        if len(packed) < count:
+            raise ValueError("some of them are quantized, and others not")
+        return _together(packed, torch.stack)
+    whole = first.new_empty(count, *first.shape)
+    for n, part in enumerate(chain([first], coming)):
+        if isinstance(part, QuantizedWeight):
+            raise ValueError("some of them are quantized, and others not")
+        whole[n] = part
+    return whole
+
+
+def _together(parts: Sequence[QuantizedWeight], join: Callable[[list[Tensor]], Tensor]) -> QuantizedWeight:
+    if len({_kind(part) for part in parts}) > 1 or not all(_alike(part.groups, parts[0].groups) for part in parts):
+        raise ValueError("they are quantized in several ways")
+    first = parts[0]
+    zeros = join([part.zeros for part in parts if part.zeros is not None]) if first.zeros is not None else None
+    return QuantizedWeight(
+        join([part.numbers for part in parts]), join([part.scales for part in parts]), zeros, first.groups,
+        first.bits, first.dtype,
+    )  # fmt: skip
+
+
+def _kind(part: QuantizedWeight) -> tuple[Any, ...]:
+    return part.bits, part.numbers.dtype, part.scales.dtype, part.scales.shape[-1], part.zeros is None
+
+
+def _alike(one: Tensor | None, other: Tensor | None) -> bool:
+    if one is None or other is None or one.is_meta:
+        return (one is None) == (other is None)
+    return torch.equal(one, other)
+
+
+def halves(numbers: Tensor) -> Tensor:
+    """Two numbers of four bits from each byte, the low half first."""
+    return torch.stack((numbers & 15, numbers >> 4), -1).flatten(-2)
