@@ -255,6 +255,23 @@ def pull(
 
 
 @cli.command()
+def quantize(
+    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A folder of config.json and safetensors.")],
+    out: Annotated[Path, typer.Argument(metavar="FOLDER", help="The new checkpoint's folder, which is not there yet.")],
+    bits: Annotated[int, typer.Option(help="Bits of a weight: 4 or 8.")] = 4,
+    group: Annotated[int, typer.Option(help="Inputs that share a scale: fewer are more exact, and larger.")] = 128,
+) -> None:
+    """Round a checkpoint's language models to a few bits, so that they take a fourth of the memory. Needs no GPU.
+
+    Example: `parley quantize ./Qwen3-Omni-30B-A3B-Instruct ./qwen3-omni-int4`
+    """
+    from app.commands import quantize as quantizing
+
+    with plainly():
+        quantizing.quantize(checkpoint, out, bits, group)
+
+
+@cli.command()
 def doctor(
     config: flags.Config = None,
     ears: flags.Ears = None,

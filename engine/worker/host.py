@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -22,17 +24,28 @@ from engine.worker.uses import stage_type
 
 def build(task: wire.Task, send: Send) -> tuple[Worker, wire.Hello]:
     """Load what the task asks for. Raises ConfigError or WeightsError; may take as long as loading takes."""
-    stages = {
-        spec.name: _made(spec, order, task) for order, spec in enumerate(task.stages) if spec.name in task.worker.stages
-    }
+    own = {spec.name: (spec, order) for order, spec in enumerate(task.stages) if spec.name in task.worker.stages}
+    _check_room([(spec, order) for spec, order in own.values()], task)
+    stages = {name: _made(spec, order, task) for name, (spec, order) in own.items()}
     max_batch = {spec.name: _max_batch(spec, task) for spec in task.stages}
     worker = Worker(stages, task.chunks, max_batch, send, schedule=task.worker.schedule)
     return worker, wire.Hello(task.id, os.getpid(), tuple(stage.info for stage in stages.values()))
 
 
-def _made(spec: StageSpec, order: int, task: wire.Task) -> Stage:
-    """A stage in its place in the line, warm."""
-    config = StageConfig(
+def _check_room(specs: Sequence[tuple[StageSpec, int]], task: wire.Task) -> None:
+    """Raise WeightsError where a device has too little memory for those of its stages that can tell what they need."""
+    if task.device == "cpu":
+        return
+    kinds = {spec.name: (_kind(spec.use, order), _config(spec, task)) for spec, order in specs}
+    plannable = {name: found for name, found in kinds.items() if getattr(found[0], "plannable", False)}
+    if plannable:
+        from engine.worker.nn.memory import check_room  # these stages have torch
+
+        check_room(plannable, task.device)
+
+
+def _config(spec: StageSpec, task: wire.Task) -> StageConfig:
+    return StageConfig(
         weights=located(spec.weights) if spec.weights else None,
         device=task.device,
         dtype=spec.dtype or task.worker.dtype,
@@ -40,7 +53,11 @@ def _made(spec: StageSpec, order: int, task: wire.Task) -> Stage:
         slots=_max_batch(spec, task),
         options=spec.options,
     )
-    stage = make(spec.use, spec.name, order, config)
+
+
+def _made(spec: StageSpec, order: int, task: wire.Task) -> Stage:
+    """A stage in its place in the line, warm."""
+    stage = make(spec.use, spec.name, order, _config(spec, task))
     if strange := stage.info.emits - OUTPUTS:
         raise ConfigError(f"the stage {spec.name} emits {', '.join(sorted(strange))}, which no client can take")
     return stage
@@ -52,7 +69,7 @@ def _max_batch(spec: StageSpec, task: wire.Task) -> int:
 
 def make(use: str, name: str, order: int, config: StageConfig) -> Stage:
     """A stage by its name in a configuration, warm, with its own name and its place in the line."""
-    kind = stage_type(use, f"stages[{order}].use")
+    kind = _kind(use, order)
     try:
         stage = kind(config)
     except ImportError as error:
@@ -61,6 +78,10 @@ def make(use: str, name: str, order: int, config: StageConfig) -> Stage:
     if warm_up := getattr(stage, "warm_up", None):
         warm_up()
     return stage
+
+
+def _kind(use: str, order: int) -> Any:
+    return stage_type(use, f"stages[{order}].use")
 
 
 def set_visible_device(task: wire.Task) -> wire.Task:

@@ -26,7 +26,9 @@ from engine.worker.nn.weights import INDEX, WHOLE, read_json
 
 LAYERS = r"(?!.*code_predictor)(.*\.)?model\.layers\.\d+\.(self_attn|mlp)\.(.*\.)?(q|k|v|o|gate|up|down)_proj"
 """The layers that are quantized: those of attention, of feed-forward parts and of experts in stacks of decoder layers.
-Embeddings, heads, routers, encoders, code predictors and what makes sound stay as they are."""
+Embeddings, routers, encoders, code predictors, heads over codes and what makes sound stay as they are."""
+HEADS = r"(.*\.)?lm_head"
+"""The heads over the words, which are always of eight bits."""
 SHRUNK = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75)
 """Shares of a group's largest number at which its scale may clip."""
 
@@ -103,8 +105,14 @@ def _converted(
 def _made(name: str, found: Tensor, bits: int, group: int) -> dict[str, Tensor]:
     """The tensors that stand for one of a checkpoint."""
     layer = name.removesuffix(".weight")
-    if found.dim() != 2 or not found.is_floating_point() or not re.fullmatch(LAYERS, layer) or found.shape[1] % group:
+    head = re.fullmatch(HEADS, layer)
+    if found.dim() != 2 or not found.is_floating_point() or not (head or re.fullmatch(LAYERS, layer)):
         return {name: found}
+    if found.shape[1] % group:
+        return {name: found}
+    if not torch.isfinite(found).all():
+        raise WeightsError(f"{name} holds what is no number; download the checkpoint again")
+    bits = 8 if head else bits
     numbers, scales = rounded(found, bits, group)
     return {
         f"{layer}.weight_packed": packed(numbers, bits),
@@ -140,14 +148,18 @@ def packed(numbers: Tensor, bits: int) -> Tensor:
 
 
 def _described(bits: int, group: int) -> dict[str, Any]:
-    weights = {
-        "num_bits": bits, "type": "int", "symmetric": True, "strategy": "group", "group_size": group, "dynamic": False,
-    }  # fmt: skip
-    groups = {"group_0": {"targets": [f"re:{LAYERS}"], "weights": weights, "input_activations": None}}
+    groups = {"group_0": _group(LAYERS, bits, group), "group_1": _group(HEADS, 8, group)}
     return {
         "quant_method": "compressed-tensors", "format": "pack-quantized", "quantization_status": "compressed",
         "config_groups": groups, "ignore": [],
     }  # fmt: skip
+
+
+def _group(layers: str, bits: int, group: int) -> dict[str, Any]:
+    weights = {
+        "num_bits": bits, "type": "int", "symmetric": True, "strategy": "group", "group_size": group, "dynamic": False,
+    }  # fmt: skip
+    return {"targets": [f"re:{layers}"], "weights": weights, "input_activations": None}
 
 
 def _write(file: Path, value: dict[str, Any]) -> None:

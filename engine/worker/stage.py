@@ -81,7 +81,8 @@ class StageType(Protocol):
     """The maker of a stage: its class, most often.
 
     ``describe`` is what the stage will say of itself. It reads a checkpoint's configuration at most: no weights, no
-    device. Both raise ConfigError or WeightsError.
+    device. Both raise ConfigError or WeightsError. One that is ``plannable`` (True) can also be made on torch's device
+    ``meta``, without reading a number: so a device that is too small for it is told before anything is loaded.
     """
 
     def describe(self, config: StageConfig, /) -> StageInfo: ...

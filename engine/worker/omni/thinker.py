@@ -40,6 +40,7 @@ ENCODED = 4  # pieces' worth of prompts that a GPU encodes in one step
 class Thinker:
     """Text out, token by token; out of each token to be spoken, a row for the talker. A family names its parts."""
 
+    plannable: ClassVar[bool] = True
     source_class: ClassVar[type[Source]]
     net_class: ClassVar[type[ThinkerNet]] = ThinkerNet
     ears: ClassVar[type[Any]]

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from engine.worker.nn.cuda_graph_runner import CudaGraphRunner
 from engine.worker.nn.decode_batch import DecodeBatch, DecodeInput
 from engine.worker.nn.decoder import Decoder
 from engine.worker.nn.device import to_device
+from engine.worker.nn.quantized import Weight, linear
 from engine.worker.nn.sampler import BatchSamplingParams, SamplingParams, draw
 from engine.worker.nn.slots import Batch, CachePositions, DecodeSlots
 from engine.worker.nn.weights import Reader
@@ -28,7 +28,7 @@ class ThinkerNet:
         size = source.text.vocab_size, source.text.hidden_size
         self.embed_tokens = read("model.embed_tokens.weight", *size)
         tied = source.config.thinker_config.tie_word_embeddings
-        self.head = self.embed_tokens if tied else read("lm_head.weight", *size)
+        self.head: Weight = self.embed_tokens if tied else read.linear(("lm_head",), size[:1], size[1])
         self.decoder = Decoder(read.below("model"), source.text)
         self.cache = self.decoder.cache(source.slots + source.static, source.context)
         self.tap = source.talker_feed.tap
@@ -55,7 +55,7 @@ class ThinkerNet:
     def choose(self, hidden: Tensor, params: Sequence[SamplingParams], steps: Sequence[int]) -> list[int]:
         """A token from each hidden row [batch, width]."""
         together = BatchSamplingParams.of(params, self.device)
-        return draw(F.linear(hidden, self.head), together, THINKER, to_device(steps, self.device)).tolist()
+        return draw(linear(hidden, self.head), together, THINKER, to_device(steps, self.device)).tolist()
 
     def _forward(self, tokens: Tensor, positions: Tensor, where: CachePositions | DecodeSlots) -> Tensor:
         """Hidden rows [batch, width] of a token each, at positions where all axes agree."""
@@ -67,4 +67,4 @@ class ThinkerNet:
         """``write`` as a graph captures it: tokens [batch, 1]."""
         where = DecodeSlots.of(batch.slots, batch.starts, bucket, self.dtype)
         hidden = self._forward(batch.tokens, batch.positions, where)
-        return draw(F.linear(hidden, self.head), batch.params, THINKER, batch.steps)[:, None]
+        return draw(linear(hidden, self.head), batch.params, THINKER, batch.steps)[:, None]

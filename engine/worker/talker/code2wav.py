@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -35,6 +35,8 @@ class Sound:
 
 class Code2Wav:
     """Codec frames to sound, sample for sample what the whole would be, however it is cut."""
+
+    plannable: ClassVar[bool] = True
 
     def __init__(self, info: StageInfo, net: CodecDecoder, device: torch.device) -> None:
         self.info, self.net, self._device = info, net, device

@@ -7,7 +7,7 @@ begins, ``taken`` reads what comes from upstream. Knows no checkpoint.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -32,6 +32,8 @@ Results = dict[int, list[Chunk] | EngineError]
 
 class Talker(Generic[Net]):
     """One codec frame a step for every voice that has something to say; all that a step takes in is one forward."""
+
+    plannable: ClassVar[bool] = True
 
     info: StageInfo
     net: Net

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from compressed_tensors import CompressionFormat
 from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from compressed_tensors.quantization.utils import calculate_qparams
@@ -67,7 +68,8 @@ SCHEMES: dict[str, tuple[str, dict[str, Any]]] = {
 
 def compressed(original: Tensor, format: str, how: Mapping[str, Any]) -> tuple[dict[str, Tensor], Tensor]:
     """A layer's tensors as compressed-tensors writes them, and the weight that it makes of them."""
-    scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**how), format=format)
+    wanted = QuantizationArgs(**how)
+    scheme = QuantizationScheme(targets=["Linear"], weights=wanted, format=CompressionFormat(format))
     rows, width = original.shape
     match how["strategy"]:
         case "group":
@@ -79,7 +81,7 @@ def compressed(original: Tensor, format: str, how: Mapping[str, Any]) -> tuple[d
             shape = (rows // 16, width // 32)
         case _:
             parts, shape = original.flatten()[None, None], (1,)
-    scale, zero = calculate_qparams(parts.amin(-1), parts.amax(-1), scheme.weights)
+    scale, zero = calculate_qparams(parts.amin(-1), parts.amax(-1), wanted)
     state = {"weight": original, "weight_scale": scale.view(shape), "weight_zero_point": zero.view(shape)}
     compressor: Any = BaseCompressor.get_value_from_registry(format)
     state = compressor.compress(state, scheme)

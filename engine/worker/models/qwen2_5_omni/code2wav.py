@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -81,6 +81,8 @@ class Cut:
 
 class Code2Wav:
     """Codes to sound. Everything is computed in float32: the networks are small, and errors would be heard."""
+
+    plannable: ClassVar[bool] = True
 
     @classmethod
     def describe(cls, config: StageConfig) -> StageInfo:

@@ -1,0 +1,113 @@
+"""The memory that stages will take of a device, told before anything is loaded: each is built of shapes alone.
+
+On torch's device ``meta`` a tensor has a shape and no numbers, so that a stage of 70 GB is built in seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.errors import EngineError, WeightsError
+from engine.worker.nn.slots import KvSlots
+from engine.worker.stage import StageConfig
+
+log = logging.getLogger(__name__)
+
+META = "meta"
+WORK = 2_000_000_000
+"""Bytes for what a step computes, for graphs and for CUDA itself. Assumed, and never measured on a device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Bytes that a stage will hold: its weights and other tables, keys and values, prompts of sessions that go on."""
+
+    weights: int
+    caches: int
+    remembered: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.caches + self.remembered
+
+    def __str__(self) -> str:
+        parts = {"weights": self.weights, "caches": self.caches, "remembered prompts": self.remembered}
+        return ", ".join(f"{size / 1e9:.1f} of {name}" for name, size in parts.items() if size)
+
+
+def plan(kind: Callable[[StageConfig], Any], config: StageConfig) -> Plan:
+    """Build a stage of shapes, and add up what it holds. Raises what building it raises."""
+    stage = kind(replace(config, device=META))
+    tensors = {id(one): (one, cached) for one, cached in _tensors(stage, False, set()) if one.device.type == META}
+    caches = sum(one.nbytes for one, cached in tensors.values() if cached)
+    weights = sum(one.nbytes for one, cached in tensors.values() if not cached)
+    prefixes = getattr(stage, "prefixes", None)
+    return Plan(weights, caches, prefixes.budget if prefixes is not None else 0)
+
+
+def free_bytes(device: str) -> int | None:
+    """Bytes that are free on a device; None where that is not known before, as on a processor."""
+    if device.startswith("cuda"):
+        return int(torch.cuda.mem_get_info(device)[0])
+    if device.startswith("mps"):
+        return int(torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory())
+    return None
+
+
+def check_room(
+    stages: Mapping[str, tuple[Callable[[StageConfig], Any], StageConfig]],
+    device: str,
+    free: Callable[[str], int | None] = free_bytes,
+) -> None:
+    """Raise WeightsError where the stages, by their names, do not fit on a device together."""
+    if not stages or (there := free(device)) is None:
+        return
+    plans = {name: found for name, (kind, config) in stages.items() if (found := _planned(name, kind, config))}
+    needed = sum(one.total for one in plans.values()) + WORK
+    if needed > there:
+        parts = "; ".join(f"{name}: {one}" for name, one in plans.items())
+        raise WeightsError(
+            f"The device {device} has {there / 1e9:.1f} GB free, and {', '.join(plans)} need {needed / 1e9:.1f} "
+            f"({parts}; {WORK / 1e9:.0f} to compute in). Take a quantized checkpoint (`parley quantize`), lower "
+            "max_batch, options.context or options.remember_mb, or give a stage to another device."
+        )
+
+
+def _planned(name: str, kind: Callable[[StageConfig], Any], config: StageConfig) -> Plan | None:
+    try:
+        return plan(kind, config)
+    except EngineError:
+        raise
+    except Exception as error:  # noqa: BLE001 - as of a stage that computes something while it is made
+        log.warning("what %s will take of its device is not known before it is there: %r", name, error)
+        return None
+
+
+def _tensors(thing: Any, cached: bool, seen: set[int]) -> Iterator[tuple[Tensor, bool]]:
+    """Yield the tensors that an object reaches, and whether each belongs to a cache of keys and values."""
+    if id(thing) in seen or isinstance(thing, str | bytes | int | float | type):
+        return
+    seen.add(id(thing))
+    if isinstance(thing, Tensor):
+        yield thing, cached
+        return
+    cached = cached or isinstance(thing, KvSlots)
+    for part in _parts(thing):
+        yield from _tensors(part, cached, seen)
+
+
+def _parts(thing: Any) -> Iterator[Any]:
+    if isinstance(thing, Mapping):
+        yield from thing.values()
+    elif isinstance(thing, list | tuple | set | frozenset):
+        yield from thing
+    else:
+        yield from getattr(thing, "__dict__", {}).values()
+        names = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
+        yield from (getattr(thing, name) for name in names if hasattr(thing, name))
