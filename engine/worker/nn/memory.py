@@ -63,10 +63,9 @@ def free_bytes(device: str) -> int | None:
 def check_room(
     stages: Mapping[str, tuple[Callable[[StageConfig], Any], StageConfig]],
     device: str,
-    free: Callable[[str], int | None] = free_bytes,
 ) -> None:
     """Raise WeightsError where the stages, by their names, do not fit on a device together."""
-    if not stages or (there := free(device)) is None:
+    if (there := free_bytes(device)) is None:
         return
     plans = {name: found for name, (kind, config) in stages.items() if (found := _planned(name, kind, config))}
     needed = sum(one.total for one in plans.values()) + WORK

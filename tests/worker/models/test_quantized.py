@@ -14,14 +14,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from benchmarks import memory, random_weights
-from engine import ConfigError, Engine, WeightsError
+from engine import ChunkSpec, ConfigError, Engine, StageSpec, WeightsError, WorkerSpec, wire
 from engine.quantize import quantize
+from engine.worker import host
 from engine.worker.models.qwen3_omni.code2wav import Code2Wav
 from engine.worker.models.qwen3_omni.source import Source
 from engine.worker.models.qwen3_omni.talker import Talker
 from engine.worker.models.qwen3_omni.thinker import Thinker
+from engine.worker.nn import memory as planning
 from engine.worker.nn.decoder import Decoder
-from engine.worker.nn.memory import WORK, check_room, plan
+from engine.worker.nn.memory import WORK, check_room, free_bytes, plan
 from engine.worker.nn.quantized import QuantizedWeight, dense
 from engine.worker.nn.slots import Batch
 from engine.worker.nn.weights import Checkpoint, Reader
@@ -32,6 +34,7 @@ from tests.oracles.talk import ask, request, spec
 Folder = Callable[[str], Path]
 TURNS: list[Turn] = [("user", ["Hello, how are you today?"])]
 GROUP = 8
+NAMES = ("thinker", "talker", "code2wav")
 ARCHITECTURE = "Qwen3OmniMoeForConditionalGeneration"
 
 
@@ -154,6 +157,7 @@ def test_what_a_step_writes_out_is_forgotten_at_once(small: Path, monkeypatch: p
         nonlocal most
         most = max(most, sum(one() is not None for one in written))
         made = write_out(self)
+        assert made.dim() == 2, "one matrix, and not those of all experts"
         written.append(weakref.ref(made))
         return made
 
@@ -201,30 +205,49 @@ def _real(stage: Any) -> Any:
     return {id(one): (one, cached) for one, cached in _tensors(stage, False, set())}.values()
 
 
-def test_a_device_that_is_too_small_is_told_before_anything_is_loaded(small: Path) -> None:
+def test_a_device_that_is_too_small_is_told_before_anything_is_loaded(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = StageConfig(weights=small, slots=3, options={"context": 512})
     stages = {"thinker": (Thinker, place), "talker": (Talker, place)}
     needed = sum(plan(kind, config).total for kind, config in stages.values()) + WORK
-    check_room(stages, "cuda:0", lambda device: needed)
+    monkeypatch.setattr(planning, "free_bytes", lambda device: needed)
+    check_room(stages, "cuda:0")
+    monkeypatch.setattr(planning, "free_bytes", lambda device: needed - 1)
     with pytest.raises(WeightsError) as raised:
-        check_room(stages, "cuda:0", lambda device: needed - 1)
+        check_room(stages, "cuda:0")
     reason = str(raised.value)
     assert "The device cuda:0 has 2.6 GB free, and thinker, talker need 2.6" in reason
     assert "of weights" in reason
     assert "of caches" in reason
     assert "Take a quantized checkpoint" in reason
-    check_room(stages, "cpu")
+    assert free_bytes("cpu") is None
 
 
-def test_a_stage_that_cannot_be_planned_is_made_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_worker_asks_before_it_makes_its_stages(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those that can tell; a stage that cannot is nobody's, and a processor is not asked."""
+    stages = tuple(StageSpec(use=f"qwen3_omni.{name}", name=name, weights=str(small)) for name in NAMES)
+    mine = StageSpec(use="script.thinker", name="mine")
+    worker = WorkerSpec(stages=(*NAMES, "mine"), max_batch=2)
+    task = wire.Task("w", (*stages, mine), worker, "cuda:0", ChunkSpec(), 1.0)
+    monkeypatch.setattr(planning, "free_bytes", lambda device: 1)
+    with pytest.raises(WeightsError, match=r"The device cuda:0 has 0\.0 GB free, and thinker, talker, code2wav need"):
+        host.build(task, lambda message: None)
+
+
+def test_a_stage_that_cannot_be_planned_is_made_all_the_same(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "free_bytes", lambda device: WORK)
+
     def computes(config: StageConfig) -> Any:
         return torch.ones(2, device=config.device).tolist()
 
-    check_room({"mine": (computes, StageConfig())}, "cuda:0", lambda device: WORK)
+    check_room({"mine": (computes, StageConfig())}, "cuda:0")
     assert "what mine will take of its device is not known" in caplog.text
 
     def broken(config: StageConfig) -> Any:
         raise WeightsError("no config.json")
 
     with pytest.raises(WeightsError, match=r"no config\.json"):
-        check_room({"mine": (broken, StageConfig())}, "cuda:0", lambda device: WORK)
+        check_room({"mine": (broken, StageConfig())}, "cuda:0")

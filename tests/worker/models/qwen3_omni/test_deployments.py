@@ -36,6 +36,6 @@ async def test_our_deployments_run_in_processes_of_their_own(name: str, checkpoi
 
 
 def test_every_deployment_hosts_the_whole_line() -> None:
-    for name in ("tiny", "1gpu", "2gpu"):
+    for name in ("tiny", "1gpu", "2gpu", "80gb", "48gb", "2x48gb", "2x24gb"):
         found = load_config(CONFIGS / f"qwen3_omni_{name}.yaml")
         assert [stage for worker in found.workers for stage in worker.stages] == ["thinker", "talker", "code2wav"]
