@@ -66,6 +66,11 @@ class Prefixes(Generic[T]):
         while self.size > self.budget:
             self._drop()
 
+    def clear(self) -> None:
+        """Forget all of them: what is being computed needs the room."""
+        while self._sessions:
+            self._drop()
+
     @property
     def counts(self) -> Remembered:
         return Remembered(
