@@ -35,7 +35,7 @@ SHRUNK = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75)
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of a checkpoint: its layers, and the bytes of its tensors before and after."""
+    """The outcome for a checkpoint: its layers, and the bytes of its tensors before and after."""
 
     layers: int
     before: int

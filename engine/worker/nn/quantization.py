@@ -39,7 +39,7 @@ class Layer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """How a checkpoint is quantized. ``read`` makes a weight [rows, width] of a layer's tensors."""
+    """The way in which a checkpoint is quantized. ``read`` makes a weight [rows, width] of a layer's tensors."""
 
     method: str
     block: tuple[int, int] | None = None
@@ -60,7 +60,7 @@ class Quantization:
 
 
 def quantization_of(config: Mapping[str, Any]) -> Quantization | None:
-    """What a checkpoint's config.json says of its quantization. Raises ValueError for a kind that is not read."""
+    """Read how a checkpoint is quantized from its config.json. Raises ValueError for a kind that is not read."""
     found = config.get("quantization_config") or config.get("compression_config")
     if not found:
         return None
