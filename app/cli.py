@@ -6,19 +6,15 @@ A mistake is one sentence on standard error and exit code 1; 2 is a wrong use of
 from __future__ import annotations
 
 import importlib.metadata
-import logging
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from app.commands import flags, terminal
+from app.commands import flags
 from app.commands.deployment import deployment, written
-from app.commands.sink import ListenerGone
-from app.media import MediaError
-from engine import EngineError, Request, Sampling
+from app.commands.plainly import plainly
+from engine import Request, Sampling
 
 _DEFAULT = Request(id="", session="", messages=())
 
@@ -430,21 +426,6 @@ def restart(
         )
     with plainly():
         admin.restart(admin.Remote(url, key_file))
-
-
-@contextmanager
-def plainly() -> Generator[None]:
-    """Report an error as one sentence; let an interruption end the command quietly."""
-    logging.getLogger("engine").addHandler(logging.NullHandler())
-    try:
-        yield
-    except (EngineError, MediaError) as error:
-        terminal.fail(str(error))
-        raise typer.Exit(1) from None
-    except ListenerGone:
-        raise typer.Exit(0) from None
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
 
 
 def _text(text: str) -> str:

@@ -58,7 +58,7 @@ def video_of_url(url: str) -> bytes:
 
 
 def decode_video(data: bytes, limit_s: float, feed: CameraFeed, unwanted: Callable[[], bool] = lambda: False) -> Video:
-    """What a model takes of an MP4, MOV or WebM file of at most ``limit_s``, which is decoded frame by frame.
+    """Take what a model wants of an MP4, MOV or WebM file of at most ``limit_s``, which is decoded frame by frame.
 
     There are ``feed.fps`` frames a second, and half as many (a quarter, …) where they would be more than ``feed.most``.
     It ends soon after ``unwanted`` says so.

@@ -100,7 +100,7 @@ def reading(kind: type[Shapes]) -> Generator[None]:
 
 
 def plans(folder: Path, kind: str, place: StageConfig, stages: Sequence[str] = tuple(STAGES)) -> dict[str, Plan]:
-    """What each stage takes of weights of a kind."""
+    """Plan each stage with weights of a kind."""
     place = replace(place, weights=folder, dtype="bfloat16")
     with reading(KINDS[kind]):
         return {name: plan(STAGES[name], place) for name in stages}

@@ -9,10 +9,10 @@ from typing import Any
 from engine.worker.installed import installed
 
 
-def quantize(folder: Path, out: Path, bits: int, group: int, tell: Callable[[str], None]) -> Any:
+def quantize(folder: Path, out: Path, bits: int, group: int, say: Callable[[str], None]) -> Any:
     """Quantize the checkpoint in a folder into a new one, and return how many layers that were, and its bytes before
-    and after. ``tell`` is called with what is being done. Raises ConfigError and WeightsError."""
+    and after. ``say`` is called with what is being done. Raises ConfigError and WeightsError."""
     installed("parley quantize", "torch", "torch", "hf")
     return installed("parley quantize", "engine.worker.quantize", "safetensors", "hf").quantize(
-        folder, out, bits, group, tell
+        folder, out, bits, group, say
     )

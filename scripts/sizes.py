@@ -44,9 +44,9 @@ class Part:
     aim: int | None = None
 
 
-CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_350, 4_500)
-SHARED = Part("what stages share: worker/llm, worker/remote, and the files that only stages import", 4_200)
-NN = Part("engine/worker/nn", 1_050)
+CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_380, 4_500)
+SHARED = Part("what stages share: worker/llm, worker/remote, and the files that only stages import", 4_250)
+NN = Part("engine/worker/nn", 1_350)
 TALKER = Part("engine/worker/talker", 450)
 TRANSITIONS = Part("engine/worker/transitions", 600)
 OMNI = Part("engine/worker/omni: what omni families share", 1_350)

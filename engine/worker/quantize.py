@@ -42,7 +42,7 @@ class Done:
     after: int
 
 
-def quantize(folder: Path, out: Path, bits: int = 4, group: int = 128, tell: Callable[[str], None] = print) -> Done:
+def quantize(folder: Path, out: Path, bits: int = 4, group: int = 128, say: Callable[[str], None] = print) -> Done:
     """Quantize the checkpoint in a folder to ``bits`` (4 or 8), with a scale for each ``group`` inputs, into a new one.
 
     Layers whose inputs are no whole number of groups stay as they are. Raises ConfigError and WeightsError; a folder
@@ -61,7 +61,7 @@ def quantize(folder: Path, out: Path, bits: int = 4, group: int = 128, tell: Cal
     except FileExistsError:
         raise ConfigError(f"{out}: is there already; name a new folder") from None
     try:
-        return _converted(folder, out, files, config, bits, group, tell)
+        return _converted(folder, out, files, config, bits, group, say)
     except BaseException:
         shutil.rmtree(out, ignore_errors=True)
         raise
@@ -74,12 +74,12 @@ def _converted(
     config: dict[str, Any],
     bits: int,
     group: int,
-    tell: Callable[[str], None],
+    say: Callable[[str], None],
 ) -> Done:
     where = dict[str, str]()
     layers = before = after = 0
     for number, file in enumerate(files, 1):
-        tell(f"{file.name} ({number} of {len(files)})")
+        say(f"{file.name} ({number} of {len(files)})")
         tensors = dict[str, Tensor]()
         try:
             with safe_open(file, framework="pt") as source:

@@ -39,21 +39,23 @@ class Layer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """The way in which a checkpoint is quantized. ``read`` makes a weight [rows, width] of a layer's tensors."""
+    """The way in which a checkpoint is quantized. ``read`` makes a weight [outputs, width] of a layer's tensors."""
 
     method: str
     block: tuple[int, int] | None = None
-    """Rows and columns that share a scale, where those of a file are fewer than its rows."""
+    """Outputs and inputs that share a scale, where those of a file are fewer than its outputs."""
     less_one: bool = False
     """Whether zeros are stored less one."""
 
-    def read(self, layer: Layer, rows: int, width: int, dtype: torch.dtype) -> QuantizedWeight:
+    def read(self, layer: Layer, outputs: int, width: int, dtype: torch.dtype) -> QuantizedWeight:
         """Raises ValueError: a clause that says what does not fit."""
-        numbers, scales, zeros, groups, bits = _READ[self.method](self, layer, rows, width)
-        if bits not in BITS or numbers.shape != (rows, width * bits // 8):
-            raise ValueError(f"it holds {list(numbers.shape)} bytes, where config.json wants {[rows, width]} numbers")
-        if len(scales) != rows or (groups is None and width % scales.shape[-1]):
-            raise ValueError(f"its scales are {list(scales.shape)}, which is no group size of {[rows, width]}")
+        numbers, scales, zeros, groups, bits = _READ[self.method](self, layer, outputs, width)
+        if bits not in BITS or numbers.shape != (outputs, width * bits // 8):
+            raise ValueError(
+                f"it holds {list(numbers.shape)} bytes, where config.json wants {[outputs, width]} numbers"
+            )
+        if len(scales) != outputs or (groups is None and width % scales.shape[-1]):
+            raise ValueError(f"its scales are {list(scales.shape)}, which is no group size of {[outputs, width]}")
         if zeros is not None and zeros.shape != scales.shape:
             raise ValueError(f"its zeros are {list(zeros.shape)} for scales of {list(scales.shape)}")
         return QuantizedWeight(numbers, scales, zeros, groups, bits, dtype)
@@ -86,67 +88,67 @@ _Parts = tuple[Tensor, Tensor, Tensor | None, Tensor | None, int]
 """Numbers, scales, zeros, the group of each input, bits: as QuantizedWeight has them."""
 
 
-def _awq(how: Quantization, layer: Layer, rows: int, width: int) -> _Parts:
-    """Numbers [in, out / 8] and zeros [groups, out / 8] in words, scales [groups, out]."""
+def _awq(how: Quantization, layer: Layer, outputs: int, width: int) -> _Parts:
+    """Numbers [in, out / 8] and zeros [groups, out / 8] in packed, scales [groups, out]."""
     numbers, zeros = (_columns(layer.raw(name)) for name in ("qweight", "qzeros"))
     low, high = numbers.T.unflatten(-1, (-1, 2)).unbind(-1)
     return low | (high << 4), layer.raw("scales").T.contiguous(), zeros.T.contiguous(), None, 4
 
 
-def _columns(words: Tensor) -> Tensor:
-    """Columns [..., 8 · words] of AWQ's words."""
-    return halves(words.view(torch.uint8)).unflatten(-1, (-1, 8))[..., _AWQ_ORDER].flatten(-2)
+def _columns(packed: Tensor) -> Tensor:
+    """Columns [..., 8 · packed] of AWQ's packed."""
+    return halves(packed.view(torch.uint8)).unflatten(-1, (-1, 8))[..., _AWQ_ORDER].flatten(-2)
 
 
-def _gptq(how: Quantization, layer: Layer, rows: int, width: int) -> _Parts:
-    """Numbers [in · bits / 32, out] and zeros [groups, out · bits / 32] in words, scales [groups, out]."""
-    words, scales = layer.raw("qweight"), layer.raw("scales")
-    bits = 32 * len(words) // width
+def _gptq(how: Quantization, layer: Layer, outputs: int, width: int) -> _Parts:
+    """Numbers [in · bits / 32, out] and zeros [groups, out · bits / 32] in packed, scales [groups, out]."""
+    packed, scales = layer.raw("qweight"), layer.raw("scales")
+    bits = 32 * len(packed) // width
     zeros = layer.raw("qzeros").view(torch.uint8)
     zeros = halves(zeros) if bits == 4 else zeros
     if how.less_one:
         zeros = (zeros + 1) & ((1 << bits) - 1)
     groups = _groups(layer.raw("g_idx"), width, len(scales)) if "g_idx" in layer else None
-    return words.T.contiguous().view(torch.uint8), scales.T.contiguous(), zeros.T.contiguous(), groups, bits
+    return packed.T.contiguous().view(torch.uint8), scales.T.contiguous(), zeros.T.contiguous(), groups, bits
 
 
-def _compressed(how: Quantization, layer: Layer, rows: int, width: int) -> _Parts:
+def _compressed(how: Quantization, layer: Layer, outputs: int, width: int) -> _Parts:
     """Packed along the inputs; or as they are, in int8 or float8."""
     if "weight_packed" not in layer:
-        return _plain(how, layer, "weight_scale", rows, width)
-    words, scales = layer.raw("weight_packed"), _rows(layer.raw("weight_scale"), rows, how.block)
-    bits = 32 * words.shape[1] // width
+        return _plain(how, layer, "weight_scale", outputs, width)
+    packed, scales = layer.raw("weight_packed"), _by_output(layer.raw("weight_scale"), outputs, how.block)
+    bits = 32 * packed.shape[1] // width
     zeros = None
     if "weight_zero_point" in layer:  # packed along the outputs
         bytes_ = layer.raw("weight_zero_point").T.contiguous().view(torch.uint8)
-        zeros = (halves(bytes_) if bits == 4 else bytes_).T[:rows].contiguous()
+        zeros = (halves(bytes_) if bits == 4 else bytes_).T[:outputs].contiguous()
     name = "weight_g_idx"
     groups = _groups(layer.raw(name), width, scales.shape[-1]) if name in layer else None
-    return words.view(torch.uint8)[:, : width * bits // 8], scales, zeros, groups, bits
+    return packed.view(torch.uint8)[:, : width * bits // 8], scales, zeros, groups, bits
 
 
-def _fp8(how: Quantization, layer: Layer, rows: int, width: int) -> _Parts:
-    return _plain(how, layer, "weight_scale_inv", rows, width)
+def _fp8(how: Quantization, layer: Layer, outputs: int, width: int) -> _Parts:
+    return _plain(how, layer, "weight_scale_inv", outputs, width)
 
 
-def _plain(how: Quantization, layer: Layer, scale: str, rows: int, width: int) -> _Parts:
+def _plain(how: Quantization, layer: Layer, scale: str, outputs: int, width: int) -> _Parts:
     numbers, found = layer.raw("weight"), layer.raw(scale)
     if numbers.dtype.itemsize != 1:
         raise ValueError(f"its numbers are {numbers.dtype}, and not of eight bits")
-    scales = _rows(found, rows, how.block)
-    zeros = _rows(layer.raw("weight_zero_point"), rows, how.block) if "weight_zero_point" in layer else None
+    scales = _by_output(found, outputs, how.block)
+    zeros = _by_output(layer.raw("weight_zero_point"), outputs, how.block) if "weight_zero_point" in layer else None
     size = how.block[1] if how.block and found.numel() > 1 else 0
     groups = torch.arange(width, device=numbers.device) // size if size and size * scales.shape[-1] != width else None
     return numbers, scales, zeros, groups, 8
 
 
-def _rows(scales: Tensor, rows: int, block: tuple[int, int] | None) -> Tensor:
-    """Scales of each row [rows, groups]: of one for all, one for each, or one for each block."""
+def _by_output(scales: Tensor, outputs: int, block: tuple[int, int] | None) -> Tensor:
+    """Scales of each output [outputs, groups]: of one for all, one for each, or one for each block."""
     if scales.numel() == 1:
-        return scales.reshape(1, 1).repeat(rows, 1)
+        return scales.reshape(1, 1).repeat(outputs, 1)
     scales = scales[:, None] if scales.dim() == 1 else scales
-    if block is not None and len(scales) == -(-rows // block[0]):
-        scales = scales.repeat_interleave(block[0], 0)[:rows]
+    if block is not None and len(scales) == -(-outputs // block[0]):
+        scales = scales.repeat_interleave(block[0], 0)[:outputs]
     return scales
 
 

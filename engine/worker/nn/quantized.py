@@ -94,7 +94,7 @@ def joined(parts: Sequence[QuantizedWeight]) -> QuantizedWeight:
 
 
 def stacked(parts: Iterable[Weight], count: int) -> Weight:
-    """Put so many weights of one shape together as one [count, out, in]: what is written out is copied to its place as it comes.
+    """Put weights of one shape together [count, out, in]; what is written out is copied to its place as it comes.
 
     Raises ValueError where they are of several kinds.
     """

@@ -201,11 +201,11 @@ class Reader:
         """A tensor as it lies in the file, on the stage's device."""
         return self.checkpoint.tensor(self.prefix + name).to(self.device)
 
-    def _of_few_bits(self, name: str, rows: int, width: int) -> QuantizedWeight:
+    def _of_few_bits(self, name: str, outputs: int, width: int) -> QuantizedWeight:
         how = self.checkpoint.quantization
         if how is None:
             raise ValueError("it is quantized, and config.json does not say how (quantization_config)")
-        return how.read(self.below(name), rows, width, self.dtype)
+        return how.read(self.below(name), outputs, width, self.dtype)
 
     def _quantized(self, layer: str) -> bool:
         return any(f"{layer}.{mark}" in self for mark in MARKS)

@@ -47,6 +47,9 @@ class Made:
     def joined(self, names: Any, rows: Any, *rest: int) -> Tensor:
         return self("", sum(rows), *rest)
 
+    def linear(self, names: Any, sizes: Any, width: int) -> Tensor:
+        return self("", sum(sizes), width)
+
 
 def reader(seed: int = 0) -> Reader:
     return Made(seed)  # type: ignore[return-value]

@@ -1,0 +1,29 @@
+"""The report of a mistake: one sentence on standard error, and the exit code 1."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import typer
+
+from app.commands import terminal
+from app.commands.sink import ListenerGone
+from app.media import MediaError
+from engine import EngineError
+
+
+@contextmanager
+def plainly() -> Generator[None]:
+    """Report an error as one sentence; let an interruption end the command quietly."""
+    logging.getLogger("engine").addHandler(logging.NullHandler())
+    try:
+        yield
+    except (EngineError, MediaError) as error:
+        terminal.fail(str(error))
+        raise typer.Exit(1) from None
+    except ListenerGone:
+        raise typer.Exit(0) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
