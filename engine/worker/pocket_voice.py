@@ -23,10 +23,9 @@ import yaml
 from engine.core import Wave
 from engine.errors import ConfigError, WeightsError
 from engine.nearest import nearest
-from engine.worker.installed import installed
+from engine.worker.pocket_library import PACKAGE, pocket_library
 from engine.worker.weights_folder import unloadable, weights_folder
 
-PACKAGE = "pocket_tts"
 LANGUAGES = {
     "dutch": "nl", "english": "en", "french": "fr", "german": "de", "italian": "it", "portuguese": "pt", "spanish": "es"
 }  # fmt: skip
@@ -87,7 +86,7 @@ class PocketVoice:
 
     def __init__(self, files: PocketFiles, threads: int) -> None:
         os.environ["HF_HUB_OFFLINE"] = "1"  # only paths of this machine reach it; this is the second lock
-        library = installed("tts.pocket", PACKAGE, "pocket-tts", "pocket")
+        library = pocket_library()
         import torch
 
         logging.getLogger(PACKAGE).setLevel(logging.ERROR)  # its warnings quote what is said
