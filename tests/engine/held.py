@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 import tracemalloc
@@ -11,7 +12,9 @@ from contextlib import suppress
 
 async def held_per_request(one: Callable[[int], Awaitable[None]], requests: int = 8) -> float:
     """Bytes that stay of each of so many requests which are over. As many come before: what only the first ones need,
-    as caches of code and of shapes, is no leak."""
+    as caches of code and of shapes, is no leak; nor are the lines that asyncio's debug mode logs of slow steps, which
+    pytest keeps, and of which a busy machine has many."""
+    asyncio.get_running_loop().set_debug(False)
     tracemalloc.start(1)
     try:
         for i in range(requests):
