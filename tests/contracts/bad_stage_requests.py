@@ -63,9 +63,11 @@ class Breaking:
 
         patch.setattr(stage, "step", step)
 
-    async def one_among_good(self, engine: Engine, read: Read, good: Sequence[Request], bad: Request) -> None:
+    async def one_among_good(
+        self, engine: Engine, read: Read, good: Sequence[Request], bad: Request, known: dict[str, Any] | None = None
+    ) -> None:
         """Until the bad one was in a batch with others: when each is stepped depends on the machine."""
-        alone = [await read(engine, request) for request in good]
+        alone = await each_alone(engine, read, good, {} if known is None else known)
         for _ in range(ROUNDS):
             plain(await beside(engine, read, good, alone, bad))
             if self.together:
@@ -77,9 +79,20 @@ Read = Callable[[Engine, Request], Any]
 """Gives the whole answer to a request, as something that can be compared, or raises its EngineError."""
 
 
-async def one_among_good(engine: Engine, read: Read, good: Sequence[Request], bad: Request) -> EngineError | None:
+async def one_among_good(
+    engine: Engine, read: Read, good: Sequence[Request], bad: Request, known: dict[str, Any] | None = None
+) -> EngineError | None:
     """Ask all at once; every good answer must be what it is alone. What the bad one was told."""
-    return await beside(engine, read, good, [await read(engine, request) for request in good], bad)
+    return await beside(engine, read, good, await each_alone(engine, read, good, {} if known is None else known), bad)
+
+
+async def each_alone(engine: Engine, read: Read, good: Sequence[Request], known: dict[str, Any]) -> list[Any]:
+    """What each good request is answered alone; ``known`` by their ids are those that an engine of this kind was asked
+    before."""
+    for request in good:
+        if request.id not in known:
+            known[request.id] = await read(engine, request)
+    return [known[request.id] for request in good]
 
 
 async def beside(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,8 @@ from tests.engine.fakes import only
 STAGES = ["ears", "thinker", "talker", "code2wav"]
 BROKEN: list[tuple[str, Moment]] = [("script", "before"), ("script", "after"), ("nano", "after")]
 SECOND = (3000 * np.sin(np.arange(16_000) / 9)).astype(np.int16)
+ALONE: defaultdict[tuple[str, bool], dict[str, Got]] = defaultdict(dict)
+"""What good requests are answered alone, by the model and whether they are spoken."""
 
 
 def stage_of(model: str, name: str) -> Any:
@@ -32,7 +35,7 @@ def told(id: str, text: str, **fields: Any) -> Request:
 
 
 def spoken(id: str, length: int) -> Request:
-    pcm = np.tile(SECOND, 2)[: 16_000 + 320 * length]
+    pcm = SECOND[: 8000 + 320 * length]
     return Request(id=id, session=id, messages=(Message("user", (AudioPart(pcm),)),))
 
 
@@ -63,7 +66,7 @@ async def test_a_step_that_breaks_costs_only_who_broke_it(
     good = [asked(stage, number) for number in range(7)]
     async with Engine(batched(model)) as engine:
         breaking = Breaking(monkeypatch, stage_of(model, stage), moment, nth)
-        await breaking.one_among_good(engine, whole, good, asked(stage, 3, BAD))
+        await breaking.one_among_good(engine, whole, good, asked(stage, 3, BAD), ALONE[model, stage == "ears"])
 
 
 async def test_without_going_on_alone_others_would_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:

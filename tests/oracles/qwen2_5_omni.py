@@ -19,7 +19,7 @@ import torch
 from transformers import LogitsProcessor, LogitsProcessorList, Qwen2_5OmniForConditionalGeneration
 
 from tests.oracles import qwen3_omni
-from tests.oracles.qwen3_omni import Answer, Scores, Thoughts, Turn, Video
+from tests.oracles.qwen3_omni import Answer, Scores, Thoughts, Turn, Video, remembered
 
 
 class Oracle(qwen3_omni.Oracle):
@@ -55,6 +55,7 @@ class Oracle(qwen3_omni.Oracle):
         whole = "".join("\1" * a + "\2" * b for a, b in zip(seen, heard, strict=True))
         return self.tokenizer.audio_bos_token + whole + self.tokenizer.audio_eos_token
 
+    @remembered
     @torch.no_grad()
     def answer(self, turns: Sequence[Turn], tokens: int, frames: int, voice: str = "ethan") -> Answer:
         """Generate greedily: at most so many text tokens (the last is not spoken) and codes."""
@@ -72,6 +73,7 @@ class Oracle(qwen3_omni.Oracle):
         new = ids[0, given["input_ids"].shape[1] :].tolist()
         return Answer(new, codes[0][0][:, None].numpy(), np.zeros(0, np.float32), thoughts)
 
+    @remembered
     @torch.no_grad()
     def whole(self, codes: np.ndarray, noise: torch.Tensor, voice: str = "ethan") -> np.ndarray:
         """The sound of codes [n, 1], decoded at once from noise [1, frames, mel]."""

@@ -262,7 +262,7 @@ def write_preprocessor(folder: Path, patch: int = 16, processor: str = "Qwen3Omn
         size={"shortest_edge": (2 * patch) ** 2, "longest_edge": 64 * (2 * patch) ** 2},
     )
     audio = WhisperFeatureExtractor(
-        feature_size=128, sampling_rate=16000, hop_length=160, n_fft=400, chunk_length=300, return_attention_mask=True
+        feature_size=128, sampling_rate=16000, hop_length=160, n_fft=400, chunk_length=30, return_attention_mask=True
     )
     kinds = {
         "image_processor_type": "Qwen2VLImageProcessor", "feature_extractor_type": "WhisperFeatureExtractor",

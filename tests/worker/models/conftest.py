@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from transformers import PreTrainedConfig
 
 from tests.oracles.qwen3_omni import Oracle
 from tests.oracles.tiny_qwen3_omni import Sizes, make
@@ -24,6 +25,15 @@ SIZES = {
         kv_heads=1, accept_layer=4, seed=2,
     ),
 }  # fmt: skip
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_config_is_written_out() -> Iterator[None]:
+    """Transformers makes a text of each config that it reads, for a log that nobody reads: two thirds of what it takes
+    to start a tiny engine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PreTrainedConfig, "__repr__", object.__repr__)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ from tests.oracles.qwen3_omni import Turn
 from tests.oracles.talk import request
 
 TURNS: list[Turn] = [("user", ["Hello, how are you today?"])]
-FRAMES, LOST_AFTER = 70, 60
+FRAMES, LOST_AFTER = 48, 40
 
 
 def spec(folder: Path) -> EngineSpec:

@@ -24,7 +24,7 @@ from tests.oracles.talk import Said, ask
 from tests.worker.models.qwen2_5_omni.cases import PROMPTS, Folder, request, spec
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-CODES, TOKENS = 90, 20
+CODES, TOKENS = 60, 16
 SAME = 1e-4
 
 
@@ -86,7 +86,7 @@ async def test_that_check_fails_where_what_was_given_is_given_again(
         reference = await answered(engine)
         monkeypatch.setattr("engine.worker.recovery.fresh", lambda owed, chunk: chunk)
         monkeypatch.setattr(RecoveryLog, "chunks", lambda self: tuple[Chunk, ...]())
-        assert not same(await answered(engine, "talker", 40), reference)
+        assert not same(await answered(engine, "talker", 30), reference)
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -118,8 +118,8 @@ def test_float32_draws_the_same_again_and_bfloat16_says_that_it_goes_on(checkpoi
 async def test_four_at_once_answer_as_each_alone(checkpoint: Folder) -> None:
     titles = ["text", "history", "audio and image", "a video"]
     async with Engine(spec(checkpoint("plain"))) as engine:
-        alone = [await ask(engine, request(f"alone {title}", PROMPTS[title], 6, 60)) for title in titles]
-        together = await asyncio.gather(*(ask(engine, request(title, PROMPTS[title], 6, 60)) for title in titles))
+        alone = [await ask(engine, request(f"alone {title}", PROMPTS[title], 6, 36)) for title in titles]
+        together = await asyncio.gather(*(ask(engine, request(title, PROMPTS[title], 6, 36)) for title in titles))
     for one, other in zip(alone, together, strict=True):
         assert same(one, other)
     assert not same(alone[0], alone[1]), "else it would prove nothing"

@@ -95,6 +95,6 @@ async def drive(line: Sequence[Stage], asked: Sequence[Request], device: Device 
 def asked(*titles: str) -> list[Request]:
     """Greedy and drawn."""
     return [
-        request(f"{i}", PROMPTS[title], 6, 7, sampling=Sampling(greedy=i % 2 == 0, temperature=1.0, seed=i))
+        request(f"{i}", PROMPTS[title], 5, 5, sampling=Sampling(greedy=i % 2 == 0, temperature=1.0, seed=i))
         for i, title in enumerate(titles)
     ]

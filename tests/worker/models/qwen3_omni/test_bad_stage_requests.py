@@ -63,6 +63,8 @@ def asked(id: str, number: int) -> Request:
 
 
 GOOD = [asked(f"good{number}", number) for number in range(7)]
+ALONE: dict[str, Got] = {}
+"""What those are answered alone."""
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -72,7 +74,7 @@ async def test_a_step_that_breaks_costs_only_who_broke_it(
 ) -> None:
     async with Engine(spec(checkpoint("plain"), slots=8)) as engine:
         breaking = Breaking(monkeypatch, STAGES[stage], moment, 2)
-        await breaking.one_among_good(engine, whole, GOOD, asked(BAD, 1))
+        await breaking.one_among_good(engine, whole, GOOD, asked(BAD, 1), ALONE)
 
 
 @pytest.mark.parametrize(("stage", "name"), OWN)
@@ -99,7 +101,7 @@ async def test_what_is_done_for_one_alone_breaks_no_step(
         monkeypatch.setattr(stage, "step", whole_step)
         lost: list[str] = []
         monkeypatch.setattr("engine.worker.step.BatchLost", lambda why: lost.append(why))
-        plain(await one_among_good(engine, whole, GOOD, asked(BAD, 1)))
+        plain(await one_among_good(engine, whole, GOOD, asked(BAD, 1), ALONE))
     assert not lost
 
 

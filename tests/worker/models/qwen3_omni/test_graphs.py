@@ -34,7 +34,7 @@ def requests(count: int) -> list[Request]:
     titles = list(PROMPTS)
     return [
         request(
-            f"{i}", PROMPTS[titles[i % len(titles)]], tokens=3 + i % 7, frames=4 + i % 9,
+            f"{i}", PROMPTS[titles[i % len(titles)]], tokens=2 + i % 4, frames=3 + i % 5,
             voice=("ethan", "chelsie", "aiden")[i % 3], sampling=Sampling(greedy=i % 2 == 0, temperature=1.0, seed=i),
         )
         for i in range(count)

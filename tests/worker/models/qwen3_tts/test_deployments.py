@@ -23,7 +23,7 @@ from tests.oracles.tiny_qwen3_tts import Sizes
 Folder = Callable[[Sizes], Path]
 CONFIGS = Path(__file__).parents[4] / "configs"
 CLONED = Case("cloned", BASE, "anna", words=WORDS)
-FRAMES, LOST_AFTER = 70, 60
+FRAMES, LOST_AFTER = 48, 40
 PACE = HeartbeatSpec(interval_s=1.0, timeout_s=60.0)
 
 

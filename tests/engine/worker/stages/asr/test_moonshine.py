@@ -71,13 +71,13 @@ async def spoken(desk: Desk, run: str, pcm: Pcm, size: int = 1600) -> tuple[list
 @pytest.mark.parametrize("size", [320, 1600, 10_000_000])
 async def test_what_is_heard_is_what_the_library_hears_alone(folder: Path, said: list[Pcm], size: int) -> None:
     stage = ears(folder)
+    library = [alone(stage, pcm) for pcm in said]
     async with working(stage) as desk:
-        for n, pcm in enumerate(said):
+        for n, (pcm, (by_block, whole)) in enumerate(zip(said, library, strict=True)):
             partials, (final,) = await spoken(desk, f"{n}", pcm, size)
-            by_block, whole = alone(stage, pcm)
             assert final.text == whole
             assert [*dict.fromkeys(partials)] == [*dict.fromkeys(text for text in by_block if text)]
-    assert len({alone(stage, pcm)[1] for pcm in said}) > 3
+    assert len({whole for _, whole in library}) > 3
 
 
 async def test_a_turn_is_heard_from_its_first_sample_to_its_last_whoever_spoke_before(

@@ -445,14 +445,15 @@ class TestFiles:
 
 
 class TestProcess:
-    def test_a_model_that_is_let_go_as_soon_as_it_is_loaded_ends(self, model: Make) -> None:
+    @pytest.mark.parametrize("times", [25, pytest.param(200, marks=pytest.mark.soak)])
+    def test_a_model_that_is_let_go_as_soon_as_it_is_loaded_ends(self, times: int, model: Make) -> None:
         """llama.cpp's loop once missed that it was to end, one time in a hundred, and its worker hung."""
         code = (
             "import asyncio, sys; from pathlib import Path; from engine.worker.stage import StageConfig; "
             "from engine.worker.stages.llm.llamacpp import Thinker; "
-            "[asyncio.run(Thinker(StageConfig(weights=Path(sys.argv[1]))).aclose()) for _ in range(100)]"
+            "[asyncio.run(Thinker(StageConfig(weights=Path(sys.argv[1]))).aclose()) for _ in range(int(sys.argv[2]))]"
         )
-        subprocess.run([sys.executable, "-c", code, str(model(saying("Yes.")))], check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", code, str(model(saying("Yes."))), str(times)], check=True, timeout=110)
 
     async def test_nobody_can_reach_what_llama_cpp_would_serve(self, model: Make) -> None:
         before = psutil.Process().net_connections("all")
