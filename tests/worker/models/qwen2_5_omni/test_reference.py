@@ -32,6 +32,7 @@ TOKENS, CODES = 8, 40
 async def _compared(name: str, titles: list[str], checkpoint: Folder, oracle: Reference) -> Drawn:
     """The logits of the last title."""
     reference, codes = oracle(name), 0
+    drawn: Drawn = [], []
     async with Engine(spec(checkpoint(name), piece=40)) as engine:
         for title in titles:
             with drawn_from() as drawn:
