@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,13 +14,30 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Picture:
+    """Pixels [patches, values] on a grid of ``patches`` (height, width): a picture, or two frames that share patches.
+
+    ``name`` tells one content from another; ``merge`` by ``merge`` patches are a cell.
+    """
+
+    name: int
+    pixels: Tensor
+    patches: tuple[int, int]
+    merge: int
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Cells (height, width)."""
+        return self.patches[0] // self.merge, self.patches[1] // self.merge
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Block:
     """A picture, a video, or a window of a sound, and its rows in a prompt.
 
     ``sounds`` rows are heard, a grid of (time, height, width) is seen, each step of it at its position in ``times``.
     Where both are there, they take turns in chunks of ``chunk`` positions (0: one by one). ``mel`` [mels, frames] and
-    ``pixels`` [patches, values] of a grid of ``patches`` are what the encoders eat; ``name`` tells one content from
-    another.
+    ``pictures``, one a step, are what the encoders eat; ``name`` tells one sound from another.
 
     A video with its sound is ``mixed``, in stretches one behind the other: ``start`` is the position at which the sound
     of this one begins, ``before`` are the rows of those before it.
@@ -29,23 +47,23 @@ class Block:
     sounds: int = 0
     mel: Tensor | None = None
     grid: tuple[int, int, int] = (0, 0, 0)
-    pixels: Tensor | None = None
-    patches: tuple[int, ...] = (0, 0, 0)
+    pictures: tuple[Picture, ...] = ()
     times: tuple[float, ...] = (0.0,)
     chunk: float = 0.0
     start: float = 0.0
     before: int = 0
     mixed: bool = False
 
-    def seeing(self, name: int, pixels: Tensor, patches: tuple[int, ...], grid: tuple[int, int, int]) -> Block:
-        """Return the block with what is seen as well."""
-        both = (self.name ^ name) & (2**62 - 1)
-        return replace(self, name=both, pixels=pixels, patches=patches, grid=grid)
+    def seeing(self, pictures: Sequence[Picture], times: Sequence[float]) -> Block:
+        """Return the block with pictures of one size, each at its position in time; with none, it is as it was."""
+        if not pictures:
+            return self
+        return replace(self, grid=(len(pictures), *pictures[0].grid), pictures=tuple(pictures), times=tuple(times))
 
     @property
     def size(self) -> int:
         """Bytes of features."""
-        return sum(0 if one is None else one.nbytes for one in (self.mel, self.pixels))
+        return sum(one.pixels.nbytes for one in self.pictures) + (0 if self.mel is None else self.mel.nbytes)
 
     @property
     def cells(self) -> int:
@@ -77,9 +95,23 @@ class Block:
         return np.argsort(np.concatenate((visual, audio)), kind="stable")
 
     @property
+    def audio_indices(self) -> NDArray[np.int64]:
+        """Return which rows are a sound's."""
+        return np.flatnonzero(self.order >= self.cells)
+
+    @property
+    def visual_indices(self) -> list[NDArray[np.int64]]:
+        """Return for each picture which rows are its own."""
+        indices = np.flatnonzero(self.order < self.cells)
+        return np.split(indices, len(self.pictures)) if self.pictures else []
+
+    @property
     def names(self) -> NDArray[np.int64]:
         """A name for every row, below 0: what was computed for one holds again where all names up to it are alike."""
-        return -1 - (np.arange(self.num_positions) + self.name)
+        counts = [math.prod(self.grid[1:])] * len(self.pictures) + [self.sounds]
+        firsts = [*(one.name for one in self.pictures), self.name]
+        numbers = [first + np.arange(count) for first, count in zip(firsts, counts, strict=True)]
+        return -1 - np.concatenate(numbers)[self.order]
 
 
 def _numbers(times: NDArray[np.float32], chunk: float) -> NDArray[np.float32]:

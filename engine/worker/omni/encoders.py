@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,9 +13,14 @@ from torch import Tensor
 from engine.worker.nn.device import to_device
 from engine.worker.nn.encoders import encoder
 from engine.worker.nn.weights import Reader
-from engine.worker.omni.block import Block
+from engine.worker.omni.block import Block, Picture
 from engine.worker.omni.prompt import Prompt
 from engine.worker.omni.source import Source
+
+Seen = dict[int, tuple[Tensor, ...]]
+"""The encoder's rows of pictures [cells, width], by their names, and what deepstack adds to the first layers."""
+Embedded = tuple[Tensor, list[Tensor], Seen]
+"""Embeddings [ids, width] of a prompt, what deepstack adds to the first layers, and what is seen in rows to come."""
 
 
 class Encoders:
@@ -26,35 +32,53 @@ class Encoders:
         self.ears = encoder(ears, config.audio_config, read.below("audio_tower"))
         self.eyes = encoder(eyes, config.vision_config, read.below("visual"))
 
-    def embed(self, embed_tokens: Tensor, asked: Sequence[tuple[Prompt, int]]) -> list[tuple[Tensor, list[Tensor]]]:
-        """Return for each prompt the embeddings [ids, width], and what deepstack adds to the first layers.
+    def embed(self, embed_tokens: Tensor, asked: Sequence[tuple[Prompt, int, Seen]]) -> list[Embedded]:
+        """Make the rows of prompts, of which so many are computed already, and so much is known that is seen.
 
-        Blocks that are ``computed`` already are not encoded: their rows are empty. The sounds of all prompts go through
-        the encoder together.
+        What lies in computed rows is not encoded: they are empty. The sounds of all prompts go through the encoder
+        together.
         """
-        left = [_left(prompt, computed) for prompt, computed in asked]
-        audio_embeds = self._audio_embeds([prompt for prompt, _ in asked], left)
+        left = [_left(prompt, computed) for prompt, computed, _ in asked]
+        audio_embeds = self._audio_embeds([prompt for prompt, _, _ in asked], left)
         both = zip(asked, left, audio_embeds, strict=True)
-        return [self._filled(embed_tokens, prompt, blocks, sound) for (prompt, _), blocks, sound in both]
+        return [self._filled(embed_tokens, *one, blocks, sound) for one, blocks, sound in both]
 
     def _filled(
-        self, embed_tokens: Tensor, prompt: Prompt, left: Sequence[tuple[int, Block]], audio_embeds: Tensor | None
-    ) -> tuple[Tensor, list[Tensor]]:
-        marks, device, dtype = self._source.marks, self._source.device, self._source.dtype
-        ids = prompt.ids
-        new = np.arange(len(ids)) >= min((start for start, _ in left), default=len(ids))
-        embeddings, deep = embed_tokens[to_device(ids, device)], list[Tensor]()
+        self, embed_tokens: Tensor, prompt: Prompt, computed: int, known: Seen,
+        left: Sequence[tuple[int, Block]], audio_embeds: Tensor | None,
+    ) -> Embedded:  # fmt: skip
+        device = self._source.device
+        embeddings, deep = embed_tokens[to_device(prompt.ids, device)], list[Tensor]()
         if audio_embeds is not None:
-            embeddings[to_device(np.flatnonzero((ids == marks.audio) & new), device)] = audio_embeds
-        if pixels := [one.pixels for _, one in left if one.pixels is not None]:
-            grids = to_device([one.patches for _, one in left if one.pixels is not None], device)
-            seen = self.eyes(torch.cat(pixels).to(device, dtype), grid_thw=grids)
-            at = to_device(np.flatnonzero(((ids == marks.image) | (ids == marks.video)) & new), device)
-            embeddings[at] = seen.pooler_output
-            for features in getattr(seen, "deepstack_features", None) or ():
+            at = np.concatenate([start + one.audio_indices for start, one in left if one.mel is not None])
+            embeddings[to_device(at, device)] = audio_embeds
+        shown = [
+            (start + indices, picture)
+            for start, one in left
+            for indices, picture in zip(one.visual_indices, one.pictures, strict=True)
+            if start + indices[-1] >= computed
+        ]
+        seen = self._seen([*(picture for _, picture in shown), *prompt.ahead], known)
+        if shown:
+            at = to_device(np.concatenate([indices for indices, _ in shown]), device)
+            embeddings[at], *more = map(torch.cat, zip(*(seen[picture.name] for _, picture in shown), strict=True))
+            for features in more:
                 deep.append(torch.zeros_like(embeddings))
                 deep[-1][at] = features
-        return embeddings, deep
+        return embeddings, deep, seen
+
+    def _seen(self, pictures: Sequence[Picture], known: Seen) -> Seen:
+        """Encode those of some pictures that are not known."""
+        new = {one.name: one for one in pictures if one.name not in known}
+        found = {one.name: known[one.name] for one in pictures if one.name in known}
+        if new:
+            device, dtype = self._source.device, self._source.dtype
+            pixels = torch.cat([one.pixels for one in new.values()]).to(device, dtype)
+            seen = self.eyes(pixels, grid_thw=to_device([(1, *one.patches) for one in new.values()], device))
+            cells = [math.prod(one.grid) for one in new.values()]
+            features = seen.pooler_output, *(getattr(seen, "deepstack_features", None) or ())
+            found |= zip(new, zip(*(one.split(cells) for one in features), strict=True), strict=True)
+        return found
 
     def _audio_embeds(
         self, prompts: Sequence[Prompt], left: Sequence[Sequence[tuple[int, Block]]]

@@ -1,52 +1,54 @@
 """A video with its sound, in stretches that know nothing of each other: a window of the sound, and its frames.
 
-Two frames share a patch, and every patch is looked at by itself, so a stretch is final once its window and its last
-patch are: a turn that is spoken and shown is encoded stretch by stretch. Frames lie in slots of ``1 / fps`` seconds, of
-which the newest counts; a patch of which one frame came shows that twice, and one of which none came is left out. Knows
-no prompt and no encoder.
+Frames lie in slots of ``1 / fps`` seconds, of which the first one counts. Two slots share a picture; one of which one
+frame came shows that twice, and one of which none came is left out. Every picture is looked at by itself, so a stretch
+is final once its window and its last picture are: a turn that is spoken and shown is encoded stretch by stretch. Of the
+open stretch, what comes before its first sound is taken as it is, and taken anew where a picture gets its second frame;
+what comes behind that is only looked at ahead. Knows no prompt and no encoder.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from engine.chunk import VideoFrame
 from engine.core import MIC_RATE_HZ, CameraFeed
 from engine.errors import RequestError
-from engine.worker.omni.block import Block, named
+from engine.worker.omni.block import Block, Picture, named
 from engine.worker.omni.positions import RopePositions
 from engine.worker.omni.sound import StreamingMel
 
 Pixels = NDArray[np.uint8]
-Look = Callable[[Pixels], tuple[Tensor, tuple[int, ...]]]
-"""Frames [frames, height, width, 3] to patches [patches, values] and their grid (time, height, width)."""
+_SILENT = Block(0)
+Look = Callable[[int, Pixels], Picture]
+"""A name, and two frames [2, height, width, 3], to the picture of that name."""
 
 CAMERA = CameraFeed(fps=2.0, side=480, most=64)
 """Two frames a second, as the reference samples videos. 480×360 pixels are some 165 rows a second, more than the least
 that the reference makes of a frame (128); 64 frames fill two thirds of a context of 8192."""
 
-TWO = 2  # frames of a patch: the checkpoints' temporal_patch_size
+TWO = 2  # frames of a picture: the checkpoints' temporal_patch_size
 
 
 class Film:
     """The frames of a video by their slots, and the stretches that are done.
 
-    A window of the sound counts ``per_window`` positions. ``look`` makes patches of frames, ``merge`` by ``merge`` of
-    which are a cell.
+    A window of the sound counts ``per_window`` positions.
     """
 
-    def __init__(self, fps: float, positions: RopePositions, per_window: int, look: Look, merge: int) -> None:
-        self.fps, self._positions, self._per_window, self._look, self._merge = fps, positions, per_window, look, merge
+    def __init__(self, fps: float, positions: RopePositions, per_window: int, look: Look) -> None:
+        self.fps, self._positions, self._per_window, self._look = fps, positions, per_window, look
         self._slots: dict[int, Pixels] = {}
+        self._pictures: dict[int, Picture] = {}
         self._done: list[Block] = []
 
-    def add(self, pixels: Pixels, slot: int) -> None:
-        """Take a frame; the newest of a slot counts, and none is put into a stretch that is done.
+    def add(self, pixels: Pixels, slot: int) -> bool:
+        """Take a frame, unless its slot has one; none is put into a stretch that is done. Whether it was taken.
 
         Raises RequestError for one of another size.
         """
@@ -56,7 +58,11 @@ class Film:
             )
         while self._time(slot // TWO) < len(self._done) * self._per_window:
             slot += 1
+        if slot in self._slots:
+            return False
         self._slots[slot] = pixels
+        self._pictures.pop(slot // TWO, None)
+        return True
 
     def final(self, seconds: float) -> int:
         """Count the stretches to which no frame can be added behind so many seconds."""
@@ -65,36 +71,47 @@ class Film:
 
     def stretches(self, windows: Sequence[Block], whole: bool) -> tuple[Block, ...]:
         """Return the stretches of the sound's first windows; of the ``whole``, the last one has all that is left."""
-        for number in range(len(self._done), len(windows)):
+        new = range(len(self._done), len(windows))
+        for number in new:
             end = math.inf if whole and number == len(windows) - 1 else (number + 1) * self._per_window
-            self._done.append(self._stretch(windows[number], number * self._per_window, end))
+            self._done.append(self._stretch(windows[number], end))
+        if whole and not new and (rest := self.ahead()).cells:  # the sound's end was too short for a row
+            self._done.append(rest)
         return tuple(self._done)
 
-    def _stretch(self, window: Block, start: int, end: float) -> Block:
-        patches = sorted({slot // TWO for slot in self._slots if start <= self._time(slot // TWO) < end})
+    def ahead(self) -> Block:
+        """Return what is seen behind the stretches that are done, without a sound."""
+        return self._stretch(_SILENT, math.inf)
+
+    def leading(self) -> Block:
+        """Return what of that comes before the next sound, whatever that is: its rows are known."""
+        seen = self.ahead()
+        first = int(replace(seen, sounds=1).order.argmax())  # the sound is behind all cells, before it is ordered
+        count = first * len(seen.pictures) // max(1, seen.cells)
+        return self._stretch(_SILENT, seen.times[count]) if count < len(seen.pictures) else seen
+
+    def _stretch(self, window: Block, end: float) -> Block:
+        """The next stretch, up to a position in time."""
+        start = len(self._done) * self._per_window
+        numbers = sorted({slot // TWO for slot in self._slots if start <= self._time(slot // TWO) < end})
         before = sum(block.num_positions for block in self._done)
-        times, chunk = tuple(map(self._time, patches)), self._positions.chunk
-        stretch = Block(
-            window.name, window.sounds, window.mel, (0, 0, 0), None, (0, 0, 0), times, chunk, start, before, mixed=True
-        )
-        if not patches:
-            return stretch
-        frames = np.stack([frame for patch in patches for frame in self._frames(patch)])
-        pixels, grid = self._look(frames)
-        name = named("film", frames, np.array(patches), fps=self.fps)
-        return stretch.seeing(name, pixels, grid, (grid[0], grid[1] // self._merge, grid[2] // self._merge))
+        stretch = replace(window, times=(), chunk=self._positions.chunk, start=start, before=before, mixed=True)
+        return stretch.seeing([self._picture(number) for number in numbers], [self._time(n) for n in numbers])
 
-    def _frames(self, patch: int) -> list[Pixels]:
-        found = [self._slots[slot] for slot in range(patch * TWO, (patch + 1) * TWO) if slot in self._slots]
-        return [found[0], found[-1]]
+    def _picture(self, number: int) -> Picture:
+        if number not in self._pictures:
+            found = [self._slots[slot] for slot in range(number * TWO, (number + 1) * TWO) if slot in self._slots]
+            frames = np.stack([found[0], found[-1]])
+            self._pictures[number] = self._look(named("film", frames, np.array(number), fps=self.fps), frames)
+        return self._pictures[number]
 
-    def _time(self, patch: int) -> float:
-        """Return a patch's position in time."""
-        return self._positions.time(patch, TWO / self.fps)
+    def _time(self, number: int) -> float:
+        """Return a picture's position in time."""
+        return self._positions.time(number, TWO / self.fps)
 
 
 class StreamingFilm:
-    """A turn that is still spoken and shown. ``windows`` are final, ``whole`` is all of it once it is over."""
+    """A turn that is still spoken and shown. ``windows`` are known, ``whole`` is all of it once it is over."""
 
     def __init__(self, sound: StreamingMel, film: Film) -> None:
         self._sound, self._film = sound, film
@@ -104,15 +121,16 @@ class StreamingFilm:
     def samples(self) -> int:
         return self._sound.samples
 
-    def add_frame(self, frame: VideoFrame) -> None:
-        """Take a frame, at its time as far as that has come. Raises RequestError for one that cannot be seen."""
+    def add_frame(self, frame: VideoFrame) -> bool:
+        """Take a frame, at its time as far as that has come; whether it counts. Raises RequestError for one that cannot
+        be seen."""
         if not 0 <= frame.at_s < math.inf or frame.pixels.ndim != 3 or frame.pixels.shape[2] != 3:
             raise RequestError(
                 f"video: a frame of shape {list(frame.pixels.shape)} at {frame.at_s} s cannot be seen (height, width, "
                 "3 colours; seconds from the turn's first sample)"
             )
         at_s = min(frame.at_s, self.samples / MIC_RATE_HZ)
-        self._film.add(frame.pixels, int(at_s * self._film.fps))
+        return self._film.add(frame.pixels, int(at_s * self._film.fps))
 
     def push(self, pcm: NDArray[np.int16]) -> bool:
         """Append int16 [n]; whether a stretch has become final."""
@@ -124,9 +142,15 @@ class StreamingFilm:
         return min(self._sound.final, self._film.final(self.samples / MIC_RATE_HZ))
 
     def windows(self) -> tuple[Block, ...]:
-        """Return the stretches that are final."""
+        """Return the stretches that are final, and behind them what is known of the open one's rows, if anything."""
         self._given = self._final
-        return self._film.stretches(self._sound.windows()[: self._given], whole=False)
+        final = self._film.stretches(self._sound.windows()[: self._given], whole=False)
+        leading = self._film.leading()
+        return (*final, leading) if leading.cells else final
+
+    def ahead(self) -> tuple[Picture, ...]:
+        """Return the pictures of the open stretch: the rows of some of them may not be known."""
+        return self._film.ahead().pictures
 
     def whole(self, silence: int = 0) -> tuple[Block, ...]:
         """All of it, the end as it is heard before so many samples of ``silence``. Raises RequestError."""

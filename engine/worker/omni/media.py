@@ -20,7 +20,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from engine.core import AudioPart, ImagePart, Part, VideoPart
 from engine.errors import RequestError
-from engine.worker.omni.block import Block, named
+from engine.worker.omni.block import Block, Picture, named
 from engine.worker.omni.film import CAMERA, Film, StreamingFilm
 from engine.worker.omni.positions import RopePositions
 from engine.worker.omni.sound import AudioLayout, MelFrontend, StreamingMel
@@ -100,14 +100,13 @@ class MediaProcessor:
         pcm = _sound(part)
         match part:
             case ImagePart():
-                pixels, patches = self._picture(np.asarray(part.pixels))
-                return (Block(name, grid=self._merged(patches), pixels=pixels, patches=patches),)
+                return (Block(name).seeing(self._pictures(name, *self._picture(np.asarray(part.pixels))), (0.0,)),)
             case VideoPart() if pcm is not None:
                 return self._film(part, self.frontend.whole(np.asarray(pcm), silence))
             case VideoPart():
-                pixels, patches = self._video(np.asarray(part.frames))
-                times = self.positions.times(patches[0], self._video_eyes.temporal_patch_size / part.fps)
-                return (Block(name, grid=self._merged(patches), pixels=pixels, patches=patches, times=times),)
+                pictures = self._pictures(name, *self._video(np.asarray(part.frames)))
+                times = self.positions.times(len(pictures), self._video_eyes.temporal_patch_size / part.fps)
+                return (Block(name).seeing(pictures, times),)
             case _:
                 return self.frontend.whole(np.asarray(pcm), silence)
 
@@ -120,7 +119,18 @@ class MediaProcessor:
         return film.stretches(windows, whole=True)
 
     def _new_film(self, fps: float) -> Film:
-        return Film(fps, self.positions, self.audio.tokens(self.audio.window), self._video, self.merge)
+        return Film(fps, self.positions, self.audio.tokens(self.audio.window), self._shared)
+
+    def _shared(self, name: int, frames: NDArray[np.uint8]) -> Picture:
+        """Two frames that share their patches."""
+        return self._pictures(name, *self._video(frames))[0]
+
+    def _pictures(self, name: int, pixels: Tensor, grid: tuple[int, ...]) -> list[Picture]:
+        """Make a picture of each step of a grid; their rows are named one after the other."""
+        _, high, wide = grid
+        cells = (high // self.merge) * (wide // self.merge)
+        steps = enumerate(pixels.split(high * wide))
+        return [Picture(name + step * cells, own, (high, wide), self.merge) for step, own in steps]
 
     def _picture(self, pixels: NDArray[np.uint8]) -> tuple[Tensor, tuple[int, ...]]:
         found = self._eyes(images=[pixels], return_tensors="pt")
@@ -151,9 +161,6 @@ class MediaProcessor:
                     f"video: frames of shape {[count, *shape]} at {part.fps:g} a second cannot be seen (at most "
                     f"{MOST_FRAMES}, height, width, 3 colours)"
                 )
-
-    def _merged(self, grid: tuple[int, ...]) -> tuple[int, int, int]:
-        return grid[0], grid[1] // self.merge, grid[2] // self.merge
 
 
 def longest_sound(parts: Sequence[Part]) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.worker.omni.block import Block
+from engine.worker.omni.block import Block, Picture
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,16 @@ class Prompt:
     script: list[int] | None = None
     whole: bool = True
     """Whether nothing more follows: not so while its last sound is still being spoken."""
+    ahead: tuple[Picture, ...] = ()
+    """Pictures that came already, though their rows may not be known."""
 
     @property
     def media_end(self) -> int:
         """The row where the last block ends."""
         return self.starts[-1] + self.blocks[-1].num_positions if self.blocks else 0
+
+    @property
+    def num_final(self) -> int:
+        """Rows that nothing can change: of a video that goes on, a stretch that has no sound yet may see more."""
+        seeing = not self.whole and bool(self.blocks) and self.blocks[-1].mixed and not self.blocks[-1].sounds
+        return self.starts[-1] if seeing else len(self.ids)

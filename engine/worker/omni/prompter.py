@@ -16,10 +16,11 @@ from engine.core import AudioPart, Message, Request, TextPart, VideoPart
 from engine.errors import ContextOverflow, RequestError
 from engine.worker.chat import Chat
 from engine.worker.nn.weights import read_json
-from engine.worker.omni.block import Block
+from engine.worker.omni.block import Block, Picture
 from engine.worker.omni.film import StreamingFilm
 from engine.worker.omni.media import MediaProcessor, longest_sound
 from engine.worker.omni.prompt import Prompt
+from engine.worker.omni.sound import StreamingMel
 from engine.worker.omni.source import Source
 from engine.worker.stage import check_length
 
@@ -59,7 +60,7 @@ class Prompter:
         return not request.live and len(texts) == len(parts) and sum(map(len, texts)) <= QUICK_CHARACTERS
 
     async def prompts(self, request: Request, inputs: AsyncIterator[Chunk]) -> AsyncGenerator[Prompt]:
-        """The prompt as far as nothing can change it any more: before the user speaks, as they speak, whole."""
+        """The prompt as far as it is known: before the user speaks, as they speak, whole."""
         if self.quick(request):
             yield self.prompt(self.draft(request))  # a thread would take longer to get its turn
             return
@@ -70,10 +71,10 @@ class Prompter:
         yield self.prompt(draft, whole=False)
         spoken = self.media_processor.watch() if request.camera else self.media_processor.listen()
         async for chunk in inputs:
-            if isinstance(chunk, VideoFrame) and isinstance(spoken, StreamingFilm):
-                spoken.add_frame(chunk)
-            elif isinstance(chunk, Speech) and spoken.push(chunk.pcm):
-                yield await asyncio.to_thread(lambda: self.prompt(draft, spoken.windows(), whole=False))
+            if _grown(spoken, chunk):
+                yield await asyncio.to_thread(
+                    lambda: self.prompt(draft, spoken.windows(), whole=False, ahead=spoken.ahead())
+                )
         silence = self.source.audio.silence(spoken.samples, draft.longest)
         yield await asyncio.to_thread(lambda: self.prompt(draft, spoken.whole(silence)))
 
@@ -93,8 +94,10 @@ class Prompter:
             None if script is None else self.chat.encode(script),
         )  # fmt: skip
 
-    def prompt(self, draft: Draft, spoken: Sequence[Block] = (), whole: bool = True) -> Prompt:
-        """The prompt with what was ``spoken``; unless that is the ``whole`` of it, up to there.
+    def prompt(
+        self, draft: Draft, spoken: Sequence[Block] = (), whole: bool = True, ahead: tuple[Picture, ...] = ()
+    ) -> Prompt:
+        """The prompt with what was ``spoken``; unless that is the ``whole`` of it, up to there, and what is ``ahead``.
 
         Raises ContextOverflow for too long a prompt.
         """
@@ -111,7 +114,7 @@ class Prompter:
             names[start : start + block.num_positions] = block.names
         positions = self.source.positions(ids, blocks)
         talker = self.source.talker_feed.chosen(ids, positions, names, blocks)
-        return Prompt(np.array(ids), positions, names, talker, tuple(blocks), tuple(starts), draft.script, whole)
+        return Prompt(np.array(ids), positions, names, talker, tuple(blocks), tuple(starts), draft.script, whole, ahead)
 
     def _messages(self, request: Request) -> tuple[list[Message], str | None]:
         """The conversation with the turn that is being spoken, and what is to be said as it stands."""
@@ -152,3 +155,10 @@ class Prompter:
                     whole += [id] * block.num_positions
             whole += [marks.audio_end] * mixed
         return whole, starts
+
+
+def _grown(spoken: StreamingMel | StreamingFilm, chunk: Chunk) -> bool:
+    """Add a chunk to the turn; whether more of it is known by that. Raises RequestError."""
+    if isinstance(chunk, VideoFrame):
+        return isinstance(spoken, StreamingFilm) and spoken.add_frame(chunk)
+    return isinstance(chunk, Speech) and spoken.push(chunk.pcm)

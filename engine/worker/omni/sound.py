@@ -20,7 +20,7 @@ from transformers import WhisperFeatureExtractor
 
 from engine.core import MIC_RATE_HZ
 from engine.errors import RequestError
-from engine.worker.omni.block import Block, named
+from engine.worker.omni.block import Block, Picture, named
 
 FRAMES_PER_S = 100  # mel frames: the extractor's hop is 160 samples in all of these checkpoints
 LONGEST_S = 300.0
@@ -133,6 +133,10 @@ class StreamingMel:
             logs = self._logs(pcm[: (number + 1) * self._frontend.span + self._frontend.hop], number)
             self._add(pcm, number, logs[:, : self._frontend.window])
         return tuple(self._done)
+
+    def ahead(self) -> tuple[Picture, ...]:
+        """Nothing is seen."""
+        return ()
 
     def whole(self, silence: int = 0) -> tuple[Block, ...]:
         """All of it, the end as it is heard before so many samples of ``silence``. Raises RequestError."""

@@ -22,7 +22,7 @@ from engine.worker.nn.sampler import SamplingParams
 from engine.worker.nn.slots import Batch
 from engine.worker.omni.source import Source
 from engine.worker.omni.talker_feed import TextEnd
-from engine.worker.prefix import Prefixes
+from engine.worker.prefix import Prefixes, shared
 from engine.worker.stage import StageConfig
 from engine.worker.stage_request import StageRequest
 from engine.worker.talker import speech, stage
@@ -167,10 +167,18 @@ class Talker(stage.Talker[Net]):
         return [Usage(speech.usage.input_tokens, speech.usage.output_tokens, finish="length")]
 
     def _hear(self, req: StageRequest, batch: Batch, piece: Any) -> int:
-        """Add a piece of the prompt. Returns how many rows were new."""
+        """Add a piece of the prompt. Returns how many rows were new.
+
+        Some of it may be there, from a thinker that was lost. Rows that are others by now are given up, and all behind.
+        """
         speech: Speech = req.state
-        again = min(len(speech.names) - piece.at, len(piece.names))  # of this piece, from a thinker that was lost
-        speech.names += piece.names[again:].tolist()
+        names = piece.names.tolist()
+        again = shared(speech.names[piece.at :], names)
+        if again < len(names):
+            end = piece.at + again
+            speech.names[end:] = names[again:]
+            speech.num_computed_tokens = min(speech.num_computed_tokens, end)
+            speech.num_cached_tokens = min(speech.num_cached_tokens, end)
         computed = again + self._recall(req)
         if computed < len(piece.names):
             self.add(req, batch, self.prompt_embeddings(piece, computed), piece.positions[:, computed:])

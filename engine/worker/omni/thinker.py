@@ -24,6 +24,7 @@ from engine.worker.nn.slots import Batch
 from engine.worker.omni.encoders import Encoders
 from engine.worker.omni.film import CAMERA
 from engine.worker.omni.prompt import Prompt
+from engine.worker.omni.prompt_cache import PromptCache
 from engine.worker.omni.prompter import Prompter
 from engine.worker.omni.source import Source
 from engine.worker.omni.talker_feed import TextEnd
@@ -73,6 +74,7 @@ class Thinker:
         read = source.reader("thinker.")
         self.net = self.net_class(source, read)
         self.prefixes: Prefixes[PrefixKV] = Prefixes(source.remembered)
+        self.cache = PromptCache(self.net.cache, self.prefixes, self.feed)
         self.encoders = Encoders(source, read, self.ears, self.eyes)
         ends = source.generation.get("eos_token_id", self.chat.added.get("<|im_end|>"))
         self.ends = frozenset(ends if isinstance(ends, list) else [ends])
@@ -112,7 +114,7 @@ class Thinker:
                 results[id(req)] = error
         sane = [req for req in reqs if id(req) not in results]
         for req in to_keep([req for req in sane if not req.state.unspoken]):  # behind the first sound
-            self._remember(req)
+            self.cache.remember(req)
         results |= self._read(sane)
         writing = [req for req in reqs if req.state.writing and id(req) not in results]
         free = sorted((req for req in writing if req.state.script is None), key=by_slot)
@@ -132,37 +134,14 @@ class Thinker:
         thought: Thought = req.state
         prompt: Prompt = req.pending.pop()
         req.pending.clear()  # an earlier state of it
+        self.cache.rewind(thought, prompt)
         thought.prompt, thought.embeddings, thought.deep = prompt, None, []
-        self._recall(req, prompt)
+        self.cache.recall(req, prompt)
         if prompt.whole:
             thought.limit = min(thought.limit, self.source.context - len(prompt.ids))
         if prompt.script is not None:
             thought.script = deque(prompt.script)
             thought.limit = len(thought.script) + 1
-
-    def _recall(self, req: StageRequest, prompt: Prompt) -> None:
-        """Take over what the session has of this prompt; of a whole one the last row is computed, for its logits."""
-        thought: Thought = req.state
-        found = self.prefixes.find(req.request.session, prompt.names.tolist(), thought.num_computed_tokens)
-        if found is None:
-            return
-        end = min(found[0], len(prompt.ids) - prompt.whole)
-        if end <= thought.num_computed_tokens:
-            return
-        self.net.cache.restore(req.slot, found[1].keys, found[1].values, thought.num_computed_tokens, end)
-        before, after = (len(self.feed.hidden_indices(prompt, slice(0, n))) for n in (thought.num_computed_tokens, end))
-        thought.hidden.append(found[1].hidden[before:after])
-        thought.num_computed_tokens = end
-
-    def _remember(self, req: StageRequest) -> None:
-        """Keep what was computed, for the session's next request."""
-        thought: Thought = req.state
-        assert thought.prompt is not None
-        thought.unkept = False
-        names = [*thought.prompt.names.tolist(), *thought.output_ids][: thought.num_computed_tokens]
-        keys, values = self.net.cache.copy(req.slot, thought.num_computed_tokens)
-        prefix = PrefixKV(keys, values, np.concatenate(thought.hidden))
-        self.prefixes.keep(req.request.session, names, prefix, prefix.size)
 
     def _read(self, reqs: Sequence[StageRequest]) -> dict[int, list[Chunk] | EngineError]:
         """Prefill the next pieces of prompts as one batch; encoding what is heard and seen is its own step."""
@@ -181,11 +160,12 @@ class Thinker:
                 results[id(req)] = chunks = guarded(self, req, lambda one: self._encode([one])[id(one)])
                 if isinstance(chunks, EngineError):
                     continue
-                if thought.prompt.media_end > thought.num_computed_tokens:
+                if thought.prompt.ahead or thought.prompt.media_end > thought.num_computed_tokens:
                     break
             end = min(len(thought.prompt.ids), thought.num_computed_tokens + self.source.piece)
-            pieces.append(Piece(req, slice(thought.num_computed_tokens, end), chunks))
-            room -= end - thought.num_computed_tokens
+            if end > thought.num_computed_tokens:  # else there were only pictures to be looked at ahead
+                pieces.append(Piece(req, slice(thought.num_computed_tokens, end), chunks))
+                room -= end - thought.num_computed_tokens
         return results | self._prefill(pieces) if pieces else results
 
     def _encode_together(self, reading: Sequence[StageRequest]) -> dict[int, list[Chunk]]:
@@ -199,9 +179,9 @@ class Thinker:
 
     def _encode(self, reqs: Sequence[StageRequest]) -> dict[int, list[Chunk]]:
         """Make rows of their prompts; the chunks for the talker of those that were recalled."""
-        asked = [(req.state.prompt, req.state.num_computed_tokens) for req in reqs]
-        for req, embeddings in zip(reqs, self.encoders.embed(self.net.embed_tokens, asked), strict=True):
-            req.state.embeddings, req.state.deep = embeddings
+        asked = [(req.state.prompt, req.state.num_computed_tokens, req.state.seen) for req in reqs]
+        for req, embedded in zip(reqs, self.encoders.embed(self.net.embed_tokens, asked), strict=True):
+            req.state.embeddings, req.state.deep, req.state.seen = embedded
         return {id(req): self._recalled(req) for req in reqs}
 
     def _recalled(self, req: StageRequest) -> list[Chunk]:
@@ -269,9 +249,10 @@ class Thinker:
         thought.hidden.append(hidden)
         thought.num_computed_tokens = piece.stop
         if thought.writing:
-            thought.embeddings, thought.deep, thought.position = None, [], float(prompt.positions.max()) + 1
-        elif not thought.reading and prompt.media_end == piece.stop:
-            self._remember(req)  # the user's words so far: should they be answered anew, they are known
+            thought.embeddings, thought.deep, thought.seen = None, [], {}
+            thought.position = float(prompt.positions.max()) + 1
+        elif not thought.reading and prompt.media_end == piece.stop and piece.start < prompt.num_final:
+            self.cache.remember(req)  # the user's words so far: should they be answered anew, they are known
         return self._emit(req, piece, hidden)
 
     def _write(self, reqs: Sequence[StageRequest]) -> list[int]:
@@ -299,7 +280,7 @@ class Thinker:
         if last:
             chunks += [*self._text(thought, *thought.pieces.flush()), *thought.speak()]
             chunks.append(self._usage(req, token))
-            self._remember(req)
+            self.cache.remember(req)
             req.done = True
         return chunks
 

@@ -48,6 +48,8 @@ class Thought:
     prompt: Prompt | None = None
     embeddings: Tensor | None = None
     deep: list[Tensor] = field(default_factory=list[Tensor])
+    seen: dict[int, tuple[Tensor, ...]] = field(default_factory=dict[int, tuple[Tensor, ...]])
+    """The encoder's rows of pictures that are not in the cache, by the pictures' names."""
     hidden: list[NDArray[np.float32]] = field(default_factory=list[NDArray[np.float32]])
     num_computed_tokens: int = 0
     num_sent: int = 0
@@ -82,8 +84,11 @@ class Thought:
 
     @property
     def reading(self) -> bool:
-        """Whether some of the prompt, as far as it is known, is not in the cache."""
-        return self.prompt is not None and self.num_computed_tokens < len(self.prompt.ids)
+        """Whether some of the prompt, as far as it is known, is not in the cache, or not looked at."""
+        prompt = self.prompt
+        if prompt is None:
+            return False
+        return self.num_computed_tokens < len(prompt.ids) or (bool(prompt.ahead) and self.embeddings is None)
 
     @property
     def writing(self) -> bool:

@@ -8,7 +8,9 @@ the thinker's table of embeddings, which it maps (a GPU has its own), so that no
 What was computed for a session is kept and taken over by its next request up to where the two prompts differ. A live
 turn is prefilled while it is spoken: what comes before it at once, and of it each window of the encoder (eight seconds,
 or ``options.window_s``) once that is full. At its end only the open window is left. With the camera on, a turn is a
-video with its sound (the reference's use_audio_in_video): each window has the frames of its time, two a second.
+video with its sound (the reference's use_audio_in_video): each window has the frames of its time, two a second. What
+is shown before a window's first sound is prefilled as it comes; what is shown later in it stands behind sounds that
+are not final, and is only looked at: at the turn's end, its rows are left with the open window's.
 
 On a GPU a step of the thinker, and a whole frame of the talker with its code predictor, are one CUDA graph each, for
 batch sizes and context lengths that double. ``options.graphs``: ``auto`` (where there is a GPU), ``on``

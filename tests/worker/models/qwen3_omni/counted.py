@@ -12,10 +12,10 @@ from engine.worker.stage import StageConfig
 
 
 class Counted:
-    """How many rows stages computed, and how often the encoders ran."""
+    """How many rows stages computed, and how often the encoders ran, those of pictures alone, too."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.rows = self.encoded = self.thought = 0
+        self.rows = self.encoded = self.looked = self.thought = 0
         """``thought`` are the rows of thinkers alone."""
         self.stages: list[Any] = []
         made, forward = thinker.Thinker.__init__, Decoder.forward
@@ -25,9 +25,9 @@ class Counted:
             self.thought += x.shape[0] * x.shape[1] * any(stage.net.decoder is decoder for stage in self.stages)
             return forward(decoder, x, *more)
 
-        def counting(encoder: Any) -> Any:
+        def counting(encoder: Any, looks: bool) -> Any:
             def encode(*given: Any, **named: Any) -> Any:
-                self.encoded += 1
+                self.encoded, self.looked = self.encoded + 1, self.looked + looks
                 return encoder(*given, **named)
 
             return encode
@@ -35,7 +35,7 @@ class Counted:
         def making(stage: Any, place: StageConfig) -> None:
             made(stage, place)
             encoders = stage.encoders
-            encoders.ears, encoders.eyes = counting(encoders.ears), counting(encoders.eyes)
+            encoders.ears, encoders.eyes = counting(encoders.ears, False), counting(encoders.eyes, True)
             self.stages.append(stage)
 
         monkeypatch.setattr(Decoder, "forward", counted)

@@ -17,19 +17,24 @@ from engine import Engine, Message, RequestError, VideoPart, WorkerSpec
 from engine.chunk import Chunk, Speech, VideoFrame
 from engine.core import MIC_RATE_HZ, Pcm
 from engine.worker.models.qwen3_omni.source import Source
+from engine.worker.omni import talker, thought
 from engine.worker.omni.film import CAMERA, StreamingFilm
 from engine.worker.omni.prompter import Prompter
+from engine.worker.prefix import Prefixes
 from engine.worker.stage import StageConfig
 from tests.engine.fakes import lose, until
 from tests.oracles.qwen3_omni import Turn, Video
 from tests.oracles.talk import Said, ask, request, spec
 from tests.worker.models.qwen3_omni.cases import SYSTEM, Folder, Reference, noted_logits
 from tests.worker.models.qwen3_omni.counted import Counted
-from tests.worker.models.qwen3_omni.test_live import blocks, speech
+from tests.worker.models.qwen3_omni.settled import Settled
+from tests.worker.models.qwen3_omni.test_live import BEHIND, blocks, speech
 
 RNG = np.random.default_rng(11)
 SECONDS = 4.5
 ROWS = 788  # of the prompt with what is said and shown in that time
+OPEN = 7  # rows of the last half second's sound
+ENDS = BEHIND + 1  # and the end of what is shown
 FRAMES = RNG.integers(0, 255, (9, 60, 90, 3), dtype=np.uint8)  # half a second each
 
 
@@ -77,10 +82,11 @@ async def answered(
 async def test_a_turn_prefilled_as_it_came_has_the_logits_of_the_whole(
     times_s: list[float], window_s: float | None, checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Each picture is taken in with its first frame, and again with its second."""
     pcm, folder = speech(SECONDS), checkpoint("plain")
     whole, said = await answered(folder, monkeypatch, filmed(times_s, pcm), None, window_s=window_s)
-    system = request("_", [SYSTEM]).messages
-    live, others = await answered(folder, monkeypatch, system, shown(pcm, frames(times_s)), window_s=window_s)
+    system, turn = request("_", [SYSTEM]).messages, Settled(monkeypatch).paced(shown(pcm, frames(times_s)))
+    live, others = await answered(folder, monkeypatch, system, turn, window_s=window_s)
     assert float((live - whole).abs().max()) <= 1e-4
     assert int(live.argmax()) == int(whole.argmax())
     assert (others.prompt, others.ids, others.codes.tolist()) == (said.prompt, said.ids, said.codes.tolist())
@@ -139,6 +145,90 @@ async def test_four_fifths_of_the_rows_are_prefilled_before_the_commit(
         said = await ask(engine, asked, shown(pcm, frames(EVENLY), read))
     assert len(said.prompt) == ROWS
     assert before[-1] < ROWS, "the last window is open until the user stops"
+
+
+async def left_at_the_end(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, window_s: float | None
+) -> tuple[Counted, Said, Settled]:
+    """What is computed once the user is silent, where all that could be done before that was."""
+    counted, settled = Counted(monkeypatch), Settled(monkeypatch)
+
+    async def turn() -> AsyncIterator[Chunk]:
+        async for chunk in settled.paced(shown(speech(SECONDS), frames(EVENLY))):
+            yield chunk
+        counted.rows = counted.thought = counted.encoded = counted.looked = 0
+
+    async with Engine(spec(folder, window_s=window_s)) as engine:
+        said = await ask(engine, request("live", [SYSTEM], 1, 3, live=True, camera=True), turn())
+    return counted, said, settled
+
+
+async def test_when_the_user_stops_only_the_sound_of_the_open_window_is_left(
+    checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last picture is in, though its second frame might still have come."""
+    counted, said, _ = await left_at_the_end(checkpoint("plain"), monkeypatch, 1)
+    assert len(said.prompt) == ROWS
+    assert counted.looked == 0
+    assert counted.thought == OPEN + ENDS
+    assert counted.rows <= 2 * counted.thought, "the talker hears no more than that either"
+
+
+async def test_in_the_encoders_own_windows_all_that_is_shown_is_looked_at_while_the_user_speaks(
+    checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows behind a sound that goes on cannot be computed: of the open window that is all but the first picture."""
+    counted, said, settled = await left_at_the_end(checkpoint("plain"), monkeypatch, None)
+    assert (counted.looked, counted.encoded) == (0, 1)
+    begun, seen = len(settled.made[0].ids), settled.made[-2]
+    picture = seen.blocks[0].cells
+    assert counted.thought == len(said.prompt) - begun - picture - 1, "and the mark before a sound"
+    assert len(seen.ahead) == 5
+
+
+async def test_what_is_kept_of_a_turn_that_was_shown_is_what_is_kept_of_the_whole(
+    checkpoint: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys, values and hidden rows of thinker and talker; once, and not once for each of the turn's states."""
+    found, copies = dict[Any, list[Any]](), list[str]()
+    keep = Prefixes.keep
+
+    def keeping(prefixes: Any, session: str, ids: Any, kept: Any, size: int) -> None:
+        keep(prefixes, session, ids, kept, size)
+        found[session, type(kept).__module__] = [list(ids), prefixes.counts.held_bytes, kept]
+        copies.append(session)
+
+    monkeypatch.setattr(Prefixes, "keep", keeping)
+    pcm, paced = speech(SECONDS), Settled(monkeypatch).paced(shown(speech(SECONDS), frames(EVENLY)))
+    for name, messages, turn in (
+        ("whole", filmed(EVENLY, pcm), None),
+        ("live", request("_", [SYSTEM]).messages, paced),
+    ):
+        async with Engine(spec(checkpoint("plain"), window_s=1)) as engine:
+            asked = request(name, [SYSTEM], 3, 3, live=turn is not None, camera=turn is not None)
+            await ask(engine, structs.replace(asked, messages=messages), turn)
+    assert len(found) == 4
+    assert copies.count("live") - copies.count("whole") == 1 + int(SECONDS), "of the thinker, one a window"
+    for stage in (thought.__name__, talker.__name__):
+        (ids, held, one), (others, other_held, other) = found["whole", stage], found["live", stage]
+        assert (others, other_held) == (ids, held)
+        for part in type(one).__slots__:
+            gap = np.abs(np.asarray(getattr(one, part)) - np.asarray(getattr(other, part)))
+            assert gap.max() <= 1e-4, (stage, part)
+
+
+async def test_a_turn_that_is_answered_anew_is_known(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A picture that changes once more in an answer that is begun again changes to what the session knows."""
+    settled, found, rows = Settled(monkeypatch), list[Said](), list[int]()
+    counted = Counted(monkeypatch)
+    async with Engine(spec(checkpoint("plain"), window_s=1)) as engine:
+        for number in range(2):
+            counted.taken()
+            asked = request(f"{number}", [SYSTEM], 4, 8, live=True, camera=True, session="s")
+            found.append(await ask(engine, asked, settled.paced(shown(speech(SECONDS), frames(EVENLY)))))
+            rows.append(counted.taken()[0])
+    assert (found[0].ids, found[0].codes.tolist()) == (found[1].ids, found[1].codes.tolist())
+    assert rows[1] < rows[0] / 2, "only pictures with one frame are new"
 
 
 async def test_the_next_turn_takes_over_what_was_shown(checkpoint: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,14 +309,24 @@ def test_frames_that_come_too_early_or_too_late_count_as_taken_where_they_lie(ch
     assert [block.times for block in turn.whole()] == [(0.0,), (13.0,), ()]
 
 
-def test_of_sixty_frames_a_second_the_newest_of_each_slot_are_seen(checkpoint: Folder) -> None:
+def test_of_sixty_frames_a_second_the_first_of_each_slot_are_seen(checkpoint: Folder) -> None:
     one, other, pcm = film(checkpoint("plain")), film(checkpoint("plain")), speech(1.0)
-    for number in range(60):
-        one.add_frame(VideoFrame(FRAMES[number // 10], 0.0))
-    other.add_frame(VideoFrame(FRAMES[5], 0.0))
+    taken = [one.add_frame(VideoFrame(FRAMES[number // 10], 0.0)) for number in range(60)]
+    assert taken == [True, *[False] * 59]
+    other.add_frame(VideoFrame(FRAMES[0], 0.0))
     for turn in (one, other):
         turn.push(pcm)
-    assert [block.name for block in one.whole()] == [block.name for block in other.whole()]
+    found, wanted = ([block.names.tolist() for block in turn.whole()] for turn in (one, other))
+    assert found == wanted
+
+
+def test_a_frame_a_minute_is_seen_in_its_second(checkpoint: Folder) -> None:
+    turn, pcm = film(checkpoint("plain")), speech(61.5)
+    turn.add_frame(VideoFrame(FRAMES[0], 0.0))
+    turn.push(pcm[: 60 * MIC_RATE_HZ])
+    turn.add_frame(VideoFrame(FRAMES[1], 60.0))
+    turn.push(pcm[60 * MIC_RATE_HZ :])
+    assert [number for number, block in enumerate(turn.whole()) if block.pictures] == [0, 60]
 
 
 async def test_a_camera_that_shows_nothing_after_all_leaves_the_speech(checkpoint: Folder) -> None:

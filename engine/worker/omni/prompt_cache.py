@@ -1,0 +1,64 @@
+"""The thinker's computed prompts: kept for a session, taken over by its next request, given up where rows changed.
+
+Computes nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.worker.nn.slots import KvSlots
+from engine.worker.omni.prompt import Prompt
+from engine.worker.omni.talker_feed import TalkerFeed
+from engine.worker.omni.thought import PrefixKV, Thought
+from engine.worker.prefix import Prefixes
+from engine.worker.stage_request import StageRequest
+
+
+class PromptCache:
+    """The rows of requests in their slots, and of sessions in ``prefixes``; with each, what the talker takes of it."""
+
+    def __init__(self, slots: KvSlots, prefixes: Prefixes[PrefixKV], feed: TalkerFeed) -> None:
+        self._slots, self._prefixes, self._feed = slots, prefixes, feed
+
+    def rewind(self, thought: Thought, prompt: Prompt) -> None:
+        """Give up computed rows that became others: a picture of the open stretch has its second frame by now."""
+        if thought.prompt is None:
+            return
+        end = min(thought.num_computed_tokens, len(prompt.ids))
+        others = np.flatnonzero(thought.prompt.names[:end] != prompt.names[:end])
+        end = int(others[0]) if len(others) else end
+        if end < thought.num_computed_tokens:
+            thought.hidden = [self._hidden(thought, prompt, end)]
+            thought.num_computed_tokens, thought.num_sent = end, min(thought.num_sent, end)
+
+    def recall(self, req: StageRequest, prompt: Prompt) -> None:
+        """Take over what the session has of this prompt; of a whole one the last row is computed, for its logits."""
+        thought: Thought = req.state
+        start = thought.num_computed_tokens
+        found = self._prefixes.find(req.request.session, prompt.names.tolist(), start)
+        if found is None or (end := min(found[0], len(prompt.ids) - prompt.whole)) <= start:
+            return
+        self._slots.restore(req.slot, found[1].keys, found[1].values, start, end)
+        thought.hidden.append(found[1].hidden[self._count(prompt, start) : self._count(prompt, end)])
+        thought.num_computed_tokens = end
+
+    def remember(self, req: StageRequest) -> None:
+        """Keep what was computed and can change no more, for the session's next request."""
+        thought: Thought = req.state
+        prompt = thought.prompt
+        assert prompt is not None
+        thought.unkept = False
+        end = thought.num_computed_tokens if prompt.whole else prompt.num_final
+        hidden = np.concatenate(thought.hidden) if prompt.whole else self._hidden(thought, prompt, end)
+        prefix = PrefixKV(*self._slots.copy(req.slot, end), hidden)
+        names = [*prompt.names.tolist(), *thought.output_ids][:end]
+        self._prefixes.keep(req.request.session, names, prefix, prefix.size)
+
+    def _hidden(self, thought: Thought, prompt: Prompt, end: int) -> NDArray[np.float32]:
+        """Return the rows that the talker takes of the first ``end`` ones."""
+        return np.concatenate(thought.hidden)[: self._count(prompt, end)]
+
+    def _count(self, prompt: Prompt, end: int) -> int:
+        return len(self._feed.hidden_indices(prompt, slice(0, end)))
