@@ -170,7 +170,7 @@ class Service:
         room = Room(self.memory, caller)
         return SessionContext(
             self._engine, self.metrics, limits, turns, self._vad, Sentences(), camera_every_s,
-            slices=self.slices, room=room, address=caller.address if caller is not None else "",
+            slices=self.slices, room=room, decoding=self.decoding, address=caller.address if caller is not None else "",
         )  # fmt: skip
 
     def pace(self, caller: Caller | None = None) -> Pace:

@@ -7,8 +7,8 @@ session; does not read files or addresses that a client names.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import av
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from app.images import fitted, rotation
 from app.media import SOUND_CODECS, MediaError, check_whole, container_of, decode_audio, decode_base64
-from engine import CameraFeed
+from engine import AudioPart, CameraFeed, ImagePart, Part, VideoPart
 from engine.core import Pcm
 
 MAX_VIDEO_BYTES = 20 * 1024 * 1024
@@ -35,16 +35,35 @@ _KINDS = "MP4, MOV or WebM"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Video:
-    """uint8 [frames, height, width, 3] at ``fps`` a second, and int16 [samples] at MIC_RATE_HZ if it has a sound."""
+    """uint8 [frames, height, width, 3] at ``fps`` a second, and int16 [samples] at MIC_RATE_HZ if it has a sound.
+
+    ``apart``: a model that takes no video gets the frames as pictures, and the sound as what the user says.
+    """
 
     frames: NDArray[np.uint8]
     fps: float
     pcm: Pcm | None
+    apart: bool = False
+
+    def taken(self, abilities: Collection[str], written: bool) -> Video:
+        """The video as a model of these abilities takes it; where something is ``written`` beside a video that is taken
+        apart, the user says that, and not the sound."""
+        if "video" in abilities:
+            return self
+        pcm = None if written or "audio" not in abilities else self.pcm
+        return replace(self, pcm=pcm, apart=True)
 
     @property
     def size(self) -> int:
         """Its bytes."""
         return self.frames.nbytes + (0 if self.pcm is None else self.pcm.nbytes)
+
+
+def parts_of(frames: Iterable[Any], fps: float, pcm: Pcm | None, apart: bool) -> tuple[Part, ...]:
+    """Make what the engine is given of a video."""
+    if not apart:
+        return (VideoPart(frames, fps, pcm),)
+    return (*map(ImagePart, frames), *(() if pcm is None else (AudioPart(pcm),)))
 
 
 def video_of_url(url: str) -> bytes:

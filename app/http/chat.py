@@ -184,7 +184,7 @@ async def _asked(service: Service, context: SessionContext, body: ChatRequest, n
     return EngineRequest(
         id=new_id("chatcmpl"),
         session=new_id("sess"),
-        messages=await engine_messages(with_turn_last(body.messages), context, service.decoding),
+        messages=await engine_messages(with_turn_last(body.messages), context),
         wants=ANSWER if body.speaks else IN_WRITING,
         voice=names.voice,
         sampling=body.sampling(),

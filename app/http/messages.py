@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from app.decoding import Decoding
 from app.http.trouble import HttpRefusal
 from app.images import image_of_url
 from app.media import decode_base64
@@ -19,9 +18,8 @@ from app.memory import Room
 from app.realtime.conversation.model_context import CODE, check_instructions, most_chars
 from app.realtime.session_context import SessionContext
 from app.refusal import Refusal
-from app.slices import Slices
-from app.videos import video_of_url
-from engine import AudioPart, ImagePart, Message, ModelInfo, Part, TextPart, ToolCallPart, ToolResultPart, VideoPart
+from app.videos import parts_of
+from engine import AudioPart, ImagePart, Message, ModelInfo, Part, TextPart, ToolCallPart, ToolResultPart
 
 
 class TextContent(BaseModel):
@@ -113,20 +111,12 @@ class ToolMessage(BaseModel):
 ChatMessage = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
 
 
-async def engine_messages(
-    messages: list[ChatMessage], context: SessionContext, decoding: Decoding
-) -> tuple[Message, ...]:
+async def engine_messages(messages: list[ChatMessage], context: SessionContext) -> tuple[Message, ...]:
     """Return the engine's messages, in the session context's room.
 
     Raises HttpRefusal, MediaError, MemoryFull or ShareTaken.
     """
-    media = _Media(
-        context.limits.audio_s,
-        context.engine.model,
-        decoding,
-        context.slices,
-        _Room(context.limits.conversation_mb, context.room),
-    )
+    media = _Media(context, _Room(context.limits.conversation_mb, context.room))
     return tuple([await _message(message, f"messages.{i}", media) for i, message in enumerate(messages)])
 
 
@@ -194,12 +184,9 @@ class _Room:
 
 @dataclass(frozen=True, slots=True)
 class _Media:
-    """The decoder of what messages show and play: recordings of at most ``audio_s`` in their turn, all in one room."""
+    """The decoder of what messages show and play: recordings in their turn, all in one room."""
 
-    audio_s: float
-    model: ModelInfo
-    decoding: Decoding
-    slices: Slices
+    context: SessionContext
     room: _Room
 
 
@@ -218,35 +205,23 @@ async def _message(message: ChatMessage, path: str, media: _Media) -> Message:
 
 
 async def _parts(part: UserContent, written: bool, media: _Media) -> Sequence[Part]:
+    context = media.context
     match part:
         case TextContent(text=text):
             return (TextPart(text),)
         case AudioContent(input_audio=sound):
-            recording = await media.slices.aside(lambda: decode_base64(sound.data))
-            pcm = await media.decoding.samples(recording, media.audio_s)
+            recording = await context.slices.aside(lambda: decode_base64(sound.data))
+            pcm = await context.decoding.samples(recording, context.limits.audio_s)
             media.room.take(pcm.nbytes)
             return (AudioPart(pcm),)
         case ImageContent(image_url=image):
-            weighed = await media.slices.aside(lambda: image_of_url(image.url))
+            weighed = await context.slices.aside(lambda: image_of_url(image.url))
             media.room.take(weighed.size)
-            return (ImagePart(await media.slices.aside(weighed.decode)),)
+            return (ImagePart(await context.slices.aside(weighed.decode)),)
         case VideoContent(video_url=link):
-            return await _video(link.url, written, media)
-
-
-async def _video(url: str, written: bool, media: _Media) -> Sequence[Part]:
-    """A video; to a model that takes none, some of its frames as pictures, and to one that hears its sound as what the
-    user says, where nothing is ``written`` beside it."""
-    model = media.model
-    recording = await media.slices.aside(lambda: video_of_url(url))
-    video = await media.decoding.video(recording, media.audio_s, model.camera)
-    media.room.take(video.size)
-    if "video" in model.abilities:
-        return (VideoPart(video.frames, video.fps, video.pcm),)
-    pictures = tuple(ImagePart(frame) for frame in video.frames)
-    if written or video.pcm is None or "audio" not in model.abilities:
-        return pictures
-    return (*pictures, AudioPart(video.pcm))
+            video = await context.video(link.url, written)
+            media.room.take(video.size)
+            return parts_of(video.frames, video.fps, video.pcm, video.apart)
 
 
 def _assistant(message: AssistantMessage, path: str) -> Message:

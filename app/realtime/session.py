@@ -236,9 +236,8 @@ class Session:
     ) -> None:
         match event:
             case client_events.CreateItem(item, after):
-                format, limit_s = self._options.audio.input.format, self._context.limits.audio_s
-                reserve, slices = self._conversation.reserve, self._context.slices
-                (whole,) = await finished((item,), format, limit_s, reserve, slices)
+                format = self._options.audio.input.format
+                (whole,) = await finished((item,), format, self._conversation.reserve, self._context)
                 check_items((whole,), self._context.engine.model, "item")
                 self._emit(server_events.ItemAdded(whole, self._conversation.add(whole, after)))
             case client_events.RetrieveItem(id):

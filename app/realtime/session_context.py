@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from app.decoding import Decoding
 from app.memory import Room
 from app.realtime.ports import EnginePort, Judge, Vad
 from app.settings import Limits, TurnSettings
 from app.slices import LoopTime, Slices
 from app.telemetry import Metrics
+from app.videos import Video, video_of_url
 from engine import CameraFeed
 
 
@@ -35,6 +37,7 @@ class SessionContext:
     """The session's part of the server's memory."""
     now: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
+    decoding: Decoding = field(default_factory=Decoding)
 
     @property
     def camera(self) -> CameraFeed:
@@ -42,6 +45,16 @@ class SessionContext:
         server does."""
         wanted = self.engine.model.camera
         return replace(wanted, fps=min(wanted.fps, 1 / self.camera_every_s))
+
+    async def video(self, url: str, written: bool) -> Video:
+        """Decode a data URI's video as the model takes it, with something ``written`` beside it or nothing.
+
+        Raises MediaError, and Overloaded where too many recordings wait for it.
+        """
+        recording = await self.slices.aside(lambda: video_of_url(url))
+        model = self.engine.model
+        video = await self.decoding.video(recording, self.limits.audio_s, model.camera)
+        return video.taken(model.abilities, written)
 
     def loop_time(self) -> LoopTime:
         """The session's part of the event loop's time."""

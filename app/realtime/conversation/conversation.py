@@ -26,6 +26,7 @@ from app.realtime.protocol import (
 )
 from app.refusal import Refusal
 from app.shares import ShareTaken
+from app.videos import parts_of
 from engine import (
     SPEAKER_RATE_HZ,
     AudioPart,
@@ -219,7 +220,7 @@ def _message(item: Item) -> Message | None:
     match item:
         case MessageItem(role=role, content=content):
             film = next((part for part in content if isinstance(part, Video) and part.times_s), None)
-            parts = tuple(part for part in (_part(one, film) for one in content) if part is not None)
+            parts = tuple(part for one in content for part in _parts(one, film))
             return Message(role, parts, item.token_ids) if parts else None
         case CallItem() if item.status != "completed":
             return None
@@ -231,21 +232,21 @@ def _message(item: Item) -> Message | None:
             return None
 
 
-def _part(content: Content, film: Video | None) -> Part | None:
-    """A part of a message; what a camera saw makes one video with the speech."""
+def _parts(content: Content, film: Video | None) -> tuple[Part, ...]:
+    """The parts of a message; what a camera saw makes one video with the speech."""
     match content:
         case Text(text):
-            return TextPart(text)
+            return (TextPart(text),)
         case AssistantAudio():
-            return TextPart(content.played_text) if content.played_text else None
+            return (TextPart(content.played_text),) if content.played_text else ()
         case UserAudio(pcm) if film is not None:
-            return VideoPart(film.frames, film.fps, pcm, film.times_s)
+            return (VideoPart(film.frames, film.fps, pcm, film.times_s),)
         case UserAudio(pcm, transcript):
-            return AudioPart(pcm, transcript)
+            return (AudioPart(pcm, transcript),)
         case Picture():
-            return ImagePart(content.pixels)
-        case Video(frames, fps, pcm=pcm):
-            return None if content is film else VideoPart(frames, fps, pcm)
+            return (ImagePart(content.pixels),)
+        case Video(frames, fps, pcm=pcm, apart=apart):
+            return () if content is film else parts_of(frames, fps, pcm, apart)
 
 
 def _lightened(item: Item) -> Item:

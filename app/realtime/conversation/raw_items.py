@@ -12,7 +12,7 @@ from functools import partial
 
 from app.images import Image, image_of_url
 from app.media import MediaError
-from app.realtime.conversation.sizes import picture_size, size_of, user_audio_size
+from app.realtime.conversation.sizes import content_size, picture_size, size_of, user_audio_size
 from app.realtime.protocol import (
     Content,
     Format,
@@ -23,12 +23,15 @@ from app.realtime.protocol import (
     RawAudio,
     RawImage,
     RawMessage,
+    RawVideo,
     Text,
     UserAudio,
+    Video,
     rate_of,
     sample_count,
     samples_of,
 )
+from app.realtime.session_context import SessionContext
 from app.slices import Slices
 from engine import MIC_RATE_HZ
 from engine.resampler import resample
@@ -38,16 +41,24 @@ Reserve = Callable[[int], AbstractContextManager[None]]
 
 
 async def finished(
-    items: Sequence[NewItem | Item], format: Format, limit_s: float, reserve: Reserve, slices: Slices
+    items: Sequence[NewItem | Item], format: Format, reserve: Reserve, context: SessionContext
 ) -> tuple[Item, ...]:
-    """The items with their contents decoded; their audio is in ``format``, at most ``limit_s`` of it in an item.
+    """The items with their contents decoded; their audio is in ``format``, at most ``limits.audio_s`` of it in an item.
 
-    ``reserve`` is asked for the bytes of all of them together before anything is decoded. Raises MediaError.
+    ``reserve`` is asked for the bytes of all of them together before anything is decoded; of a video these are only
+    known once it is, so it is asked again behind each, before the next. Raises MediaError, Overloaded.
     """
-    weigh = partial(_weighed, items, format, limit_s)
-    weighed = await slices.read(weigh, sum(one.size for one in items if isinstance(one, RawMessage)))
-    with reserve(sum(one.size if isinstance(one, _Weighed) else size_of(one) for one in weighed)):
-        return tuple([await one.finished(slices) if isinstance(one, _Weighed) else one for one in weighed])
+    weigh = partial(_weighed, items, format, context.limits.audio_s)
+    weighed = await context.slices.read(weigh, sum(one.size for one in items if isinstance(one, RawMessage)))
+    for video in [video for item in weighed if isinstance(item, _Weighed) for video in item.videos]:
+        with reserve(_size(weighed)):
+            await video.decode(context)
+    with reserve(_size(weighed)):
+        return tuple([await one.finished(context.slices) if isinstance(one, _Weighed) else one for one in weighed])
+
+
+def _size(weighed: Sequence[_Weighed | Item]) -> int:
+    return sum(one.size if isinstance(one, _Weighed) else size_of(one) for one in weighed)
 
 
 def _weighed(items: Sequence[NewItem | Item], format: Format, limit_s: float) -> list[_Weighed | Item]:
@@ -86,18 +97,42 @@ class _Image:
         return Picture(self.image.decode(), self.raw.url, self.raw.detail)
 
 
+@dataclass(slots=True)
+class _Video:
+    """A video, as it came and as it was ``decoded``."""
+
+    raw: RawVideo
+    written: bool
+    """Whether there is text beside it."""
+    decoded: Video | None = None
+
+    @property
+    def size(self) -> int:
+        return self.raw.size if self.decoded is None else content_size(self.decoded)
+
+    async def decode(self, context: SessionContext) -> None:
+        """Raises MediaError, Overloaded."""
+        video = await context.video(self.raw.url, self.written)
+        self.decoded = Video(tuple(video.frames), video.fps, pcm=video.pcm, apart=video.apart)
+
+    def content(self) -> Content:
+        assert self.decoded is not None
+        return self.decoded
+
+
 @dataclass(frozen=True, slots=True)
 class _Weighed:
     """A draft of which it is known what it takes."""
 
     bare: MessageItem
     """The message with all that needs no decoding: its id, and its texts."""
-    parts: tuple[Text | _Sound | _Image, ...]
+    parts: tuple[_Part, ...]
 
     @classmethod
     def of(cls, raw: RawMessage, format: Format, limit_s: float) -> _Weighed:
         """Raises MediaError."""
-        parts, left = list[Text | _Sound | _Image](), int(limit_s * rate_of(format))
+        texts = tuple(part for part in raw.content if isinstance(part, Text))
+        parts, left = list[_Part](), int(limit_s * rate_of(format))
         for part in raw.content:
             match part:
                 case Text():
@@ -108,8 +143,13 @@ class _Weighed:
                     parts.append(sound)
                 case RawImage(url):
                     parts.append(_Image(image_of_url(url), part))
-        texts = tuple(part for part in parts if isinstance(part, Text))
+                case RawVideo():
+                    parts.append(_Video(part, bool(texts)))
         return cls(MessageItem(id=raw.id, role=raw.role, content=texts), tuple(parts))
+
+    @property
+    def videos(self) -> list[_Video]:
+        return [part for part in self.parts if isinstance(part, _Video)]
 
     @property
     def size(self) -> int:
@@ -118,6 +158,9 @@ class _Weighed:
     async def finished(self, slices: Slices) -> Item:
         content = [part if isinstance(part, Text) else await slices.aside(part.content) for part in self.parts]
         return MessageItem(id=self.bare.id, role=self.bare.role, content=tuple(content))
+
+
+_Part = Text | _Sound | _Image | _Video
 
 
 def _checked(samples: int, left: int, limit_s: float, format: Format) -> int:

@@ -31,7 +31,7 @@ def size_of(item: Item) -> int:
     match item:
         case MessageItem(id=id, content=content, token_ids=ids):
             kept = 0 if ids is None else getsizeof(ids.tokenizer) + TOKEN * len(ids.ids)
-            return ITEM + getsizeof(id) + kept + sum(map(_content_size, content))
+            return ITEM + getsizeof(id) + kept + sum(map(content_size, content))
         case CallItem(id=id, call_id=call_id, name=name, arguments=arguments):
             return ITEM + sum(map(getsizeof, (id, call_id, name, arguments)))
         case CallOutputItem(id=id, call_id=call_id, output=output):
@@ -40,7 +40,8 @@ def size_of(item: Item) -> int:
             return ITEM + getsizeof(id) + getsizeof(label)
 
 
-def _content_size(content: Content) -> int:
+def content_size(content: Content) -> int:
+    """Bytes of one content of a message."""
     match content:
         case Text(text):
             return getsizeof(content) + getsizeof(text)

@@ -112,8 +112,9 @@ class Truncation:
                 return cost.audio_s * len(pcm) / MIC_RATE_HZ
             case Picture():
                 return cost.image
-            case Video(frames, pcm=pcm):
-                return cost.frame * len(frames) + cost.audio_s * (0 if pcm is None else len(pcm)) / MIC_RATE_HZ
+            case Video(frames, pcm=pcm, apart=apart):
+                frame = cost.image if apart else cost.frame
+                return frame * len(frames) + cost.audio_s * (0 if pcm is None else len(pcm)) / MIC_RATE_HZ
 
 
 def _turns(items: tuple[Item, ...]) -> list[tuple[Item, ...]]:

@@ -315,9 +315,9 @@ class Responses:
         """The items that an answer is about: the conversation's, or those that the client named."""
         if event.inputs is None:
             return self._conversation.items
-        format, limit_s = self.options.audio.input.format, self._context.limits.audio_s
+        format = self.options.audio.input.format
         named = [self._conversation.get(x.id) if isinstance(x, ItemReference) else x for x in event.inputs]
-        return await finished(named, format, limit_s, self._reserve_inputs, self._context.slices)
+        return await finished(named, format, self._reserve_inputs, self._context)
 
     @contextmanager
     def _reserve_inputs(self, size: int) -> Generator[None]:

@@ -22,6 +22,7 @@ from app.realtime.protocol.client_events import (
     RawAudio,
     RawImage,
     RawMessage,
+    RawVideo,
     Received,
 )
 from app.realtime.protocol.items import (
@@ -116,6 +117,7 @@ __all__ = [
     "RawAudio",
     "RawImage",
     "RawMessage",
+    "RawVideo",
     "Reason",
     "Received",
     "ResponseCreated",

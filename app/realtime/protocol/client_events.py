@@ -39,12 +39,24 @@ class RawImage:
 
 
 @dataclass(frozen=True, slots=True)
+class RawVideo:
+    """A data URI."""
+
+    url: str
+
+    @property
+    def size(self) -> int:
+        """Characters, as they came."""
+        return len(self.url)
+
+
+@dataclass(frozen=True, slots=True)
 class RawMessage:
     """A message whose contents have not been decoded yet."""
 
     id: str
     role: Speaker
-    content: tuple[Text | RawAudio | RawImage, ...]
+    content: tuple[Text | RawAudio | RawImage | RawVideo, ...]
 
     @property
     def size(self) -> int:

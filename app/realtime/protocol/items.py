@@ -48,6 +48,8 @@ class Video:
 
     What a camera saw in a turn has ``times_s`` instead, in seconds from its first sample, and a ``still``, the newest
     frame's data URI, which stands for it in events. Its sound is the UserAudio behind it.
+
+    ``apart``: the model takes no video, and gets the frames as pictures and the sound as what the user says.
     """
 
     frames: tuple[Any, ...]
@@ -55,6 +57,7 @@ class Video:
     still: str = ""
     pcm: Any = None
     times_s: tuple[float, ...] = ()
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,14 @@ from msgspec import Struct
 from app.ids import new_id
 from app.images import MAX_IMAGE_BYTES
 from app.media import MediaError, decode_base64
-from app.realtime.protocol.client_events import ItemReference, NewItem, RawAudio, RawImage, RawMessage
+from app.realtime.protocol.client_events import (
+    ItemReference,
+    NewItem,
+    RawAudio,
+    RawImage,
+    RawMessage,
+    RawVideo,
+)
 from app.realtime.protocol.items import (
     AssistantAudio,
     CallItem,
@@ -44,6 +51,7 @@ class _Part(Struct, frozen=True):
     audio: str | None = None
     transcript: str | None = None
     image_url: str | None = None
+    video_url: str | None = None
     detail: str | None = None
 
 
@@ -99,7 +107,7 @@ def decode_input(tree: Any, path: str) -> NewItem | ItemReference:
 
 
 def encode_item(item: Item, sounds: tuple[bytes, ...] | None = None) -> dict[str, Any]:
-    """An item as the protocol shows it; sound, and most of what a camera saw, only when it is asked for.
+    """An item as the protocol shows it; sound, and most of what a camera saw, only when it is asked for; videos never.
 
     ``sounds`` are then what was heard in it, part by part (``audio_formats.sounds_of``).
     """
@@ -147,7 +155,7 @@ def picture_url(url: str, path: str) -> str:
     return url
 
 
-def _part(part: _Part, role: Speaker, path: str) -> Text | RawAudio | RawImage:
+def _part(part: _Part, role: Speaker, path: str) -> Text | RawAudio | RawImage | RawVideo:
     match part.type:
         case "input_text" | "output_text" | "text":
             return Text(_needed(part.text, f"{path}.text"))
@@ -159,6 +167,8 @@ def _part(part: _Part, role: Speaker, path: str) -> Text | RawAudio | RawImage:
         case "input_image" if role == "user":
             url = picture_url(_needed(part.image_url, f"{path}.image_url"), f"{path}.image_url")
             return RawImage(url, (part.detail or "auto")[:_DETAILS])
+        case "input_video" if role == "user":
+            return RawVideo(_needed(part.video_url, f"{path}.video_url"))
         case "output_audio" if role == "assistant":
             return Text(_needed(part.transcript, f"{path}.transcript"))
         case _:

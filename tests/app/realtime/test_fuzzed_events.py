@@ -39,8 +39,9 @@ ODD: list[Any] = [
 WORDS = ["say: hello", "auto", "inf", "root", "item_1", "item_2", "item_3", "call_1", "alloy", "fail", "a b"]
 AUDIO = [*(base64.b64encode(bytes(size)).decode() for size in (0, 3, 320, 9600, 32_000)), "!", "AAA"]
 PICTURES = ["data:image/png;base64,AAAA", "http://127.0.0.1/", "data:,"]
-NAMED = {"audio": AUDIO, "image_url": PICTURES}
-PARTS = ["input_text", "input_audio", "input_image", "output_text", "output_audio", "text", "x"]
+VIDEOS = ["data:video/mp4;base64,AAAA", "http://127.0.0.1/", "data:,"]
+NAMED = {"audio": AUDIO, "image_url": PICTURES, "video_url": VIDEOS}
+PARTS = ["input_text", "input_audio", "input_image", "input_video", "output_text", "output_audio", "text", "x"]
 ITEMS = {
     "message": wire_items._Message,
     "function_call": wire_items._Call,

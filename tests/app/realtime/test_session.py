@@ -159,6 +159,7 @@ class Talk:
             now=lambda: self.now_s,
             slices=Slices(self._worked, self._worked),
         )
+        self.decoding = context.decoding
         self.session = Session(context, self._tell)
 
     def _worked(self) -> float:
@@ -229,11 +230,14 @@ class Talk:
 @asynccontextmanager
 async def talking(**options: Any) -> AsyncGenerator[Talk]:
     talk = Talk(FakeEngine(), **options)
-    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-        tasks.create_task(talk.run())
-        await asyncio.sleep(0)
-        yield talk
-        talk.leave()
+    try:
+        async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+            tasks.create_task(talk.run())
+            await asyncio.sleep(0)
+            yield talk
+            talk.leave()
+    finally:
+        await talk.decoding.close()
     assert talk.engine.open_now == 0
     check_order(talk.events)
 

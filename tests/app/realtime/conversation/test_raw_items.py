@@ -15,11 +15,16 @@ from app.media import MediaError
 from app.realtime.conversation.conversation import Conversation
 from app.realtime.conversation.raw_items import finished
 from app.realtime.conversation.sizes import size_of
+from app.realtime.input.endpointing import Sentences
 from app.realtime.protocol.client_events import RawAudio, RawImage, RawMessage
 from app.realtime.protocol.items import Item, MessageItem, Picture, Text, UserAudio
 from app.realtime.protocol.options import PcmFormat, PcmuFormat
+from app.realtime.session_context import SessionContext
 from app.refusal import Refusal
-from app.slices import Slices
+from app.settings import Limits, TurnSettings
+from app.telemetry import Metrics
+from tests.app.realtime.test_session import FakeEngine
+from tests.app.rig import LoudnessVad
 from tests.app.test_images import png
 
 
@@ -46,6 +51,10 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
+def context() -> SessionContext:
+    return SessionContext(FakeEngine(), Metrics(), Limits(audio_s=300.0), TurnSettings(), LoudnessVad, Sentences())
+
+
 async def taken(*items: Any, room: int = 64_000_000) -> tuple[int, Sequence[Item]]:
     """What they were found to weigh, and they themselves. Raises Refusal if that is more than ``room``."""
     told: list[int] = []
@@ -54,7 +63,7 @@ async def taken(*items: Any, room: int = 64_000_000) -> tuple[int, Sequence[Item
         told.append(size)
         return Conversation("c", 10, room).reserve(size)
 
-    whole = await finished(items, PcmFormat(), 300.0, reserve, Slices())
+    whole = await finished(items, PcmFormat(), reserve, context())
     assert len(told) == 1
     return told[0], whole
 
@@ -94,9 +103,8 @@ async def test_thirty_pictures_and_a_long_recording_go_through(decoded: list[int
     assert isinstance(whole, MessageItem)
     assert len(whole.content) == len(decoded) == 30
     ticks = RawAudio(b"\xff" * 300 * 8000)
-    (whole,) = await finished(
-        [RawMessage("a", "user", (ticks,))], PcmuFormat(), 300.0, lambda size: nullcontext(), Slices()
-    )
+    message = RawMessage("a", "user", (ticks,))
+    (whole,) = await finished([message], PcmuFormat(), lambda size: nullcontext(), context())
     assert isinstance(whole, MessageItem)
     assert isinstance(whole.content[0], UserAudio)
     assert len(whole.content[0].pcm) == 300 * 16_000
