@@ -45,7 +45,7 @@ class Part:
 
 
 CORE = Part("engine core: what both wings share, the server's wing, the worker's loop", 5_380, 4_500)
-SHARED = Part("what stages share: worker/llm, worker/remote, and the files that only stages import", 4_250)
+SHARED = Part("what stages share: worker/llm, worker/remote, and the files that only stages import", 4_300)
 NN = Part("engine/worker/nn", 1_350)
 TALKER = Part("engine/worker/talker", 450)
 TRANSITIONS = Part("engine/worker/transitions", 600)
