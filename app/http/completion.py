@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
 from typing import Any, assert_never
 
 import numpy as np
@@ -17,7 +16,7 @@ import pybase64
 from app.http.answering import Figures
 from app.http.live import Write
 from app.http.sound import Encoder, Format, encoded, encoder
-from app.http.trouble import ERRORS, body_of, refusal_of
+from app.http.trouble import HttpRefusal, body_of
 from app.ids import new_id
 from engine import Audio, Codes, Output, Text, ToolCall, ToolCallDelta, Transcript, Usage
 from engine.core import Wave
@@ -48,8 +47,9 @@ class WholeCompletion:
             case _:
                 assert_never(chunk)
 
-    async def body(self, figures: Figures, now_s: int) -> dict[str, Any]:
+    async def body(self, figures: Figures) -> dict[str, Any]:
         """The ``chat.completion`` object."""
+        now_s = int(time.time())
         choice = {
             "index": 0,
             "message": await self._message(now_s),
@@ -81,15 +81,12 @@ class StreamedCompletion:
         self._begun = False
         self._calls: list[str] = []  # their ids, in the order of their first pieces
 
-    async def run(self, answering: Coroutine[Any, Any, Figures]) -> None:
-        """Write all of it. An error after the first event is an event, too."""
-        try:
-            figures = await answering
-            await self._end(figures)
-        except ERRORS as error:
-            if not self._begun:
-                raise
-            await self._event(body_of(refusal_of(error)))
+    @property
+    def begun(self) -> bool:
+        return self._begun
+
+    async def fail(self, refusal: HttpRefusal) -> None:
+        await self._event(body_of(refusal))
 
     async def take(self, chunk: Output) -> None:
         match chunk:
@@ -121,7 +118,7 @@ class StreamedCompletion:
             call = {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
         await self._delta({"tool_calls": [{"index": self._calls.index(id), **call}]})
 
-    async def _end(self, figures: Figures) -> None:
+    async def end(self, figures: Figures) -> None:
         if self._encoder is not None:
             await self._sound(await asyncio.to_thread(self._encoder.end))
             await self._delta({"audio": {"id": self._audio_id, "expires_at": int(time.time())}})

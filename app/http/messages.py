@@ -111,32 +111,38 @@ class ToolMessage(BaseModel):
 ChatMessage = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
 
 
-async def engine_messages(messages: list[ChatMessage], context: SessionContext) -> tuple[Message, ...]:
-    """Return the engine's messages, in the session context's room.
+async def engine_messages(
+    messages: Sequence[ChatMessage], path: str, context: SessionContext, held: int = 0
+) -> tuple[Message, ...]:
+    """Return the engine's messages, in the session context's room. ``path`` is the field that holds them, ``held`` the
+    bytes of pictures and sounds that the conversation has already.
 
     Raises HttpRefusal, MediaError, MemoryFull or ShareTaken.
     """
-    media = _Media(context, _Room(context.limits.conversation_mb, context.room))
-    return tuple([await _message(message, f"messages.{i}", media) for i, message in enumerate(messages)])
+    media = _Media(context, _Room(context.limits.conversation_mb, held, context.room, path))
+    return tuple([await _message(message, f"{path}.{i}", media) for i, message in enumerate(messages)])
 
 
-def check_texts(messages: list[ChatMessage], tools: int, model: ModelInfo) -> None:
-    """``tools`` are characters. Raises Refusal for what the model's context can't hold, whatever of it is left out."""
-    spoken = instructions = 0
+def check_texts(
+    messages: Sequence[ChatMessage], path: str, model: ModelInfo, *, tools: int, instructions: int = 0, before: int = 0
+) -> None:
+    """``tools``, ``instructions`` and ``before``, what was said earlier, are characters. Raises Refusal for what the
+    model's context can't hold, whatever of it is left out."""
+    spoken = before
+    check_instructions(instructions, tools, model)
     for i, message in enumerate(messages):
         if isinstance(message, SystemMessage):
-            instructions += _chars(message)
-            check_instructions(instructions, tools, model, f"messages.{i}")
+            instructions += chars_of(message)
+            check_instructions(instructions, tools, model, f"{path}.{i}")
             continue
-        spoken += (chars := _chars(message))
+        spoken += (chars := chars_of(message))
         if chars > most_chars(model) or spoken > HISTORY * most_chars(model):
-            text = f"The text up to messages.{i} has {spoken} characters, and the context of {model.name} can't hold"
-            raise Refusal(CODE, f"{text} so many.", f"messages.{i}")
-    check_instructions(instructions, tools, model, "messages")
+            text = f"The text up to {path}.{i} has {spoken} characters, and the context of {model.name} can't hold"
+            raise Refusal(CODE, f"{text} so many.", f"{path}.{i}")
 
 
-def _chars(message: ChatMessage) -> int:
-    """All that a message says."""
+def chars_of(message: ChatMessage) -> int:
+    """Return how many characters a message says."""
     content = message.content or ""
     parts = [content] if isinstance(content, str) else [_said(part) for part in content]
     match message:
@@ -157,10 +163,10 @@ def _said(part: UserContent | RefusalContent) -> str:
             return ""
 
 
-def with_turn_last(messages: list[ChatMessage]) -> list[ChatMessage]:
+def with_turn_last(messages: Sequence[Message]) -> Sequence[Message]:
     """The same conversation; instructions behind the user's last turn stand before it, since that is answered."""
     end = len(messages)
-    while end and isinstance(messages[end - 1], SystemMessage):
+    while end and messages[end - 1].role == "system":
         end -= 1
     turn = max((i for i in range(end) if messages[i].role == "user"), default=0)
     if end == 0 or messages[end - 1].role == "assistant":
@@ -171,14 +177,14 @@ def with_turn_last(messages: list[ChatMessage]) -> list[ChatMessage]:
 class _Room:
     """The bytes that decoded pictures and sounds may still take."""
 
-    def __init__(self, most_mb: float, room: Room) -> None:
-        self._most_mb, self._left, self._room = most_mb, int(most_mb * 1e6), room
+    def __init__(self, most_mb: float, held: int, room: Room, path: str) -> None:
+        self._most_mb, self._left, self._room, self._path = most_mb, int(most_mb * 1e6) - held, room, path
 
     def take(self, size: int) -> None:
         self._left -= size
         if self._left < 0:
             message = f"The messages' pictures and sounds are larger than {self._most_mb:g} MB once decoded."
-            raise HttpRefusal(400, "invalid_value", message, "messages")
+            raise HttpRefusal(400, "invalid_value", message, self._path)
         self._room.take(size)
 
 

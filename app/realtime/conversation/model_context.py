@@ -44,13 +44,13 @@ def check_settings(options: Options | ResponseOptions, model: ModelInfo, path: s
         raise Refusal("invalid_value", message, path)
 
 
-def check_instructions(instructions: int, tools: int, model: ModelInfo, path: str) -> None:
+def check_instructions(instructions: int, tools: int, model: ModelInfo, path: str = "") -> None:
     """``instructions`` and ``tools`` are characters. Raises Refusal."""
     most = most_instructions(model)
     if instructions + tools > most:
-        field = "instructions" if instructions >= tools else "tools"
-        message = f"{model.name} takes at most {most} characters of instructions and tools; {path}.{field} has more"
-        raise Refusal(CODE, f"{message}, or both together.", f"{path}.{field}")
+        field = f"{path}.{'instructions' if instructions >= tools else 'tools'}".lstrip(".")
+        message = f"{model.name} takes at most {most} characters of instructions and tools; {field} has more"
+        raise Refusal(CODE, f"{message}, or both together.", field)
 
 
 def check_items(items: Iterable[Item], model: ModelInfo, param: str | None) -> None:

@@ -1,0 +1,206 @@
+"""A question to the engine over HTTP, whatever API it came by: its fields, its checks, its request, and its answer.
+
+Each API (``chat``, ``responses``) reads its own body into a Question and tells the answer in its own shapes. Knows the
+parts of messages, and no API's events.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Protocol
+
+from fastapi import Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, Field
+
+from app.http.answering import Figures, answer
+from app.http.body import room_of
+from app.http.live import ClientGone, Live, Write, while_there
+from app.http.messages import ChatMessage, check_texts, engine_messages, with_turn_last
+from app.http.names import Names
+from app.http.trouble import ERRORS, HttpRefusal, refusal_of
+from app.ids import new_id
+from app.realtime.conversation.model_context import json_size
+from app.realtime.session_context import SessionContext
+from app.service import Service
+from engine import ANSWER, IN_WRITING, Message, Output, Sampling, TextPart, Tool
+from engine import Request as EngineRequest
+
+Tokens = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class FunctionSpec(BaseModel):
+    name: str = Field(min_length=1, max_length=128)
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+    def tool(self) -> Tool:
+        return Tool(self.name, self.description or "", self.parameters or {})
+
+
+class Drawn(BaseModel):
+    """The fields that say how an answer is drawn."""
+
+    temperature: float | None = Field(default=None, ge=0, le=2, allow_inf_nan=False)
+    top_p: float | None = Field(default=None, gt=0, le=1, allow_inf_nan=False)
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
+
+    def sampling(self) -> Sampling:
+        """Return how the answer is drawn: without a seed every answer is drawn anew."""
+        seed = secrets.randbits(32) if self.seed is None else self.seed
+        return Sampling(greedy=self.temperature == 0, temperature=self.temperature, top_p=self.top_p, seed=seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The conversation that a question goes on from: its messages, the characters that they say, and the bytes of
+    their pictures and sounds. ``session`` is the one in which the engine has its prompts."""
+
+    messages: tuple[Message, ...] = ()
+    chars: int = 0
+    media_bytes: int = 0
+    session: str = field(default_factory=lambda: new_id("sess"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One request for an answer. ``path`` names the field of the body that holds the messages."""
+
+    id: str
+    path: str
+    names: Names
+    messages: Sequence[ChatMessage]
+    sampling: Sampling
+    tools: tuple[Tool, ...] = ()
+    tool_choice: str = "auto"
+    """``auto``, ``none``, ``required``, or the name of the one function to call."""
+    most_tokens: int | None = None
+    speaks: bool = False
+    stop: Sequence[str] = ()
+    instructions: str = ""
+    before: Before = field(default_factory=Before)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The engine's request, and the part of its messages that came with the question."""
+
+    request: EngineRequest
+    new: tuple[Message, ...]
+
+
+class Whole(Protocol):
+    """The teller of an answer that is told when it is complete."""
+
+    async def take(self, chunk: Output) -> None: ...
+
+    async def body(self, figures: Figures) -> dict[str, Any]: ...
+
+
+class Streamed(Protocol):
+    """The teller of an answer as it grows. ``begun`` says whether anything was told."""
+
+    @property
+    def begun(self) -> bool: ...
+
+    async def take(self, chunk: Output) -> None: ...
+
+    async def end(self, figures: Figures) -> None: ...
+
+    async def fail(self, refusal: HttpRefusal) -> None: ...
+
+
+async def answered_whole(
+    service: Service, http: Request, question: Question, teller: Callable[[Asked], Whole]
+) -> Response:
+    """The response with a complete answer. Raises one of ERRORS."""
+    try:
+        asked = await while_there(http.receive, _asked(service, http, question))
+        whole = teller(asked)
+        figures = await while_there(http.receive, answer(service, asked.request, whole.take, question.stop))
+    except ClientGone:
+        return Response(status_code=499)  # nobody reads it, and what it sent need not be decoded
+    return JSONResponse(await whole.body(figures), headers=question.names.headers)
+
+
+async def answered_live(
+    service: Service, http: Request, question: Question, teller: Callable[[Asked, Write], Streamed]
+) -> Response:
+    """The response with an answer as it grows. Raises one of ERRORS; behind its first event an error is an event."""
+    try:
+        asked = await while_there(http.receive, _asked(service, http, question))
+    except ClientGone:
+        return Response(status_code=499)
+
+    async def produce(write: Write) -> None:
+        stream = teller(asked, write)
+        try:
+            await stream.end(await answer(service, asked.request, stream.take, question.stop))
+        except ERRORS as error:
+            if not stream.begun:
+                raise
+            await stream.fail(refusal_of(error))
+
+    return Live(produce, "text/event-stream", question.names.headers)
+
+
+def refuse_unserved(fields: Mapping[str, Any] | None, neutral: Mapping[str, tuple[Any, ...]]) -> None:
+    """Raises HttpRefusal for fields that would change the answer and are not served; those in ``neutral`` have values
+    that mean the same as leaving them out, as None does."""
+    for name, values in neutral.items():
+        value = (fields or {}).get(name)
+        if value is not None and value not in values:
+            raise HttpRefusal(400, "unsupported_parameter", f"{name} is not served: leave it out.", name)
+
+
+async def _asked(service: Service, http: Request, question: Question) -> Asked:
+    """Raises HttpRefusal, Refusal, MediaError, MemoryFull or ShareTaken."""
+    context = replace(service.context(), room=room_of(http))
+    _check(question, context)
+    before, limits = question.before, context.limits
+    new = await engine_messages(question.messages, question.path, context, before.media_bytes)
+    said = with_turn_last((*before.messages, *new))
+    instructions = (Message("system", (TextPart(question.instructions),)),) if question.instructions else ()
+    request = EngineRequest(
+        id=question.id,
+        session=before.session,
+        messages=(*instructions, *said),
+        wants=ANSWER if question.speaks else IN_WRITING,
+        voice=question.names.voice,
+        sampling=question.sampling,
+        tools=question.tools,
+        tool_choice=question.tool_choice,
+        max_text_tokens=min(question.most_tokens or limits.answer_tokens, limits.answer_tokens),
+        max_audio_s=limits.answer_s,
+    )
+    return Asked(request, new)
+
+
+def _check(question: Question, context: SessionContext) -> None:
+    """Check what pydantic can't see, before anything is decoded. Raises HttpRefusal or Refusal."""
+    last = len(question.messages) - 1
+    roles = [message.role for message in (*question.before.messages, *question.messages)]
+    if roles[-1:] == ["assistant"]:
+        message = "The last message is the assistant's: an answer is made to a user's or a tool's, or to instructions."
+        raise HttpRefusal(400, "invalid_value", message, f"{question.path}.{last}.role" if last >= 0 else question.path)
+    _check_choice(question)
+    check_texts(
+        question.messages,
+        question.path,
+        context.engine.model,
+        tools=json_size(question.tools),
+        instructions=len(question.instructions),
+        before=question.before.chars,
+    )
+
+
+def _check_choice(question: Question) -> None:
+    names, choice = {tool.name for tool in question.tools}, question.tool_choice
+    if choice in {"auto", "none", *names, *(("required",) if names else ())}:
+        return
+    message = f"tool_choice asks for a call of {choice[:100]!r}, and tools has no such function."
+    if choice == "required":
+        message = "tool_choice is 'required', and tools is empty."
+    raise HttpRefusal(400, "invalid_value", message, "tool_choice")
