@@ -43,7 +43,7 @@ SECRET_ROUTES = frozenset(
 """Routes that a client secret opens: a session, and what a browser asks before it has one."""
 
 ANSWER_ROUTES = frozenset(
-    ("POST", f"/v1/{path}") for path in ("chat/completions", "audio/speech", "audio/transcriptions")
+    ("POST", f"/v1/{path}") for path in ("chat/completions", "responses", "audio/speech", "audio/transcriptions")
 )
 """Routes that take a place among the answers over HTTP, from before their body is read."""
 

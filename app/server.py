@@ -32,6 +32,7 @@ from app.http.chat import chat
 from app.http.client_secrets import client_secrets
 from app.http.models import models
 from app.http.names import HEADERS
+from app.http.responses import responses
 from app.http.speech import speech
 from app.http.transcriptions import transcriptions
 from app.http.trouble import add_errors
@@ -237,7 +238,7 @@ def app_of(service: Service, extend: Extend = no_more) -> FastAPI:
     add_errors(app)
 
     _add_realtime(app, service, calls)
-    routers = [routes(service) for routes in (client_secrets, chat, speech, transcriptions, models, admin)]
+    routers = [routes(service) for routes in (client_secrets, chat, responses, speech, transcriptions, models, admin)]
     keys = [Depends(HTTPBearer(auto_error=False))] if service.keys else []  # the Gate asks for them, the pages say so
     for router in (*routers, calls_routes(service, calls)):
         app.include_router(router, dependencies=keys)
@@ -271,7 +272,7 @@ def _add_cors(app: FastAPI, origins: tuple[str, ...]) -> None:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=[origin.lower().rstrip("/") for origin in origins],
-            allow_methods=["GET", "POST"],
+            allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],  # the official clients send headers of their own, and the key is one already
             expose_headers=["Location", REQUEST_ID, *HEADERS],  # the call, the request, the model
         )

@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 from app.budgets import Budgets
 from app.callers import Caller
 from app.decoding import Decoding
+from app.kept import Kept
 from app.keys import Keys
 from app.memory import Memory, Room
 from app.pace import Pace
@@ -95,6 +96,7 @@ class Service:
         self.budgets = Budgets(self.settings.limits)
         self.memory = Memory(int(self.settings.limits.held_mb * 1e6), self.shares)
         self.secrets = Secrets(self.settings.limits.secrets, shares=self.shares)
+        self.kept = Kept(self.settings.limits)
         self.keys.withdrawn = self._withdraw_key
         self.throttle = Throttle()
         self.decoding = Decoding()
@@ -119,6 +121,8 @@ class Service:
         self._answers = 0  # over HTTP, outside any session; those that wait for slots, too
         self._places = Places(self.settings.limits.wait_s, self.settings.limits.answers_share)
         self.metrics.http_waiting.set_function(lambda: self._places.waiting)
+        self.metrics.kept.set_function(lambda: len(self.kept))
+        self.metrics.kept_bytes.set_function(lambda: self.kept.held)
         self._empty = asyncio.Event()
 
     @property
@@ -216,8 +220,10 @@ class Service:
             self._waiting.call()
 
     def _withdraw_key(self, owner: str) -> None:
-        """A key is gone from its file: so are its client secrets, and what was opened with it or with them."""
+        """A key is gone from its file: so are its client secrets, what was opened with it or with them, and what is
+        kept for it."""
         self.secrets.withdraw(Caller(owner))
+        self.kept.withdraw(owner)
         self.shares.withdraw(lambda one: one.owner == owner)
 
     def withdraw_secrets(self, caller: Caller, value: str | None) -> int:

@@ -49,6 +49,12 @@ class Limits:
     """Megabytes that all conversations, the bodies of all requests, and what is decoded of them hold together; what
     does not fit is refused (503). A tenth of the machine's memory or more is no bad figure where users send
     pictures."""
+    kept_responses: int = 1000
+    """Responses of ``/v1/responses`` that are kept for each key, so that ``previous_response_id`` finds them: a day of
+    conversations of one application. The one that was used longest ago goes first."""
+    kept_mb: float = 256.0
+    """Megabytes that the kept responses of all keys hold, beside ``held_mb``; the key that holds the most loses its
+    oldest. Four conversations as large as ``conversation_mb``, or some thousands of text."""
     responses: int = 4
     """Responses of one session at a time, those outside its conversation included."""
     answers: int = 16

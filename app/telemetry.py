@@ -70,6 +70,8 @@ class Metrics:
         self.speculations = counter("parley_guesses", "Answers begun before the turn was over", ["what"])
         self.answers = counter("parley_http_answers", "Answers over HTTP by their end", ["status"])
         self.http_waiting = gauge("parley_http_waiting", "Answers over HTTP that wait for a place")
+        self.kept = gauge("parley_kept_responses", "Responses that are kept for previous_response_id")
+        self.kept_bytes = gauge("parley_kept_bytes", "Memory of the responses that are kept")
         self.errors = counter("parley_errors", "Error events by code", ["code"])
         self.ttfa_s = histogram("parley_ttfa_seconds", "From commit to the first audio sent", buckets=_SECONDS)
         self.rtf = histogram("parley_rtf", "Time to produce an answer's audio over its length", buckets=_RATIOS)

@@ -120,7 +120,18 @@ async def engine_messages(
     Raises HttpRefusal, MediaError, MemoryFull or ShareTaken.
     """
     media = _Media(context, _Room(context.limits.conversation_mb, held, context.room, path))
-    return tuple([await _message(message, f"{path}.{i}", media) for i, message in enumerate(messages)])
+    return _joined([await _message(message, f"{path}.{i}", media) for i, message in enumerate(messages)])
+
+
+def _joined(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The same messages; calls of the assistant's that came by themselves belong to its message before them."""
+    joined = list[Message]()
+    for message in messages:
+        alone = message.role == "assistant" and all(isinstance(part, ToolCallPart) for part in message.parts)
+        if alone and joined and joined[-1].role == "assistant":
+            message = Message("assistant", (*joined.pop().parts, *message.parts))
+        joined.append(message)
+    return tuple(joined)
 
 
 def check_texts(

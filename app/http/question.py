@@ -146,13 +146,15 @@ async def answered_live(
     return Live(produce, "text/event-stream", question.names.headers)
 
 
-def refuse_unserved(fields: Mapping[str, Any] | None, neutral: Mapping[str, tuple[Any, ...]]) -> None:
+def refuse_unserved(
+    fields: Mapping[str, Any] | None, neutral: Mapping[str, tuple[Any, ...]], why: str = "leave it out"
+) -> None:
     """Raises HttpRefusal for fields that would change the answer and are not served; those in ``neutral`` have values
     that mean the same as leaving them out, as None does."""
     for name, values in neutral.items():
         value = (fields or {}).get(name)
         if value is not None and value not in values:
-            raise HttpRefusal(400, "unsupported_parameter", f"{name} is not served: leave it out.", name)
+            raise HttpRefusal(400, "unsupported_parameter", f"{name} is not served: {why}.", name)
 
 
 async def _asked(service: Service, http: Request, question: Question) -> Asked:

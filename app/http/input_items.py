@@ -1,0 +1,163 @@
+"""The input items of ``/v1/responses``, and the messages of a chat that they mean.
+
+Source: openai-python ``types/responses/response_input_item_param``; sound is ``response_input_audio_param``. Items of
+tools that the hosted service runs itself are unknown here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import BaseModel, BeforeValidator, Field
+
+from app.http.messages import (
+    AssistantContent,
+    AssistantMessage,
+    AudioContent,
+    AudioData,
+    ChatMessage,
+    FunctionCall,
+    ImageContent,
+    ImageUrl,
+    Parts,
+    RefusalContent,
+    SystemMessage,
+    TextContent,
+    ToolCall,
+    ToolMessage,
+    UserContent,
+    UserMessage,
+)
+
+
+class InputText(BaseModel):
+    type: Literal["input_text"]
+    text: str
+
+    def part(self) -> TextContent:
+        return TextContent(type="text", text=self.text)
+
+
+class OutputText(BaseModel):
+    type: Literal["output_text"]
+    text: str
+
+    def part(self) -> TextContent:
+        return TextContent(type="text", text=self.text)
+
+
+class InputImage(BaseModel):
+    type: Literal["input_image"]
+    image_url: str = Field(description="A data URI of a PNG or JPEG; addresses are not fetched, files are not kept.")
+
+    def part(self) -> ImageContent:
+        return ImageContent(type="image_url", image_url=ImageUrl(url=self.image_url))
+
+
+class InputAudio(BaseModel):
+    type: Literal["input_audio"]
+    input_audio: AudioData
+
+    def part(self) -> AudioContent:
+        return AudioContent(type="input_audio", input_audio=self.input_audio)
+
+
+class OutputRefusal(BaseModel):
+    type: Literal["refusal"]
+    refusal: str
+
+    def part(self) -> RefusalContent:
+        return RefusalContent(type="refusal", refusal=self.refusal)
+
+
+AnyText = Annotated[InputText | OutputText, Field(discriminator="type")]
+UserPart = Annotated[InputText | OutputText | InputImage | InputAudio, Field(discriminator="type")]
+AssistantPart = Annotated[InputText | OutputText | OutputRefusal, Field(discriminator="type")]
+
+
+class InstructionItem(BaseModel):
+    type: Literal["message"]
+    role: Literal["system", "developer"]
+    content: str | Annotated[list[AnyText], Parts]
+
+    def message(self) -> ChatMessage:
+        return SystemMessage(role=self.role, content=_texts(self.content))
+
+
+class UserItem(BaseModel):
+    type: Literal["message"]
+    role: Literal["user"]
+    content: str | Annotated[list[UserPart], Parts]
+
+    def message(self) -> ChatMessage:
+        parts: str | list[UserContent] = (
+            self.content if isinstance(self.content, str) else [part.part() for part in self.content]
+        )
+        return UserMessage(role="user", content=parts)
+
+
+class AssistantItem(BaseModel):
+    type: Literal["message"]
+    role: Literal["assistant"]
+    content: str | Annotated[list[AssistantPart], Parts]
+
+    def message(self) -> ChatMessage:
+        parts: str | list[AssistantContent] = (
+            self.content if isinstance(self.content, str) else [part.part() for part in self.content]
+        )
+        return AssistantMessage(role="assistant", content=parts)
+
+
+class CallItem(BaseModel):
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: str
+
+    def message(self) -> ChatMessage:
+        call = ToolCall(id=self.call_id, function=FunctionCall(name=self.name, arguments=self.arguments))
+        return AssistantMessage(role="assistant", tool_calls=[call])
+
+
+class CallOutputItem(BaseModel):
+    type: Literal["function_call_output"]
+    call_id: str
+    output: str | Annotated[list[AnyText], Parts]
+
+    def message(self) -> ChatMessage:
+        return ToolMessage(role="tool", tool_call_id=self.call_id, content=_texts(self.output))
+
+
+class ReasoningItem(BaseModel):
+    """The thoughts of another model, which clients send back: they are left out."""
+
+    type: Literal["reasoning"]
+
+
+class ItemReference(BaseModel):
+    """An item of an answer that is kept."""
+
+    type: Literal["item_reference"]
+    id: str
+
+
+def _texts(content: str | list[InputText | OutputText]) -> str | list[TextContent]:
+    return content if isinstance(content, str) else [part.part() for part in content]
+
+
+def _typed(item: Any) -> Any:
+    """An item whose type may be left out: a message, known by its role, or a reference, by its id alone."""
+    if not isinstance(item, dict):
+        return item
+    fields = cast("dict[str, Any]", item)
+    kind = "message" if "role" in fields else "item_reference" if "id" in fields else None
+    return fields if fields.get("type") is not None or kind is None else {**fields, "type": kind}
+
+
+MessageItem = Annotated[InstructionItem | UserItem | AssistantItem, Field(discriminator="role")]
+Spoken = Annotated[MessageItem | CallItem | CallOutputItem, Field(discriminator="type")]
+InputItem = Annotated[
+    MessageItem | CallItem | CallOutputItem | ReasoningItem | ItemReference,
+    Field(discriminator="type"),
+    BeforeValidator(_typed),
+]
