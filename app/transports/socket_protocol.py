@@ -1,17 +1,15 @@
-"""uvicorn's WebSocket protocol, with five ends that it leaves open.
+"""uvicorn's WebSocket protocol, with four ends that it leaves open.
 
-Small messages leave at once: on a socket whose listener was bound by hand, asyncio leaves Nagle's algorithm on, and
-the first packet of every answer would wait 40 ms for the peer's delayed acknowledgement. A peer that takes nothing any
-more can be cut off (``parley.abort`` in the scope's extensions); one that sent a frame too large, or bad UTF-8, gets to
-read the close code although it is still sending; and a connection that was refused with a response is no error of
-ours. How long a peer may take to leave is in the table of ``connections``. Frames are parsed a few at a time and at
-the pace that a client may have, those included that make no message (``intake``). Knows no event.
+A peer that takes nothing any more can be cut off (``parley.abort`` in the scope's extensions); one that sent a frame
+too large, or bad UTF-8, gets to read the close code although it is still sending; and a connection that was refused
+with a response is no error of ours. How long a peer may take to leave is in the table of ``connections``. Frames are
+parsed a few at a time and at the pace that a client may have, those included that make no message (``intake``). Knows
+no event.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
 from asyncio.transports import BaseTransport
 from collections.abc import Callable
 from http import HTTPStatus
@@ -51,7 +49,6 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def connection_made(self, transport: BaseTransport) -> None:
         """``transport`` is a TcpConnection: it carried HTTP until now."""
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connection = cast("TcpConnection", transport)
         super().connection_made(transport)
         self._loop_time.belong(self._own(self.client[0]) if self.client else "")

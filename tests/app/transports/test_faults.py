@@ -8,6 +8,7 @@ import json
 import socket
 from typing import Any
 
+import httpx
 import pytest
 
 from app.transports.tcp_connections import DEADLINES_S, State
@@ -176,10 +177,11 @@ async def _reset(reader: asyncio.StreamReader) -> None:
 
 
 async def test_small_messages_are_not_held_back(server: Any, talk: Any) -> None:
-    """With Nagle's algorithm on, an answer's first packet waits 40 ms for the client's acknowledgement."""
-    async with talk(server):
+    """With Nagle's algorithm on, what follows an answer's first packet waits 40 ms for its acknowledgement."""
+    async with talk(server), httpx.AsyncClient(base_url=server.http) as http:
+        await http.get("/livez")
         sockets = [one.transport.get_extra_info("socket") for one in server.server.server_state.connections]
-        assert sockets
+        assert len(sockets) == 2
         assert all(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in sockets)
 
 
