@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, Discriminator, Field, Tag
 
 from app.http.messages import (
     AssistantContent,
@@ -76,7 +76,7 @@ AssistantPart = Annotated[InputText | OutputText | OutputRefusal, Field(discrimi
 
 
 class InstructionItem(BaseModel):
-    type: Literal["message"]
+    type: Literal["message"] = "message"
     role: Literal["system", "developer"]
     content: str | Annotated[list[AnyText], Parts]
 
@@ -85,7 +85,7 @@ class InstructionItem(BaseModel):
 
 
 class UserItem(BaseModel):
-    type: Literal["message"]
+    type: Literal["message"] = "message"
     role: Literal["user"]
     content: str | Annotated[list[UserPart], Parts]
 
@@ -97,7 +97,7 @@ class UserItem(BaseModel):
 
 
 class AssistantItem(BaseModel):
-    type: Literal["message"]
+    type: Literal["message"] = "message"
     role: Literal["assistant"]
     content: str | Annotated[list[AssistantPart], Parts]
 
@@ -137,7 +137,7 @@ class ReasoningItem(BaseModel):
 class ItemReference(BaseModel):
     """An item of an answer that is kept."""
 
-    type: Literal["item_reference"]
+    type: Literal["item_reference"] | None = "item_reference"
     id: str
 
 
@@ -145,19 +145,25 @@ def _texts(content: str | list[InputText | OutputText]) -> str | list[TextConten
     return content if isinstance(content, str) else [part.part() for part in content]
 
 
-def _typed(item: Any) -> Any:
-    """An item whose type may be left out: a message, known by its role, or a reference, by its id alone."""
+def type_or_role(item: Any) -> str | None:
+    """Return the word that tells an item's kind. Its type may be left out: a message is known by its role, and a
+    reference by its id alone."""
     if not isinstance(item, dict):
-        return item
+        return None
     fields = cast("dict[str, Any]", item)
-    kind = "message" if "role" in fields else "item_reference" if "id" in fields else None
-    return fields if fields.get("type") is not None or kind is None else {**fields, "type": kind}
+    type = fields.get("type") or ("message" if "role" in fields or "id" not in fields else "item_reference")
+    kind = fields.get("role") if type == "message" else type
+    return kind if isinstance(kind, str) else None
 
 
-MessageItem = Annotated[InstructionItem | UserItem | AssistantItem, Field(discriminator="role")]
-Spoken = Annotated[MessageItem | CallItem | CallOutputItem, Field(discriminator="type")]
 InputItem = Annotated[
-    MessageItem | CallItem | CallOutputItem | ReasoningItem | ItemReference,
-    Field(discriminator="type"),
-    BeforeValidator(_typed),
+    Annotated[InstructionItem, Tag("system")]
+    | Annotated[InstructionItem, Tag("developer")]
+    | Annotated[UserItem, Tag("user")]
+    | Annotated[AssistantItem, Tag("assistant")]
+    | Annotated[CallItem, Tag("function_call")]
+    | Annotated[CallOutputItem, Tag("function_call_output")]
+    | Annotated[ReasoningItem, Tag("reasoning")]
+    | Annotated[ItemReference, Tag("item_reference")],
+    Discriminator(type_or_role),
 ]

@@ -103,7 +103,7 @@ class ResponseRequest(Drawn):
     @property
     def items(self) -> list[InputItem]:
         if isinstance(self.input, str):
-            return [UserItem(type="message", role="user", content=self.input)]
+            return [UserItem(role="user", content=self.input)]
         return self.input or []
 
     def chosen(self) -> str:

@@ -124,7 +124,7 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
 
 def _mistake(path: str, error: dict[str, Any]) -> str:
     """Say what is wrong at a path, as a sentence."""
-    field = error.get("ctx", {}).get("discriminator", "").strip("'")
+    field = error.get("ctx", {}).get("discriminator", "").strip("'").removesuffix("()").replace("_", " ")
     match error["type"]:
         case "union_tag_invalid":
             tag, expected = error["ctx"]["tag"][:100], error["ctx"]["expected_tags"]

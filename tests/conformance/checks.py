@@ -22,7 +22,7 @@ SPREAD_S = 0.7
 
 def check(scenario: str, report: Report, speech_s: float) -> None:
     assert not report.errors
-    (CHECKS | OVER_HTTP)[scenario](report, speech_s)
+    (CHECKS | OVER_HTTP | OVER_RESPONSES)[scenario](report, speech_s)
 
 
 def _text(report: Report, speech_s: float) -> None:
@@ -86,6 +86,25 @@ def _transcription(report: Report, speech_s: float) -> None:
     assert found, report.heard
     assert speech_s - 0.1 < float(found[1]) < speech_s + SPREAD_S  # a client may leave some silence around it
 
+
+def _response(report: Report, speech_s: float) -> None:
+    assert report.transcript == WORDS
+
+
+def _response_tool(report: Report, speech_s: float) -> None:
+    assert report.call == {"name": "get_weather", "arguments": {"city": "Oslo"}}
+    assert report.transcript == "The tool says: sunny in Oslo"
+
+
+def _response_next(report: Report, speech_s: float) -> None:
+    assert report.transcript == f"I said: {WORDS}"
+
+
+OVER_RESPONSES: dict[str, Callable[[Report, float], None]] = {
+    "response": _response,
+    "response_tool": _response_tool,
+    "response_next": _response_next,
+}
 
 OVER_HTTP: dict[str, Callable[[Report, float], None]] = {
     "chat": _chat,

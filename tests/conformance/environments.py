@@ -121,7 +121,8 @@ class Environment:
 class Client:
     """One way of using what an environment holds: a program in its recipe.
 
-    ``client.*`` and ``client_VARIANT.*`` hold Realtime sessions, ``over_http.*`` uses the HTTP API.
+    ``client.*`` and ``client_VARIANT.*`` hold Realtime sessions, ``over_http.*`` uses the HTTP API, and
+    ``over_responses.*`` its newest part, ``/v1/responses``.
     """
 
     environment: Environment
@@ -130,7 +131,7 @@ class Client:
     @property
     def name(self) -> str:
         variant = Path(self.program).stem.removeprefix("client")
-        return self.environment.name + (f"_{variant}" if variant == "over_http" else variant)
+        return self.environment.name + (f"_{variant}" if variant.startswith("over_") else variant)
 
     @property
     def insists_on_tls(self) -> bool:
@@ -138,7 +139,7 @@ class Client:
 
 
 def clients(programs: str = "client*") -> Iterator[Client]:
-    """Those that hold Realtime sessions, or ``over_http*``."""
+    """Those that hold Realtime sessions, or ``over_http*``, or ``over_responses*``."""
     for environment in environments():
         for path in sorted(environment.recipe.glob(programs)):
             yield Client(environment, path.name)

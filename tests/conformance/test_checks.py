@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.conformance import environments
-from tests.conformance.checks import CHECKS, OVER_HTTP, check
+from tests.conformance.checks import CHECKS, OVER_HTTP, OVER_RESPONSES, check
 from tests.conformance.part import RATE_HZ, Report, riff
 
 SPEECH_S = 1.5
@@ -38,6 +38,12 @@ GOOD = {
     "chat": Report(transcript="the quick brown fox"),
     "speech": Report(sound=_sound(0.96)),
     "transcription": Report(heard="1.5 seconds"),
+    "response": Report(transcript="the quick brown fox"),
+    "response_tool": Report(
+        transcript="The tool says: sunny in Oslo",
+        call={"name": "get_weather", "arguments": {"city": "Oslo"}},
+    ),
+    "response_next": Report(transcript="I said: the quick brown fox"),
 }  # fmt: skip
 BAD: list[tuple[str, dict[str, Any]]] = [
     ("text", {"transcript": "the quick brown"}),
@@ -61,10 +67,15 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("speech", {"sound": _sound(0.96, loudness=0)}),
     ("transcription", {"heard": ""}),
     ("transcription", {"heard": "0.7 seconds"}),
+    ("response", {"transcript": "the quick"}),
+    ("response", {"errors": ["404"]}),
+    ("response_tool", {"call": {}}),
+    ("response_tool", {"transcript": "The tool says:"}),
+    ("response_next", {"transcript": "I said: nothing"}),
 ]
 
 
-@pytest.mark.parametrize("scenario", [*CHECKS, *OVER_HTTP])
+@pytest.mark.parametrize("scenario", [*CHECKS, *OVER_HTTP, *OVER_RESPONSES])
 def test_a_good_report_is_taken(scenario: str) -> None:
     check(scenario, GOOD[scenario], SPEECH_S)
 
@@ -77,6 +88,7 @@ def test_a_bad_report_is_refused(scenario: str, wrong: dict[str, Any]) -> None:
 
 PACKAGES = {
     "ai_sdk": ("ai", "@ai-sdk/openai"),
+    "langchain": ("langchain-openai",),
     "litellm": ("litellm",),
     "livekit_agents": ("livekit-agents",),
     "open_webui": (),  # an exchange, and nobody's package
@@ -85,6 +97,7 @@ PACKAGES = {
     "openai_node": ("openai",),
     "openai_python": ("openai",),
     "pipecat_ai": ("pipecat-ai",),
+    "pydantic_ai": ("pydantic-ai-slim",),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.checks import CHECKS, OVER_HTTP, check
+from tests.conformance.checks import CHECKS, OVER_HTTP, OVER_RESPONSES, check
 from tests.conformance.conftest import SAID, Place, Play
 from tests.conformance.environments import Client, clients
 from tests.conformance.part import PHRASE
@@ -15,7 +15,7 @@ CLIENTS = [pytest.param(client, id=client.name) for client in clients()]
 HTTP_CLIENTS = [pytest.param(client, id=client.name) for client in clients("over_http*")]
 CASES = [
     pytest.param(client, scenario, id=f"{client.name}-{scenario}")
-    for programs, scenarios in (("client*", CHECKS), ("over_http*", OVER_HTTP))
+    for programs, scenarios in (("client*", CHECKS), ("over_http*", OVER_HTTP), ("over_responses*", OVER_RESPONSES))
     for client in clients(programs)
     for scenario in scenarios
 ]

@@ -359,6 +359,21 @@ async def test_mistakes_are_one_clear_error(
         assert len(error["message"]) < 300
 
 
+@pytest.mark.parametrize(
+    ("item", "told"),
+    [
+        ({"type": "web_search_call"}, "input.0: type or role 'web_search_call' is not known here; choose one of "),
+        ({"role": "king"}, "input.0: type or role 'king' is not known here; choose one of 'system', 'developer', "),
+        ({"type": ["message"]}, "input.0: type or role is missing."),
+        (user({"type": "input_file"}), "type 'input_file' is not known here; choose one of 'input_text', "),
+    ],
+)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_item_that_is_not_known_is_told_truly(item: Any, told: str, shared: Running) -> None:
+    answer = await post(shared, input=[item])
+    assert told in answer.json()["error"]["message"]
+
+
 @pytest.mark.asyncio(loop_scope="module")
 async def test_deep_json_is_one_clear_error(shared: Running) -> None:
     deep: Any = []
