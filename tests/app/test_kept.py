@@ -153,6 +153,17 @@ def test_whatever_is_kept_and_forgotten_the_count_is_true(seed: int) -> None:
         assert store.held == sum(one.size for one in reached) + 7 * answers <= 30_000
 
 
+def test_a_thousand_chains_are_bounded() -> None:
+    store = kept(most=100, most_bytes=200_000)
+    last: list[Turn | None] = [None] * 1000
+    for n in range(5000):
+        chain = n % 1000 if n % 3 else n % 7
+        last[chain] = made = turn(1000, last[chain] if n % 50 else None)
+        store.keep(f"key {n % 3}", response(str(n), made))
+        assert len(store) <= 300
+        assert store.held <= 200_000
+
+
 def test_a_chain_of_two_thousand_turns_is_let_go_without_recursion() -> None:
     store, last = kept(most=1, most_bytes=10_000_000), None
     for n in range(2000):
