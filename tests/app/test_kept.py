@@ -51,9 +51,11 @@ def test_a_key_finds_its_own_alone() -> None:
     assert store.item("alice", "item of r") is not None
     assert store.find("bob", "r") is store.item("bob", "item of r") is None
     assert not store.forget("bob", "r")
+    store.keep("alice", response("s", turn(1000)))
     assert store.forget("alice", "r")
     assert not store.forget("alice", "r")
     assert store.item("alice", "item of r") is None
+    assert store.forget("alice", "s")
     assert (len(store), store.held) == (0, 0)
 
 

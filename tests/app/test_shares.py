@@ -157,10 +157,12 @@ async def test_sessions_of_one_key_leave_some_for_another(shared_by_two: Running
         await again.alive()
 
 
-async def test_answers_over_http_of_one_key_leave_some_for_another(shared_by_two: Running) -> None:
-    body = {"model": "x", "messages": [{"role": "user", "content": "long 400"}], "stream": True}
-    short = {"model": "x", "messages": [{"role": "user", "content": "say: hello"}]}
-    path = "/v1/chat/completions"
+@pytest.mark.parametrize(("path", "field"), [("/v1/chat/completions", "messages"), ("/v1/responses", "input")])
+async def test_answers_over_http_of_one_key_leave_some_for_another(
+    path: str, field: str, shared_by_two: Running
+) -> None:
+    body = {"model": "x", field: [{"role": "user", "content": "long 400"}], "stream": True}
+    short = {"model": "x", field: [{"role": "user", "content": "say: hello"}]}
     async with httpx.AsyncClient(base_url=shared_by_two.http) as http:
         async with http.stream("POST", path, json=body, headers=ALICE) as under_way:
             assert under_way.status_code == 200

@@ -175,6 +175,7 @@ async def test_pages_of_allowed_origins_may_read_the_answer(browsed: httpx.Async
     assert preflight.status_code == 200
     assert preflight.headers["access-control-allow-origin"] == "https://page.example"
     assert "x-openai-agents-sdk" in preflight.headers["access-control-allow-headers"]
+    assert "DELETE" in preflight.headers["access-control-allow-methods"]
     answer = await browsed.post(PATH, json={}, headers=origin)
     assert answer.status_code == 200
     assert answer.headers["access-control-allow-origin"] == "https://page.example"

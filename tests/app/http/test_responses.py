@@ -16,6 +16,7 @@ from openai.lib._tools import pydantic_function_tool
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, ValidationError
 
+from app.http import live, messages
 from app.http.sound import encoded
 from engine import AudioPart, Engine, ImagePart, TextPart, ToolCallPart, ToolResultPart
 from engine import Request as EngineRequest
@@ -211,6 +212,8 @@ async def test_an_item_of_an_answer_may_be_referred_to(server: Running, asked: l
 async def test_a_response_is_found_until_it_is_deleted(openai: AsyncOpenAI) -> None:
     made = await openai.responses.create(model="script", input="say: one")
     assert (await openai.responses.retrieve(made.id)) == made
+    with pytest.raises(APIStatusError, match="leave stream out"):
+        await openai.responses.retrieve(made.id, stream=True)
     await openai.responses.delete(made.id)
     with pytest.raises(APIStatusError, match="not found") as gone:
         await openai.responses.retrieve(made.id)
@@ -234,15 +237,23 @@ async def test_what_is_not_to_be_stored_is_not(stream: bool, server: Running) ->
     assert server.metric("parley_kept_bytes") == server.service.kept.held > 0
 
 
-async def test_a_stream_is_kept_before_its_last_event(openai: AsyncOpenAI) -> None:
-    again: list[str] = []
+async def test_a_stream_is_kept_before_its_last_event(
+    openai: AsyncOpenAI, server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client may go on at once."""
+    kept: list[int] = []
+    write = live._Body.write
+
+    async def written(body: Any, piece: bytes) -> None:
+        kept.append(len(server.service.kept))
+        await write(body, piece)
+
+    monkeypatch.setattr(live._Body, "write", written)
     async with openai.responses.stream(model="script", input="say: one two") as stream:
-        async for event in stream:
-            if event.type == "response.completed":
-                id = event.response.id
-                next_one = await openai.responses.create(model="script", input="said", previous_response_id=id)
-                again.append(next_one.output_text)
-    assert again == ["I said: one two"]
+        done = await stream.get_final_response()
+    assert (kept[0], kept[-1], len(kept)) == (0, 1, 10)
+    again = await openai.responses.create(model="script", input="said", previous_response_id=done.id)
+    assert again.output_text == "I said: one two"
 
 
 class Clock(BaseModel):
@@ -401,6 +412,21 @@ async def test_a_chain_of_many_messages_ends_in_a_sentence() -> None:
         refused = await post(server, previous_response_id=second["id"])
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "previous_response_id")
         assert "4 messages" in refused.json()["error"]["message"]
+
+
+async def test_texts_of_earlier_turns_count_with_the_new_ones(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "HISTORY", 0.001)  # 81 characters
+    first = await whole(server, input="say:" + 50 * " ")
+    refused = await post(server, input="say:" + 50 * " ", previous_response_id=first["id"])
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"], error["param"]) == (400, "context_length_exceeded", "input.0")
+
+
+async def test_an_answer_is_not_answered(server: Running) -> None:
+    first = await whole(server)
+    refused = await post(server, input=[], previous_response_id=first["id"])
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "input")
+    assert "The last message is the assistant's" in refused.json()["error"]["message"]
 
 
 async def test_pictures_of_earlier_turns_count_with_the_new_ones() -> None:
