@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import BaseModel, Discriminator, Field, Tag
 
 from app.http.messages import (
-    AssistantContent,
     AssistantMessage,
     AudioContent,
     AudioData,
@@ -25,21 +24,12 @@ from app.http.messages import (
     TextContent,
     ToolCall,
     ToolMessage,
-    UserContent,
     UserMessage,
 )
 
 
-class InputText(BaseModel):
-    type: Literal["input_text"]
-    text: str
-
-    def part(self) -> TextContent:
-        return TextContent(type="text", text=self.text)
-
-
-class OutputText(BaseModel):
-    type: Literal["output_text"]
+class AnyText(BaseModel):
+    type: Literal["input_text", "output_text"]
     text: str
 
     def part(self) -> TextContent:
@@ -70,9 +60,8 @@ class OutputRefusal(BaseModel):
         return RefusalContent(type="refusal", refusal=self.refusal)
 
 
-AnyText = Annotated[InputText | OutputText, Field(discriminator="type")]
-UserPart = Annotated[InputText | OutputText | InputImage | InputAudio, Field(discriminator="type")]
-AssistantPart = Annotated[InputText | OutputText | OutputRefusal, Field(discriminator="type")]
+UserPart = Annotated[AnyText | InputImage | InputAudio, Field(discriminator="type")]
+AssistantPart = Annotated[AnyText | OutputRefusal, Field(discriminator="type")]
 
 
 class InstructionItem(BaseModel):
@@ -90,10 +79,8 @@ class UserItem(BaseModel):
     content: str | Annotated[list[UserPart], Parts]
 
     def message(self) -> ChatMessage:
-        parts: str | list[UserContent] = (
-            self.content if isinstance(self.content, str) else [part.part() for part in self.content]
-        )
-        return UserMessage(role="user", content=parts)
+        said = self.content
+        return UserMessage(role="user", content=said if isinstance(said, str) else [part.part() for part in said])
 
 
 class AssistantItem(BaseModel):
@@ -102,9 +89,8 @@ class AssistantItem(BaseModel):
     content: str | Annotated[list[AssistantPart], Parts]
 
     def message(self) -> ChatMessage:
-        parts: str | list[AssistantContent] = (
-            self.content if isinstance(self.content, str) else [part.part() for part in self.content]
-        )
+        said = self.content
+        parts = said if isinstance(said, str) else [part.part() for part in said]
         return AssistantMessage(role="assistant", content=parts)
 
 
@@ -141,7 +127,7 @@ class ItemReference(BaseModel):
     id: str
 
 
-def _texts(content: str | list[InputText | OutputText]) -> str | list[TextContent]:
+def _texts(content: str | list[AnyText]) -> str | list[TextContent]:
     return content if isinstance(content, str) else [part.part() for part in content]
 
 

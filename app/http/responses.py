@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -123,10 +123,11 @@ def responses(service: Service) -> APIRouter:
         owner, kept = caller_of(request.scope).owner, service.kept
         previous = _previous(kept, owner, body.previous_response_id)
         question = _question(service, body, _messages(kept, owner, body.items), previous)
-        told = _Told(body, question, previous, lambda response: kept.keep(owner, response))
+        keep = partial(_keep, kept, owner, question, previous) if body.store is not False else None
+        teller = partial(_Teller, _head(body, question), keep)
         if body.stream:
-            return await answered_live(service, request, question, told.streamed)
-        return await answered_whole(service, request, question, told.whole)
+            return await answered_live(service, request, question, teller)
+        return await answered_whole(service, request, question, teller)
 
     @router.get("/v1/responses/{id}", summary="A response that is kept", response_model=None)
     async def retrieve(request: Request, id: str, stream: bool = False) -> Response:  # pyright: ignore[reportUnusedFunction]
@@ -224,28 +225,14 @@ def _question(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """What an answer is told with."""
-
-    body: ResponseRequest
-    question: Question
-    previous: KeptResponse | None
-    keep: Callable[[KeptResponse], None]
-
-    def whole(self, asked: Asked) -> _Teller:
-        return _Teller(self, asked)
-
-    def streamed(self, asked: Asked, write: Write) -> _Teller:
-        return _Teller(self, asked, write)
+Keep = Callable[[Asked, GrowingResponse], None]
 
 
 class _Teller:
-    """One answer, told as events where there is a ``write``; kept, where it may be, before its last event."""
+    """One answer, told as events where there is a ``write``; kept, where there is a ``keep``, before its last event."""
 
-    def __init__(self, told: _Told, asked: Asked, write: Write | None = None) -> None:
-        self._told, self._asked, self._write = told, asked, write
-        self._growing = GrowingResponse(_head(told.body, told.question))
+    def __init__(self, head: dict[str, Any], keep: Keep | None, asked: Asked, write: Write | None = None) -> None:
+        self._growing, self._keep, self._asked, self._write = GrowingResponse(head), keep, asked, write
 
     @property
     def begun(self) -> bool:
@@ -256,8 +243,8 @@ class _Teller:
 
     async def end(self, figures: Figures) -> None:
         events = self._growing.end(figures)
-        if self._told.body.store is not False:
-            self._keep()
+        if self._keep is not None:
+            self._keep(self._asked, self._growing)
         await self._tell(events)
 
     async def fail(self, refusal: HttpRefusal) -> None:
@@ -273,13 +260,15 @@ class _Teller:
                 head = f"event: {event['type']}\ndata: ".encode()
                 await self._write(head + orjson.dumps(event) + b"\n\n")
 
-    def _keep(self) -> None:
-        question, previous, body = self._told.question, self._told.previous, self._growing.body()
-        answer = self._growing.message()
-        new = _heard(self._asked.new, self._growing.transcript)
-        chars = question.before.chars + sum(map(chars_of, question.messages)) + len(orjson.dumps(body["output"]))
-        turn = Turn((*new, answer) if answer.parts else new, previous.turn if previous is not None else None, chars)
-        self._told.keep(KeptResponse(body, len(orjson.dumps(body)), turn, question.before.session))
+
+def _keep(
+    kept: Kept, owner: str, question: Question, previous: KeptResponse | None, asked: Asked, growing: GrowingResponse
+) -> None:
+    """Keep an answer, and the turn that it makes with its question."""
+    body, answer, new = growing.body(), growing.message(), _heard(asked.new, growing.transcript)
+    chars = question.before.chars + sum(map(chars_of, question.messages)) + len(orjson.dumps(body["output"]))
+    turn = Turn((*new, answer) if answer.parts else new, previous.turn if previous is not None else None, chars)
+    kept.keep(owner, KeptResponse(body, len(orjson.dumps(body)), turn, question.before.session))
 
 
 def _heard(messages: tuple[Message, ...], transcript: str | None) -> tuple[Message, ...]:
