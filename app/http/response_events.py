@@ -112,13 +112,13 @@ class GrowingResponse:
     def take(self, chunk: Output) -> list[Event]:
         match chunk:
             case Text(text):
-                return self._told(self._said(text))
+                return self._numbered(self._said(text))
             case ToolCallDelta(call_id, name, arguments):
-                return self._told(self._called(call_id, name, arguments))
+                return self._numbered(self._called(call_id, name, arguments))
             case ToolCall(call_id, name, arguments):
                 known = any(isinstance(item, _Call) and item.call_id == call_id for item in self._items)
                 opened = [] if known else self._called(call_id, name, arguments)
-                return self._told([*opened, *self._close(self._call(call_id))])
+                return self._numbered([*opened, *self._close(self._call(call_id))])
             case Transcript(text, final):
                 self.transcript = text if final else self.transcript
                 return []
@@ -138,7 +138,7 @@ class GrowingResponse:
             "incomplete_details": None if whole else {"reason": "max_output_tokens"},
             "usage": usage(figures),
         }
-        return self._told([*closed, {"type": f"response.{status}", "response": self.body()}])
+        return self._numbered([*closed, {"type": f"response.{status}", "response": self.body()}])
 
     def fail(self, refusal: HttpRefusal) -> list[Event]:
         """The answer has broken off."""
@@ -146,7 +146,7 @@ class GrowingResponse:
             item.status = "incomplete" if item.status == "in_progress" else item.status
         error = {"code": _CODES.get(refusal.status_code, "server_error"), "message": refusal.detail}
         self._object |= {"status": "failed", "error": error}
-        return self._told([{"type": "response.failed", "response": self.body()}])
+        return self._numbered([{"type": "response.failed", "response": self.body()}])
 
     def body(self) -> dict[str, Any]:
         """The ``response`` object as it stands."""
@@ -192,7 +192,7 @@ class GrowingResponse:
         done = {"type": "response.output_item.done", "output_index": item.index, "item": item.item()}
         return [*item.closed(), done]
 
-    def _told(self, events: list[Event]) -> list[Event]:
+    def _numbered(self, events: list[Event]) -> list[Event]:
         """The events with their numbers; the first ones tell of the response itself."""
         if events and not self._events:
             created = {**self._object, "output": []}

@@ -239,22 +239,22 @@ class _Teller:
         return self._growing.begun
 
     async def take(self, chunk: Output) -> None:
-        await self._tell(self._growing.take(chunk))
+        await self._emit(self._growing.take(chunk))
 
     async def end(self, figures: Figures) -> None:
         events = self._growing.end(figures)
         if self._keep is not None:
             self._keep(self._asked, self._growing)
-        await self._tell(events)
+        await self._emit(events)
 
     async def fail(self, refusal: HttpRefusal) -> None:
-        await self._tell(self._growing.fail(refusal))
+        await self._emit(self._growing.fail(refusal))
 
     async def body(self, figures: Figures) -> dict[str, Any]:
         await self.end(figures)
         return self._growing.body()
 
-    async def _tell(self, events: list[Event]) -> None:
+    async def _emit(self, events: list[Event]) -> None:
         if self._write is not None:
             for event in events:
                 head = f"event: {event['type']}\ndata: ".encode()
@@ -265,13 +265,13 @@ def _keep(
     kept: Kept, owner: str, question: Question, previous: KeptResponse | None, asked: Asked, growing: GrowingResponse
 ) -> None:
     """Keep an answer, and the turn that it makes with its question."""
-    body, answer, new = growing.body(), growing.message(), _heard(asked.new, growing.transcript)
+    body, answer, new = growing.body(), growing.message(), _with_transcript(asked.new, growing.transcript)
     chars = question.before.chars + sum(map(chars_of, question.messages)) + len(orjson.dumps(body["output"]))
     turn = Turn((*new, answer) if answer.parts else new, previous.turn if previous is not None else None, chars)
     kept.keep(owner, KeptResponse(body, len(orjson.dumps(body)), turn, question.before.session))
 
 
-def _heard(messages: tuple[Message, ...], transcript: str | None) -> tuple[Message, ...]:
+def _with_transcript(messages: tuple[Message, ...], transcript: str | None) -> tuple[Message, ...]:
     """The messages, with the words that were heard in the last one: the next answer need not hear them again."""
     if transcript is None or not messages:
         return messages
