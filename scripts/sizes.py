@@ -9,8 +9,8 @@ imports it.
 The *aim* is what the project set itself. A part that is beyond its aim may have what it has today, and a little: it is
 to shrink, and must not grow unseen. The engine's core grew by workers that join from elsewhere, the search for whose
 request broke a worker, chunks of a closed set of types, and a camera's frames; the app by its guards against hostile
-clients, by the commands for models on one's own machine, and by the bench of a server under load, and by Responses; nano by the rules
-that answer in its model's place.
+clients, by the commands for models on one's own machine, by the bench of a server under load, and by Responses; nano by
+the rules that answer in its model's place.
 """
 
 from __future__ import annotations
