@@ -99,7 +99,7 @@ def thought(rng: Rng, prompt_ids: Ids, drawn: Sequence[int], rows: NDArray[np.fl
     thinker.ends, thinker.calls, thinker.net = frozenset({STOP}), (None, None), Net(drawn[1:], rows[count:])
     thinker.feed = Feed(Marks(audio=-2, image=-2, video=-2, audio_start=-2, audio_end=-2), True)
     thinker.source = SimpleNamespace(voices={"one": None}, device=torch.device("cpu"))
-    thinker._remember = lambda req: None
+    thinker.cache = SimpleNamespace(remember=lambda req: None)
     req = StageRequest(request(), 0, cast(Any, None))
     req.state = Thought(len(drawn), SamplingParams(0, True, 1.0, 1, 1.0), cast(Any, Pieces(rng)), prompt)
     chunks: list[Chunk] = []
