@@ -19,7 +19,7 @@ from tests.attacks.target import Target, attacked
 pytestmark = pytest.mark.attacks
 
 LONGEST_MS, MOST_MB = 100, 300
-UNWEIGHED = "from app.realtime import answers; answers.Answers._check_inputs = lambda self, size: None\n"
+UNWEIGHED = "from app.realtime.conversation import raw_items; raw_items._size = lambda weighed: 0\n"
 UNCOUNTED = "from app import strict_json; strict_json._check_values = lambda text: None\n"
 READER = """
 import runpy, sys
@@ -34,10 +34,14 @@ READ = (  # at neither door: the server's nor the worker's
 )
 WHOLE_FILES = "from app import images; images._only_picture = lambda image: image.data\n"
 UNCOUNTED_NAMES = (
-    "from app.realtime import conversation, context, events_items, session\n"
+    "from app.realtime import session\n"
+    "from app.realtime.conversation import conversation\n"
+    "from app.realtime.output import request_builder\n"
+    "from app.realtime.protocol import wire_items\n"
     "conversation.size_of = lambda item: 0\n"
     "session.check_items = lambda items, model, param: None\n"
-    "events_items._MAX_NAME = 1 << 30\n"
+    "request_builder.check_items = lambda items, model, param: None\n"
+    "wire_items._MAX_NAME = 1 << 30\n"
 )
 
 
